@@ -27,7 +27,7 @@ from benchmarks.common import Table, resident, seconds, write_readme
 from benchmarks.scale import DIMENSIONS, NONZEROS, QUERIES, QUERY_NONZEROS, STEPS
 from lexicept.corpora import Document, read_documents, read_queries
 from lexicept.evaluation.significance import paired_t_test
-from lexicept.index import extension, updates
+from lexicept.index import added_postings, updates
 from lexicept.index.reader import IndexReader
 
 DOCUMENTS, CHANGED = 1_000_000, 1000
@@ -103,12 +103,12 @@ def found(folder: Path, data: Path, name: str) -> list[str]:
     """Return a collection's row."""
     documents = list(read_documents(str(data / name)))
     random.Random(0).shuffle(documents)
-    cut = len(documents) - len(documents) // (extension.STALE + 1)
+    cut = len(documents) - len(documents) // (added_postings.STALE + 1)
     work = folder / name
     shutil.rmtree(work, ignore_errors=True)
     whole = lexicept.build(documents, work / "whole", vocabulary="words")
     grown = lexicept.build(documents[:cut], work / "grown", vocabulary="words")
-    extension.LARGE = 0
+    added_postings.LARGE = 0
     grown.add(documents[cut:])
     assert grown.info()["parts"] == 2
     texts = [query.text for query in read_queries(str(data / name))]

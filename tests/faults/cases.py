@@ -131,7 +131,7 @@ def merging(act: Callable[[], None]) -> None:
     """Run a change that merges the parts of an index."""
     import lexicept.index.parts
 
-    with patch.multiple(lexicept.index.parts, FEW=2, SMALLEST=1):
+    with patch.multiple(lexicept.index.parts, MERGED_TOGETHER=2, LOWEST_LEVEL=1):
         act()
 
 

@@ -16,7 +16,14 @@ from lexicept.fields.joining import join_columns
 from lexicept.fields.writing import FieldWriter
 from lexicept.index import parts
 from lexicept.index.builder import IndexBuilder
-from lexicept.index.parts import FEW, MOST_ROWS, SMALLEST, Parts, check_rows, plan
+from lexicept.index.parts import (
+    LOWEST_LEVEL,
+    MERGED_TOGETHER,
+    MOST_DOCUMENTS,
+    Parts,
+    check_number,
+    plan_merges,
+)
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import delete, update
 from lexicept.storage.arrays import JoinedRows, load_csr, save_csr
@@ -32,21 +39,21 @@ def named(number: int, first: int = 0) -> list[Document]:
 
 
 def test_a_few_parts_stay_as_they_are() -> None:
-    assert plan([10**6, 1000, 1000], [10**6, 1000, 1000]) == ([0, 1, 2], [])
+    assert plan_merges([10**6, 1000, 1000], [10**6, 1000, 1000]) == ([0, 1, 2], [])
 
 
 def test_few_parts_of_a_level_become_one() -> None:
-    counts = [10**6, *[1000] * FEW]
-    assert plan(counts, counts) == ([0], [[*range(1, FEW + 1)]])
+    counts = [10**6, *[1000] * MERGED_TOGETHER]
+    assert plan_merges(counts, counts) == ([0], [[*range(1, MERGED_TOGETHER + 1)]])
 
 
 def test_what_is_merged_may_fill_the_next_level() -> None:
-    counts = [*[SMALLEST] * (FEW - 1), *[SMALLEST - 1] * FEW, 2]
-    assert plan(counts, counts) == ([], [[*range(len(counts))]])
+    counts = [*[LOWEST_LEVEL] * (MERGED_TOGETHER - 1), *[LOWEST_LEVEL - 1] * MERGED_TOGETHER, 2]
+    assert plan_merges(counts, counts) == ([], [[*range(len(counts))]])
 
 
 def test_parts_of_which_most_rows_are_gone_are_written_anew() -> None:
-    assert plan([100, 100, 100, 100], [100, 50, 49, 0]) == ([0, 1], [[2]])
+    assert plan_merges([100, 100, 100, 100], [100, 50, 49, 0]) == ([0, 1], [[2]])
 
 
 @given(st.integers(1, 400), st.integers(0, 2**32))
@@ -56,7 +63,7 @@ def test_parts_stay_few_and_a_row_is_written_once_a_level(steps: int, seed: int)
     written = 0
     for size in sizes:
         counts.append(size)
-        kept, merged = plan(counts, counts)
+        kept, merged = plan_merges(counts, counts)
         sums = [sum(counts[part] for part in group) for group in merged]
         assert sorted([*kept, *(part for group in merged for part in group)]) == [
             *range(len(counts))
@@ -64,9 +71,9 @@ def test_parts_stay_few_and_a_row_is_written_once_a_level(steps: int, seed: int)
         written += size + sum(sums)
         counts = [*(counts[part] for part in kept), *sums]
     levels = 1
-    while SMALLEST * FEW ** (levels - 1) <= sum(sizes):
+    while LOWEST_LEVEL * MERGED_TOGETHER ** (levels - 1) <= sum(sizes):
         levels += 1
-    assert len(counts) < FEW * levels
+    assert len(counts) < MERGED_TOGETHER * levels
     assert written <= (1 + levels) * sum(sizes)
 
 
@@ -77,12 +84,12 @@ def test_adding_links_what_is_there(tmp_path: Path) -> None:
     generation = path / "generation-000002"
     after = {f.name: f.stat().st_ino for f in (generation / "parts" / "000001").iterdir()}
     assert after == before
-    assert not (generation / "rows.npy").exists()
-    for number in range(FEW - 2):
+    assert not (generation / "order.npy").exists()
+    for number in range(MERGED_TOGETHER - 2):
         update(path, named(5, 35 + 5 * number))
     index = IndexReader.open(path, checksums=True)
-    assert [place.name for place in index.parts.folders] == [f"{FEW + 1:06d}"]
-    assert list(index.ids) == [f"d{i}" for i in range(30 + 5 * (FEW - 1))]
+    assert [place.name for place in index.parts.folders] == [f"{MERGED_TOGETHER + 1:06d}"]
+    assert list(index.ids) == [f"d{i}" for i in range(30 + 5 * (MERGED_TOGETHER - 1))]
 
 
 def test_replaced_and_deleted_documents_leave_the_order(tmp_path: Path) -> None:
@@ -90,7 +97,7 @@ def test_replaced_and_deleted_documents_leave_the_order(tmp_path: Path) -> None:
     update(path, [Document("d3", "dog"), Document("new", "emu")])
     delete(path, ["d0"])
     index = IndexReader.open(path, checksums=True)
-    assert np.load(index.folder / "rows.npy").tolist() == [1, 2, 10, *range(4, 10), 11]
+    assert np.load(index.folder / "order.npy").tolist() == [1, 2, 10, *range(4, 10), 11]
     assert index.document("d3").text == "dog"
     assert [hit.id for hit in index.search("dog")] == ["d3"]
     assert index.search("n3 n0") == []
@@ -104,8 +111,8 @@ def test_an_order_of_rows_that_are_not_there_is_refused(tmp_path: Path) -> None:
     path = build(tmp_path / "index", {"a": "cat", "b": "dog"}).path
     generation = path / "generation-000001"
     for wrong in ([0, 2], [-1, 0]):
-        np.save(generation / "rows.npy", np.array(wrong))
-        with pytest.raises(IndexFormatError, match="rows that are in no part"):
+        np.save(generation / "order.npy", np.array(wrong))
+        with pytest.raises(IndexFormatError, match="documents that are in no part"):
             Parts.open(generation)
 
 
@@ -213,11 +220,11 @@ def test_a_number_that_fractions_would_change_is_refused(tmp_path: Path) -> None
 def test_more_rows_than_32_bits_number_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert MOST_ROWS == 2_147_483_647
-    check_rows(MOST_ROWS)
+    assert MOST_DOCUMENTS == 2_147_483_647
+    check_number(MOST_DOCUMENTS)
     with pytest.raises(InputError, match="2,147,483,648 documents and passages; an index holds 2,"):
-        check_rows(MOST_ROWS + 1)
-    monkeypatch.setattr(parts, "MOST_ROWS", 3)
+        check_number(MOST_DOCUMENTS + 1)
+    monkeypatch.setattr(parts, "MOST_DOCUMENTS", 3)
     path = build(tmp_path / "index", {"a": "cat", "b": "dog"}).path
     update(path, named(1))
     with pytest.raises(InputError, match="4 documents and passages; an index holds 3 at most"):

@@ -271,7 +271,7 @@ def test_damaged_rows_are_refused(
     index: lexicept.Index, change: Callable[[np.ndarray], np.ndarray]
 ) -> None:
     folder = index.reader.folder
-    path = folder / "passages" / "rows.npy"
+    path = folder / "passages" / "spans.npy"
     np.save(path, np.ascontiguousarray(change(np.load(path))))
     with pytest.raises(IndexFormatError, match="passages"):
         Passages(folder, index.reader.ids)

@@ -126,7 +126,8 @@ def test_edits_equal_a_new_index(
     texts: dict[str, str], edits: list[dict[str, str] | set[str]], queries: list[str], few: int
 ) -> None:
     texts = dict(texts)
-    merging = patch.multiple(parts, FEW=few, SMALLEST=2)  # all parts are merged again and again
+    # All parts are merged again and again.
+    merging = patch.multiple(parts, MERGED_TOGETHER=few, LOWEST_LEVEL=2)
     with TemporaryDirectory() as folder, merging:
         path = Path(folder) / "index"
         build(path, texts, concepts=CONCEPTS)

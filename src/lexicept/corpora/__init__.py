@@ -19,6 +19,7 @@ from lexicept.corpora.lines import read_lines
 from lexicept.corpora.passages import NothingToRead
 from lexicept.corpora.records import (
     Document,
+    DocumentStream,
     Passage,
     Place,
     Qrel,
@@ -48,9 +49,7 @@ _QUERY_SOURCES = "a BEIR folder, a name that ir_datasets knows (such as beir/sci
 _DATASET_PREFIX = "ir_datasets:"
 
 
-def read_documents(
-    source: str | os.PathLike[str], *, skip_errors: bool = False
-) -> Iterator[Document]:
+def read_documents(source: str | os.PathLike[str], *, skip_errors: bool = False) -> DocumentStream:
     """Open a corpus, with the reader that fits the source, and return its documents as a stream.
 
     At the end of the stream a warning names the files that were skipped.
@@ -64,29 +63,22 @@ def read_documents(
     """
     name = os.fspath(source)
     skipped = Skipped(name, KINDS)
-    return _reported(_read_documents(name, skipped), skipped, skip_errors)
+    return DocumentStream(_read_documents(name, skipped), skipped, skip_errors=skip_errors)
 
 
-def read_folder(folder: Folder, *, skip_errors: bool = False) -> Iterator[Document]:
+def read_folder(folder: Folder, *, skip_errors: bool = False) -> DocumentStream:
     """Return the documents of a folder's files as a stream; see ``read_documents``.
 
     Raises:
         InputError: bad input (while iterating).
     """
-    return _reported(folder.documents(), folder.skipped, skip_errors)
+    return DocumentStream(folder.documents(), folder.skipped, skip_errors=skip_errors)
 
 
 def is_folder_of_files(source: str | os.PathLike[str]) -> bool:
     """Return whether a source is a folder that is read file by file, and no BEIR folder."""
     name = os.fspath(source)
     return name != "python-docs" and os.path.isdir(name) and beir.corpus_file(name) is None
-
-
-def _reported(
-    records: Records[Document], skipped: Skipped, skip_errors: bool
-) -> Iterator[Document]:
-    yield from checked(records, skipped if skip_errors else None)
-    skipped.warn()
 
 
 def read_queries(source: str | os.PathLike[str], split: str = "test") -> Iterator[Query]:

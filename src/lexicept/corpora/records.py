@@ -4,7 +4,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError, LexiceptWarning
@@ -123,6 +123,48 @@ def checked(
         message = f"the field {name!r} is not kept: it is {kind} in document {document!r}"
         more = f" and {count - 1:,} more" if count > 1 else ""
         warnings.warn(message + more, LexiceptWarning, stacklevel=2)
+
+
+class DocumentStream(Iterator[Document]):
+    """The documents of one source, each checked once, while it is read.
+
+    Args:
+        records: of the source.
+        skipped: notes the files that are left out; its warnings come at the end of the stream.
+        skip_errors: note documents that can't be read there too instead of stopping at the first.
+        leave_out: returns True for a checked document to leave out.
+    """
+
+    def __init__(
+        self,
+        records: Records[Document],
+        skipped: Skipped | None = None,
+        *,
+        skip_errors: bool = False,
+        leave_out: Callable[[Document], bool] | None = None,
+    ) -> None:
+        self._records, self._skipped = records, skipped
+        self._skip_errors, self._leave_out = skip_errors, leave_out
+        self._kinds: Mapping[str, FieldKind] = NOTHING
+        self._documents: Iterator[Document] | None = None
+
+    def with_kinds(self, kinds: Mapping[str, FieldKind]) -> Self:
+        """Check fields against the kinds of an index's fields; before the first document."""
+        self._kinds = kinds
+        return self
+
+    def __next__(self) -> Document:
+        if self._documents is None:
+            self._documents = self._read()
+        return next(self._documents)
+
+    def _read(self) -> Iterator[Document]:
+        errors = self._skipped if self._skip_errors else None
+        for document in checked(self._records, errors, self._kinds):
+            if self._leave_out is None or not self._leave_out(document):
+                yield document
+        if self._skipped is not None:
+            self._skipped.warn()
 
 
 def _kept(place: Place, document: Document, checker: FieldChecker) -> Fields:

@@ -55,15 +55,18 @@ class JoinedEngine(PostingsEngine):
 
     @classmethod
     def open(cls, folder: Path) -> JoinedEngine:
-        """Memory-map the parts that ``index.extension`` wrote. Raises IndexFormatError for anything
-        else."""
+        """Memory-map the parts that ``index.added_postings`` wrote.
+
+        Raises:
+            IndexFormatError: something else is there.
+        """
         joined = folder / JOINED
         places = [folder, *sorted((folder / ADDED).glob("*"), key=lambda place: int(place.name))]
         parts = [ExactEngine.open(place) for place in places]
         sizes = load_array(joined / SIZES, np.int64)
         own = [load_array(place / SIZES, np.int64) for place in places]
         rows, df = (
-            load_array(joined / "rows.npy", np.int32),
+            load_array(joined / "numbers.npy", np.int32),
             load_array(joined / "df.npy", np.int64),
         )
         count = int(np.count_nonzero(rows >= 0))

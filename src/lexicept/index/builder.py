@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -12,36 +12,28 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Document
 from lexicept.corpora.passages import rows
-from lexicept.corpora.records import Place, Records, checked
+from lexicept.corpora.records import DocumentStream, Place
 from lexicept.errors import InputError
 from lexicept.fields.values import NOTHING, FieldKind
 from lexicept.fields.writing import FieldWriter
 from lexicept.index.atlas import Findings
-from lexicept.index.generations import commit_generation, replace_generation
+from lexicept.index.generations import IndexLayout, commit_generation, replace_generation
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.manifest import read_manifest, resolved, write_files
-from lexicept.index.parts import PARTS, Parts, check_rows, frequencies, part_name
+from lexicept.index.parts import PARTS, Parts, check_number, frequencies, part_name
 from lexicept.index.passages import PassageWriter
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.term_frequencies import (
-    TokenTotal,
-    encode_on,
-    write_vocabularies,
-)
+from lexicept.index.term_frequencies import TermFrequencyWriter, TokenTotal, encode_on
 from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Over
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, sha256
 from lexicept.storage.manifest import describe_files, generation_name
+from lexicept.storage.sequences import LazySequence
 from lexicept.storage.texts import TextWriter
 from lexicept.storage.workspace import Workspace
-from lexicept.vectorizers.interface import (
-    TOKEN_TABLE,
-    AnyVectorizer,
-    TokenCounter,
-    parts_of,
-)
+from lexicept.vectorizers.interface import TOKEN_TABLE, AnyVectorizer, TokenCounter, parts_of
 
 
 class IndexBuilder:
@@ -56,12 +48,12 @@ class IndexBuilder:
 
     Attributes:
         work: the workspace, which also keeps the state of concepts that are trained or adapted.
-        contents: the documents' titles and texts, once they are added.
+        contents: titles and texts of the added documents.
 
     Raises:
         InputError: something is at ``path`` already, another process is building there, or a node
             does not see the folder.
-        IndexFormatError: with ``overwrite``, what is at ``path`` is no index.
+        IndexFormatError: with ``overwrite``, something else than an index is at ``path``.
     """
 
     def __init__(
@@ -100,8 +92,7 @@ class IndexBuilder:
         self._index = self.work.staged()
         self._generation = self._index / generation_name(1)
         self._generation.mkdir()
-        count = write_documents(self._generation, documents)
-        if not count:
+        if not write_documents(self._generation, documents):
             raise InputError("the corpus has no documents")
         files = sorted(file for file in self._generation.rglob("*") if file.is_file())
         checksums = (sha256(file) for file in files)
@@ -118,45 +109,43 @@ class IndexBuilder:
         *settings: VocabularySettings,
         progress: Progress = silent,
     ) -> sp.csr_array:
-        """Count or encode all documents; return the vocabulary's tf, memory-mapped [N, size]; of a
-        ``JointVectorizer`` those of its first vocabulary.
+        """Count or encode all documents; return their tf in the first vocabulary, memory-mapped
+        [N, size].
 
-        A token table is stored with it where the vectorizer makes one.
+        The vectorizer is saved, with a token table if it makes one.
 
         Args:
-            settings: of each vocabulary that the vectorizer has.
+            settings: of each vocabulary of the vectorizer.
 
         Raises:
             InputError: unfinished work on another model of this vocabulary.
         """
-        parts = parts_of(vectorizer)
-        folders = [self._generation / part.name for part in parts]
-        folder = folders[0]
-        for new in folders:
-            new.mkdir()
-        shards, sums = None, TokenTotal()
+        vectorizers = parts_of(vectorizer)
+        folder = self.folder(vectorizer.name)
+        for each in vectorizers:
+            self.folder(each.name).mkdir()
+        units, sums = None, TokenTotal()
         if not vectorizer.grows:
             vectorizer.save(folder)
             files = describe_files(folder, folder).items()
             self.work.check(
                 {f"model of {vectorizer.name}": {name: file["sha256"] for name, file in files}}
             )
-            shards = self.work.units(f"{vectorizer.name}-tf")
+            units = self.work.units(f"{vectorizer.name}-tf")
         encode = encode_on(self._cluster, vectorizer, folder, counts=True)
-        place = self._generation / PARTS / part_name(1)
-        prefixes = [frequencies(place, part.name) for part in parts]
-        written = (self.contents, shards, progress, encode, sums.add)
-        tf = write_vocabularies(prefixes, vectorizer, *written)
+        writer = TermFrequencyWriter(vectorizer, self.contents, encode, units, sums.add)
+        part = self._generation / PARTS / part_name(1)
+        tf = writer.write([frequencies(part, each.name) for each in vectorizers], progress)
         if sums.total is not None and isinstance(vectorizer, TokenCounter):
             vectorizer.token_table(sums.total).save(folder / TOKEN_TABLE)
         if vectorizer.grows:
             vectorizer.save(folder)
-        self._sizes |= {part.name: part.size for part in parts}
-        self._settings |= dict(zip((part.name for part in parts), settings, strict=True))
+        for each, chosen in zip(vectorizers, settings, strict=True):
+            self._sizes[each.name], self._settings[each.name] = each.size, chosen
         return tf[0]
 
     def folder(self, vocabulary: str) -> Path:
-        """Return the folder where the vectorizer of an added vocabulary is saved."""
+        """Return the folder of the saved vectorizer of a vocabulary."""
         return self._generation / vocabulary
 
     def add_atlas(self, findings: Findings) -> None:
@@ -176,15 +165,8 @@ class IndexBuilder:
         """
         if not self._sizes:
             raise InputError("an index needs at least one vocabulary")
-        commit_generation(
-            self._index,
-            self._generation,
-            self._sizes,
-            self._settings,
-            rra,
-            weight_bits,
-            self._over,
-        )
+        layout = IndexLayout(self._sizes, self._settings, rra, weight_bits)
+        commit_generation(self._index, self._generation, layout, self._over)
         if self._overwrite and self.path.exists():
             replace_generation(self.path, self._generation)
             self.work.discard()
@@ -193,7 +175,7 @@ class IndexBuilder:
         return IndexReader.open(self.path)
 
     def documents(self) -> Iterator[Document]:
-        """Yield the rows of the added documents."""
+        """Yield the added documents, and passages as documents."""
         stored = StoredDocuments(self._generation)
         return (stored.document(number) for number in range(len(stored.ids)))
 
@@ -221,8 +203,8 @@ def map_over(cluster: Cluster | None, folder: Path) -> Over | None:
     return cluster.over
 
 
-class Contents(Sequence[str]):
-    """The contents of stored documents as vectorizers read them: title and text."""
+class Contents(LazySequence[str]):
+    """Titles and texts of stored documents, as vectorizers read them."""
 
     def __init__(self, folder: Path) -> None:
         parts = Parts.open(folder)
@@ -231,22 +213,20 @@ class Contents(Sequence[str]):
     def __len__(self) -> int:
         return len(self._texts)
 
-    def __getitem__(self, position: Any) -> Any:
-        if isinstance(position, slice):
-            return [self[i] for i in range(*position.indices(len(self)))]
-        return Document("", self._texts[position], self._titles[position]).content
+    def _read(self, number: int) -> str:
+        return Document("", self._texts[number], self._titles[number]).content
 
 
 def write_documents(
     folder: Path, documents: Iterable[Document], kinds: Mapping[str, FieldKind] = NOTHING
 ) -> int:
-    """Store documents one by one, each or each of its passages as a row; return how many rows.
+    """Store documents one by one, or their passages; return how many were stored.
 
     Args:
-        kinds: the kinds of the fields that an index already has.
+        kinds: the kinds of the fields of an index that the documents are added to.
 
     Raises:
-        InputError: see ``well_formed``; or more rows than an index holds.
+        InputError: a bad document, an id twice, or more documents than an index holds.
     """
     count, part = 0, folder / PARTS / part_name(1)
     part.mkdir(parents=True)
@@ -257,34 +237,34 @@ def write_documents(
         FieldWriter(folder / "fields", kinds) as fields,
         PassageWriter(folder) as passages,
     ):
-        for document in well_formed(documents, kinds):
+        for document in checked_once(documents, kinds):
             if document.passages:
                 passages.append(document, count)
-            for row in rows(document):
+            for entry in rows(document):
                 count += 1
-                check_rows(count)
-                ids.append(row.id)
-                titles.append(row.title)
-                texts.append(row.text)
-                fields.append(document.id, row.fields)
+                check_number(count)
+                ids.append(entry.id)
+                titles.append(entry.title)
+                texts.append(entry.text)
+                fields.append(document.id, entry.fields)
     return count
 
 
-def well_formed(
+def checked_once(
     documents: Iterable[Document], kinds: Mapping[str, FieldKind] = NOTHING
 ) -> Iterator[Document]:
-    """Yield documents that a program passes, checked as those of a file are.
+    """Yield documents, checked: a ``DocumentStream`` checks its own.
 
     Args:
-        kinds: the kinds of the fields that an index already has.
+        kinds: the kinds of the fields of an index that the documents are added to.
 
     Raises:
-        InputError: a bad document, or an id that is there twice; the message gives the document's
-            number, from 1.
+        InputError: a bad document, or an id twice; the message names the file, or the document's
+            number from 1.
     """
-
-    records: Records[Document] = (
-        (Place("the documents", number, "document"), partial(Document._make, document))
-        for number, document in enumerate(documents, 1)
-    )
-    return checked(records, kinds=kinds)
+    if not isinstance(documents, DocumentStream):
+        documents = DocumentStream(
+            (Place("the documents", number, "document"), partial(Document._make, document))
+            for number, document in enumerate(documents, 1)
+        )
+    return documents.with_kinds(kinds)

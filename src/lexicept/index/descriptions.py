@@ -1,4 +1,4 @@
-"""Changes of what an index says of its concepts: labels and descriptions."""
+"""Changes of the labels and descriptions of an index's concepts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from lexicept.storage.texts import TextStore
 
 
 def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str) -> None:
-    """Give concepts of an index other labels; those of all others stay as they are.
+    """Give concepts of an index new labels.
 
     Args:
         labels: by the concepts' numbers.
-        source: where they are from; one of ``atlas.SOURCES``.
+        source: the origin of the labels, one of ``atlas.SOURCES``.
 
     Raises:
         InputError: the index has no atlas or no concept of a number, an unknown source, or another
@@ -42,15 +42,15 @@ def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str
                 raise InputError(f"{path} has no concept {number}; it has {len(terms)}")
             terms[number], sources[number] = label, SOURCES.index(source)
         with next_generation(index) as folder:
-            kept = carry_over(index, folder, "concepts/terms.", "concepts/atlas/sources.npy")
+            linked = carry_over(index, folder, "concepts/terms.", "concepts/atlas/sources.npy")
             TextStore.write(folder / "concepts" / "terms", unique_labels(terms, labels.keys()))
             file = folder / "concepts" / "atlas" / "sources.npy"
             save_array(file, np.array(sources, np.uint8))
-            publish(index.path, folder, index.manifest, kept)
+            publish(index.path, folder, index.manifest, linked)
 
 
 def describe(path: str | os.PathLike[str], find: Callable[[IndexReader], Findings]) -> None:
-    """Replace the descriptions of an index's concepts by those that ``find`` returns.
+    """Replace the descriptions of an index's concepts by the result of ``find``.
 
     Raises:
         InputError: the index has no concepts, or another process is writing.
@@ -61,22 +61,22 @@ def describe(path: str | os.PathLike[str], find: Callable[[IndexReader], Finding
             raise InputError(f"{path} has no concepts")
         findings = _with_known_names(index, find(index))
         with next_generation(index) as folder:
-            kept = carry_over(index, folder, "concepts/terms.", "concepts/atlas/")
+            linked = carry_over(index, folder, "concepts/terms.", "concepts/atlas/")
             findings.save(folder / "concepts", index.ids, Contents(folder))
-            publish(index.path, folder, index.manifest, kept)
+            publish(index.path, folder, index.manifest, linked)
 
 
 def _with_known_names(index: IndexReader, findings: Findings) -> Findings:
-    """Keep the names of concepts that do not fire here, which no word of these documents describes,
-    and those that a language model or a release gave."""
-    before = TextStore(index.folder / "concepts" / "terms")
+    """Keep the names of concepts that do not fire in these documents, and names from a language
+    model or a release."""
     silent_here = np.diff(findings.log_odds.indptr) == 0
     labels, sources = list(findings.labels), findings.sources.copy()
-    kept = []
-    for number, label in enumerate(before):
-        named = "none" if label == unnamed(number) else "words"
-        source = named if index.atlas is None else index.atlas.source(number)
+    renamed = []
+    for number, label in enumerate(TextStore(index.folder / "concepts" / "terms")):
+        source = "none" if label == unnamed(number) else "words"
+        if index.atlas is not None:
+            source = index.atlas.source(number)
         if silent_here[number] or source in ("llm", "explanations"):
             labels[number], sources[number] = label, SOURCES.index(source)
-            kept.append(number)
-    return replace(findings, labels=unique_labels(labels, kept), sources=sources)
+            renamed.append(number)
+    return replace(findings, labels=unique_labels(labels, renamed), sources=sources)

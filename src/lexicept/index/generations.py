@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from importlib.metadata import version
 from pathlib import Path
@@ -41,11 +41,11 @@ from lexicept.storage.manifest import (
 def changing(path: str | os.PathLike[str], *unread: str) -> Iterator[IndexReader]:
     """Yield the newest generation of an index, with no other writer. Readers are not held up.
 
-    The files that a change reads are compared with their checksums: what it writes gets new
+    The files that a change reads are compared with their checksums: written files get new
     checksums, which would hide damage for ever. Other files are linked and keep their checksums.
 
     Args:
-        unread: patterns of files that the change does not read, as of ``fnmatch``.
+        unread: ``fnmatch`` patterns of files that the change does not read.
 
     Raises:
         IndexFormatError: no index, or a damaged one; the message names the file.
@@ -55,7 +55,9 @@ def changing(path: str | os.PathLike[str], *unread: str) -> Iterator[IndexReader
     read_manifest(folder)  # a lock file must not be left where there is no index
     with disk_errors(folder), _locked(folder):
         files = read_manifest(folder)["files"]
-        read = {n: files[n] for n in files if not any(fnmatchcase(n, one) for one in unread)}
+        read = {
+            n: files[n] for n in files if not any(fnmatchcase(n, pattern) for pattern in unread)
+        }
         check_files(folder, read, checksums=True)
         index = IndexReader.open(folder)
         try:
@@ -66,7 +68,7 @@ def changing(path: str | os.PathLike[str], *unread: str) -> Iterator[IndexReader
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Keep other processes from changing an index. Raises InputError where one is changing it."""
+    """Keep other processes from changing an index. Raises InputError if another does so now."""
     descriptor = lock(path)
     try:
         yield
@@ -78,8 +80,8 @@ def _locked(path: Path) -> Iterator[None]:
 def next_generation(index: IndexReader) -> Iterator[Path]:
     """Yield the folder of the next generation, empty, for a block that ends with ``publish``.
 
-    Generations that no reader holds are removed then. A block that fails, or does not publish,
-    leaves no folder behind.
+    Afterwards, generations that no reader holds are removed. A block that fails, or does not
+    publish, leaves no folder behind.
     """
     with _place_for_next(index.path, index.folder.name) as folder:
         folder.mkdir()
@@ -92,13 +94,13 @@ def next_generation(index: IndexReader) -> Iterator[Path]:
 
 
 def replace_generation(path: Path, generation: Path) -> None:
-    """Make a generation that was built elsewhere the next one of an index.
+    """Move the generation of another index to an index, as the next generation.
 
     All of the index but its manifest may be damaged. At any moment ``path`` is the old index or the
-    new one; readers of the old one keep what they see.
+    new index; readers of the old index are not disturbed.
 
     Args:
-        generation: the generation of an index elsewhere on the same file system; it is moved.
+        generation: on the same file system.
 
     Raises:
         InputError: another process is writing.
@@ -133,7 +135,7 @@ def _place_for_next(path: Path, current: str) -> Iterator[Path]:
 
 
 def _clean_up(path: Path, current: str) -> None:
-    """Remove the generations that nobody reads; warn of what is no part of the index."""
+    """Remove the generations that nobody reads; warn of files that are no part of the index."""
     _remove_others(path, current)
     if unknown := unknown_entries(path):
         names = ", ".join(unknown)
@@ -151,15 +153,15 @@ def carry_over(index: IndexReader, folder: Path, *without: str) -> dict[str, Any
         without: beginnings of names of files to leave out.
 
     Returns:
-        Their descriptions as they are, for ``publish``.
+        The descriptions of the files, for ``publish``.
     """
-    kept, prefix = {}, f"{index.folder.name}/"
+    linked, prefix = {}, f"{index.folder.name}/"
     for name, description in index.manifest["files"].items():
         inner = name.removeprefix(prefix)
         if inner != name and not inner.startswith(without):
             link(index.folder / inner, folder / inner)
-            kept[f"{folder.name}/{inner}"] = description
-    return kept
+            linked[f"{folder.name}/{inner}"] = description
+    return linked
 
 
 def remove_unread(path: Path) -> None:
@@ -177,68 +179,76 @@ def _remove_others(path: Path, current: str) -> None:
         entry.unlink()
 
 
+@dataclass(frozen=True)
+class IndexLayout:
+    """The vocabularies of an index, and the settings from which postings are derived."""
+
+    sizes: Mapping[str, int]
+    """Number of dimensions of each vocabulary, in order."""
+    settings: Mapping[str, VocabularySettings]
+    rra: RRASettings | None = None
+    weight_bits: int = 32
+    """See ``ExactEngine.build``."""
+
+    @classmethod
+    def of(cls, index: IndexReader, rra: RRASettings | None) -> IndexLayout:
+        """Return the layout of an opened index, with these settings of RRA."""
+        sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
+        return cls(sizes, index.settings, rra, index.engine.weight_bits)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the layout as it stands in a manifest."""
+        vocabularies = [
+            {"name": name, "size": size, **self.settings[name].to_json()}
+            for name, size in self.sizes.items()
+        ]
+        return {
+            "vocabularies": vocabularies,
+            "rra": None if self.rra is None else asdict(self.rra),
+        }
+
+
 def commit_generation(
     path: Path,
     generation: Path,
-    sizes: Mapping[str, int],
-    settings: Mapping[str, VocabularySettings],
-    rra: RRASettings | None,
-    weight_bits: int,
+    layout: IndexLayout,
     over: Over | None = None,
-    kept: Mapping[str, Any] | None = None,
-    extend: Callable[[Parts], None] | None = None,
+    linked: Mapping[str, Any] | None = None,
+    write_postings: Callable[[Parts], None] | None = None,
 ) -> None:
-    """Derive the postings, then publish the generation.
+    """Derive the postings, then publish the generation, which holds the documents and their tf.
 
     Args:
-        sizes: number of dimensions of each vocabulary, whose tf the generation holds.
-        weight_bits: see ``ExactEngine.build``.
         over: see ``Derived.compute``.
-        kept: see ``publish``.
-        extend: writes the postings of these documents instead; see ``index.extension``.
+        linked: see ``publish``.
+        write_postings: writes postings of these documents instead; see ``index.added_postings``.
 
     Raises:
         InputError: other ``weight_bits``, weights that are not finite, or settings that
             ``rra.reweight`` refuses.
     """
     parts = Parts.open(generation)
-    if extend is None:
-        _derive(parts, generation / "postings", sizes, settings, rra, weight_bits, over)
+    if write_postings is None:
+        _derive(parts, generation / "postings", layout, over)
     else:
-        extend(parts)
-    content = {
-        "documents": parts.order.size,
-        "vocabularies": [
-            {"name": name, "size": size, **settings[name].to_json()} for name, size in sizes.items()
-        ],
-        "rra": None if rra is None else asdict(rra),
-    }
-    publish(path, generation, content, kept)
+        write_postings(parts)
+    publish(path, generation, {"documents": parts.order.size, **layout.to_json()}, linked)
 
 
-def _derive(
-    parts: Parts,
-    postings: Path,
-    sizes: Mapping[str, int],
-    settings: Mapping[str, VocabularySettings],
-    rra: RRASettings | None,
-    weight_bits: int,
-    over: Over | None,
-) -> None:
-    """Derive the postings of all documents; warn of those that RRA loses."""
-    tf = [parts.tf(name, size) for name, size in sizes.items()]
-    ordered = [settings[name] for name in sizes]
-    derived = Derived.compute(tf, ordered, rra, postings, weight_bits, over)
+def _derive(parts: Parts, postings: Path, layout: IndexLayout, over: Over | None) -> None:
+    """Derive the postings of all documents; warn of postings that RRA loses."""
+    tf = [parts.tf(name, size) for name, size in layout.sizes.items()]
+    settings = [layout.settings[name] for name in layout.sizes]
+    rra = layout.rra
+    derived = Derived.compute(tf, settings, rra, postings, layout.weight_bits, over)
     if rra is not None and derived.lost:
-        postings_lost = (
-            f"{derived.lost:,} of {derived.lost + derived.engine.num_postings:,} postings"
-        )
+        total = derived.lost + derived.engine.num_postings
         warnings.warn(
             f"RRA with alpha {rra.alpha:g} and {rra.iterations} iterations makes the weights of "
-            f"{postings_lost} too small for single precision: their documents no longer match; "
-            "choose a smaller alpha",
+            f"{derived.lost:,} of {total:,} postings too small for single precision: their "
+            "documents no longer match; choose a smaller alpha",
             LexiceptWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -246,13 +256,13 @@ def publish(
     path: Path,
     generation: Path,
     content: Mapping[str, Any],
-    kept: Mapping[str, Any] | None = None,
+    linked: Mapping[str, Any] | None = None,
 ) -> None:
     """Make a whole generation the one that readers see.
 
     Args:
-        content: what its manifest says of it beside the files.
-        kept: descriptions of files that were carried over.
+        content: of its manifest, beside the files.
+        linked: descriptions of linked files.
     """
     sync_folder(generation)
     manifest = {
@@ -261,6 +271,6 @@ def publish(
         "version": VERSION,
         "lexicept": version("lexicept"),
         "generation": generation.name,
-        "files": describe_files(generation, path, kept),
+        "files": describe_files(generation, path, linked),
     }
     save_manifest(path / MANIFEST, manifest)

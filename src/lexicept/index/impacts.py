@@ -3,14 +3,14 @@
 An index stores tf; the rest is derived from it, shard by shard, in seconds per 100,000 documents,
 and derived again after every change of a small collection. Of a large one without RRA, a change
 keeps the statistics that weights depend on, and so the postings of documents that stay; see
-``index.extension``.
+``index.added_postings``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -78,25 +78,15 @@ class VocabularySettings:
                 raise InputError(f"{side}_max_active_dims {problem}")
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "weighting": self.weighting.settings(),
-            "query_max_active_dims": self.query_max_active_dims,
-            "document_max_active_dims": self.document_max_active_dims,
-            "query_max_qd_flops": self.query_max_qd_flops,
-            "adapted": self.adapted,
-            "pruning": self.pruning,
-        }
+        """Return all settings as JSON values, by the names of the fields."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "weighting": self.weighting.settings()}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> VocabularySettings:
-        return cls(
-            from_settings(content["weighting"]),
-            content["query_max_active_dims"],
-            content["document_max_active_dims"],
-            content["query_max_qd_flops"],
-            content.get("adapted"),
-            content["pruning"],
-        )
+        """Return the settings that ``to_json`` described; other members are ignored."""
+        values = {field.name: content[field.name] for field in fields(cls)}
+        return cls(**{**values, "weighting": from_settings(values["weighting"])})
 
     def prune_documents(self, weights: sp.csr_array) -> sp.csr_array:
         """Prune document weights [N, V] to their limit."""

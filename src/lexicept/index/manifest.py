@@ -13,23 +13,23 @@ from lexicept.storage.files import read_json, write_json
 from lexicept.storage.manifest import generation_number, load_manifest
 
 FORMAT = "lexicept index"
-VERSION = 7
+VERSION = 8
 MANIFEST = "manifest.json"
 ENGINES = "engines"
 
 
 def resolved(path: str | os.PathLike[str]) -> Path:
-    """Return the path of an index as an absolute one without links, so that neither a link that is
-    switched later nor another working folder leads elsewhere."""
-    given = Path(path)
-    return Path(os.path.realpath(given)) if given.is_dir() else given
+    """Return the absolute path of an index without links, so that neither a link that is switched
+    later nor another working folder leads elsewhere."""
+    folder = Path(path)
+    return Path(os.path.realpath(folder)) if folder.is_dir() else folder
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Return the manifest of an index.
 
     Raises:
-        IndexFormatError: no index, a half-written one, a damaged manifest, or one of another
+        IndexFormatError: no index, an unfinished one, or a manifest that is damaged or of another
             version.
     """
     if not path.is_dir():
@@ -46,13 +46,12 @@ def read_manifest(path: Path) -> dict[str, Any]:
 def postings_fingerprint(manifest: Mapping[str, Any]) -> str:
     """Return a fingerprint of the postings of a manifest's generation."""
     prefix, files = f"{manifest['generation']}/postings/", manifest["files"]
-    parts = [f"{n}:{files[n]['sha256']}" for n in sorted(files) if n.startswith(prefix)]
-    return hashlib.sha256("\n".join(parts).replace(prefix, "").encode()).hexdigest()
+    lines = [f"{n}:{files[n]['sha256']}" for n in sorted(files) if n.startswith(prefix)]
+    return hashlib.sha256("\n".join(lines).replace(prefix, "").encode()).hexdigest()
 
 
 def manifest_identity(path: Path) -> tuple[int, int] | None:
-    """Return numbers of an index's manifest that change when it is replaced; None where there is
-    none."""
+    """Return the inode and time of an index's manifest; None without a manifest."""
     try:
         status = os.stat(path / MANIFEST)
     except OSError:
@@ -61,7 +60,7 @@ def manifest_identity(path: Path) -> tuple[int, int] | None:
 
 
 class CurrentManifest:
-    """The manifest of an index as it was read, and whether it is still the current one.
+    """The manifest of an index as it was read, which may be replaced later.
 
     Raises:
         IndexFormatError: see ``read_manifest``.
@@ -73,7 +72,7 @@ class CurrentManifest:
         self.content = read_manifest(path)
 
     def stale(self) -> bool:
-        """Return whether the index has changed, is damaged or is gone since then."""
+        """Return True if the index has changed, is damaged or is gone since then."""
         identity = manifest_identity(self._path)
         if identity == self._seen:
             return False
@@ -87,8 +86,8 @@ class CurrentManifest:
 
 
 def unknown_entries(path: Path) -> list[str]:
-    """Return the names of files and folders in an index's folder that are no part of it, except
-    hidden ones."""
+    """Return the names of files and folders in an index's folder that do not belong to the index,
+    except hidden ones."""
     return sorted(
         entry.name
         for entry in path.iterdir()
@@ -99,16 +98,16 @@ def unknown_entries(path: Path) -> list[str]:
 
 
 FILES = "files.json"
-"""Name of the list in a generation. Each file has the SHA-256 of its content."""
+"""Name of the list, in a generation, of the files that the documents were read from."""
 
 
 def write_files(generation: Path, files: Mapping[str, str]) -> None:
-    """Write the checksums of files by their paths in the folder."""
+    """Write the SHA-256 of files by their paths in the folder that was read."""
     write_json(generation / FILES, dict(files))
 
 
 def read_files(generation: Path) -> dict[str, str] | None:
-    """Return what ``write_files`` wrote; None where the index was not built from a folder.
+    """Read the list that ``write_files`` wrote; None for an index of other documents than a folder.
 
     Raises:
         IndexFormatError: the list is damaged.
@@ -116,6 +115,6 @@ def read_files(generation: Path) -> dict[str, str] | None:
     if not (generation / FILES).exists():
         return None
     files = read_json(generation / FILES)
-    if not isinstance(files, dict) or not all(isinstance(one, str) for one in files.values()):
+    if not all(isinstance(checksum, str) for checksum in files.values()):
         raise IndexFormatError(f"{generation / FILES} is damaged")
     return files

@@ -1,7 +1,7 @@
 """Documents that are indexed in passages: an index has a row for each passage, and a search finds
 the document by its best one.
 
-``passages/`` of a generation has ``ids`` and ``titles`` of these documents, and in ``rows.npy``
+``passages/`` of a generation has ``ids`` and ``titles`` of these documents, and in ``spans.npy``
 their first rows and numbers of rows. The rows of a document follow one another. There is no such
 folder where every row is a document.
 """
@@ -63,7 +63,7 @@ class Passages:
             return
         self.ids = TextStore(folder / FOLDER / "ids")
         self.titles = TextStore(folder / FOLDER / "titles")
-        spans = load_array(folder / FOLDER / "rows.npy", np.int64, ndim=2)
+        spans = load_array(folder / FOLDER / "spans.npy", np.int64, ndim=2)
         if spans.shape != (len(self.ids), 2) or len(self.titles) != len(self.ids):
             raise IndexFormatError(f"{folder / FOLDER}: its parts do not fit together")
         self._starts, self._counts = spans[:, 0], spans[:, 1]
@@ -265,7 +265,7 @@ def join_passages(folder: Path, old: Passages, new: Passages, order: Integers) -
         stores = [TextStore(p.folder / name) for p in (old, new) if len(p)]
         with TextWriter(folder / FOLDER / name) as writer:
             JoinedTexts(stores, kept).write(writer)
-    save_array(folder / FOLDER / "rows.npy", np.stack([starts[kept], counts[kept]], 1))
+    save_array(folder / FOLDER / "spans.npy", np.stack([starts[kept], counts[kept]], 1))
 
 
 class DocumentIds(LazySequence[str]):
@@ -311,4 +311,4 @@ class PassageWriter:
         self._open.__exit__(*error)
         if self._texts is not None and error[0] is None:
             spans = np.frombuffer(self._spans, np.int64).reshape(-1, 2)
-            save_array(self._folder / "rows.npy", spans)
+            save_array(self._folder / "spans.npy", spans)

@@ -1,17 +1,19 @@
-"""Term frequencies (tf) of many texts: encoded shard by shard, written as one matrix on disk.
+"""Term frequencies (tf) of many texts: encoded shard by shard, written as matrices on disk.
 
 Identical texts are encoded once. Finished shards are kept, so that an interrupted build resumes
-after the last of them; no more than a few are in memory at a time.
+after the last one; few shards are in memory at a time.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,13 +26,12 @@ from lexicept.storage.workspace import Units
 from lexicept.vectorizers.interface import (
     AnyVectorizer,
     EncodedDocuments,
-    JointVectorizer,
     PartJoiner,
     TokenCounter,
     Vectorizer,
     parts_of,
 )
-from lexicept.vectors import Integers
+from lexicept.vectors import Integers, stack_columns
 
 SHARD = 512
 """Documents in a shard, the unit of work that an interrupted build keeps."""
@@ -66,10 +67,10 @@ class DocumentEncoder:
 def encode_on(
     cluster: Cluster | None, vectorizer: AnyVectorizer, folder: Path, *, counts: bool
 ) -> Encode:
-    """Return what encodes documents on a cluster, or on this machine without one.
+    """Return a function that encodes documents on a cluster, or on this machine without one.
 
     Args:
-        folder: where a vectorizer that does not grow is saved; all nodes see it.
+        folder: of a saved vectorizer that does not grow; all nodes see the folder.
         counts: whether tokens are counted, if the vectorizer can.
     """
     if cluster is None:
@@ -83,124 +84,158 @@ def encode_on(
 def _counted(
     cluster: Cluster, vectorizer: PartJoiner, blocks: Iterable[list[str]]
 ) -> Iterator[EncodedDocuments]:
-    parts = cluster.over(vectorizer.part_counter(), blocks)
-    return (EncodedDocuments(vectorizer.join(part)) for part in parts)
+    counts = cluster.over(vectorizer.part_counter(), blocks)
+    return (EncodedDocuments(vectorizer.join(counted)) for counted in counts)
 
 
 @dataclass
 class TokenTotal:
-    """Adds up the sums of shards' tokens."""
+    """Adds up the token sums of shards."""
 
     total: sp.csr_array | None = None
-    """None before the first."""
+    """None before the first shard."""
 
     def add(self, sums: sp.csr_array) -> None:
-        """Add those of one shard."""
+        """Add the sums of one shard."""
         self.total = sums if self.total is None else sp.csr_array(self.total + sums)
+
+
+@dataclass(frozen=True)
+class TermFrequencyWriter:
+    """Encodes texts by a vectorizer and writes their term frequencies.
+
+    Args:
+        vectorizer: of one vocabulary, or of several that are read together.
+        texts: of the documents.
+        encode: encodes blocks of texts.
+        units: keeps finished shards, which are not encoded again; None keeps none.
+        count: takes the token sums of evenly spread shards, if ``encode`` returns any.
+    """
+
+    vectorizer: AnyVectorizer
+    texts: Sequence[str]
+    encode: Encode
+    units: Units | None = None
+    count: Callable[[sp.csr_array], None] | None = None
+
+    def write(self, prefixes: Sequence[Path], progress: Progress) -> list[sp.csr_array]:
+        """Write and return the tf in each vocabulary, memory-mapped [N, size].
+
+        Args:
+            prefixes: of the files of each vocabulary, or of one matrix of all; see ``load_csr``.
+        """
+        texts, units = self.texts, self.units
+        first = first_occurrences(texts)
+        starts = range(0, len(texts), SHARD)
+        counted_every = SHARD * max(1, -(-len(starts) // COUNTED_SHARDS))
+        done = {start for start in starts if self._is_done(start)}
+        new_texts = (_new(texts, first, start) for start in starts if start not in done)
+        encoded = self.encode(block for block in new_texts if block)
+        with ExitStack() as files:
+            writers = [files.enter_context(CSRWriter(prefix)) for prefix in prefixes]
+            for start in starts:
+                if units is not None and start in done:
+                    tf = load_csr(_shard(units, start), self.vectorizer.size)
+                    sums = _load_sums(units, start, parts_of(self.vectorizer)[0].size)
+                else:
+                    tf, sums = self._assemble(encoded, first, start, writers)
+                    sums = sums if start % counted_every == 0 else None
+                    if units is not None:
+                        _keep(units, start, tf, sums)
+                for writer, columns in zip(
+                    writers, split_columns(tf, self._sizes(writers)), strict=True
+                ):
+                    writer.append(columns)
+                if self.count is not None and sums is not None:
+                    self.count(sums)
+                progress(self.vectorizer.name, min(start + SHARD, len(texts)), len(texts))
+        return [load_csr(*pair) for pair in zip(prefixes, self._sizes(prefixes), strict=True)]
+
+    def _sizes(self, matrices: Sequence[object]) -> list[int]:
+        """Return the columns of each matrix that is written; of a growing vocabulary, up to now."""
+        if len(matrices) == 1:
+            return [self.vectorizer.size]
+        return [vectorizer.size for vectorizer in parts_of(self.vectorizer)]
+
+    def _is_done(self, start: int) -> bool:
+        """Return True if a shard is kept and whole."""
+        if self.units is None:
+            return False
+        prefix = _shard(self.units, start)
+        if self.units.facts(prefix.name) is None:
+            return False
+        try:
+            load_csr(prefix, self.vectorizer.size)
+        except IndexFormatError:
+            return False
+        return True
+
+    def _assemble(
+        self,
+        encoded: Iterator[EncodedDocuments],
+        first: Integers,
+        start: int,
+        writers: Sequence[CSRWriter],
+    ) -> EncodedDocuments:
+        """Return the tf of a shard, from its new texts and from identical texts that are written
+        already, and the token sums of its new texts."""
+        distinct, places = np.unique(first[start : start + SHARD], return_inverse=True)
+        earlier = distinct[distinct < start].tolist()
+        new = next(encoded) if distinct.size > len(earlier) else None
+        if new is not None and not earlier and distinct.size == places.size:
+            return new
+        written = [
+            writer.rows(earlier, size)
+            for writer, size in zip(writers, self._sizes(writers), strict=True)
+        ]
+        blocks = [stack_columns(written), *([] if new is None else [new.tf])]
+        tf = sp.csr_array(sp.vstack(blocks, format="csr"))[places]
+        return EncodedDocuments(tf, None if new is None else new.tokens)
 
 
 def write_tf(
     prefix: Path,
     vectorizer: AnyVectorizer,
     texts: Sequence[str],
-    shards: Units | None,
+    units: Units | None,
     progress: Progress,
-    encode: Encode | None = None,
-    count: Callable[[sp.csr_array], None] | None = None,
 ) -> sp.csr_array:
-    """Write the tf of all texts and return them, memory-mapped [N, size].
-
-    Args:
-        prefix: see ``load_csr``.
-        shards: keeps finished shards, which are not encoded again; None keeps none.
-        encode: encodes blocks of texts; the vectorizer, one block after the other, by default.
-        count: takes the sums of evenly spread shards' tokens, where ``encode`` returns them.
-    """
-    first = first_occurrences(texts)
-    starts = range(0, len(texts), SHARD)
-    step = SHARD * max(1, -(-len(starts) // COUNTED_SHARDS))
-    done = {s for s in starts if shards is not None and _holds(shards, s, vectorizer.size)}
-    news = (_new(texts, first, start) for start in starts if start not in done)
-    encode = encode or partial(map, DocumentEncoder(vectorizer, counts=False).documents)
-    encoded = encode(new for new in news if new)
-    with CSRWriter(prefix) as written:
-        for start in starts:
-            if shards is not None and start in done:
-                block = load_csr(_shard(shards, start), vectorizer.size)
-                sums = _load_sums(shards, start, parts_of(vectorizer)[0].size)
-            else:
-                block, sums = _assemble(encoded, first, start, vectorizer, written)
-                sums = sums if start % step == 0 else None
-                if shards is not None:
-                    _keep(shards, start, block, sums)
-            written.append(block)
-            if count is not None and sums is not None:
-                count(sums)
-            progress(vectorizer.name, min(start + SHARD, len(texts)), len(texts))
-    return load_csr(prefix, vectorizer.size)
+    """Write the tf of texts as one matrix, encoded on this machine; see ``TermFrequencyWriter``."""
+    encode = encode_on(None, vectorizer, prefix.parent, counts=False)
+    return TermFrequencyWriter(vectorizer, texts, encode, units).write([prefix], progress)[0]
 
 
-def write_vocabularies(
-    prefixes: Sequence[Path], vectorizer: AnyVectorizer, *arguments: Any
-) -> list[sp.csr_array]:
-    """Write and return the tf of all texts in each vocabulary of a vectorizer.
-
-    Args:
-        prefixes: of each, see ``load_csr``.
-        arguments: of ``write_tf``.
-    """
-    if not isinstance(vectorizer, JointVectorizer):
-        return [write_tf(prefixes[0], vectorizer, *arguments)]
-    joined = prefixes[0].with_name("joined")
-    tf = write_tf(joined, vectorizer, *arguments)
-    start = 0
-    for prefix, part in zip(prefixes, vectorizer.parts, strict=True):
-        own = slice(start, start + part.size)
-        start = own.stop
-        with CSRWriter(prefix) as written:
-            for row in range(0, tf.shape[0], SHARD):
-                written.append(sp.csr_array(tf[row : row + SHARD])[:, own])
-    for file in joined.parent.glob(f"{joined.name}.*"):
-        file.unlink()
-    parts = zip(prefixes, vectorizer.parts, strict=True)
-    return [load_csr(prefix, part.size) for prefix, part in parts]
+def split_columns(matrix: sp.csr_array, sizes: Sequence[int]) -> list[sp.csr_array]:
+    """Split a matrix [n, V] into neighbouring columns of these sizes."""
+    if len(sizes) == 1:
+        return [matrix]
+    ends = np.cumsum([0, *sizes]).tolist()
+    return [matrix[:, start:end] for start, end in pairwise(ends)]
 
 
-def _shard(shards: Units, start: int) -> Path:
+def _shard(units: Units, start: int) -> Path:
     """Return the prefix of the files of the shard whose first text is number ``start``."""
-    return shards.folder / f"{start:012d}"
+    return units.folder / f"{start:012d}"
 
 
-def _sums(shards: Units, start: int) -> Path:
-    """Return the prefix of the files of a shard's sums."""
-    return shards.folder / f"{_shard(shards, start).name}.tokens"
+def _sums(units: Units, start: int) -> Path:
+    """Return the prefix of the files of a shard's token sums."""
+    return units.folder / f"{_shard(units, start).name}.tokens"
 
 
-def _keep(shards: Units, start: int, block: sp.csr_array, sums: sp.csr_array | None) -> None:
+def _keep(units: Units, start: int, tf: sp.csr_array, sums: sp.csr_array | None) -> None:
     """Keep a finished shard."""
-    save_csr(_shard(shards, start), block)
+    save_csr(_shard(units, start), tf)
     if sums is not None:
-        save_csr(_sums(shards, start), sums)
-    name = _shard(shards, start).name
-    shards.finish(name, sorted(shards.folder.glob(f"{name}.*")), tokens=sums is not None)
+        save_csr(_sums(units, start), sums)
+    name = _shard(units, start).name
+    units.finish(name, sorted(units.folder.glob(f"{name}.*")), tokens=sums is not None)
 
 
-def _load_sums(shards: Units, start: int, size: int) -> sp.csr_array | None:
-    """Return the sums of a finished shard over ``size`` concepts; None where it has none."""
-    facts = shards.facts(_shard(shards, start).name) or {}
-    return load_csr(_sums(shards, start), size + 1) if facts.get("tokens") else None
-
-
-def _holds(shards: Units, start: int, columns: int) -> bool:
-    """Return whether a finished shard is whole, so that it need not be encoded again."""
-    prefix = _shard(shards, start)
-    if shards.facts(prefix.name) is None:
-        return False
-    try:
-        load_csr(prefix, columns)
-    except IndexFormatError:
-        return False
-    return True
+def _load_sums(units: Units, start: int, size: int) -> sp.csr_array | None:
+    """Return the token sums of a finished shard over ``size`` concepts, if it has any."""
+    facts = units.facts(_shard(units, start).name) or {}
+    return load_csr(_sums(units, start), size + 1) if facts.get("tokens") else None
 
 
 def first_occurrences(texts: Sequence[str]) -> Integers:
@@ -222,22 +257,3 @@ def _new(texts: Sequence[str], first: Integers, start: int) -> list[str]:
     """Return the texts of a shard that are not identical to an earlier one."""
     stop = min(start + SHARD, first.size)
     return [texts[number] for number in range(start, stop) if first[number] == number]
-
-
-def _assemble(
-    encoded: Iterator[EncodedDocuments],
-    first: Integers,
-    start: int,
-    vectorizer: AnyVectorizer,
-    written: CSRWriter,
-) -> EncodedDocuments:
-    """Return the tf of a shard, those of its new texts and of texts that are written already, and
-    the sums of its new texts' tokens."""
-    sources, rows = np.unique(first[start : start + SHARD], return_inverse=True)
-    earlier = sources[sources < start].tolist()
-    new = [next(encoded)] if sources.size > len(earlier) else []
-    if not earlier and sources.size == rows.size:
-        return new[0]
-    parts = [written.rows(earlier, vectorizer.size), *(one.tf for one in new)]
-    tf = sp.csr_array(sp.vstack(parts, format="csr"))[rows]
-    return EncodedDocuments(tf, new[0].tokens if new else None)

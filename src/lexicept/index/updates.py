@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -23,10 +23,10 @@ from lexicept.engines import PostingsEngine, store
 from lexicept.engines.joined import JoinedEngine
 from lexicept.errors import InputError, LexiceptError, LexiceptWarning
 from lexicept.fields.joining import join_columns
-from lexicept.index import extension
+from lexicept.index.added_postings import PostingsChange, PostingsUpdate
 from lexicept.index.builder import Contents, map_over, write_documents
-from lexicept.index.extension import Extension
 from lexicept.index.generations import (
+    IndexLayout,
     carry_over,
     changing,
     commit_generation,
@@ -39,15 +39,16 @@ from lexicept.index.parts import (
     ORDER,
     PARTS,
     Parts,
-    check_rows,
+    check_number,
     frequencies,
     part_name,
+    part_number,
     write_parts,
 )
 from lexicept.index.passages import check_joined, join_passages
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.term_frequencies import encode_on, write_vocabularies
+from lexicept.index.term_frequencies import TermFrequencyWriter, encode_on
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import move, remove
@@ -61,16 +62,15 @@ _UNWEIGHED = ("*/postings/*", f"*/{PARTS}/*/titles.*", f"*/{PARTS}/*/texts.*")
 """Files that no weights are computed from."""
 
 _UNREAD = (*_UNWEIGHED, f"*/{PARTS}/*/*.frequencies.*")
-"""Files that a change of documents does not read, except those of parts that it merges or weighs.
-"""
+"""Files that a change of documents does not read, except in parts that it merges or weighs."""
 
-_EXTENDED = (
+_READ_POSTINGS = (
     "postings/joined/*",
     *(f"postings/{name}.npy" for name in ("df", "bounds", "offsets", "scales", "sizes")),
     "postings/statistics.*",
     *(f"postings/added/*/{name}.npy" for name in ("df", "offsets", "scales", "sizes")),
 )
-"""Files of postings that ``index.extension`` reads, or that what it writes is opened with."""
+"""Files of postings that ``index.added_postings`` reads, or opens together with new ones."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ class Changes:
     """Changes of an index's documents that become one generation."""
 
     documents: Iterable[Document] = ()
-    """Documents to add, or to put in the place of those with their ids; read once."""
+    """Documents to add, each in the place of a document with its id; read once."""
     deleted: Container[str] = ()
     """Ids of documents to delete, unless they are replaced; used once the documents are read."""
     files: Mapping[str, str] | None = None
-    """The files that the documents come from (see ``index.files``), complete once the documents are
-    read; None leaves the list as it is."""
+    """Checksums of the files that the documents come from (see ``manifest.write_files``), complete
+    once the documents are read; None leaves the list as it is."""
 
 
 class Changed(NamedTuple):
@@ -107,12 +107,12 @@ def _check(index: IndexReader, *patterns: str) -> None:
     """Compare files of a generation with their checksums; IndexFormatError on damage.
 
     Args:
-        patterns: as of ``fnmatch``, of names in the generation.
+        patterns: ``fnmatch`` patterns of names in the generation.
     """
     full = [f"{index.folder.name}/{pattern}" for pattern in patterns]
-    files = index.manifest["files"].items()
-    own = {n: entry for n, entry in files if any(fnmatchcase(n, one) for one in full)}
-    check_files(index.path, own, checksums=True)
+    entries = index.manifest["files"].items()
+    files = {n: entry for n, entry in entries if any(fnmatchcase(n, each) for each in full)}
+    check_files(index.path, files, checksums=True)
 
 
 def _check_parts(index: IndexReader, folders: Iterable[Path], files: str = "*") -> None:
@@ -126,11 +126,11 @@ def update(
     progress: Progress = silent,
     cluster: Cluster | None = None,
 ) -> Added:
-    """Add documents, and replace those whose ids are there; return how many of each.
+    """Add documents, or replace documents of the same ids; return the numbers of both.
 
-    A replaced document keeps its place. The files of other documents are linked. Of a small index,
-    or one with RRA, all weights and postings are computed again; of a large one, those of the new
-    documents, from the statistics of the last time that all were (see ``index.extension``).
+    A replaced document keeps its place. The files of other documents are linked. In a small index,
+    or with RRA, all weights and postings are computed again; in a large index those of the new
+    documents alone, from older statistics (see ``index.added_postings``).
 
     Args:
         cluster: encodes the documents and derives postings; see ``IndexBuilder``.
@@ -167,7 +167,7 @@ def apply(
         write_documents(staged, changes.documents, index.fields.kinds)
         fresh = StoredDocuments(staged)
         order, changed = _order(index, fresh, changes.deleted)
-        check_rows(order.size)
+        check_number(order.size)
         if not order.size:
             raise InputError(f"{index.path}: an index can't be left without documents")
         due = False
@@ -175,9 +175,9 @@ def apply(
             due = _rewrite(index, folder, fresh, order, changes.files, progress, cluster)
         elif changes.files is not None and changes.files != read_files(index.folder):
             remove(staged)
-            kept = carry_over(index, folder, FILES)
+            linked = carry_over(index, folder, FILES)
             write_files(folder, changes.files)
-            publish(index.path, folder, index.manifest, kept)
+            publish(index.path, folder, index.manifest, linked)
     if due:
         try:
             later = IndexReader.open(index.path)
@@ -195,17 +195,15 @@ def apply(
 def _weigh(index: IndexReader, rra: RRASettings | None, cluster: Cluster | None = None) -> None:
     """Weigh all documents again, as the next generation."""
     with next_generation(index) as folder:
-        kept = carry_over(index, folder, "postings/")
-        sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
-        over, bits = map_over(cluster, folder), index.engine.weight_bits
-        commit_generation(index.path, folder, sizes, index.settings, rra, bits, over, kept)
+        linked, over = carry_over(index, folder, "postings/"), map_over(cluster, folder)
+        commit_generation(index.path, folder, IndexLayout.of(index, rra), over, linked)
 
 
 def merge(path: str | os.PathLike[str], cluster: Cluster | None = None) -> bool:
-    """Weigh all documents again, and merge the parts of postings; return whether there were any.
+    """Weigh all documents again, and merge added postings; return whether there were any.
 
-    Changes of a large index without RRA do that by themselves once they are a sixteenth of it (see
-    ``index.extension``).
+    Changes of a large index without RRA do that by themselves once they are a sixteenth of the
+    index (see ``index.added_postings``).
 
     Args:
         cluster: see ``update``.
@@ -224,24 +222,26 @@ def merge(path: str | os.PathLike[str], cluster: Cluster | None = None) -> bool:
 def _order(
     index: IndexReader, fresh: StoredDocuments, deleted: Container[str]
 ) -> tuple[Integers, Changed]:
-    """Return the rows of a changed index, counted through its own and then the fresh ones, and how
-    many documents change."""
-    rows, new = np.arange(len(index)), np.arange(len(index), len(index) + len(fresh.ids))
-    waiting = {name: new[span.start : span.stop] for name, span in fresh.passages.spans()}
+    """Return the order of a changed index, counted through present and then fresh entries, and how
+    many documents change. An entry is a document or a passage."""
+    present = np.arange(len(index))
+    added = np.arange(len(index), len(index) + len(fresh.ids))
+    new = {name: added[span.start : span.stop] for name, span in fresh.passages.spans()}
     bounds = np.append(index.passages.firsts, len(index))
     order, end = [], 0
     gone: set[str] = set()
-    numbered = enumerate(index.passages.names())
-    for number, name in [one for one in numbered if one[1] in waiting or one[1] in deleted]:
-        order.append(rows[end : bounds[number]])
+    for number, name in enumerate(index.passages.names()):
+        if name not in new and name not in deleted:
+            continue
+        order.append(present[end : bounds[number]])
         end = bounds[number + 1]
         gone.add(name)
-        if name in waiting:
-            order.append(waiting.pop(name))
+        if name in new:
+            order.append(new[name])
     check_joined(index.passages, fresh.passages, gone)
-    order += [rows[end:], *waiting.values()]
-    replaced = fresh.passages.num_documents - len(waiting)
-    changed = Changed(len(waiting), replaced, len(gone) - replaced)
+    replaced = gone & new.keys()
+    order += [present[end:], *(entries for name, entries in new.items() if name not in replaced)]
+    changed = Changed(len(new) - len(replaced), len(replaced), len(gone) - len(replaced))
     return np.concatenate(order), changed
 
 
@@ -254,10 +254,10 @@ def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
         IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
     with changing(path, *_UNREAD) as index:
-        given = [*document_ids]
-        wanted = {name for name in given if isinstance(name, str)}
-        names = {name for name in index.passages.names() if name in wanted}
-        for document_id in given:
+        ids = [*document_ids]
+        texts = {document_id for document_id in ids if isinstance(document_id, str)}
+        names = {name for name in index.passages.names() if name in texts}
+        for document_id in ids:
             if not (isinstance(document_id, str) and document_id in names):
                 row = index.document_number(document_id)
                 problem = f"is a passage of document {index.document_ids[row]!r}"
@@ -293,13 +293,10 @@ def reweight(
         IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
     """
     index = IndexReader.open(path, checksums=True)
-    sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
-    bits = index.engine.weight_bits
     with new_folder(out, "reweight") as staged:
         generation = staged / generation_name(1)
-        kept = carry_over(index, generation, "postings/")
-        over = map_over(cluster, staged)
-        commit_generation(staged, generation, sizes, index.settings, settings, bits, over, kept)
+        linked, over = carry_over(index, generation, "postings/"), map_over(cluster, staged)
+        commit_generation(staged, generation, IndexLayout.of(index, settings), over, linked)
     return IndexReader.open(out)
 
 
@@ -355,55 +352,54 @@ def _rewrite(
     progress: Progress,
     cluster: Cluster | None,
 ) -> bool:
-    """Publish the next generation: rows ``order`` of the present ones and the fresh ones.
+    """Publish the next generation, with present and fresh documents in this order.
 
     Args:
         fresh: stored in ``folder``, where they are removed.
 
     Returns:
-        Whether all documents are to be weighed again.
+        True if all documents are to be weighed again.
     """
-    staged, replaced = folder / "fresh", ["fields/", "passages/", ORDER]
-    replaced += [] if files is None else [FILES]
-    sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
-    parts, over = index.parts, map_over(cluster, folder)
+    staged, outdated = folder / "fresh", ["fields/", "passages/", ORDER]
+    outdated += [] if files is None else [FILES]
+    layout, over = IndexLayout.of(index, index.rra), map_over(cluster, folder)
+    sizes, parts = dict(layout.sizes), index.parts
     if len(fresh.ids):
-        replaced += _count(index, folder, fresh, sizes, progress, cluster)
+        outdated += _encode_fresh(index, folder, fresh, sizes, progress, cluster)
         parts += Parts.open(folder)
-    rows = parts[order]
-    linked = write_parts(rows, folder, sizes, partial(_check_parts, index))
-    for place in set(parts.folders).difference(linked):
+    documents = parts[order]
+    linked_parts = write_parts(documents, folder, sizes, partial(_check_parts, index))
+    for place in set(parts.folders).difference(linked_parts):
         if place.parent.parent == folder:
             remove(place)
-        replaced.append(f"{PARTS}/{place.name}/")
-    extended = extension.plan(index.engine, order) if index.rra is None else None
-    if extended is None:
-        replaced.append("postings/")
-    else:
-        replaced += extended.outdated(extension.added_parts(index.folder / "postings"))
-    kept = carry_over(index, folder, *replaced)
+        outdated.append(f"{PARTS}/{place.name}/")
+    change = PostingsChange.plan(index.engine, order) if index.rra is None else None
+    postings = index.folder / "postings"
+    outdated += ["postings/"] if change is None else change.outdated(postings)
+    linked = carry_over(index, folder, *outdated)
     if files is not None:
         write_files(folder, files)
-    join_columns(folder / "fields", index.fields, fresh.fields, order, rows.texts("ids"))
+    join_columns(folder / "fields", index.fields, fresh.fields, order, documents.texts("ids"))
     join_passages(folder, index.passages, fresh.passages, order)
     remove(staged)
-    if extended is None:
+    layout = replace(layout, sizes=sizes)
+    if change is None:
         _check_parts(index, parts.folders, "*.frequencies.*")
-        extend = None
-    else:
-        _check(index, *_EXTENDED)
-        read = np.concatenate([rows.order[extended.written], index.parts.order[extended.gone]])
-        numbers = np.unique(np.searchsorted(np.cumsum(parts.counts), read, "right"))
-        weighed = [parts.folders[number] for number in numbers]
-        _check_parts(index, parts.folders if extended.due else weighed, "*.frequencies.*")
-        extend = partial(_extend, index, extended, folder / "postings", sizes)
-    bits = index.engine.weight_bits
-    settings = (sizes, index.settings, index.rra, bits, over, kept, extend)
-    commit_generation(index.path, folder, *settings)
-    return extended is not None and extended.due
+        commit_generation(index.path, folder, layout, over, linked)
+        return False
+    _check(index, *_READ_POSTINGS)
+    weighed = [documents.order[change.written], index.parts.order[change.deleted]]
+    numbers = np.unique(parts.part_of(np.concatenate(weighed)))
+    read = parts.folders if change.due else [parts.folders[number] for number in numbers]
+    _check_parts(index, read, "*.frequencies.*")
+    settings = [index.settings[name] for name in sizes]
+    update = PostingsUpdate(postings, index.engine, index.parts, sizes, settings)
+    write_postings = partial(update.write, change, folder=folder / "postings")
+    commit_generation(index.path, folder, layout, over, linked, write_postings)
+    return change.due
 
 
-def _count(
+def _encode_fresh(
     index: IndexReader,
     folder: Path,
     fresh: StoredDocuments,
@@ -420,30 +416,20 @@ def _count(
     Returns:
         The beginnings of the names of files that are written anew.
     """
-    (place,), replaced = fresh.parts.folders, []
+    (place,), outdated = fresh.parts.folders, []
+    contents = Contents(folder / "fresh")
     for vectorizer in index.vectorizers.of([*sizes]):
-        own = parts_of(vectorizer)
-        prefixes = [frequencies(place, part.name) for part in own]
+        vectorizers = parts_of(vectorizer)
         encode = encode_on(cluster, vectorizer, index.folder / vectorizer.name, counts=False)
-        contents = Contents(folder / "fresh")
-        write_vocabularies(prefixes, vectorizer, contents, None, progress, encode)
-        for part in own:
-            if part.size > sizes[part.name]:
-                replaced.append(f"{part.name}/terms.")
-                (folder / part.name).mkdir()
-                TextStore.write(folder / part.name / "terms", part.terms)
-            sizes[part.name] = part.size
+        writer = TermFrequencyWriter(vectorizer, contents, encode)
+        writer.write([frequencies(place, each.name) for each in vectorizers], progress)
+        for each in vectorizers:
+            if each.size > sizes[each.name]:
+                outdated.append(f"{each.name}/terms.")
+                (folder / each.name).mkdir()
+                TextStore.write(folder / each.name / "terms", each.terms)
+            sizes[each.name] = each.size
     (folder / PARTS).mkdir()
-    last = max(int(part.name) for part in index.parts.folders)
+    last = max(map(part_number, index.parts.folders))
     move(place, folder / PARTS / part_name(last + 1))
-    return replaced
-
-
-def _extend(
-    index: IndexReader, extended: Extension, folder: Path, sizes: Mapping[str, int], changed: Parts
-) -> None:
-    """Write the postings that ``extended`` says."""
-    settings = [index.settings[name] for name in sizes]
-    documents = index.parts, changed
-    postings = index.folder / "postings"
-    extension.extend(postings, index.engine, extended, folder, documents, sizes, settings)
+    return outdated

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from lexicept.corpora import Document, is_folder_of_files, read_documents, read_folder
 from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.json_lines import DOCUMENT_TEXTS, to_document
-from lexicept.corpora.records import Place, RecordError, Records, checked
+from lexicept.corpora.records import DocumentStream, Place, RecordError, Records
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError, ParameterError
 
@@ -30,7 +30,7 @@ def as_documents(
     first: int = 1,
     taken: Collection[str] = (),
     skip_errors: bool = False,
-) -> Iterator[Document]:
+) -> DocumentStream:
     """Return documents one by one.
 
     An item without an id gets its number: "1", "2", and so on.
@@ -56,7 +56,8 @@ def as_documents(
     elif isinstance(documents, Mapping | Document | bytes) or not isinstance(documents, Iterable):
         kind = type(documents).__name__
         raise InputError(f"documents must be a list, a data frame or a path, not one {kind}")
-    return _checked(_numbered(documents, first, taken), skip_errors)
+    skipped = Skipped("the documents")
+    return DocumentStream(_numbered(documents, first, taken), skipped, skip_errors=skip_errors)
 
 
 def folder_of(documents: Documents, without: Collection[str]) -> Folder | None:
@@ -82,12 +83,6 @@ def skippable() -> Iterator[None]:
         text = str(error).replace("{", "{{").replace("}", "}}")
         hint = "{0} skips documents that can't be read"
         raise ParameterError(f"{text}; {hint}", "skip_errors") from None
-
-
-def _checked(items: Records[Document], skip_errors: bool) -> Iterator[Document]:
-    skipped = Skipped("the documents")
-    yield from checked(items, skipped if skip_errors else None)
-    skipped.warn()
 
 
 def _rows(frame: Any) -> Iterator[dict[str, Any]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from lexicept.corpora import Document, is_folder_of_files
 from lexicept.corpora.folder import KINDS, UNREAD, Folder, file_of
-from lexicept.corpora.records import checked, readable
+from lexicept.corpora.records import DocumentStream, readable
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError
 from lexicept.index.generations import changing, remove_unread
@@ -135,20 +135,19 @@ class _Update:
         self.same: set[str] = set()
         self.gone = _Gone(self.known, self.files, self.changed, self.kept, self.same)
 
-    def documents(self) -> Iterator[Document]:
-        """Yield the documents of changed files that the index does not have as they are now."""
-        records = self.source.documents(self.changed)
-        for document in checked(records, self.source.skipped, self.index.fields.kinds):
-            if document.id in self.index and self._equal(document):
-                self.same.add(document.id)
-            else:
-                yield document
+    def documents(self) -> DocumentStream:
+        """Return the documents of changed files that differ from the documents of the index."""
+        records, skipped = self.source.documents(self.changed), self.source.skipped
+        return DocumentStream(records, skipped, skip_errors=True, leave_out=self._is_same)
 
-    def _equal(self, document: Document) -> bool:
+    def _is_same(self, document: Document) -> bool:
+        if document.id not in self.index:
+            return False
         stored = self.index.document(document.id)
-        return stored._replace(fields=dict(stored.fields)) == document._replace(
-            fields=dict(document.fields)
-        )
+        same = _comparable(stored) == _comparable(document)
+        if same:
+            self.same.add(document.id)
+        return same
 
 
 @dataclass(frozen=True)
@@ -173,6 +172,10 @@ class _Gone(Container[str]):
         if name not in self.files:
             return True
         return name in self.changed and self.kept.get(name) != UNREAD
+
+
+def _comparable(document: Document) -> Document:
+    return document._replace(fields=dict(document.fields))
 
 
 def _checksum(path: str) -> str | None:

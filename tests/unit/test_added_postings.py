@@ -15,7 +15,7 @@ from lexicept.engines import ExactEngine
 from lexicept.engines.joined import JoinedEngine
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
-from lexicept.index import extension, updates
+from lexicept.index import added_postings, updates
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
@@ -34,11 +34,11 @@ TEXTS = {f"t{number}": f"{WORDS[number % 6]} {WORDS[number % 4]}" for number in 
 @pytest.fixture
 def _large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every index is large, and no changes are too many; segments have 5 documents."""
-    monkeypatch.setattr(extension, "LARGE", 1)
-    monkeypatch.setattr(extension, "STALE", 0)
+    monkeypatch.setattr(added_postings, "LARGE", 1)
+    monkeypatch.setattr(added_postings, "STALE", 0)
     for module in ("exact", "inverted", "joined"):
         monkeypatch.setattr(f"lexicept.engines.{module}.SEGMENT", 5)
-    for module in ("impacts", "extension"):
+    for module in ("impacts", "added_postings"):
         monkeypatch.setattr(f"lexicept.index.{module}.SEGMENT", 5)
 
 
@@ -47,7 +47,7 @@ def texts_of(index: IndexReader) -> list[Document]:
 
 
 def parts_on_disk(index: IndexReader) -> list[str]:
-    return extension.added_parts(index.folder / "postings")
+    return [folder.name for folder in added_postings.added_folders(index.folder / "postings")]
 
 
 def check(index: IndexReader) -> None:
@@ -192,7 +192,7 @@ def test_parts_are_merged_so_that_they_stay_few(tmp_path: Path) -> None:
 def test_all_is_weighed_again_once_enough_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extension, "STALE", 12)  # of 24 documents, 2 may change
+    monkeypatch.setattr(added_postings, "STALE", 12)  # of 24 documents, 2 may change
     path = build(tmp_path / "index", TEXTS).path
     kinds, generations = [], []
     for number in range(4):
@@ -212,7 +212,7 @@ def test_all_is_weighed_again_once_enough_has_changed(
 def test_a_change_stays_where_all_can_not_be_weighed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extension, "STALE", 12)
+    monkeypatch.setattr(added_postings, "STALE", 12)
     path = build(tmp_path / "index", TEXTS).path
     updates.update(path, [Document("one", "ant"), Document("two", "ant")])
 
@@ -279,7 +279,7 @@ def test_small_indexes_and_those_with_rra_are_weighed_again(
     updates.update(path, [Document("new", "ant")])
     assert isinstance(IndexReader.open(path).engine, ExactEngine)
     assert not updates.merge(path)
-    monkeypatch.setattr(extension, "LARGE", 100)
+    monkeypatch.setattr(added_postings, "LARGE", 100)
     path = build(tmp_path / "small", TEXTS).path
     updates.update(path, [Document("new", "ant")])
     assert isinstance(IndexReader.open(path).engine, ExactEngine)
@@ -301,9 +301,9 @@ def test_concepts_beside_words_that_grow(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("rows", lambda rows: rows[:-1], "do not fit together"),
-        ("rows", lambda rows: rows * 0, "do not fit together"),
-        ("rows", lambda rows: rows + 1, "do not fit together"),
+        ("numbers", lambda numbers: numbers[:-1], "do not fit together"),
+        ("numbers", lambda numbers: numbers * 0, "do not fit together"),
+        ("numbers", lambda numbers: numbers + 1, "do not fit together"),
         ("df", lambda df: df[:-1], "do"),
         ("df", lambda df: df + 1, "frequencies"),
         ("sizes", lambda sizes: sizes - 1, "vocabularies"),
@@ -314,7 +314,7 @@ def test_damaged_parts_are_refused(tmp_path: Path, name: str, change: object, sa
     path = build(tmp_path / "index", TEXTS).path
     updates.update(path, [Document("new", "ant")])
     file = IndexReader.open(path).folder / "postings" / "joined" / f"{name}.npy"
-    kind = {"rows": np.int32, "bounds": np.float32}.get(name, np.int64)
+    kind = {"numbers": np.int32, "bounds": np.float32}.get(name, np.int64)
     assert callable(change)
     values = change(np.array(load_array(file, kind)))
     file.unlink()
