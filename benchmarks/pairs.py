@@ -11,8 +11,8 @@ import random
 import time
 from pathlib import Path
 
-from lexicept.analysis.pairs import Pair, Pairs, Relation, dimension_pairs
 from lexicept.index.reader import IndexReader
+from lexicept.interpretation.pairs import Pair, Pairs, Relation, dimension_pairs
 
 DRAWN: dict[Relation, int] = {"synonymy": 20, "polysemy": 15, "identity": 15}
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.analysis.posting_lists import PostingLists
 from lexicept.corpora import Qrel
 from lexicept.errors import InputError
 from lexicept.evaluation.alpha import ALPHAS, KnownItems, choose_alpha
@@ -210,15 +209,14 @@ def measure(
     else:
         run = _cross_validated(limited, rra, measurements)
     measure_run(name, run, collection.qrels, measurements, collection.ignore_identical_ids)
-    lists = PostingLists(np.sort(limited.lengths)[::-1], limited.count)
     measurements.values |= {
         f"{name} QD-FLOPs": limited.cost,
         f"{name} query length": mean_length(queries),
         f"{name} document length": float(limited.lengths.sum() / max(limited.count, 1)),
         f"{name} E²": e2(measurements.values[f"{name} RR@10"], limited.cost, collection.tau),
-        f"{name} posting mean": lists.mean,
-        f"{name} posting variance": lists.variance,
-        f"{name} posting std": lists.std,
+        f"{name} posting mean": float(limited.lengths.mean()),
+        f"{name} posting variance": float(limited.lengths.var()),
+        f"{name} posting std": float(limited.lengths.std()),
     }
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from lexicept.analysis.pairs import Group, dimension_pairs, senses, synonyms
 from lexicept.corpora import Document
 from lexicept.index.impacts import VocabularySettings
+from lexicept.interpretation.pairs import Group, dimension_pairs, senses, synonyms
 from lexicept.models.encoder import Encoder
 from lexicept.progress import Progress
 from lexicept.training.config import ValidationSettings

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.analysis.alignment import align
 from lexicept.errors import InputError
+from lexicept.interpretation.pairs import align
 from lexicept.vectors import Floats, Integers, SparseVectors
 
 

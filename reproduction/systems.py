@@ -237,13 +237,13 @@ def run_effect(job: EffectJob, data: Data) -> Measurements:
     before = vectors.documents
     after = _listener(before, job.rra)
     measurements = Measurements()
-    from lexicept.analysis.rra_effect import rra_effect
-
-    effect = rra_effect(before, after)
-    most = effect.most_frequent[: job.frequent]
-    measurements.values["mean rank of frequent before"] = float(effect.rank_before[most].mean())
-    measurements.values["mean rank of frequent after"] = float(effect.rank_after[most].mean())
-    measurements.notes.append("most frequent: " + ", ".join(vectors.terms[int(t)] for t in most))
+    frequencies = np.bincount(before.indices, minlength=before.shape[1])
+    frequent = np.argsort(-frequencies, kind="stable")[: job.frequent]
+    for name, weights in (("before", before), ("after", after)):
+        ranks = mean_ranks(weights)[frequent]
+        measurements.values[f"mean rank of frequent {name}"] = float(ranks.mean())
+    terms = ", ".join(vectors.terms[int(dimension)] for dimension in frequent)
+    measurements.notes.append(f"most frequent: {terms}")
     if job.terms:
         _follow(job, vectors.terms, before, after, measurements)
     return measurements
@@ -259,6 +259,23 @@ def _listener(documents: sp.csr_array, choice: RRAChoice) -> sp.csr_array:
     rows = np.repeat(np.arange(N), np.diff(weights.indptr))
     values = (weights.data + end.background[weights.indices] * scales[rows]) / N
     return sp.csr_array((values, weights.indices, weights.indptr), shape=weights.shape)
+
+
+def mean_ranks(weights: sp.csr_array) -> Floats:
+    """Return each dimension's mean rank over the documents that have the dimension [V].
+
+    A rank is the share of a document's dimensions that do not weigh more: 1 for the largest weight,
+    next to 0 for the smallest, so that documents of any length count alike. Ties go to the lower
+    dimension; unused dimensions have 0.
+    """
+    documents = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
+    order = np.lexsort((weights.indices, -weights.data, documents))
+    ranks = np.empty(weights.nnz)
+    ranks[order] = np.arange(weights.nnz) - weights.indptr[documents[order]]
+    shares = 1 - ranks / np.diff(weights.indptr)[documents]
+    sums = np.bincount(weights.indices, shares, minlength=weights.shape[1])
+    means: Floats = sums / np.maximum(np.bincount(weights.indices, minlength=weights.shape[1]), 1)
+    return means
 
 
 def _follow(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from lexicept.analysis.log_odds import weighted_log_odds
+from lexicept.interpretation.describe import weighted_log_odds
 
 
 def test_weighted_log_odds() -> None:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from lexicept.analysis import pairs
-from lexicept.analysis.pairs import Pair, dimension_pairs, senses, synonyms
 from lexicept.errors import InputError
+from lexicept.interpretation import pairs
+from lexicept.interpretation.pairs import Pair, dimension_pairs, senses, synonyms
 from lexicept.vectors import SparseVectors, Vocabulary
 
 

@@ -11,7 +11,7 @@ import typer
 from lexicept.cli.common import JsonOption, option_names, print_json, print_table, working
 
 if TYPE_CHECKING:
-    from lexicept.analysis.pairs import Group
+    from lexicept.interpretation.pairs import Group
     from lexicept.pipelines.pairs import NamedPairs
 
 
@@ -52,7 +52,7 @@ def pairs(
     A pair is synonymy, polysemy or identity by its conditional probabilities (SAE-SPLADE,
     appendix E).
     """
-    from lexicept.analysis.pairs import senses, synonyms
+    from lexicept.interpretation.pairs import senses, synonyms
     from lexicept.pipelines.pairs import index_pairs
 
     with option_names(), working("pairing dimensions"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lexicept.analysis.pairs import Pairs, dimension_pairs
 from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
+from lexicept.interpretation.pairs import Pairs, dimension_pairs
 from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.vectors import SparseVectors
@@ -32,7 +32,7 @@ def index_pairs(
     latent_vocabulary: str | None = None,
 ) -> NamedPairs:
     """Pair the dimensions of two indexes of the same documents, such as one by SPLADE and one by
-    SAE-SPLADE (SAE-SPLADE, appendix E); see ``lexicept.analysis.pairs``.
+    SAE-SPLADE (SAE-SPLADE, appendix E); see ``lexicept.interpretation.pairs``.
 
     Args:
         tokens: an opened index, or the path of one, whose dimensions take the tokens' part.

@@ -8,7 +8,7 @@ say whether the latent covers more than the token (synonymy), less (polysemy), o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import betainc
 
-from lexicept.analysis.alignment import align
+from lexicept.errors import InputError
 from lexicept.vectors import Floats, Integers, SparseVectors
 
 MIN_OCCURRENCES = 5
@@ -166,6 +166,28 @@ def dimension_pairs(tokens: SparseVectors, latents: SparseVectors) -> Pairs:
     t, l, k = t[order], l[order], k[order]  # noqa: E741
     numbers, counts = (t_numbers[t], l_numbers[l]), (t_counts[t], l_counts[l])
     return Pairs(*numbers, *counts, k, relation[order], relation.size, N)
+
+
+def align(collections: Sequence[SparseVectors]) -> list[sp.csr_array]:
+    """Return the weights of each collection [N, V_i], in the order of the first one's ids.
+
+    Raises:
+        InputError: no collections, or an id that is not in all of them.
+    """
+    if not collections:
+        raise InputError("no collections to compare")
+    ids = collections[0].ids
+    aligned = []
+    for collection in collections:
+        if collection.ids == ids:
+            aligned.append(collection.weights)
+            continue
+        rows = {name: row for row, name in enumerate(collection.ids)}
+        if strange := set(ids) ^ rows.keys():
+            name = min(strange)
+            raise InputError(f"collections of different texts: {name!r} is not in all of them")
+        aligned.append(collection.weights[[rows[name] for name in ids]])
+    return aligned
 
 
 def synonyms(pairs: Pairs) -> list[Group]:

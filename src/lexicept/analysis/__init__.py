@@ -1,1 +1,0 @@
-"""Analyses of the papers over sparse vectors, one module each; results are plain values."""
