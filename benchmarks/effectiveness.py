@@ -20,11 +20,11 @@ from benchmarks.start_up import LEXICEPT
 from lexicept.corpora import Qrel, pseudo_queries, read_documents, read_qrels, read_queries
 from lexicept.engines import ExactEngine
 from lexicept.evaluation import effectiveness, significance
-from lexicept.evaluation.alpha import KnownItems, choose_alpha, known_item_ndcg
 from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.measures import qd_flops
+from lexicept.pipelines.alpha import KnownItems, choose_alpha, known_item_ndcg
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import largest_weights, prune_rows
 from lexicept.weighting import BM25

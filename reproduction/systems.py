@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from lexicept.corpora import pseudo_queries, read_qrels
 from lexicept.errors import InputError
-from lexicept.evaluation.alpha import QUERY_SHARE, KnownItems
+from lexicept.pipelines.alpha import QUERY_SHARE, KnownItems
 from lexicept.progress import Progress
 from lexicept.rra import Dialogue, converse, hear, read
 from lexicept.storage.files import fingerprint

@@ -15,12 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from lexicept.evaluation.significance import (
-    Difference,
-    holm,
-    seeded_difference,
-    trainings_difference,
-)
+from lexicept.evaluation.significance import Estimate, holm
+from reproduction.estimates import seeded_difference, trainings_difference
 from reproduction.jobs import Job, OverlapJob, PooledJob, TrainingJob
 from reproduction.recipe import Check, Recipe, measures_of
 from reproduction.run import Outcome, Result
@@ -47,8 +43,8 @@ class Contrast(NamedTuple):
     freedom: float
 
     @property
-    def tested(self) -> Difference:
-        return Difference(self.difference, self.error, self.freedom)
+    def tested(self) -> Estimate:
+        return Estimate(self.difference, self.error, self.freedom)
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -222,7 +218,7 @@ class Table:
             return f"{row} {value:.4g}"
         return f"{row} {value:.4g} ± {np.std(self.numbers(row, name), ddof=1):.2g}"
 
-    def difference(self, row: str, against: str | float, name: str) -> Difference | None:
+    def difference(self, row: str, against: str | float, name: str) -> Estimate | None:
         """Test over queries where rows have them, else over trainings, else exactly.
 
         A column is tested by the mean over its datasets. None means that results are missing.
@@ -253,7 +249,7 @@ class Table:
         base = [against] if isinstance(against, float) else numbers[1]
         return trainings_difference(numbers[0], base)
 
-    def undecidable(self, check: Check, tests: Mapping[tuple[str, str, str], Difference]) -> str:
+    def undecidable(self, check: Check, tests: Mapping[tuple[str, str, str], Estimate]) -> str:
         """Return the reason why a check can't be decided by any test; empty if it can."""
         for row in check.rows:
             if row not in self.outcome.results:
@@ -308,13 +304,13 @@ def _matrix(trainings: Sequence[Mapping[str, float]], order: Iterable[str]) -> l
     return [[values[query] for query in queries] for values in trainings]
 
 
-def _mean_difference(tests: Sequence[Difference | None], scale: float) -> Difference | None:
+def _mean_difference(tests: Sequence[Estimate | None], scale: float) -> Estimate | None:
     measured = [test for test in tests if test is not None]
     if not measured or len(measured) < len(tests):
         return None
     mean = scale * float(np.mean([test.difference for test in measured]))
     error = scale * float(np.sqrt(sum(test.error**2 for test in measured))) / len(measured)
-    return Difference(mean, error, min(test.freedom for test in measured))
+    return Estimate(mean, error, min(test.freedom for test in measured))
 
 
 def run_tests(table: Table) -> list[Contrast]:

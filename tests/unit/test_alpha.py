@@ -11,16 +11,16 @@ import lexicept
 from lexicept.corpora import Document
 from lexicept.engines import ExactEngine
 from lexicept.errors import InputError
-from lexicept.evaluation.alpha import (
+from lexicept.index.impacts import Derived, RRASettings
+from lexicept.index.reader import IndexReader
+from lexicept.index.updates import reweight
+from lexicept.pipelines.alpha import (
     ALPHAS,
     KnownItems,
     choose_alpha,
     choose_index_alpha,
     known_item_ndcg,
 )
-from lexicept.index.impacts import Derived, RRASettings
-from lexicept.index.reader import IndexReader
-from lexicept.index.updates import reweight
 from support.indexes import build
 
 DOCUMENTS = sp.csr_array([[3.0, 1.0, 0.0], [2.0, 0.0, 0.0], [1.0, 1.0, 1.0]])

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lexicept.errors import InputError
-from lexicept.evaluation.curves import CostCurve, curve_limits
-from lexicept.evaluation.significance import (
-    Difference,
-    holm,
+from lexicept.evaluation.significance import Estimate, holm
+from reproduction.estimates import (
+    CostCurve,
+    curve_limits,
     seeded_difference,
     trainings_difference,
 )
@@ -108,10 +108,10 @@ def test_the_interval_holds_where_queries_and_trainings_are_random() -> None:
 
 
 def test_numbers_without_chance() -> None:
-    assert trainings_difference([2.0], [1.0]) == Difference(1.0, 0.0, 1.0)
-    assert Difference(1.0, 0.0, 1.0).p() == 0.0
-    assert Difference(1.0, 0.0, 1.0).p(1.0) == 1.0
-    assert Difference(1.0, 0.0, 1.0).interval() == (1.0, 1.0)
+    assert trainings_difference([2.0], [1.0]) == Estimate(1.0, 0.0, 1.0)
+    assert Estimate(1.0, 0.0, 1.0).p() == 0.0
+    assert Estimate(1.0, 0.0, 1.0).p(1.0) == 1.0
+    assert Estimate(1.0, 0.0, 1.0).interval() == (1.0, 1.0)
 
 
 def test_other_queries_are_refused() -> None:

@@ -17,8 +17,8 @@ from lexicept import reports
 from lexicept.cli import main
 from lexicept.corpora import Document, Qrel, Query
 from lexicept.errors import InputError
-from lexicept.evaluation.comparison import intervals
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_index
+from lexicept.evaluation.significance import intervals
 from lexicept.index.atlas import Findings
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings

@@ -16,9 +16,9 @@ from scipy.stats import ttest_1samp, ttest_rel
 import lexicept
 from lexicept.corpora import Document, Qrel
 from lexicept.errors import InputError
-from lexicept.evaluation.comparison import compare, intervals
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_run
 from lexicept.evaluation.runs import read_run
+from lexicept.evaluation.significance import compare, intervals
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader

@@ -1,7 +1,12 @@
-"""Significance: paired tests over queries, trainings as samples, and families of tests."""
+"""Significance over queries: intervals of means, paired t-tests, and families of tests.
+
+Intervals and tests take the queries as a random sample of all possible queries. Both use Student's
+t: of a system's mean, and of the mean difference of two systems query by query.
+"""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -10,6 +15,22 @@ import numpy as np
 import numpy.typing as npt
 
 from lexicept.errors import InputError
+
+LEVEL = 0.95
+"""Level of confidence intervals."""
+
+PerQuery = Mapping[str, Mapping[str, float]]
+"""Measure → query id → value."""
+
+
+class Interval(NamedTuple):
+    """A confidence interval of level ``LEVEL``; NaN on both sides for fewer than two queries."""
+
+    low: float
+    high: float
+
+
+UNDEFINED = Interval(math.nan, math.nan)
 
 
 class TTest(NamedTuple):
@@ -20,6 +41,89 @@ class TTest(NamedTuple):
     t: float
     p: float
     """Two-sided p-value."""
+
+
+class Comparison(NamedTuple):
+    """A paired t-test of a system against the first, on one measure."""
+
+    measure: str
+    system: str
+    baseline: str
+    difference: float
+    """Mean over the queries of the system's value minus the baseline's."""
+    interval: Interval
+    """Confidence interval of the difference."""
+    t: float
+    """Student's t; NaN for fewer than two queries, as are both p-values."""
+    p: float
+    """Two-sided p-value, as if this were the only test."""
+    p_holm: float
+    """The p-value corrected for the number of systems that the baseline is compared with on this
+    measure (Holm 1979). The number of measures is not corrected for: choose one beforehand."""
+
+
+class Estimate(NamedTuple):
+    """An estimated mean or difference of means, with the uncertainty."""
+
+    difference: float
+    error: float
+    """Standard error; 0 where no sample varies."""
+    freedom: float
+    """Degrees of freedom of Student's t."""
+
+    def p(self, null: float = 0.0) -> float:
+        """Return the two-sided p-value of the difference being ``null``."""
+        from scipy.stats import t
+
+        if self.error == 0:
+            return 1.0 if self.difference == null else 0.0
+        return float(2 * t.sf(abs(self.difference - null) / self.error, self.freedom))
+
+    def interval(self, level: float = LEVEL) -> Interval:
+        """Return the confidence interval of a level between 0 and 1."""
+        from scipy.stats import t
+
+        half = float(t.ppf((1 + level) / 2, self.freedom)) * self.error if self.error else 0.0
+        return Interval(self.difference - half, self.difference + half)
+
+
+def intervals(per_query: PerQuery) -> dict[str, Interval]:
+    """Return the confidence interval of each measure's mean over the queries."""
+    return {measure: _interval(list(values.values())) for measure, values in per_query.items()}
+
+
+def compare(systems: Mapping[str, PerQuery]) -> list[Comparison]:
+    """Compare every system but the first with the first, on every measure of the first.
+
+    Args:
+        systems: values over the same queries, by the system's name.
+    """
+    baseline, *names = systems
+    comparisons: list[Comparison] = []
+    for measure, values in systems[baseline].items():
+        tests = [_test(measure, name, systems[name], baseline, values) for name in names]
+        # Holm's correction sorts, which NaN breaks: all p-values are NaN or none is.
+        if len(values) > 1:
+            corrected = holm([test.p for test in tests])
+            tests = [test._replace(p_holm=p) for test, p in zip(tests, corrected, strict=True)]
+        comparisons += tests
+    return comparisons
+
+
+def _test(
+    measure: str, name: str, system: PerQuery, baseline: str, values: Mapping[str, float]
+) -> Comparison:
+    differences = [system[measure][query] - value for query, value in values.items()]
+    test = TTest(differences[0], math.nan, math.nan)
+    if len(values) > 1:
+        test = paired_t_test(system[measure], values)
+    return Comparison(
+        measure, name, baseline, test.difference, _interval(differences), test.t, test.p, test.p
+    )
+
+
+def _interval(values: Sequence[float]) -> Interval:
+    return mean_over_queries(values).interval() if len(values) > 1 else UNDEFINED
 
 
 def paired_t_test(a: Mapping[str, float], b: Mapping[str, float]) -> TTest:
@@ -58,61 +162,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-class Difference(NamedTuple):
-    """An estimated difference with its uncertainty."""
-
-    difference: float
-    error: float
-    """Standard error; 0 where neither sample varies."""
-    freedom: float
-    """Degrees of freedom of Student's t."""
-
-    def p(self, null: float = 0.0) -> float:
-        """Return the two-sided p-value of the difference being ``null``."""
-        from scipy.stats import t
-
-        if self.error == 0:
-            return 1.0 if self.difference == null else 0.0
-        return float(2 * t.sf(abs(self.difference - null) / self.error, self.freedom))
-
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return both ends of the confidence interval of a level between 0 and 1."""
-        from scipy.stats import t
-
-        half = float(t.ppf((1 + level) / 2, self.freedom)) * self.error if self.error else 0.0
-        return self.difference - half, self.difference + half
-
-
-def seeded_difference(a: npt.ArrayLike, b: npt.ArrayLike) -> Difference:
-    """Compare two models over the same queries and their own trainings, both of which are samples.
-
-    The estimate is the mean of A minus the mean of B. Its variance is ``s_d² / n`` of the queries'
-    mean differences plus ``s_A² / S_A + s_B² / S_B`` of the trainings' means, and its degrees of
-    freedom are Satterthwaite's. The trainings' means contain the noise of the queries too, so that
-    the variance is slightly too large. With one row each it is the paired t-test: a model that
-    is not trained has no variance of trainings.
+def mean_over_queries(values: npt.ArrayLike) -> Estimate:
+    """Estimate a mean from a sample of queries, with Student's t.
 
     Args:
-        a: a row for each training, a column for each query [S_A, n].
-        b: the same of the other model [S_B, n], with the queries in the same order.
-
-    Raises:
-        InputError: no numbers, or other queries.
-    """
-    x, y = (np.atleast_2d(np.asarray(values, np.float64)) for values in (a, b))
-    if x.shape[1] != y.shape[1] or not x.size or not y.size:
-        raise InputError(f"a paired comparison needs the same queries: {x.shape} and {y.shape}")
-    per_query = x.mean(axis=0) - y.mean(axis=0)
-    parts = [(per_query, per_query.size), *((each.mean(axis=1), len(each)) for each in (x, y))]
-    variances = [(v.var(ddof=1) / size, size - 1) for v, size in parts if size > 1]
-    return _combined(float(per_query.mean()), variances)
-
-
-def mean_over_queries(values: npt.ArrayLike) -> Difference:
-    """Estimate a mean from a sample of queries: its difference from 0, with Student's t.
-
-    Args:
-        values: one for each query [n].
+        values: a value for each query [n].
 
     Raises:
         InputError: fewer than two queries.
@@ -120,25 +174,13 @@ def mean_over_queries(values: npt.ArrayLike) -> Difference:
     x = np.asarray(values, np.float64)
     if x.ndim != 1 or x.size < 2:
         raise InputError(f"an interval needs the values of at least two queries: {x.size} given")
-    return _combined(float(x.mean()), [(x.var(ddof=1) / x.size, x.size - 1)])
+    return combined(float(x.mean()), [(x.var(ddof=1) / x.size, x.size - 1)])
 
 
-def trainings_difference(a: npt.ArrayLike, b: npt.ArrayLike) -> Difference:
-    """Compare a number of two models over their trainings, as Welch's t-test does.
-
-    Args:
-        a: the number of each training [S_A]; one number of a model that is not trained.
-        b: the same of the other model [S_B].
-    """
-    x, y = (np.atleast_1d(np.asarray(values, np.float64)) for values in (a, b))
-    variances = [(v.var(ddof=1) / v.size, v.size - 1) for v in (x, y) if v.size > 1]
-    return _combined(float(x.mean() - y.mean()), variances)
-
-
-def _combined(difference: float, variances: Sequence[tuple[float, int]]) -> Difference:
+def combined(difference: float, variances: Sequence[tuple[float, int]]) -> Estimate:
     """Add independent variances up, with Satterthwaite's degrees of freedom."""
     total = sum(variance for variance, _ in variances)
     if total == 0:
-        return Difference(difference, 0.0, 1.0)
+        return Estimate(difference, 0.0, 1.0)
     weights = sum(variance**2 / freedom for variance, freedom in variances)
-    return Difference(difference, float(total) ** 0.5, float(total**2 / weights))
+    return Estimate(difference, float(total) ** 0.5, float(total**2 / weights))

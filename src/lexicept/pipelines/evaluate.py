@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 from lexicept.corpora import Query
 from lexicept.errors import InputError, LexiceptError, ParameterError, require
-from lexicept.evaluation.comparison import Comparison, Interval, compare, intervals
 from lexicept.evaluation.effectiveness import (
     JudgedQueries,
     SystemResults,
@@ -27,6 +26,7 @@ from lexicept.evaluation.effectiveness import (
     plain_bm25_e2,
 )
 from lexicept.evaluation.runs import Run, write_run
+from lexicept.evaluation.significance import Comparison, Interval, compare, intervals
 from lexicept.evaluation.sweep import Point, SweepGrid, pareto_front, sweep
 from lexicept.index.reader import IndexReader
 from lexicept.pipelines.arguments import checked_arguments

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning, ParameterError
-from lexicept.evaluation.alpha import AlphaChoice
 from lexicept.index import descriptions, updates
 from lexicept.index.atlas import Atlas, Findings
 from lexicept.index.builder import Contents
@@ -23,7 +22,7 @@ from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import Verification, verify
 from lexicept.parallel.ray import joined_cluster
-from lexicept.pipelines.alpha import choose, rra_settings
+from lexicept.pipelines.alpha import AlphaChoice, choose_alpha_for, rra_settings
 from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.documents import Documents, as_documents, skippable
 from lexicept.pipelines.searchable import Searchable
@@ -347,7 +346,7 @@ class Index(Searchable):
             InputError: settings out of range, or a generator that can't be loaded.
         """
         settings = RRASettings(iterations=iterations, transform=transform)
-        return choose(self.reader, settings, generator, progress)
+        return choose_alpha_for(self.reader, settings, generator, progress)
 
     def _changeable(self) -> Path:
         """Return the path of the index to change. Raise InputError for another engine."""

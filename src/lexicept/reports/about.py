@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lexicept.evaluation.comparison import intervals
+from lexicept.evaluation.significance import intervals
 from lexicept.measures import NDCG
 from lexicept.reports.measured import MeasuredIndex
 from lexicept.reports.page import (

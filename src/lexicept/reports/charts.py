@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lexicept.evaluation.comparison import intervals
 from lexicept.evaluation.effectiveness import SystemResults
+from lexicept.evaluation.significance import intervals
 from lexicept.evaluation.sweep import Point, pareto_front
 from lexicept.measures import NDCG, QD_FLOPS, RR, e2
 from lexicept.sanitize import one_line

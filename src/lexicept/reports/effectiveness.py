@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.evaluation.comparison import compare, intervals
+from lexicept.evaluation.significance import compare, intervals
 from lexicept.measures import E2, NDCG, QD_FLOPS, RR, e2, measure_named
 from lexicept.reports import charts
 from lexicept.reports.measured import DEPTH, MEASURES, MeasuredIndex, weights_of

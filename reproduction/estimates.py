@@ -1,7 +1,7 @@
-"""Effectiveness at equal cost: a model's pruning curve, read at costs that models share.
+"""Estimates of the papers' comparisons: effectiveness at equal cost, and trainings as samples.
 
 A model that is searched with several limits of dimensions gives points of cost and effectiveness.
-Its curve joins the points that no other one beats, linearly in the logarithm of cost. Two models
+The curve joins the points of the Pareto front, linearly in the logarithm of cost. Two models
 are compared at the same QD-FLOPs, and by the mean difference of their curves over a range of costs.
 """
 
@@ -14,14 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lexicept.errors import InputError
+from lexicept.evaluation.significance import Estimate, combined
+from lexicept.pipelines.evaluate import DOCUMENT_LIMITS, QUERY_LIMITS
 from lexicept.vectors import Floats
 
 COSTS = (0.5, 1.0, 2.0, 4.0, 8.0)
 """QD-FLOPs at which models are compared."""
-
-QUERY_LIMITS: tuple[int | None, ...] = (2, 4, 8, 16, 32, None)
-DOCUMENT_LIMITS: tuple[int | None, ...] = (8, 16, 32, 64, 128, 256, None)
-"""Limits of dimensions of the pruning curve; None sets no limit."""
 
 
 @dataclass(frozen=True)
@@ -108,3 +106,40 @@ def curve_limits(
 ) -> list[tuple[int | None, int | None]]:
     """Return all pairs of query and document limits of a pruning curve."""
     return [(query, document) for document in document_limits for query in query_limits]
+
+
+def seeded_difference(a: npt.ArrayLike, b: npt.ArrayLike) -> Estimate:
+    """Compare two models over the same queries and their own trainings, both of which are samples.
+
+    The estimate is the mean of A minus the mean of B. Its variance is ``s_d² / n`` of the queries'
+    mean differences plus ``s_A² / S_A + s_B² / S_B`` of the trainings' means, and its degrees of
+    freedom are Satterthwaite's. The trainings' means contain the noise of the queries too, so that
+    the variance is slightly too large. With one row each it is the paired t-test: a model that
+    is not trained has no variance of trainings.
+
+    Args:
+        a: a row for each training, a column for each query [S_A, n].
+        b: the same of the other model [S_B, n], with the queries in the same order.
+
+    Raises:
+        InputError: no numbers, or other queries.
+    """
+    x, y = (np.atleast_2d(np.asarray(values, np.float64)) for values in (a, b))
+    if x.shape[1] != y.shape[1] or not x.size or not y.size:
+        raise InputError(f"a paired comparison needs the same queries: {x.shape} and {y.shape}")
+    per_query = x.mean(axis=0) - y.mean(axis=0)
+    parts = [(per_query, per_query.size), *((each.mean(axis=1), len(each)) for each in (x, y))]
+    variances = [(v.var(ddof=1) / size, size - 1) for v, size in parts if size > 1]
+    return combined(float(per_query.mean()), variances)
+
+
+def trainings_difference(a: npt.ArrayLike, b: npt.ArrayLike) -> Estimate:
+    """Compare a number of two models over their trainings, as Welch's t-test does.
+
+    Args:
+        a: the number of each training [S_A]; one number of a model that is not trained.
+        b: the same of the other model [S_B].
+    """
+    x, y = (np.atleast_1d(np.asarray(values, np.float64)) for values in (a, b))
+    variances = [(v.var(ddof=1) / v.size, v.size - 1) for v in (x, y) if v.size > 1]
+    return combined(float(x.mean() - y.mean()), variances)
