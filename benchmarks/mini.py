@@ -85,7 +85,7 @@ def searched(collection: Collection) -> list[System]:
             costly = [span for of, span in spans if of != "words"]
             cost = sum(qd_flops(asked[:, span], documents[:, span]) for span in costly)
             length = sum(mean_length(documents[:, span]) for span in costly)
-            hits = index.search_vectors(vectors, 10)
+            hits = index.rank(vectors, 10)
             run = run_of_hits([query.id for query in collection.queries], hits)
             systems.append(System.of_run(name + encoder, qrels, run, cost, length))
     return systems

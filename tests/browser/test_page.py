@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
+from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.feedback import like, with_feedback
 from lexicept.index.reader import IndexReader
 from lexicept.queries.syntax import ParsedQuery
@@ -76,15 +77,20 @@ def ranking(page: Page) -> list[str]:
     return page.locator(".result .facts span:nth-child(3)").all_text_contents()
 
 
+def filtered_ids(index: IndexReader, text: str) -> list[str]:
+    query = ParsedQuery("kilo", filter=parse_filter(text))
+    return [hit.id for hit in index.search([query])[0]]
+
+
 def test_search_shows_results_and_why(page: Page, path: Path) -> None:
     search(page, QUERY)
     index = IndexReader.open(path)
-    assert ranking(page) == [hit.id for hit in index.search(QUERY)]
-    total = index.found(QUERY).count
+    assert ranking(page) == [hit.id for hit in index.search([QUERY])[0]]
+    total = index.matching(QUERY).count
     expected = "10 results." if total == 10 else f"1 to 10 of {total} results."
     expect(page.get_by_role("status").first).to_have_text(expected)
     first = page.locator(".result").first
-    why = index.explain(QUERY, index.search(QUERY)[0].id)
+    why = index.explain(QUERY, index.search([QUERY])[0][0].id)
     words = sum(part.score for part in why.contributions if part.vocabulary == "words")
     expect(first.locator(".keys")).to_contain_text(f"words {round(100 * words / why.score)} %")
     largest = why.contributions[0]
@@ -115,7 +121,7 @@ def test_steering_changes_the_ranking_and_goes_back(page: Page, path: Path) -> N
     page.get_by_role("button", name="Remove: word bade").click()
     index = IndexReader.open(path)
     dimension = next(t.dimension for t in index.query_terms(QUERY) if t.term == "bade")
-    steered = index.search(QUERY, steering={("words", dimension): 0.0})
+    steered = index.search([ParsedQuery(QUERY, steering={("words", dimension): 0.0})])[0]
     expect(page.get_by_role("status").first).to_contain_text("steering moved")
     assert ranking(page) == [hit.id for hit in steered] != before
     expect(page.locator(".moved").first).to_be_visible()
@@ -144,7 +150,7 @@ def test_marks_are_shown_where_no_spaces_are(page: Page) -> None:
 
 
 def test_a_result_that_can_not_be_explained_leaves_the_others(page: Page, path: Path) -> None:
-    hits = IndexReader.open(path).search(QUERY)
+    hits = IndexReader.open(path).search([QUERY])[0]
     gone = {"detail": "this index has no document of that id"}
     # A status that the browser does not report in its console, which must stay empty.
     page.add_init_script(
@@ -200,7 +206,7 @@ def test_a_concept_shows_its_documents_and_is_steered(page: Page, path: Path) ->
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     expect(concept).to_be_focused()
-    raised = index.search(QUERY, steering={("concepts", number): 2.0})
+    raised = index.search([ParsedQuery(QUERY, steering={("concepts", number): 2.0})])[0]
     assert ranking(page) == [hit.id for hit in raised]
 
 
@@ -223,7 +229,7 @@ def test_a_result_opens_its_document_with_all_that_fired(page: Page, path: Path)
     search(page, QUERY)
     ranking(page)
     index = IndexReader.open(path)
-    (hit, *_) = index.search(QUERY)
+    (hit, *_) = index.search([QUERY])[0]
     page.locator(".result .open").first.click()
     dialog = page.get_by_role("dialog")
     expect(dialog.locator(".parts")).to_be_visible()
@@ -244,7 +250,7 @@ def test_a_result_opens_its_document_with_all_that_fired(page: Page, path: Path)
     page.go_back()
     dialog.get_by_role("button", name="Documents like this").click()
     expect(dialog).to_be_hidden()
-    assert ranking(page) == [one.id for one in index.search(like(index, hit.id))]
+    assert ranking(page) == [one.id for one in index.search([like(index, hit.id)])[0]]
 
 
 def test_one_click_adds_what_a_result_is_about(page: Page, path: Path) -> None:
@@ -256,20 +262,20 @@ def test_one_click_adds_what_a_result_is_about(page: Page, path: Path) -> None:
     index = IndexReader.open(path)
     fed = with_feedback(index, ParsedQuery(QUERY), [before[1]])
     expect(chips).to_have_count(len(fed.added))
-    assert ranking(page) == [hit.id for hit in index.search(fed)]
+    assert ranking(page) == [hit.id for hit in index.search([fed])[0]]
     pressed = page.locator('.mark[aria-pressed="true"]')
     expect(pressed).to_have_attribute("data-id", before[1])
     chips.first.get_by_role("button", name="Take away").click()
     expect(chips).to_have_count(len(fed.added) - 1)
     left = replace(fed, added=dict(list(fed.added.items())[1:]))
-    assert ranking(page) == [hit.id for hit in index.search(left)]
+    assert ranking(page) == [hit.id for hit in index.search([left])[0]]
     page.get_by_role("button", name="Take all away").click()
     expect(page.locator("#added")).to_be_hidden()
     assert ranking(page) == before
     page.get_by_role("button", name="Add what the first 3").click()
     expect(chips.first).to_be_visible()
     three = with_feedback(index, ParsedQuery(QUERY), 3)
-    assert ranking(page) == [hit.id for hit in index.search(three)]
+    assert ranking(page) == [hit.id for hit in index.search([three])[0]]
 
 
 def test_a_concept_is_added_by_its_name(page: Page, path: Path) -> None:
@@ -290,7 +296,7 @@ def test_a_concept_is_added_by_its_name(page: Page, path: Path) -> None:
     (weight,) = re.findall(r"add=concepts%3A\d+%3A([\d.]+)", page.url)
     (added,) = re.findall(r"add=concepts%3A(\d+)", page.url)
     query = ParsedQuery("bade", added={("concepts", int(added)): float(weight)})
-    assert ranking(page) == [hit.id for hit in index.search(query)]
+    assert ranking(page) == [hit.id for hit in index.search([query])[0]]
     # Feedback that is taken back leaves it.
     page.locator(".result .mark").first.click()
     expect(page.locator("#added .chip").nth(1)).to_be_visible()
@@ -306,17 +312,17 @@ def test_facets_and_filters(page: Page, path: Path) -> None:
         "button", name="odd"
     ).click()
     index = IndexReader.open(path)
-    chosen = [hit.id for hit in index.search("kilo", filter="part = 'odd'")]
+    chosen = filtered_ids(index, "part = 'odd'")
     expect(page.locator("#chosen .chip")).to_have_text(re.compile("part: odd"))
     assert ranking(page) == chosen
     page.get_by_label("Condition, such as").fill("number > 11")
     page.get_by_role("button", name="Apply").click()
     expect(page.locator("#filters-count")).to_have_text("2 in use")
     both = "part = 'odd' and number > 11"
-    assert ranking(page) == [hit.id for hit in index.search("kilo", filter=both)]
+    assert ranking(page) == filtered_ids(index, both)
     page.get_by_role("button", name="Any part again").click()
     expect(page.locator("#filters-count")).to_have_text("1 in use")
-    assert ranking(page) == [hit.id for hit in index.search("kilo", filter="number > 11")]
+    assert ranking(page) == filtered_ids(index, "number > 11")
 
 
 def test_a_misspelled_word(page: Page) -> None:
@@ -383,7 +389,7 @@ def test_side_by_side(page: Page, path: Path) -> None:
     for vocabulary in ("words", "concepts"):
         column = page.get_by_role("region", name=f"By {vocabulary}")
         ids = column.locator(".facts span:nth-child(3)").all_text_contents()
-        assert ids == [hit.id for hit in index.search(QUERY, vocabulary=vocabulary)]
+        assert ids == [hit.id for hit in index.search([QUERY], vocabulary=vocabulary)[0]]
         expect(column.locator(".keys").first).to_have_text(f"{vocabulary} 100 %")
 
 

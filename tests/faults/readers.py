@@ -47,9 +47,9 @@ def read_whole(path: Path, later: Callable[[], object] = lambda: None) -> int:
     number = int(texts[0].split()[1][1:])
     assert texts == [document.text for document in version(number)]
     later()
-    assert len(index.search(f"v{number}", 10)) == SIZE
-    assert len(index.search("common", 10)) == SIZE
-    assert index.search(f"v{number - 1} v{number + 1}", 10) == []
+    assert len(index.search([f"v{number}"], 10)[0]) == SIZE
+    assert len(index.search(["common"], 10)[0]) == SIZE
+    assert index.search([f"v{number - 1} v{number + 1}"], 10)[0] == []
     assert [len(index.explain(f"n1 v{number}", f"d{i}").contributions) for i in (0, 1)] == [1, 2]
     (frequencies,) = index.tf()
     assert frequencies.sum(axis=1).tolist() == [4.0] * SIZE

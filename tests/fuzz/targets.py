@@ -25,6 +25,7 @@ from lexicept.evaluation.runs import read_run
 from lexicept.evaluation.sweep import Point, Setting, read_points
 from lexicept.exports.anserini import Anserini
 from lexicept.exports.folder import export_index
+from lexicept.fields.filters import parse as parse_filter
 from lexicept.index import verification
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
@@ -39,6 +40,7 @@ from lexicept.models.sae.explanations import read_explanations
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.pretrained import find_pretrained_sae
 from lexicept.models.sae.states import Position
+from lexicept.queries.syntax import ParsedQuery
 from lexicept.storage.arrays import load_csr, save_array, save_csr
 from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import Workspace
@@ -106,12 +108,13 @@ def use_index(folder: Path) -> None:
     index = IndexReader.open(folder / "index")
     exhaust(index.documents())
     for query in ("cats dog", "größe a"):
-        for hit in islice(index.search(query, 10), 3):
+        for hit in islice(index.search([query], 10)[0], 3):
             index.explain(query, hit.id).to_json()
     given = {"n": {"<": 2}, "tag": ["a", "b0"], "day": {">": "2019"}, "x": {"exists": False}}
     with suppress(InputError):  # a field may be gone
-        exhaust(hit.fields for hit in index.search("cats dog", filter=given))
-    index.masks.counts(list(index.fields), [index.found("cats dog", None)], 5)
+        query = ParsedQuery("cats dog", filter=parse_filter(given))
+        exhaust(hit.fields for hit in index.search([query])[0])
+    index.masks.counts(list(index.fields), index.matching("cats dog"), 5)
     index.query_terms("owl")
     exhaust(concept.to_json() for concept in index.atlas or ())
     if index.atlas is not None:

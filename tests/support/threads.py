@@ -8,7 +8,7 @@ from threading import Barrier
 
 import lexicept
 from lexicept.explanation.explanation import Explanation
-from lexicept.index.stored import Hit
+from lexicept.index.hits import Hit
 
 SUBJECTS = ("cats", "banks", "rivers", "springs", "paths", "lists", "flowers", "coils", "pets")
 VERBS = ("sleep", "lend", "flow", "expand", "join", "sort", "bloom", "cost", "bark", "end", "sing")

@@ -293,7 +293,7 @@ def test_concepts_beside_words_that_grow(tmp_path: Path) -> None:
     index = IndexReader.open(path)
     assert isinstance(index.engine, JoinedEngine)
     check(index)
-    hits = index.search("emu yak", 5)
+    hits = index.search(["emu yak"], 5)[0]
     assert {hit.id for hit in hits} >= {"new", "t2"}
     assert verify(path).problems == []
 

@@ -129,8 +129,8 @@ def test_relabel(path: Path) -> None:
         *("explanations", "llm", "words", "llm", "words")
     ]
     assert index.atlas[0].examples == AY.examples
-    hits = before.search("cat a bee")
-    assert index.search("cat a bee") == hits
+    hits = before.search(["cat a bee"])[0]
+    assert index.search(["cat a bee"])[0] == hits
     terms = {part.term for part in index.explain("a", "d/0", "concepts", spans=False).contributions}
     assert terms == {"Ay"}
     before.release()

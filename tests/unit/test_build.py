@@ -117,7 +117,7 @@ def test_bad_values(arguments: dict[str, Any], message: str, tmp_path: Path) -> 
 def test_an_index_is_replaced_when_the_new_one_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lexicept.pipelines.index, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(lexicept.pipelines.searchable, "LOOK_SECONDS", 0)
     path = tmp_path / "index"
     old, idle = words(["ant"], path), lexicept.open(path)
     assert [hit.text for hit in old.search("ant")] == ["ant"]

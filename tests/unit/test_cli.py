@@ -268,7 +268,7 @@ def test_evaluate_with_rra_counts_the_offset(index: Path, beir: Path, run: Run) 
 def test_runs(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     assert run("evaluate", index, beir, "--out", tmp_path / "out").code == 0
     expected = {
-        q: {hit.id: hit.score for hit in IndexReader.open(index).search(t)}
+        q: {hit.id: hit.score for hit in IndexReader.open(index).search([t])[0]}
         for q, t in (("q1", "apple"), ("q2", "cherry"))
     }
     file = tmp_path / "out" / "runs" / "words.run.gz"

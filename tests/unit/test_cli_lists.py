@@ -84,7 +84,7 @@ def test_score_by_bm25(mined: Path, index: Path, beir: Path, tmp_path: Path, run
     out = tmp_path / "scored.jsonl"
     arguments = ("data", "score", mined, beir, beir, "--teacher", "bm25", "--out", out)
     assert run(*arguments, "--json").json == {"lists": 3, "file": str(out)}
-    hits = {hit.id: hit.score for hit in IndexReader.open(index).search("sleeping cats")}
+    hits = {hit.id: hit.score for hit in IndexReader.open(index).search(["sleeping cats"])[0]}
     first = Lists.open(out)[0]
     assert first._replace(scores=None) == Lists.open(mined)[0]
     assert first.scores == pytest.approx([hits["d1"], hits["d2"]])

@@ -82,12 +82,12 @@ def test_update_and_delete_with_concepts(index, texts):
     opened = IndexReader.open(index.path)
     assert len(opened) == len(texts) + 1
     # Its only word is there alone; which of an untrained SAE's latents fire on it is chance.
-    assert opened.search("kitten", 1, "words")[0].id == "new"
-    assert "new" in {hit.id for hit in opened.search("kitten", 3, "concepts")}
+    assert opened.search(["kitten"], 1, "words")[0][0].id == "new"
+    assert "new" in {hit.id for hit in opened.search(["kitten"], 3, "concepts")[0]}
     assert delete(index.path, ["new"]) == 1
-    again = IndexReader.open(index.path).search("cats", 3)
+    again = IndexReader.open(index.path).search(["cats"], 3)[0]
     assert [hit.id for hit in again] == [hit.id for hit in before]
-    assert idle.search("cats", 3) == before
+    assert idle.search(["cats"], 3)[0] == before
     assert [hit.score for hit in again] == pytest.approx([hit.score for hit in before], rel=1e-5)
 
 

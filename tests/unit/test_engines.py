@@ -242,7 +242,7 @@ def test_an_index_is_searched_by_another_engine(
     other = IndexReader.open(exact.path, engine=name)
     assert other.searcher.name == name
     queries = ["cat1 dog2", "bird1", "", "unknown", "cat3"]
-    for expected, found in zip(exact.search_many(queries), other.search_many(queries), strict=True):
+    for expected, found in zip(exact.search(queries), other.search(queries), strict=True):
         scores = [hit.score for hit in expected]
         assert [hit.score for hit in found] == pytest.approx(scores, rel=PRECISION[name])
 

@@ -29,12 +29,13 @@ from lexicept.explanation.contributions import (
 from lexicept.explanation.explanation import Explanation
 from lexicept.explanation.html import explanation_page, highlighted
 from lexicept.index.builder import IndexBuilder
+from lexicept.index.hits import Hit
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.stored import Hit
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.lookup import Lookup
 from lexicept.models.windows import word_spans
+from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
@@ -197,12 +198,13 @@ def test_scores_of_words_and_concepts_add_up(bert, tmp_path, limits, rra, poolin
         query = f"{text(number, 2 * number)}, {text(number).upper()}"
         first, second, *_ = index.query_terms(query)
         names = [(term.vocabulary, term.dimension) for term in (first, second)]
-        for steering in (None, dict(zip(names, (0.0, 7.5), strict=True))):
-            hits = index.search(query, len(index), None, steering)
+        for steering in ({}, dict(zip(names, (0.0, 7.5), strict=True))):
+            parsed = ParsedQuery(query, steering=steering)
+            (hits,) = index.search([parsed], len(index))
             scores = {hit.id: hit.score for hit in hits}
             assert len(scores) > 5
             for name in ("d1", "d3", "d11", "d20", "long"):
-                found = index.explain(query, name, steering=steering)
+                found = index.explain(parsed, name)
                 assert found.score == pytest.approx(scores.get(name, 0.0), rel=1e-6)
                 for part in found.contributions:
                     assert part.query_spans
@@ -215,7 +217,7 @@ def test_scores_of_words_and_concepts_add_up(bert, tmp_path, limits, rra, poolin
                         strings = spellings(found.content, part.in_document)
                         assert {word.lower() for word in strings} == {part.term}
                 kept = {(part.vocabulary, part.dimension) for part in found.contributions}
-                assert steering is None or names[0] not in kept
+                assert not steering or names[0] not in kept
 
 
 def test_whole():
@@ -270,7 +272,7 @@ def test_a_query_and_its_hits_run_the_backbone_once_each(bert, tmp_path, monkeyp
     builder.add_documents([Document(str(n), content) for n, content in enumerate(texts)], {})
     builder.add_vocabulary(ConceptVectorizer(make(bert, "sae")), VocabularySettings(BM25(k3=1.0)))
     index = builder.commit()
-    index.search("warm")  # loads the model, which runs to be measured
+    index.search(["warm"])[0]  # loads the model, which runs to be measured
     encoded = []
     states = Backbone.states
 
@@ -279,10 +281,10 @@ def test_a_query_and_its_hits_run_the_backbone_once_each(bert, tmp_path, monkeyp
         return states(backbone, token_ids, mask)
 
     monkeypatch.setattr(Backbone, "states", counted)
-    hits = index.search(text(3, 4), 5, explain=True)
+    hits = index.search([text(3, 4)], 5, explain=True)[0]
     assert encoded == [1, 5]
     encoded.clear()
-    assert index.search(text(3, 4), 5) == [replace(hit, explanation=None) for hit in hits]
+    assert index.search([text(3, 4)], 5)[0] == [replace(hit, explanation=None) for hit in hits]
     assert encoded == [1]
     for hit in hits:
         encoded.clear()

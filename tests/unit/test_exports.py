@@ -21,10 +21,12 @@ from lexicept.exports.ciff import CIFF, varints
 from lexicept.exports.elastic import Elasticsearch, OpenSearch
 from lexicept.exports.qdrant import Qdrant
 from lexicept.exports.source import json_vector, query_impacts
+from lexicept.fields.filters import parse as parse_filter
 from lexicept.fields.values import parse_date
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
+from lexicept.queries.syntax import ParsedQuery
 from lexicept.storage.workspace import Units
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
@@ -52,6 +54,11 @@ def export(index: IndexReader, form: Format, **arguments: Any) -> Path:
     return out
 
 
+def filtered_numbers(index: IndexReader, text: str) -> list[int]:
+    query = ParsedQuery("cat", filter=parse_filter(text))
+    return [hit.number for hit in index.search([query])[0]]
+
+
 def lines(folder: Path) -> list[str]:
     return [line for path in sorted(folder.iterdir()) for line in path.read_text().splitlines()]
 
@@ -67,7 +74,7 @@ def matrix(rows: list[dict[str, float]], columns: int) -> Any:
 def assert_ranked_as(index: IndexReader, query: str, scores: Any, tolerance: float) -> None:
     """Scores of all documents are those of the index, up to a factor."""
     expected = np.zeros(len(index))
-    for hit in index.search(query, 100):
+    for hit in index.search([query], 100)[0]:
         expected[index.document_number(hit.id)] = hit.score
     np.testing.assert_allclose(scores * expected.max() / scores.max(), expected, atol=tolerance)
 
@@ -104,7 +111,7 @@ def test_anserini(index: IndexReader, bits: int) -> None:
     counts = np.bincount([int(word) for word in queries["q1"].split()], minlength=width)
     assert counts.max() == 100
     if bits == 8:
-        best = index.search("cat1 dog2", 1)[0].score
+        best = index.search(["cat1 dog2"], 1)[0][0].score
         assert_ranked_as(index, "cat1 dog2", documents @ counts, best * 0.02)
 
 
@@ -282,9 +289,9 @@ def test_qdrant_finds_the_same(index: IndexReader) -> None:
         vector = models.SparseVector(**body["query"])
         found = server.query_points("c", query=vector, using=body["using"], limit=5).points
         text = dict(QUERIES)[json.loads(line)["id"]]
-        scores = [hit.score for hit in index.search(text, 5)]
+        scores = [hit.score for hit in index.search([text], 5)[0]]
         assert [point.score for point in found] == pytest.approx(scores, rel=1e-5)
-        everything = {hit.id: hit.score for hit in index.search(text, 100)}
+        everything = {hit.id: hit.score for hit in index.search([text], 100)[0]}
         for point in found:
             assert everything[point.payload["id"]] == pytest.approx(point.score, rel=1e-5)
 
@@ -346,7 +353,7 @@ def test_qdrant_filters_the_same(tmp_path: Path) -> None:
             using=body["using"],
             query_filter=models.Filter(**body["filter"]),
         ).points
-        expected = [hit.number for hit in index.search("cat", filter=chosen)]
+        expected = filtered_numbers(index, chosen)
         assert sorted(point.id for point in found) == expected, chosen
 
 
@@ -389,7 +396,7 @@ def test_elasticsearch_filters_the_same(tmp_path: Path, form: Any) -> None:
         query = json.loads((out / "queries.jsonl").read_text())["body"]["query"]["bool"]
         assert [len(query["must"]), len(query["filter"])] == [1, 1]
         found = [n for n, row in enumerate(FIELDS) if meets(row, query["filter"][0])]
-        assert found == [hit.number for hit in index.search("cat", filter=chosen)], chosen
+        assert found == filtered_numbers(index, chosen), chosen
     mapping = json.loads((out / "mapping.json").read_text())["mappings"]["properties"]
     assert mapping["fields"] == {
         "properties": {

@@ -27,7 +27,7 @@ def ids(index: lexicept.Index, query: str) -> list[str]:
 
 @pytest.fixture
 def _looks_at_every_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lexicept.pipelines.index, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(lexicept.pipelines.searchable, "LOOK_SECONDS", 0)
 
 
 @pytest.mark.usefixtures("_looks_at_every_search")

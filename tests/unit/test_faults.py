@@ -245,7 +245,7 @@ def test_a_reader_keeps_its_generation_and_the_next_change_removes_it(tmp_path: 
     updates.delete(path, ["d0"])
     assert (path / "generation-000001").is_dir()
     assert len(reader.tf()[0].indptr) == 4
-    assert len(reader.search("cat")) == 3  # loads its words now
+    assert len(reader.search(["cat"])[0]) == 3  # loads its words now
     reader.release()
     updates.delete(path, ["d1"])
     assert sorted(p.name for p in path.iterdir()) == [".lock", "generation-000003", "manifest.json"]

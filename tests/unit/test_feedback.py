@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import lexicept
 from lexicept.errors import InputError
-from lexicept.index.feedback import like, rows
+from lexicept.index.feedback import document_weights, like
 from lexicept.index.impacts import VocabularySettings
 from lexicept.queries.feedback import centroid, rocchio
 from lexicept.queries.spelling import edits, nearest
@@ -59,7 +59,7 @@ def test_what_is_added_is_as_long_as_asked() -> None:
 
 def test_rows_are_the_weights_that_are_searched(index: lexicept.Index) -> None:
     expected = index.reader.document_vectors().weights[[2, 0]]
-    assert (rows(index.reader, [2, 0]) != expected).nnz == 0
+    assert (document_weights(index.reader, [2, 0]) != expected).nnz == 0
 
 
 def test_marked_documents_lead_to_others_like_them(index: lexicept.Index) -> None:

@@ -200,7 +200,7 @@ def test_an_index_of_a_pulled_model(
     out = tmp_path / "index"
     made = ("--vocabulary", "concepts", "--model", "team/tiny", "--out", out)
     assert run("build", corpus, *made).code == 0
-    (hit,) = IndexReader.open(out).search("bade")
+    (hit,) = IndexReader.open(out).search(["bade"])[0]
     # It refers to the hub's weights, by the commit and their checksums.
     folder = next(out.glob("generation-*/concepts/model"))
     reference = json.loads((folder / "backbone.json").read_text())
@@ -210,12 +210,12 @@ def test_an_index_of_a_pulled_model(
     assert reference["files"] == {"model.safetensors": described}
     assert not (folder / "model.safetensors").exists()
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    assert IndexReader.open(out).search("bade")[0].score == hit.score
+    assert IndexReader.open(out).search(["bade"])[0][0].score == hit.score
     copied = tmp_path / "copied"
     made = (*made[:-1], copied, "--embed-model")
     assert run("build", corpus, *made).code == 0
     assert not [*copied.rglob("backbone.json")]
-    assert IndexReader.open(copied).search("bade")[0].score == hit.score
+    assert IndexReader.open(copied).search(["bade"])[0][0].score == hit.score
 
 
 def test_weights_that_have_changed_since(hub: Hub, model: Path, tmp_path: Path) -> None:

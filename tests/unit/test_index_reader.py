@@ -20,6 +20,7 @@ from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import verify
 from lexicept.ops.lists import MARGIN
+from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import Pruning, SparseVectors, Vocabulary
 from lexicept.weighting import BM25, Splade
@@ -31,19 +32,19 @@ ANIMALS = {"a": "cat", "b": "cat dog", "c": "dog dog", "d": ""}
 
 
 def as_scores(index: IndexReader, query: str, vocabulary: str | None = None) -> dict[str, float]:
-    return {hit.id: hit.score for hit in index.search(query, 100, vocabulary)}
+    return {hit.id: hit.score for hit in index.search([query], 100, vocabulary)[0]}
 
 
 def test_ranking_and_scores_of_words(tmp_path: Path) -> None:
     index = build(tmp_path / "index", {k: ANIMALS[k] for k in "abc"})
     # idf = ln(1 + 1.5 / 2.5); lengths 1, 2, 2; a: 1 / (1 + 1.5 (0.25 + 0.75 · 3 / 5)).
     idf = np.log(1.6)
-    assert [(hit.rank, hit.id, hit.score) for hit in index.search("cat")] == [
+    assert [(hit.rank, hit.id, hit.score) for hit in index.search(["cat"])[0]] == [
         (1, "a", pytest.approx(idf / 2.05, rel=1e-6)),
         (2, "b", pytest.approx(idf / 2.725, rel=1e-6)),
     ]
-    assert [hit.id for hit in index.search("dogs")] == ["c", "b"]
-    assert [hit.id for hit in index.search("cat", top_k=1)] == ["a"]
+    assert [hit.id for hit in index.search(["dogs"])[0]] == ["c", "b"]
+    assert [hit.id for hit in index.search(["cat"], top_k=1)[0]] == ["a"]
 
 
 def test_scores_are_the_matrix_product_of_bm25(tmp_path: Path) -> None:
@@ -58,22 +59,22 @@ def test_scores_are_the_matrix_product_of_bm25(tmp_path: Path) -> None:
     for query, row in zip(queries, scores, strict=True):
         expected = {name: float(s) for name, s in zip(texts, row, strict=True) if s > 0}
         assert as_scores(index, query) == pytest.approx(expected, rel=1e-5)
-        ranked = [hit.score for hit in index.search(query, 100)]
+        ranked = [hit.score for hit in index.search([query], 100)[0]]
         assert ranked == sorted(ranked, reverse=True)
 
 
 def test_ties_come_in_document_order_and_top_k_may_exceed_them(tmp_path: Path) -> None:
     index = build(tmp_path / "index", {"z": "cat", "m": "cat", "a": "cat"})
-    assert [hit.id for hit in index.search("cat", top_k=2)] == ["z", "m"]
-    assert [hit.id for hit in index.search("cat", top_k=10**30)] == ["z", "m", "a"]
+    assert [hit.id for hit in index.search(["cat"], top_k=2)[0]] == ["z", "m"]
+    assert [hit.id for hit in index.search(["cat"], top_k=10**30)[0]] == ["z", "m", "a"]
     with pytest.raises(InputError, match="top_k must be at least 1, not 0"):
-        index.search("cat", top_k=0)
+        index.search(["cat"], top_k=0)[0]
 
 
 def test_open_gives_what_was_built(tmp_path: Path) -> None:
     built = build(tmp_path / "index", ANIMALS, rra=RRASettings(1.5))
     opened = IndexReader.open(tmp_path / "index", checksums=True)
-    assert opened.search("cat dog") == built.search("cat dog") != []
+    assert opened.search(["cat dog"])[0] == built.search(["cat dog"])[0] != []
     assert opened.rra == RRASettings(1.5)
     assert list(opened.documents()) == [Document(name, text) for name, text in ANIMALS.items()]
     assert opened.document("b") == Document("b", "cat dog")
@@ -86,16 +87,16 @@ def test_titles_are_searched_and_returned(tmp_path: Path) -> None:
     builder.add_documents([Document("x", "purrs", "The Cat"), Document("y", "barks")], {})
     builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
     index = builder.commit()
-    assert [hit.id for hit in index.search("cats")] == ["x"]
+    assert [hit.id for hit in index.search(["cats"])[0]] == ["x"]
     assert index.document("x") == Document("x", "purrs", "The Cat")
 
 
 def test_queries_without_results(tmp_path: Path) -> None:
     index = build(tmp_path / "index", ANIMALS)
     for query in ("", "zebra", "the", "\0 ?!", "d"):
-        assert index.search(query) == []
-    assert index.search_many([]) == []
-    assert index.search_many(["zebra", "cat"])[0] == []
+        assert index.search([query])[0] == []
+    assert index.search([]) == []
+    assert index.search(["zebra", "cat"])[0] == []
 
 
 def test_empty_documents_are_kept_and_never_found(tmp_path: Path) -> None:
@@ -106,7 +107,7 @@ def test_empty_documents_are_kept_and_never_found(tmp_path: Path) -> None:
         assert set(as_scores(index, "cat dog")) == {"a", "b", "c"}
     nothing = build(tmp_path / "nothing", {"x": "", "y": "the"})
     assert len(nothing) == 2
-    assert nothing.search("the cat") == []
+    assert nothing.search(["the cat"])[0] == []
     assert IndexReader.open(tmp_path / "nothing", checksums=True).document("y").text == "the"
 
 
@@ -114,7 +115,7 @@ def test_a_document_of_a_megabyte(tmp_path: Path) -> None:
     text = "cat " * 250_000 + "yak"
     index = build(tmp_path / "index", {"big": text, "small": "cat"})
     assert index.document("big").text == text
-    assert [hit.id for hit in index.search("yak")] == ["big"]
+    assert [hit.id for hit in index.search(["yak"])[0]] == ["big"]
 
 
 @pytest.mark.usefixtures("_vowels")
@@ -132,7 +133,7 @@ def test_two_vocabularies_add_up(tmp_path: Path) -> None:
     only = build(tmp_path / "only", texts)
     assert as_scores(only, "cats ibex") == pytest.approx(words, rel=1e-6)
     with pytest.raises(InputError, match="no vocabulary 'colours'"):
-        built.search("cat", vocabulary="colours")
+        built.search(["cat"], vocabulary="colours")[0]
 
 
 STEERED: dict[tuple[str, int], float] = {("words", 0): 2.5, ("concepts", 0): 4, ("concepts", 2): 0}
@@ -140,20 +141,20 @@ STEERED: dict[tuple[str, int], float] = {("words", 0): 2.5, ("concepts", 0): 4, 
 
 
 @pytest.mark.usefixtures("_vowels")
-@pytest.mark.parametrize("steering", [None, STEERED])
+@pytest.mark.parametrize("steering", [{}, STEERED])
 @pytest.mark.parametrize("rra", [None, RRASettings(1.25), RRASettings(0.5, 2)])
 def test_explanations_add_up_to_the_score(
-    tmp_path: Path, rra: RRASettings | None, steering: dict[tuple[str, int], float] | None
+    tmp_path: Path, rra: RRASettings | None, steering: dict[tuple[str, int], float]
 ) -> None:
     texts = {**ANIMALS, "e": "ibex", "f": "cat ibex ibex"}
     index = build(tmp_path / "index", texts, concepts=VocabularySettings(Splade()), rra=rra)
-    priors = 0
+    priors, query = 0, ParsedQuery("cat ibex", steering=steering)
     for vocabulary in ("words", "concepts", None):
-        found = index.search("cat ibex", 10, vocabulary, steering)
+        (found,) = index.search([query], 10, vocabulary)
         hits = {hit.id: hit.score for hit in found}
         assert len(hits) >= 4
         for name in texts:
-            found = index.explain("cat ibex", name, vocabulary, steering=steering)
+            found = index.explain(query, name, vocabulary)
             assert found.score == pytest.approx(hits.get(name, 0), rel=1e-6)
             scores = [part.score for part in found.contributions]
             assert scores == sorted(scores, reverse=True)
@@ -164,7 +165,7 @@ def test_explanations_add_up_to_the_score(
             assert kinds <= ({"words", "concepts"} if vocabulary is None else {vocabulary})
             priors += found.prior > 0
     assert (priors > 0) == (rra is not None)
-    nothing = index.explain("zebra", "a", "words", steering=steering)
+    nothing = index.explain(ParsedQuery("zebra", steering=steering), "a", "words")
     assert (nothing.contributions, nothing.prior) == ((), 0)  # as a search has no results
 
 
@@ -192,21 +193,21 @@ def test_steering_changes_the_weights_that_a_query_has(tmp_path: Path) -> None:
     index = build(tmp_path / "index", texts, concepts=limited)
     query = "cat ibex eee"  # a is the vowel that is pruned
 
-    def weights(steering: dict[tuple[str, int], float] | None = None) -> dict[str, float]:
-        found = index.query_terms(query, "concepts", steering)
+    def weights(steering: dict[tuple[str, int], float]) -> dict[str, float]:
+        found = index.query_terms(ParsedQuery(query, steering=steering), "concepts")
         assert [term.weight for term in found] == sorted((t.weight for t in found), reverse=True)
         return {term.term: term.weight for term in found}
 
-    whole = weights()
+    whole = weights({})
     assert whole == {"e": pytest.approx(np.log(5)), "a": pytest.approx(np.log(2))}
     assert weights({("concepts", 0): 0.5}) == {**whole, "a": pytest.approx(np.log(2) / 2)}
     # What is taken out gives no place to what was pruned, and what is not there can't be raised.
     assert weights({("concepts", 1): 0, ("concepts", 2): 9, ("words", 0): 0}) == {"a": whole["a"]}
-    assert [hit.id for hit in index.search(query, 9)] == ["y", "x"]
-    raised = {("words", 0): 1e6}
-    assert [hit.id for hit in index.search(query, 9, steering=raised)] == ["x", "y"]
+    assert [hit.id for hit in index.search([query], 9)[0]] == ["y", "x"]
+    raised = ParsedQuery(query, steering={("words", 0): 1e6})
+    assert [hit.id for hit in index.search([raised], 9)[0]] == ["x", "y"]
     removed = {(v.name, d): 0.0 for v in index.vocabularies for d in range(v.size)}
-    assert index.search(query, 9, steering=removed) == []
+    assert index.search([ParsedQuery(query, steering=removed)], 9) == [[]]
     term = index.query_terms("an ibex", "concepts")[0]
     assert (term.vocabulary, term.dimension, term.spans) == ("concepts", 0, ((0, 1),))
 
@@ -228,7 +229,7 @@ def test_bad_steering(
 ) -> None:
     index = build(tmp_path / "index", ANIMALS, concepts=VocabularySettings(Splade()))
     with pytest.raises(InputError, match=problem):
-        index.search("cat", 10, "words", {dimension: factor})
+        index.search([ParsedQuery("cat", steering={dimension: factor})], 10, "words")
 
 
 @pytest.mark.usefixtures("_vowels")
@@ -240,9 +241,9 @@ def test_words_are_searched_where_concepts_can_not_be(
         lexicept.vectorizers.interface.VECTORIZERS, "concepts", ("not_installed", "Vowels")
     )
     index = IndexReader.open(tmp_path / "index")
-    assert index.search("cat", 1, "words")[0].id == "a"
+    assert index.search(["cat"], 1, "words")[0][0].id == "a"
     with pytest.raises(InputError, match=r"not_installed missing: pip install 'lexicept\[concepts"):
-        index.search("cat")
+        index.search(["cat"])[0]
 
 
 @pytest.mark.usefixtures("_vowels")
@@ -423,7 +424,7 @@ def test_every_truncated_or_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IndexFormatError, match="no manifest"):
         IndexReader.open(path)
     (path / "kept").rename(path / "manifest.json")
-    assert IndexReader.open(path, checksums=True).search("cat")
+    assert IndexReader.open(path, checksums=True).search(["cat"])[0]
 
 
 @pytest.mark.usefixtures("_vowels")
@@ -477,7 +478,7 @@ def test_altered_numbers_do_not_reach_the_compiled_search(tmp_path: Path) -> Non
             with pytest.raises(IndexFormatError):
                 IndexReader.open(path)
         else:  # it is beyond the scores that are looked at
-            assert IndexReader.open(path).search("cat dog")
+            assert IndexReader.open(path).search(["cat dog"])[0]
         with pytest.raises(IndexFormatError):
             IndexReader.open(path).document_vectors()
         with pytest.raises(IndexFormatError, match=rf"{name}.npy does not match its checksum"):

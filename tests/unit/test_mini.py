@@ -88,19 +88,19 @@ def test_build_uses_it(corpus: Path, run: Run, tmp_path: Path) -> None:
     lengths = opened.document_vectors().select("concepts").weights.sum(axis=1)
     assert (lengths > 0).all()
     assert opened.settings["concepts"].query_max_qd_flops == limits.query_max_qd_flops == 1.5
-    assert opened.search("an animal at home", top_k=1)[0].id == "d1"
+    assert opened.search(["an animal at home"], top_k=1)[0][0].id == "d1"
 
 
 def test_describe_tells_what_concepts_are_here(corpus: Path, run: Run, tmp_path: Path) -> None:
     index = tmp_path / "index"
     assert run("build", corpus, "--out", index, "--vocabulary", "concepts").code == 0
-    before = IndexReader.open(index).search("money", top_k=5)
+    before = IndexReader.open(index).search(["money"], top_k=5)[0]
     found = run("index", "describe", index, "--json").json
     opened = IndexReader.open(index, checksums=True)
     assert opened.atlas is not None
     assert found == {"concepts": 8192, "that fire": len(opened.atlas.most_frequent())}
     assert all(opened.atlas[n].examples for n in opened.atlas.most_frequent())
-    assert opened.search("money", top_k=5) == before
+    assert opened.search(["money"], top_k=5)[0] == before
     assert (
         run("index", "describe", index, "--json").json == found
     )  # again, in place of what was found

@@ -40,7 +40,7 @@ def index(tmp_path: Path) -> IndexReader:
 
 def test_lists_by_hand(index: IndexReader, tmp_path: Path) -> None:
     # Repeated, then shorter documents first for apple: d4, d1, d2, d3.
-    assert [hit.id for hit in index.search("apples")] == ["d4", "d1", "d2", "d3"]
+    assert [hit.id for hit in index.search(["apples"])[0]] == ["d4", "d1", "d2", "d3"]
     lists = mine(index, QUERIES, RELEVANT, tmp_path / "out")
     assert list(lists) == [
         CandidateList("q1", ("d3", "d5", "d4", "d1", "d2"), 2),
@@ -64,7 +64,7 @@ def test_depth_counts_without_the_relevant(
 
 
 def test_suspects_are_left_out(index: IndexReader, tmp_path: Path) -> None:
-    scores = {hit.id: hit.score for hit in index.search("apple")}
+    scores = {hit.id: hit.score for hit in index.search(["apple"])[0]}
     share = (scores["d1"] + scores["d2"]) / 2 / scores["d3"]
     queries, out = {"q1": "apple", "q2": "quince"}, tmp_path / "out"
     relevant = {"q1": ["d3", "d5"]}
@@ -84,7 +84,7 @@ def test_the_score_of_a_relevant_document_is_that_of_a_search(
         ("rra", reweight(index.path, tmp_path / "rra", RRASettings(1.25))),
     ):
         vectors = opened.query_vectors(["apple banana", "cherry quince"])
-        for row, hits in enumerate(opened.search_vectors(vectors)):
+        for row, hits in enumerate(opened.rank(vectors)):
             assert hits
             for hit in hits:
                 score = mining._score(opened, vectors, row, hit.id)
@@ -148,7 +148,7 @@ def test_documents_in_passages_are_mined_whole(tmp_path: Path) -> None:
     assert sorted(found.documents[1:]) == ["a", "b", "c"]
     # Its score is that of its best passage.
     vectors = index.query_vectors(["apple"])
-    (hits,) = index.search_vectors(vectors)
+    (hits,) = index.rank(vectors)
     assert mining._score(index, vectors, 0, "long") == pytest.approx(hits[0].score, rel=1e-5)
 
 
@@ -322,6 +322,6 @@ def test_scifact(data: Path, tmp_path: Path) -> None:
     assert [item.query_id for item in lists] == list(queries)
     for item in lists:
         assert item.documents[: item.relevant] == relevant[item.query_id]
-        hits = [hit.id for hit in index.search(queries[item.query_id], 40)]
+        hits = [hit.id for hit in index.search([queries[item.query_id]], 40)[0]]
         found = [name for name in hits if name not in relevant[item.query_id]]
         assert item.documents[item.relevant :] == tuple(found[:30])

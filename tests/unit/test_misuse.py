@@ -147,20 +147,20 @@ pets.search_many(["cat"], threads=0) -> threads must be at least 1, not 0
 pets.search_many(["cat"], threads=-1) -> threads must be at least 1, not -1
 pets.search_many(["cat"], threads="2") -> threads must be a whole number, not '2'
 pets.search_many(["cat"], threads=nan) -> threads must be a whole number, not nan
-pets.reader.search_vectors(vec(-1)) -> dimension -1 in a matrix of 9 dimensions
-pets.reader.search_vectors(vec(9)) -> dimension 9 in a matrix of 9 dimensions
-pets.reader.search_vectors(None) -> expected a SciPy sparse matrix, not NoneType
-pets.reader.search_vectors(np.eye(9)) -> expected a SciPy sparse matrix, not ndarray
-pets.reader.search_vectors(V) -> queries of 2 dimensions for an index of 10
-pets.reader.search_vectors(vec(0) * nan) -> weight nan in row 0: weights must be finite and not nega
-pets.reader.search_vectors(vec(0) * -1) -> weight -1.0 in row 0: weights must be finite and not nega
-pets.reader.search_vectors(vec(0), "3") -> top_k must be a whole number, not '3'
-rra.reader.search_vectors(vec(-1)) -> dimension -1 in a matrix of 9 dimensions
-rra.reader.search_vectors(vec(10**6)) -> dimension 1000000 in a matrix of 9 dimensions
-rra.reader.search_vectors(None) -> expected a SciPy sparse matrix, not NoneType
-rra.reader.search_vectors(V) -> queries of 2 dimensions for an index of 10
-rra.reader.search_vectors(vec(0) * nan) -> weight nan in row 0: weights must be finite and not negat
-rra.reader.search_vectors(vec(0) * inf) -> weight inf in row 0: weights must be finite and not negat
+pets.reader.rank(vec(-1)) -> dimension -1 in a matrix of 9 dimensions
+pets.reader.rank(vec(9)) -> dimension 9 in a matrix of 9 dimensions
+pets.reader.rank(None) -> expected a SciPy sparse matrix, not NoneType
+pets.reader.rank(np.eye(9)) -> expected a SciPy sparse matrix, not ndarray
+pets.reader.rank(V) -> queries of 2 dimensions for an index of 10
+pets.reader.rank(vec(0) * nan) -> weight nan in row 0: weights must be finite and not nega
+pets.reader.rank(vec(0) * -1) -> weight -1.0 in row 0: weights must be finite and not nega
+pets.reader.rank(vec(0), "3") -> top_k must be a whole number, not '3'
+rra.reader.rank(vec(-1)) -> dimension -1 in a matrix of 9 dimensions
+rra.reader.rank(vec(10**6)) -> dimension 1000000 in a matrix of 9 dimensions
+rra.reader.rank(None) -> expected a SciPy sparse matrix, not NoneType
+rra.reader.rank(V) -> queries of 2 dimensions for an index of 10
+rra.reader.rank(vec(0) * nan) -> weight nan in row 0: weights must be finite and not negat
+rra.reader.rank(vec(0) * inf) -> weight inf in row 0: weights must be finite and not negat
 pets.explain(None, "1") -> a query is a text, not None
 pets.explain("cat", None) -> no document None in
 pets.explain("cat", "nosuch") -> no document 'nosuch' in
@@ -441,8 +441,8 @@ def test_what_is_odd_and_right(names: Mapping[str, Any]) -> None:
     assert pets.search("cats", steering={}) == pets.search("cats")
     assert 5 not in pets
     assert None not in pets
-    assert pets.reader.search_vectors(sp.csr_array((0, 10), dtype=np.float32)) == []
-    assert pets.reader.search_vectors(sp.csr_array((2, 10), dtype=np.float32)) == [[], []]
+    assert pets.reader.rank(sp.csr_array((0, 10), dtype=np.float32)) == []
+    assert pets.reader.rank(sp.csr_array((2, 10), dtype=np.float32)) == [[], []]
     assert pets.delete([]) == 0
     assert pets.add([]) == (0, 0)
     assert names["vectors"].prune(np.int64(1)).weights.nnz == 2

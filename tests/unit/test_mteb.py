@@ -123,7 +123,7 @@ def test_scores_are_those_of_an_index_of_the_corpus(
     recipe, index = built
     model = LexiceptSearch(recipe)
     model.index(CORPUS)
-    expected = index.search_many([row["text"] for row in QUERIES], 2)
+    expected = index.search([row["text"] for row in QUERIES], 2)
     found = model.search(QUERIES, top_k=2)
     assert found == {f"q{n}": dict(hits) for n, hits in enumerate(expected, 1)}
     assert found["q1"]

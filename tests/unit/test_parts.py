@@ -99,8 +99,8 @@ def test_replaced_and_deleted_documents_leave_the_order(tmp_path: Path) -> None:
     index = IndexReader.open(path, checksums=True)
     assert np.load(index.folder / "order.npy").tolist() == [1, 2, 10, *range(4, 10), 11]
     assert index.document("d3").text == "dog"
-    assert [hit.id for hit in index.search("dog")] == ["d3"]
-    assert index.search("n3 n0") == []
+    assert [hit.id for hit in index.search(["dog"])[0]] == ["d3"]
+    assert index.search(["n3 n0"])[0] == []
     delete(path, [f"d{i}" for i in range(4, 8)])  # most of the first part is gone: it is rewritten
     index = IndexReader.open(path, checksums=True)
     assert index.parts.counts == (2, 4)

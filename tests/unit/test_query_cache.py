@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.index.query_cache import OVERHEAD, QueryCache, stack
+from lexicept.index.query_encoders import ENTRY_OVERHEAD, QueryCache, stack
 
 SIZE = 40
 """Dimensions."""
@@ -25,7 +25,7 @@ def encoded(texts: list[str]) -> sp.csr_array:
 
 def entry_bytes(text: str) -> int:
     """Memory of an entry: 4 bytes for a dimension, 4 for its tf."""
-    return OVERHEAD + getsizeof(text) + 8 * len(text)
+    return ENTRY_OVERHEAD + getsizeof(text) + 8 * len(text)
 
 
 @given(st.lists(st.text("abc", max_size=8)), st.integers(0, 5_000))
@@ -39,7 +39,7 @@ def test_it_holds_the_last_ones_that_fit(texts: list[str], most_bytes: int) -> N
     for text in kept:
         row = cache.get(text)
         assert row is not None
-        assert row.tf.tolist() == list(range(1, len(text) + 1))
+        assert row.frequencies.tolist() == list(range(1, len(text) + 1))
         assert row.dimensions.tolist() == list(range(len(text)))
 
 

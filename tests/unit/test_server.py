@@ -28,6 +28,7 @@ import lexicept
 from lexicept.corpora import Document
 from lexicept.engines import ExactEngine
 from lexicept.errors import IndexFormatError, InputError
+from lexicept.fields.filters import parse as parse_filter
 from lexicept.index import updates
 from lexicept.index.feedback import like, with_feedback
 from lexicept.index.reader import IndexReader
@@ -38,7 +39,7 @@ from lexicept.server.concepts import top_documents
 from lexicept.server.guard import Guard
 from lexicept.server.metrics import Metrics
 from lexicept.server.page import FILES
-from lexicept.server.reader import Search
+from lexicept.server.reader import SearchRequest
 from support.served import DOCUMENTS, HOSTILE, save_index, serving
 
 QUERY = "bade kilo muki"
@@ -87,7 +88,7 @@ def test_search_is_the_indexs(
 ) -> None:
     chosen = {} if vocabulary is None else {"vocabulary": vocabulary}
     found = get(client, "/search", query=QUERY, top_k=5, **chosen)
-    hits = [(hit.id, hit.score) for hit in index.search(QUERY, 5, vocabulary)]
+    hits = [(hit.id, hit.score) for hit in index.search([QUERY], 5, vocabulary)[0]]
     assert found["query"] == QUERY
     assert [(one["id"], one["score"]) for one in found["results"]] == hits
     assert [one["rank"] for one in found["results"]] == [1, 2, 3, 4, 5]
@@ -102,7 +103,7 @@ def test_filters_and_counts(client: TestClient, index: IndexReader, vocabulary: 
     chosen = {} if vocabulary is None else {"vocabulary": vocabulary}
     given = "number < 20 and part in ['odd']"
     found = get(client, "/search", query=QUERY, filter=given, facet=["part", "day"], **chosen)
-    everything = index.search(QUERY, 31, vocabulary)
+    everything = index.search([QUERY], 31, vocabulary)[0]
     odd = [hit for hit in everything if hit.number < 20 and hit.number % 2]
     expected = [(hit.id, hit.score) for hit in odd][:10]
     assert [(one["id"], one["score"]) for one in found["results"]] == expected
@@ -141,7 +142,7 @@ def test_steering(client: TestClient, index: IndexReader) -> None:
     steering = {(name, number): 0.0, ("words", 1): 2.5}
     found = get(client, "/search", query=QUERY, steer=steer)["results"]
     assert [(one["id"], one["score"]) for one in found] == [
-        (hit.id, hit.score) for hit in index.search(QUERY, steering=steering)
+        (hit.id, hit.score) for hit in index.search([ParsedQuery(QUERY, steering=steering)])[0]
     ]
     assert found != get(client, "/search", query=QUERY)["results"]
     terms = get(client, "/query", query=QUERY, steer=steer)["terms"]
@@ -172,7 +173,7 @@ def test_query_terms_show_where_they_are(client: TestClient) -> None:
 
 
 def test_contributions_add_up_to_the_score(client: TestClient, index: IndexReader) -> None:
-    for hit in index.search(QUERY, 3):
+    for hit in index.search([QUERY], 3)[0]:
         why = get(client, "/explain", query=QUERY, document_id=hit.id)
         assert why["content"] == hit.document.content
         total = sum(part["score"] for part in why["contributions"]) + why["prior"]
@@ -374,10 +375,11 @@ def test_the_page_is_complete_and_asks_no_other_machine(client: TestClient) -> N
 
 
 def test_searches_answered_together_are_those_answered_alone(index: IndexReader) -> None:
-    def wanted(query: str, top_k: int = 3, given: str | None = None, **more: Any) -> Search:
-        parsed = index.parse(query)
-        others = {"vocabulary": None, "steering": None} | more
-        return Search(parsed, top_k, **others, mask=index.mask(parsed, given))
+    def wanted(
+        query: str, top_k: int = 3, vocabulary: str | None = None, **more: Any
+    ) -> SearchRequest:
+        parsed = replace(index.parse(query), **more)
+        return SearchRequest(index, parsed, top_k, vocabulary, *index.query_masks([parsed]))
 
     searches = [
         wanted("bade"),
@@ -386,15 +388,15 @@ def test_searches_answered_together_are_those_answered_alone(index: IndexReader)
         wanted(""),
         wanted("kilo", 2, vocabulary="concepts"),
         wanted("bade"),
-        wanted("kilo muki", given="number > 12"),
-        wanted("kilo muki", given="number > 20"),
+        wanted("kilo muki", filter=parse_filter("number > 12")),
+        wanted("kilo muki", filter=parse_filter("number > 20")),
         wanted("kilo -muki"),
         wanted("kilo number:>20"),
         wanted("number:>20"),
     ]
-    found = reader.search_together([reader.Waiting(index, one, None) for one in searches])  # type: ignore[arg-type]
+    found = reader.search_together(searches)
     for search, hits in zip(searches, found, strict=True):
-        alone = search.run(index)
+        alone = search.run()
         assert isinstance(hits, list)
         assert [hit.id for hit in hits] == [hit.id for hit in alone]
         scores = [hit.score for hit in alone]
@@ -406,7 +408,7 @@ def test_pages_of_results_and_their_number(client: TestClient, index: IndexReade
     first = client.get("/search", params=asked).json()
     second = client.get("/search", params={**asked, "offset": 4}).json()
     query = index.parse(asked["query"])
-    hits = index.search(query, 100)
+    hits = index.search([query], 100)[0]
     assert first["total"] == second["total"] == len(hits)
     found = [(one["id"], one["rank"]) for one in first["results"] + second["results"]]
     assert found == [(hit.id, hit.rank) for hit in hits[:8]]
@@ -415,7 +417,7 @@ def test_pages_of_results_and_their_number(client: TestClient, index: IndexReade
 
 
 def test_feedback_is_what_is_added(client: TestClient, index: IndexReader) -> None:
-    hits = index.search(QUERY, 3)
+    hits = index.search([QUERY], 3)[0]
     asked = {"query": QUERY, "document_id": [hit.id for hit in hits]}
     terms = client.get("/feedback", params=asked).json()["terms"]
     assert terms == client.get("/feedback", params={"query": QUERY}).json()["terms"]
@@ -425,7 +427,7 @@ def test_feedback_is_what_is_added(client: TestClient, index: IndexReader) -> No
     add = [f"{name}:{number}:{weight}" for (name, number), weight in key.items()]
     found = client.get("/search", params={"query": QUERY, "add": add, "boost": "words:0.5"}).json()
     boosted = replace(expected, boosts={"words": 0.5})
-    assert [one["id"] for one in found["results"]] == [hit.id for hit in index.search(boosted)]
+    assert [one["id"] for one in found["results"]] == [hit.id for hit in index.search([boosted])[0]]
     shown = client.get("/query", params={"query": QUERY, "add": add}).json()["terms"]
     assert {(term["vocabulary"], term["dimension"]) for term in shown} >= set(key)
     unknown = client.get("/feedback", params={"query": QUERY, "document_id": "none"})
@@ -435,7 +437,7 @@ def test_feedback_is_what_is_added(client: TestClient, index: IndexReader) -> No
 
 def test_documents_like_one(client: TestClient, index: IndexReader) -> None:
     found = client.get("/search", params={"query": "", "like": "d3"}).json()
-    expected = index.search(like(index, "d3"))
+    expected = index.search([like(index, "d3")])[0]
     assert [one["id"] for one in found["results"]] == [hit.id for hit in expected]
     why = client.get(
         "/explain", params={"query": "", "like": "d3", "document_id": expected[0].id}
@@ -451,7 +453,7 @@ def test_what_feedback_adds_is_added_to_what_a_document_like_one_has(
     terms = client.get("/feedback", params=asked | {"document_id": "d1"}).json()["terms"]
     added = [f"{term['vocabulary']}:{term['dimension']}:{term['weight']:.6f}" for term in terms]
     found = client.get("/search", params=asked | {"add": added}).json()["results"]
-    expected = index.search(with_feedback(index, like(index, "d3"), ["d1"]))
+    expected = index.search([with_feedback(index, like(index, "d3"), ["d1"])])[0]
     assert [one["id"] for one in found] == [hit.id for hit in expected]
     assert [one["score"] for one in found] == pytest.approx([h.score for h in expected], rel=1e-4)
 
@@ -472,10 +474,10 @@ def test_who_finds_too_many_waiting_is_turned_away(
 
     async def flood() -> None:
         served = reader.Reader(path, query_cache=0)
-        search = partial(
-            served.search, served.generation.index, Search(ParsedQuery(QUERY), 3, None, None)
-        )
-        word_search = Search(ParsedQuery(QUERY), 3, "words", None)
+        index = served.generation.index
+        by_all = SearchRequest(index, ParsedQuery(QUERY), 3, None, None)
+        search = partial(served.search, by_all)
+        word_search = replace(by_all, vocabulary="words")
         async with served.running():
             found = await asyncio.gather(*(search() for _ in range(5)), return_exceptions=True)
             assert [type(one) for one in found] == [list] * 2 + [reader.BusyError] * 3
@@ -483,7 +485,7 @@ def test_who_finds_too_many_waiting_is_turned_away(
             await asyncio.sleep(0)
             with pytest.raises(reader.BusyError):
                 await served.run(lambda: None)
-            assert await served.search(served.generation.index, word_search)  # needs no model
+            assert await served.search(word_search)  # needs no model
             waiting[0].cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
             again = await search()  # alone in its batch, which rounds otherwise

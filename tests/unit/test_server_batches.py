@@ -18,14 +18,14 @@ from fastapi.testclient import TestClient
 import lexicept
 from lexicept.corpora import Document
 from lexicept.errors import InputError
-from lexicept.index import loaded, updates
-from lexicept.index.loaded import LoadedVectorizers
+from lexicept.index import query_encoders, updates
+from lexicept.index.query_encoders import QueryEncoders
 from lexicept.index.reader import IndexReader
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.server import reader
 from lexicept.server.app import create_app, from_environment
 from lexicept.server.metrics import Metrics
-from lexicept.server.reader import Reader, Search
+from lexicept.server.reader import Reader, SearchRequest
 from support.served import save_index, serving
 
 BASE = "http://127.0.0.1"
@@ -37,9 +37,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_index(tmp_path_factory.mktemp("served"))
 
 
-def wanted(query: str, **steering: float) -> Search:
+def wanted(index: IndexReader, query: str, **steering: float) -> SearchRequest:
     factors = {("words", int(name[1:])): factor for name, factor in steering.items()}
-    return Search(ParsedQuery(query), 3, None, factors or None)
+    return SearchRequest(index, ParsedQuery(query, steering=factors), 3, None, None)
 
 
 class Model:
@@ -50,16 +50,16 @@ class Model:
         self.free = threading.Event()
         self.free.set()
         self.fails_on = "\0"
-        encode = LoadedVectorizers._encoded
+        encode = QueryEncoders._encoded
 
-        def watched(own: LoadedVectorizers, texts: list[str]) -> Any:
+        def watched(own: QueryEncoders, texts: list[str]) -> Any:
             assert self.free.wait(30)
             self.batches.append(list(texts))
             if self.fails_on in texts:
                 raise ValueError("a bad query")
             return encode(own, texts)
 
-        monkeypatch.setattr(LoadedVectorizers, "_encoded", watched)
+        monkeypatch.setattr(QueryEncoders, "_encoded", watched)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -83,28 +83,28 @@ async def one_at_work(path: Path, model: Model, **options: Any) -> AsyncIterator
     async with served.running():
         model.batches.clear()
         with model.held():
-            first = asyncio.create_task(served.search(served.served.index, wanted("first")))
+            first = asyncio.create_task(served.search(wanted(served.served.index, "first")))
             await asyncio.sleep(0.05)
             yield served
         await first
 
 
-def asked(served: Reader, search: Search) -> asyncio.Task[Any]:
-    return asyncio.create_task(served.search(served.served.index, search))
+def asked(served: Reader, query: str, **steering: float) -> asyncio.Task[Any]:
+    return asyncio.create_task(served.search(wanted(served.served.index, query, **steering)))
 
 
 def test_what_arrives_while_the_model_works_is_one_batch(path: Path, model: Model) -> None:
     async def run() -> None:
         async with one_at_work(path, model, query_cache=0) as served:
-            tasks = [asked(served, wanted(query, w1=0.5)) for query in QUERIES]
-            tasks.append(asked(served, wanted("bade")))
+            tasks = [asked(served, query, w1=0.5) for query in QUERIES]
+            tasks.append(asked(served, "bade"))
             await asyncio.sleep(0)
         found = await asyncio.gather(*tasks)
         assert model.batches == [["first"], [*QUERIES, "bade"]]
         index = IndexReader.open(path)
-        searches = [*(wanted(query, w1=0.5) for query in QUERIES), wanted("bade")]
+        searches = [*(wanted(index, query, w1=0.5) for query in QUERIES), wanted(index, "bade")]
         for search, hits in zip(searches, found, strict=True):
-            alone = search.run(index)
+            alone = search.run()
             assert [hit.id for hit in hits] == [hit.id for hit in alone]
             scores = [hit.score for hit in alone]
             assert [hit.score for hit in hits] == pytest.approx(scores, rel=1e-6, abs=1e-6)
@@ -116,7 +116,7 @@ def test_an_error_is_that_of_its_query_alone(path: Path, model: Model) -> None:
     async def run() -> None:
         async with one_at_work(path, model) as served:
             model.fails_on = "muki"
-            tasks = [asked(served, wanted(query)) for query in QUERIES]
+            tasks = [asked(served, query) for query in QUERIES]
             await asyncio.sleep(0)
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(one) for one in found] == [list, ValueError, list, list]
@@ -127,7 +127,7 @@ def test_an_error_is_that_of_its_query_alone(path: Path, model: Model) -> None:
 def test_a_query_that_nobody_waits_for_is_not_encoded(path: Path, model: Model) -> None:
     async def run() -> None:
         async with one_at_work(path, model) as served:
-            kept, dropped = asked(served, wanted("bade")), asked(served, wanted("kilo"))
+            kept, dropped = asked(served, "bade"), asked(served, "kilo")
             await asyncio.sleep(0)
             dropped.cancel()
             await asyncio.sleep(0)
@@ -142,9 +142,9 @@ def test_searches_that_wait_at_the_end_are_answered(path: Path, model: Model) ->
         served = Reader(path)
         async with served.running():
             with model.held():
-                tasks = [asked(served, wanted("first"))]
+                tasks = [asked(served, "first")]
                 await asyncio.sleep(0.05)
-                tasks += [asked(served, wanted(query)) for query in QUERIES]
+                tasks += [asked(served, query) for query in QUERIES]
                 await asyncio.sleep(0)
         assert all(task.done() and task.result() for task in tasks[1:])
 
@@ -158,12 +158,12 @@ def test_a_known_query_needs_no_model(path: Path, model: Model) -> None:
         index = served.served.index
         async with served.running():
             model.batches.clear()
-            first = await served.search(index, wanted("bade kilo"))
-            again = await served.search(index, wanted("bade kilo"))
-            steered = await served.search(index, wanted("bade kilo", w1=0.0))
+            first = await served.search(wanted(index, "bade kilo"))
+            again = await served.search(wanted(index, "bade kilo"))
+            steered = await served.search(wanted(index, "bade kilo", w1=0.0))
         assert model.batches == [["bade kilo"]]
         assert [(hit.id, hit.score) for hit in again] == [(hit.id, hit.score) for hit in first]
-        expected = wanted("bade kilo", w1=0.0).run(IndexReader.open(path))
+        expected = wanted(IndexReader.open(path), "bade kilo", w1=0.0).run()
         assert [hit.id for hit in steered] == [hit.id for hit in expected]
         counted = metrics.text().decode()
         assert 'lexicept_query_cache_total{outcome="miss"} 1.0' in counted
@@ -176,7 +176,7 @@ def test_a_known_query_needs_no_model(path: Path, model: Model) -> None:
 def test_the_same_query_in_a_batch_is_encoded_once(path: Path, model: Model) -> None:
     async def run() -> None:
         async with one_at_work(path, model) as served:
-            tasks = [asked(served, wanted(query)) for query in ("bade", "muki", "bade")]
+            tasks = [asked(served, query) for query in ("bade", "muki", "bade")]
             await asyncio.sleep(0)
         one, _, same = await asyncio.gather(*tasks)
         assert model.batches == [["first"], ["bade", "muki"]]
@@ -201,7 +201,7 @@ def test_an_update_is_searched_with_known_queries(
     monkeypatch.setattr(reader, "FOLLOW_SECONDS", 3600.0)
     path = save_index(tmp_path)
     if changed:  # another model, as far as the manifest says
-        monkeypatch.setattr(LoadedVectorizers, "_model", lambda own, _: {"": str(id(own))})
+        monkeypatch.setattr(QueryEncoders, "_checksums", lambda own, _: {"": str(id(own))})
     with TestClient(create_app(path), base_url=BASE) as client:
 
         def search() -> list[str]:
@@ -258,7 +258,7 @@ def test_workers_read_queries_in_the_precision_that_is_wanted(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted: list[str] = []
-    load = loaded.load_query_model
+    load = query_encoders.load_query_model
 
     def watched(folder: Path, texts: Path | None, precision: str) -> Any:
         wanted.append(precision)
@@ -268,7 +268,7 @@ def test_workers_read_queries_in_the_precision_that_is_wanted(
         with TestClient(from_environment(), base_url=BASE) as client:
             assert client.get("/search", params={"query": "bade"}).status_code == 200
 
-    monkeypatch.setattr(loaded, "load_query_model", watched)
+    monkeypatch.setattr(query_encoders, "load_query_model", watched)
     monkeypatch.setattr("uvicorn.run", run)
     lexicept.serve(path, port=0)
     lexicept.serve(path, port=0, precision="bfloat16")

@@ -257,7 +257,7 @@ def test_a_removed_index_is_served_to_the_end(served: Served, path: Path) -> Non
 def test_scores_that_json_can_not_hold_are_no_answer(
     served: Served, monkeypatch: pytest.MonkeyPatch, score: float
 ) -> None:
-    hits = [replace(hit, score=score) for hit in served.reader.served.index.search("bade")]
+    hits = [replace(hit, score=score) for hit in served.reader.served.index.search(["bade"])[0]]
 
     async def search(*_: Any) -> list[Any]:
         return hits

@@ -14,10 +14,10 @@ from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.index import updates
 from lexicept.index.builder import Contents, IndexBuilder
+from lexicept.index.hits import Hit
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.query_cache import QueryCache
+from lexicept.index.query_encoders import QueryCache
 from lexicept.index.reader import IndexReader
-from lexicept.index.stored import Hit
 from lexicept.index.verification import verify
 from lexicept.integrations.agents import AgentTools
 from lexicept.models import exemplars
@@ -28,7 +28,7 @@ from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.server.questions import Searched
-from lexicept.server.reader import Reader, Search
+from lexicept.server.reader import Reader, SearchRequest
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
 from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -167,7 +167,7 @@ def test_a_score_is_the_sum_of_its_parts_and_an_exemplar_has_no_place(index: Ind
     vectors = index.query_vectors(QUERIES)
     scores = vectors @ index.engine.matrix().T
     for row, query in enumerate(QUERIES):
-        hits = index.search(query, 40, explain=True)
+        hits = index.search([query], 40, explain=True)[0]
         assert len(hits) == np.count_nonzero(scores[[row]].toarray())
         for hit in hits:
             assert hit.score == pytest.approx(scores[row, hit.number], rel=1e-5)
@@ -178,10 +178,10 @@ def test_a_score_is_the_sum_of_its_parts_and_an_exemplar_has_no_place(index: Ind
             assert all(not part.query_spans and not part.document_spans for part in of_texts)
     parts = index.explain("bade kilo", "d0").contributions
     assert {part.vocabulary for part in parts} == {"words", "concepts", "texts"}
-    assert index.search("", 10) == []
+    assert index.search([""], 10)[0] == []
     span = index.span("texts")
     expected = (vectors[[0]][:, span] @ index.engine.matrix()[:, span].T).toarray()[0]
-    alone = index.search("bade kilo", 3, "texts")
+    alone = index.search(["bade kilo"], 3, "texts")[0]
     assert [hit.score for hit in alone] == pytest.approx(np.sort(expected)[:-4:-1], rel=1e-5)
 
 
@@ -219,7 +219,9 @@ def test_a_server_starts_with_either_encoder_of_queries(
         reader = Reader(index.path, query_encoder=query_encoder)
         async with reader.running():
             served = reader.generation.index
-            return await reader.search(served, Search(ParsedQuery("bade kilo"), 3, None, None))
+            return await reader.search(
+                SearchRequest(served, ParsedQuery("bade kilo"), 3, None, None)
+            )
 
     assert len(asyncio.run(answered())) == 3
 
@@ -234,18 +236,20 @@ def test_an_updated_index_equals_a_new_one_and_keeps_its_exemplars(
     updated, new = IndexReader.open(path), build(tmp_path / "new", DOCUMENTS[1:], texts)
     assert list(updated.vocabularies[2].terms or ()) == list(texts.terms)
     assert updated.tf()[2].toarray() == pytest.approx(new.tf()[2].toarray(), abs=1e-3)
-    hits = [[(hit.id, round(hit.score, 3)) for hit in i.search("mu ba", 5)] for i in (updated, new)]
+    hits = [
+        [(hit.id, round(hit.score, 3)) for hit in i.search(["mu ba"], 5)[0]] for i in (updated, new)
+    ]
     assert hits[0] == hits[1]
     assert verify(path).problems == []
     updates.reweight_in_place(path, RRASettings(1.0))
-    assert IndexReader.open(path).search("mu ba", 5)
+    assert IndexReader.open(path).search(["mu ba"], 5)[0]
     assert len(Contents(IndexReader.open(path).folder)) == 39
 
 
 def test_boosts_and_steering_reach_whole_texts(index: IndexReader) -> None:
     span = index.span("texts")
     (best,) = index.query_vectors(["bade kilo"])[:, span].argmax(axis=1)
-    steered = index.query_vectors(["bade kilo"], steering={("texts", int(best)): 0.0})
+    steered = index.query_vectors([ParsedQuery("bade kilo", steering={("texts", int(best)): 0.0})])
     assert steered[0, span.start + int(best)] == 0
     parsed = index.parse("bade kilo")
     boosted = index.query_vectors([type(parsed)(parsed.text, boosts={"texts": 2})])
@@ -259,7 +263,7 @@ def test_an_agent_searches_and_steers_whole_texts(index: IndexReader) -> None:
     span = index.span("texts")
     weights = index.query_vectors(["bade kilo"])[:, span].toarray()[0]
     heaviest = f"text:{weights.argmax()}"
-    (best, *_) = index.search("bade kilo", 1, vocabulary="texts")
+    (best, *_) = index.search(["bade kilo"], 1, vocabulary="texts")[0]
     assert tools.search("bade kilo", 1, vocabulary="texts").startswith(f"1. [{best.id}]")
     assert "text:" in tools.explain("bade kilo", best.id)
     assert f" {heaviest} " in tools.steer("", add={heaviest: 1}).splitlines()[0]
@@ -271,7 +275,7 @@ def test_an_agent_searches_and_steers_whole_texts(index: IndexReader) -> None:
 
 
 def test_the_command_searches_whole_texts_alone(index: IndexReader, run: Run) -> None:
-    (best, *_) = index.search("bade kilo", 1, vocabulary="texts")
+    (best, *_) = index.search(["bade kilo"], 1, vocabulary="texts")[0]
     asked = ("bade kilo", "--top-k", "1", "--json")
     (found,) = run("search", index.path, *asked, "--vocabulary", "texts").json["results"]
     assert (found["id"], found["score"]) == (best.id, pytest.approx(best.score))

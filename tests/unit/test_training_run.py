@@ -158,7 +158,7 @@ def test_a_model_is_what_the_run_validated(unbroken, places, trained, run: Run, 
     assert found["qd_flops"] == pytest.approx(best["eval_qd_flops"], rel=0.02)
     if trained != "head":
         assert found["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=1e-6)
-    assert opened.search(queries[0].text, 3)
+    assert opened.search([queries[0].text], 3)[0]
 
 
 @pytest.mark.parametrize(("pooling", "pruning"), [("sum", "weight"), ("sqrt_sum", "impact")])

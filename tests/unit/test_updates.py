@@ -56,7 +56,7 @@ def weights_by_term(index: IndexReader) -> dict[tuple[str, str, str], float]:
 
 
 def scores(index: IndexReader, query: str, vocabulary: str | None = None) -> dict[str, float]:
-    return {hit.id: hit.score for hit in index.search(query, 100, vocabulary)}
+    return {hit.id: hit.score for hit in index.search([query], 100, vocabulary)[0]}
 
 
 def assert_same(found: IndexReader, expected: IndexReader, queries: Sequence[str]) -> None:
@@ -97,7 +97,7 @@ def test_delete(tmp_path: Path) -> None:
     index = IndexReader.open(path, checksums=True)
     kept = {"a": TEXTS["a"], "c": TEXTS["c"]}
     assert_same(index, build(tmp_path / "fresh", kept, concepts=CONCEPTS), QUERIES)
-    assert index.search("yak", vocabulary="words") == []
+    assert index.search(["yak"], vocabulary="words")[0] == []
     with pytest.raises(InputError, match="no document 'b'"):
         index.document("b")
 
@@ -109,7 +109,7 @@ def test_deleted_documents_can_come_back(tmp_path: Path) -> None:
     assert update(path, documents({"a": TEXTS["a"]})) == (1, 0)
     index = IndexReader.open(path)
     assert list(index.ids) == ["b", "c", "a"]
-    assert [hit.id for hit in index.search("owl")] == ["a"]
+    assert [hit.id for hit in index.search(["owl"])[0]] == ["a"]
 
 
 WORDS = st.sampled_from(["cat", "dog", "owl", "yak", "elk", "emu", "the"])
@@ -232,13 +232,13 @@ def test_one_builder_at_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("used", [True, False], ids=["after a search", "before any search"])
 def test_a_reader_opened_before_updates_keeps_its_view(tmp_path: Path, used: bool) -> None:
     path = tmp_path / "index"
-    expected = build(path, TEXTS, concepts=CONCEPTS).search("cats dogs emu")
+    expected = build(path, TEXTS, concepts=CONCEPTS).search(["cats dogs emu"])[0]
     reader = IndexReader.open(path)
     if used:
-        assert reader.search("cats dogs emu") == expected
+        assert reader.search(["cats dogs emu"])[0] == expected
     update(path, documents({"a": "emu", "d": "cat emu gnu"}))
     delete(path, ["c"])
-    assert reader.search("cats dogs emu") == expected
+    assert reader.search(["cats dogs emu"])[0] == expected
     explained = reader.explain("dog elk", "c", "words")
     assert [part.term for part in explained.contributions] == ["elk", "dog"]
     assert list(reader.documents()) == documents(TEXTS)
@@ -288,7 +288,10 @@ def test_reweight_is_rra_on_the_document_vectors(tmp_path: Path) -> None:
     assert list(index.documents()) == documents(TEXTS)
     # The source is as it was, and neither follows the other's changes.
     update(tmp_path / "out", documents({"a": "emu"}))
-    assert IndexReader.open(tmp_path / "plain", checksums=True).search("cat") == plain.search("cat")
+    assert (
+        IndexReader.open(tmp_path / "plain", checksums=True).search(["cat"])[0]
+        == plain.search(["cat"])[0]
+    )
     assert plain.rra is None
 
 
@@ -297,7 +300,9 @@ def test_reweight_replaces_an_earlier_reweighting(tmp_path: Path) -> None:
     once = reweight(tmp_path / "plain", tmp_path / "once", RRASettings(2.0))
     twice = reweight(tmp_path / "once", tmp_path / "twice", RRASettings(0.5))
     direct = reweight(tmp_path / "plain", tmp_path / "direct", RRASettings(0.5))
-    assert twice.search("cat dog") == direct.search("cat dog") != once.search("cat dog")
+    assert (
+        twice.search(["cat dog"])[0] == direct.search(["cat dog"])[0] != once.search(["cat dog"])[0]
+    )
 
 
 def test_reweight_refusals(tmp_path: Path) -> None:
@@ -323,7 +328,7 @@ def test_reweight_refusals(tmp_path: Path) -> None:
         reweight(tmp_path / "plain", tmp_path / "out", RRASettings())
     os.close(held)
     assert snapshot(tmp_path / "plain") == before
-    assert reweight(tmp_path / "plain", tmp_path / "out", RRASettings()).search("cat")
+    assert reweight(tmp_path / "plain", tmp_path / "out", RRASettings()).search(["cat"])[0]
 
 
 @pytest.mark.usefixtures("_vowels")
@@ -354,7 +359,7 @@ def test_documents_that_are_refused(tmp_path: Path) -> None:
             builder.add_documents(wrong, {})
         builder.close()
         assert not any(tmp_path.iterdir())
-    assert build(tmp_path / "index", TEXTS).search("cat")
+    assert build(tmp_path / "index", TEXTS).search(["cat"])[0]
 
 
 @pytest.mark.parametrize(
@@ -426,7 +431,7 @@ def test_an_index_is_overwritten_where_that_is_asked_for(tmp_path: Path) -> None
 
 
 def test_the_parent_folder_is_made(tmp_path: Path) -> None:
-    assert build(tmp_path / "new" / "er" / "index", TEXTS).search("cat")
+    assert build(tmp_path / "new" / "er" / "index", TEXTS).search(["cat"])[0]
 
 
 class Failing(Vowels):
@@ -586,7 +591,7 @@ def test_a_killed_build_can_be_run_again(tmp_path: Path) -> None:
         subprocess.run(building, check=True, capture_output=True)
     index = IndexReader.open(out, checksums=True)
     assert len(index) == 5000
-    assert [hit.id for hit in index.search("n4321")] == ["4321"]
+    assert [hit.id for hit in index.search(["n4321"])[0]] == ["4321"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus.jsonl", "index"]
 
 
@@ -600,10 +605,10 @@ def test_a_killed_update_leaves_the_old_index_or_the_new_one(tmp_path: Path) -> 
         point = exists_in(path, f"{following}/{file}")
         wait_and_kill(command("add", path, corpus), point)
         index = IndexReader.open(path, checksums=True)
-        found = [len(index.search(w, 5000)) for w in ("cat", "dog", "owl")]
+        found = [len(index.search([w], 5000)[0]) for w in ("cat", "dog", "owl")]
         assert sorted(found) == [0, 0, 2000]  # never a mixture
     assert update(path, documents({str(i): "emu" for i in range(2000)})) == (0, 2000)
-    assert len(IndexReader.open(path, checksums=True).search("emu", 5000)) == 2000
+    assert len(IndexReader.open(path, checksums=True).search(["emu"], 5000)[0]) == 2000
 
 
 def test_a_reader_sees_whole_indexes_while_another_process_writes(tmp_path: Path) -> None:
@@ -620,7 +625,7 @@ def test_a_reader_sees_whole_indexes_while_another_process_writes(tmp_path: Path
     for attempt in itertools.count():
         done = writer.poll() is not None
         index = IndexReader.open(path)
-        found = index.search("cat"), index.search("dog")
+        found = index.search(["cat"])[0], index.search(["dog"])[0]
         assert sorted(map(len, found)) == [0, 2]
         seen.add(index.folder.name)
         if done:

@@ -23,7 +23,7 @@ from lexicept.explanation.contributions import (
 )
 from lexicept.explanation.explanation import Explanation
 from lexicept.fields.facets import ValueCount
-from lexicept.index.stored import Hit
+from lexicept.index.hits import Hit
 from lexicept.sanitize import safe
 
 SNIPPET = 240

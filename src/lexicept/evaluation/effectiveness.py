@@ -20,7 +20,7 @@ from lexicept.evaluation.runs import (
     without_identical_ids,
 )
 from lexicept.index.builder import Contents
-from lexicept.index.conditions import alike
+from lexicept.index.conditions import places_by_mask
 from lexicept.index.impacts import Derived, VocabularySettings
 from lexicept.index.passages import Ranking
 from lexicept.index.reader import IndexReader
@@ -164,7 +164,7 @@ def evaluate_index(
     elif vocabulary is not None:
         span = index.span(vocabulary)
         vectors = place_columns([(span.start, vectors[:, span])], vectors.shape[1])
-    hits = index.search_weighted(parsed, vectors, judged.depth)
+    hits = index.rank(vectors, judged.depth, parsed)
     results = evaluate_run(judged.cut(run_of_hits(judged.query_ids, hits)), judged)
     span = slice(None) if vocabulary is None else index.span(vocabulary)
     costs = SearchCosts(
@@ -222,8 +222,7 @@ def _search_bm25(
     vectors = weighting.queries(tf)
     rankings: list[Ranking] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(parsed)
     # Queries with the same conditions share a mask of documents.
-    for places in alike(parsed):
-        mask = index.mask(parsed[places[0]])
+    for mask, places in places_by_mask(index.query_masks(parsed)):
         ranked = index.passages.ranked(derived.engine, vectors[places], judged.depth, mask=mask)
         for place, ranking in zip(places, ranked, strict=True):
             rankings[place] = ranking

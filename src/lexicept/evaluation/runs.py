@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from lexicept.corpora.lines import read_lines
-from lexicept.index.stored import Hit
+from lexicept.index.hits import Hit
 from lexicept.storage.files import replace_file
 from lexicept.vectors import Floats, Integers
 

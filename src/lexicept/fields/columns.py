@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -132,9 +133,9 @@ class Columns:
         except (KeyError, TypeError) as error:
             raise IndexFormatError(f"{folder / LISTING} is damaged: {error!r:.80}") from None
 
-    @property
+    @cached_property
     def kinds(self) -> dict[str, FieldKind]:
-        """The type of each field, in the order of their first appearance."""
+        """The type of each field, in the order of first appearance."""
         return {name: column.kind for name, column in self._columns.items()}
 
     def __len__(self) -> int:

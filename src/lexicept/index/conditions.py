@@ -1,121 +1,175 @@
-"""The documents that meet a query's conditions: phrases, words to leave out, and fields."""
+"""The documents that meet a query's conditions (phrases, excluded words, fields), as masks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache, partial, reduce
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lexicept.engines import PostingsEngine
 from lexicept.engines.mask import Mask
-from lexicept.errors import InputError
-from lexicept.fields.filters import Expression, Filter, all_of, parse
-from lexicept.index.loaded import LoadedVectorizers
-from lexicept.index.masks import KEPT, Masks
+from lexicept.errors import InputError, check_count
+from lexicept.fields.columns import Columns
+from lexicept.fields.facets import ValueCount, value_counts
+from lexicept.fields.filters import Condition, Expression, Filter, all_of, parse
+from lexicept.fields.matching import matching
+from lexicept.index.passages import Passages
+from lexicept.index.query_encoders import QueryEncoders
 from lexicept.index.stored import StoredDocuments
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectorizers.words import Tokenizer, Word, WordVectorizer
 from lexicept.vectors import Integers
 
-READ = 64
+CACHED_MASKS = 16
+"""Masks that are kept in memory, at a byte per document."""
+
+DOCUMENTS_PER_LOCK = 64
 """Documents that are read for a phrase before other threads may use the words' vectorizer."""
 
-Passing = npt.NDArray[np.bool_]
+Flags = npt.NDArray[np.bool_]
 
 
-class Conditions:
-    """The masks of queries' conditions over an index; those of the last ones are kept.
+class FieldMasks:
+    """Masks of filters over the fields of an index; the last ones are cached."""
+
+    def __init__(self, columns: Columns, passages: Passages) -> None:
+        # Not a method: the cycle would keep the index, and its generation, for longer.
+        self.matching = lru_cache(CACHED_MASKS)(partial(_field_mask, columns))
+        """Function from an expression to its mask; raises InputError where the fields differ."""
+        self._columns, self._passages = columns, passages
+
+    def of(self, filter: Filter | None) -> Mask | None:  # noqa: A002
+        """Return the mask of a filter; None without one.
+
+        Raises:
+            InputError: not a filter, or one that does not fit the fields.
+        """
+        return None if filter is None else self.matching(parse(filter))
+
+    def having(self, name: str) -> int:
+        """Return the number of documents with a field."""
+        return self.num_documents(self.matching(Condition(name, "exists", ())))
+
+    def num_documents(self, mask: Mask) -> int:
+        """Return the number of documents with an allowed passage."""
+        if not len(self._passages):
+            return mask.count
+        return int(np.count_nonzero(self._passages.per_document(mask.allowed)))
+
+    def counts(
+        self, names: Sequence[str], mask: Mask | None, most: int
+    ) -> dict[str, list[ValueCount]]:
+        """Return the most frequent values of fields among the documents that a mask allows.
+
+        Raises:
+            InputError: no such field, or ``most`` below 1.
+        """
+        check_count("most", most)
+        if isinstance(names, str) or not isinstance(names, Sequence):
+            raise InputError(f"fields must be a list of names, not {names!r:.80}")
+        for name in names:
+            if name not in self._columns:
+                known = ", ".join(self._columns) or "none"
+                raise InputError(f"there is no field {name!r}, only: {known}")
+        everything = np.ones(self._columns.num_documents, bool)
+        allowed = self._passages.per_document(everything if mask is None else mask.allowed)
+        return {name: value_counts(self._columns[name], allowed, most) for name in names}
+
+
+class QueryMasks:
+    """Masks of queries' conditions over an index; the last ones are cached.
 
     Args:
-        words: the dimensions of the words; None for an index without.
+        words: the dimensions of the words; None for an index without words.
     """
 
     def __init__(
         self,
         stored: StoredDocuments,
-        masks: Masks,
+        field_masks: FieldMasks,
         engine: PostingsEngine,
-        vectorizers: LoadedVectorizers,
+        encoders: QueryEncoders,
         words: slice | None,
     ) -> None:
-        phrases = _Phrases(stored, engine, vectorizers, words)
+        phrases = _Phrases(stored, engine, encoders, words)
         # Not a method: the cycle would keep the index, and its generation, for longer.
-        self._of = lru_cache(KEPT)(partial(_mask, phrases, masks, stored))
-        self._masks = masks
+        self._cached = lru_cache(CACHED_MASKS)(partial(_query_mask, phrases, field_masks, stored))
+        self._field_masks = field_masks
 
-    def of(self, query: ParsedQuery, given: Filter | None) -> Mask | None:
-        """Return the documents that meet a query's conditions and a filter; None without any.
+    def of(self, query: ParsedQuery) -> Mask | None:
+        """Return the mask of the documents that meet a query's conditions; None without any.
 
         Raises:
-            InputError: a filter or a condition that does not fit the fields, a phrase or an
-                excluded word that can't be looked up, or no such hidden document.
+            InputError: a condition that does not fit the fields, a phrase or an excluded word that
+                can't be looked up, or no such hidden document.
         """
-        parts = [] if query.condition is None else [query.condition]
-        if given is not None:
-            parts.append(parse(given))
-        expression = all_of(parts) if parts else None
-        if not (query.phrases or query.without or query.hidden):
-            return None if expression is None else self._masks.matching(expression)
-        return self._of(query.phrases, query.without, query.hidden, expression)
+        expressions = [e for e in (query.condition, query.filter) if e is not None]
+        expression = all_of(expressions) if expressions else None
+        if query.phrases or query.without or query.hidden:
+            return self._cached(query.phrases, query.without, query.hidden, expression)
+        return None if expression is None else self._field_masks.matching(expression)
 
 
-def alike(queries: Sequence[ParsedQuery]) -> list[list[int]]:
-    """Return the places of queries, those with the same conditions together."""
-    groups: dict[object, list[int]] = {}
-    for place, query in enumerate(queries):
-        groups.setdefault(query.conditions, []).append(place)
+def places_by_mask(masks: Sequence[Mask | None]) -> list[tuple[Mask | None, list[int]]]:
+    """Return each mask once, with its places in the list."""
+    groups: dict[int, tuple[Mask | None, list[int]]] = {}
+    for place, mask in enumerate(masks):
+        groups.setdefault(id(mask), (mask, []))[1].append(place)
     return list(groups.values())
 
 
-def _mask(
+def _field_mask(columns: Columns, expression: Expression) -> Mask:
+    return Mask(matching(expression, columns))
+
+
+def _query_mask(
     phrases: _Phrases,
-    masks: Masks,
+    field_masks: FieldMasks,
     stored: StoredDocuments,
-    wanted: Iterable[str],
-    unwanted: Iterable[str],
-    hidden: Iterable[str],
+    required: Sequence[str],
+    excluded: Sequence[str],
+    hidden: Sequence[str],
     expression: Expression | None,
 ) -> Mask:
     allowed = np.ones(len(stored.ids), bool)
     if expression is not None:
-        allowed &= masks.matching(expression).allowed
-    for name in hidden:
-        rows = stored.rows(name)
-        if rows is None:
-            raise InputError(f"no document {name!r} to hide")
-        allowed[rows.start : rows.stop] = False
-    for text in wanted:
-        allowed = phrases.found(text, allowed)
-    for text in unwanted:
+        allowed &= field_masks.matching(expression).allowed
+    for document_id in hidden:
+        passages = stored.rows(document_id)
+        if passages is None:
+            raise InputError(f"no document {document_id!r} to hide")
+        allowed[passages.start : passages.stop] = False
+    for text in required:
+        allowed = phrases.containing(text, allowed)
+    for text in excluded:
         # No passage of a document may have it.
         everywhere = np.ones(len(stored.ids), bool)
-        allowed &= ~stored.passages.whole(phrases.found(text, everywhere))
+        allowed &= ~stored.passages.whole(phrases.containing(text, everywhere))
     return Mask(allowed)
 
 
 class _Phrases:
-    """Documents that have phrases."""
+    """Finds documents that contain phrases."""
 
     def __init__(
         self,
         stored: StoredDocuments,
         engine: PostingsEngine,
-        vectorizers: LoadedVectorizers,
+        encoders: QueryEncoders,
         words: slice | None,
     ) -> None:
         self._stored, self._engine, self._words = stored, engine, words
-        self._vectorizers = vectorizers
+        self._encoders = encoders
 
-    def found(self, text: str, among: Passing) -> Passing:
-        """Return which of some documents have all words of a text side by side [N].
+    def containing(self, text: str, candidates: Flags) -> Flags:
+        """Return the candidates that have all words of a text side by side [N].
 
-        The words are those of the index's analyser: stems, so that "sleeping cats" is found where
-        "sleep, cat" stands. Stop words and single letters have to be there as they are spelled. A
-        phrase lies in the title or in the text, not across their border.
+        The words are the analyser's: stems, so that "sleeping cats" matches "sleep, cat". Stop
+        words and single letters have to be spelled alike. A phrase lies in the title or in the
+        text, not across their border.
 
         Raises:
             InputError: the index has no words, or the phrase has no word that is searched.
@@ -124,47 +178,49 @@ class _Phrases:
             raise InputError(
                 f"{text!r:.80}: exact phrases and excluded words need an index with words"
             )
-        words = self._vectorizers.get("words")
-        assert isinstance(words, WordVectorizer)
-        with self._vectorizers.lock("words"):
-            wanted = words.tokenizer.sequence(text)
-            dimensions = [words.dimension(term) for term, searched in wanted if searched]
+        vectorizer = self._encoders.get("words")
+        assert isinstance(vectorizer, WordVectorizer)
+        with self._encoders.lock("words"):
+            phrase = vectorizer.tokenizer.sequence(text)
+            dimensions = [vectorizer.dimension(term) for term, searched in phrase if searched]
         if not dimensions:
             problem = "has no word that is searched: stop words and single letters are not"
             raise InputError(f"the phrase {text!r:.80} {problem}")
-        if None in dimensions:
-            return np.zeros(among.size, bool)
-        candidates = reduce(np.logical_and, map(self._having, dimensions), among)
-        if len(wanted) > 1:
-            candidates = self._verified(words.tokenizer, wanted, np.flatnonzero(candidates))
+        known = [dimension for dimension in dimensions if dimension is not None]
+        if len(known) < len(dimensions):
+            return np.zeros(candidates.size, bool)
+        candidates = reduce(np.logical_and, map(self._having, known), candidates)
+        if len(phrase) > 1:
+            candidates = self._verified(vectorizer.tokenizer, phrase, np.flatnonzero(candidates))
         return candidates
 
-    def _having(self, dimension: Any) -> Passing:
-        """Return whether each document has a word [N]."""
+    def _having(self, word: int) -> Flags:
+        """Return the documents that have a word [N]."""
         assert self._words is not None
-        place = self._words.start + dimension
+        dimension = self._words.start + word
         having = np.zeros(self._engine.num_documents, bool)
-        having[self._engine.postings(slice(place, place + 1))[0]] = True
+        having[self._engine.postings(slice(dimension, dimension + 1))[0]] = True
         return having
 
-    def _verified(self, tokenizer: Tokenizer, wanted: list[Word], numbers: Integers) -> Passing:
+    def _verified(self, tokenizer: Tokenizer, phrase: list[Word], candidates: Integers) -> Flags:
+        """Return the candidates whose title or text contains the phrase [N]."""
         having = np.zeros(self._engine.num_documents, bool)
-        known: dict[str, Word] = {}
-        for start in range(0, numbers.size, READ):
-            with self._vectorizers.lock("words"):
-                for number in numbers[start : start + READ].tolist():
-                    parts = (self._stored.titles[number], self._stored.texts[number])
-                    read = (tokenizer.sequence(part, known) for part in parts)
-                    having[number] = any(_within(wanted, words) for words in read)
+        analysed: dict[str, Word] = {}
+        for start in range(0, candidates.size, DOCUMENTS_PER_LOCK):
+            with self._encoders.lock("words"):
+                for number in candidates[start : start + DOCUMENTS_PER_LOCK].tolist():
+                    texts = (self._stored.titles[number], self._stored.texts[number])
+                    sequences = (tokenizer.sequence(text, analysed) for text in texts)
+                    having[number] = any(_contains(words, phrase) for words in sequences)
         return having
 
 
-def _within(wanted: list[Word], words: list[Word]) -> bool:
-    """Return whether some words stand side by side in others."""
-    count, place = len(wanted), -1
+def _contains(words: list[Word], phrase: list[Word]) -> bool:
+    """Return True if the words of a phrase stand side by side in a text."""
+    count, place = len(phrase), -1
     with suppress(ValueError):  # the first word does not occur again
         while True:
-            place = words.index(wanted[0], place + 1)
-            if words[place : place + count] == wanted:
+            place = words.index(phrase[0], place + 1)
+            if words[place : place + count] == phrase:
                 return True
     return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from numbers import Integral
 
@@ -11,15 +11,13 @@ import scipy.sparse as sp
 
 from lexicept.errors import InputError
 from lexicept.explanation.contributions import QueryTerm
-from lexicept.fields.filters import Filter
-from lexicept.index.queries import Steering, placed
 from lexicept.index.reader import IndexReader
 from lexicept.index.spelling import as_spelled
 from lexicept.queries.feedback import DIMENSIONS, STRENGTH, centroid, rocchio
-from lexicept.queries.syntax import ParsedQuery, Weights
+from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
 
 Marked = int | Sequence[str]
-"""Ids of documents that are relevant, or how many of the first results are taken to be."""
+"""Ids of relevant documents, or the number of first results that are taken for relevant."""
 
 
 def with_feedback(
@@ -27,37 +25,34 @@ def with_feedback(
     query: ParsedQuery,
     marked: Marked,
     vocabulary: str | None = None,
-    steering: Steering | None = None,
-    filter: Filter | None = None,  # noqa: A002
     dimensions: int = DIMENSIONS,
     strength: float = STRENGTH,
 ) -> ParsedQuery:
-    """Return a query with what relevant documents add to it.
+    """Return a query with the largest dimensions of relevant documents added.
 
     Args:
         marked: ids of relevant documents, or how many of the first results to take.
-        vocabulary: see ``IndexReader.search``, of the dimensions that are added too.
-        steering: as in ``IndexReader.search``, of the search for the first results.
-        filter: likewise.
+        vocabulary: of the search for the first results, and of the added dimensions.
         dimensions: the most dimensions to add.
-        strength: length of what is added, as a share of the query's.
+        strength: length of the added part, as a share of the query's.
 
     Raises:
-        InputError: an unknown id, a number below 1, or what a search refuses.
+        InputError: an unknown id, a number below 1, or a query that a search refuses.
     """
     if isinstance(marked, Integral):
-        hits = index.search(query, int(marked), vocabulary, steering, filter=filter)
+        (hits,) = index.search([query], int(marked), vocabulary)
         numbers = [hit.number for hit in hits]
     elif isinstance(marked, str) or not isinstance(marked, Sequence):
         raise InputError(f"feedback is a number of results or a list of ids, not {marked!r:.80}")
     else:
-        numbers = [row for name in marked for row in index.document_rows(name)]
+        numbers = [number for name in marked for number in index.document_rows(name)]
     if not numbers:
         return query
-    plain = index.query_vectors([replace(query, boosts={}, added={})], vocabulary)
-    documents = rows(index, numbers, vocabulary)
-    more = _weights(index, rocchio(plain, documents, dimensions, strength))
-    return replace(query, added=_sum(query.added, more))
+    plain = replace(query, boosts={}, added={}, steering={})
+    documents = document_weights(index, numbers, vocabulary)
+    query_weights = index.query_vectors([plain], vocabulary)
+    vector = rocchio(query_weights, documents, dimensions, strength)
+    return replace(query, added=_sum(query.added, _by_dimension(index, vector)))
 
 
 def like(index: IndexReader, document_id: str, query: ParsedQuery | None = None) -> ParsedQuery:
@@ -70,63 +65,61 @@ def like(index: IndexReader, document_id: str, query: ParsedQuery | None = None)
         InputError: an unknown id.
     """
     query = ParsedQuery("") if query is None else query
-    vector = centroid(rows(index, index.document_rows(document_id)), DIMENSIONS)
-    added = _sum(query.added, _weights(index, vector))
+    documents = document_weights(index, index.document_rows(document_id))
+    added = _sum(query.added, _by_dimension(index, centroid(documents, DIMENSIONS)))
     return replace(query, hidden=(*query.hidden, document_id), added=added)
 
 
-def rows(index: IndexReader, numbers: Iterable[int], vocabulary: str | None = None) -> sp.csr_array:
-    """Return the weights that some documents are searched with [n, V].
-
-    Args:
-        vocabulary: leave out the dimensions of others.
-    """
-    vectors = [sp.csr_array((0, index.engine.num_dimensions), dtype=np.float32)]
+def document_weights(
+    index: IndexReader, numbers: Iterable[int], vocabulary: str | None = None
+) -> sp.csr_array:
+    """Return the weights of documents [n, V], in one vocabulary or all."""
+    num_dimensions = index.engine.num_dimensions
+    vectors = [sp.csr_array((0, num_dimensions), dtype=np.float32)]
     for number in numbers:
-        places = [np.empty(0, np.int64)]
-        for entry in index.vocabularies:
-            if vocabulary in (None, entry.name):
-                tf = index.stored_tf(entry)[number : number + 1].load()
-                places.append(tf.indices + index.span(entry.name).start)
-        columns = np.concatenate(places)
-        weights = index.engine.document_weights(number, columns).astype(np.float32)
-        shape = (1, index.engine.num_dimensions)
-        row = sp.csr_array((weights, columns, np.array([0, columns.size])), shape=shape)
-        row.eliminate_zeros()
-        vectors.append(row)
+        by_vocabulary = [np.empty(0, np.int64)]
+        for searched in index.vocabularies:
+            if vocabulary in (None, searched.name):
+                tf = index.stored_tf(searched)[number : number + 1].load()
+                by_vocabulary.append(tf.indices + searched.dimensions.start)
+        dimensions = np.concatenate(by_vocabulary)
+        weights = index.engine.document_weights(number, dimensions).astype(np.float32)
+        indptr = np.array([0, dimensions.size])
+        vector = sp.csr_array((weights, dimensions, indptr), shape=(1, num_dimensions))
+        vector.eliminate_zeros()
+        vectors.append(vector)
     return sp.csr_array(sp.vstack(vectors, format="csr"))
 
 
-def added_terms(index: IndexReader, added: Mapping[tuple[str, int], float]) -> list[QueryTerm]:
-    """Return added dimensions with what people call them, the largest weights first; a word as
-    documents spell it.
+def added_terms(index: IndexReader, added: DimensionNumbers) -> list[QueryTerm]:
+    """Return added dimensions with their labels, the largest weights first; words as documents
+    spell them.
 
     Raises:
         InputError: an unknown vocabulary or dimension.
     """
-    found = []
-    for (name, dimension), (_, _, weight) in zip(
-        added, placed("added", "weight", added, index.span), strict=True
-    ):
-        (terms,) = (v.terms for v in index.vocabularies if v.name == name)
-        term = as_spelled(index, dimension) if name == "words" else ""
-        term = term or (str(dimension) if terms is None else terms[dimension])
-        found.append(QueryTerm(name, int(dimension), term, weight, (), ()))
-    return sorted(found, key=lambda one: -one.weight)
+    terms = []
+    for name, place, weight in index.weigher.placed("added", "weight", added):
+        vocabulary = index.weigher.vocabulary(name)
+        dimension = place - vocabulary.dimensions.start
+        spelling = as_spelled(index, dimension) if name == "words" else ""
+        label = spelling or vocabulary.term(dimension)
+        terms.append(QueryTerm(name, dimension, label, weight, (), ()))
+    return sorted(terms, key=lambda term: -term.weight)
 
 
-def _sum(one: Weights, other: Weights) -> dict[tuple[str, int], float]:
+def _sum(weights: DimensionNumbers, more: DimensionNumbers) -> dict[tuple[str, int], float]:
     """Return the sum of the weights of each dimension."""
-    return {**one, **{key: one.get(key, 0.0) + weight for key, weight in other.items()}}
+    return {**weights, **{key: weights.get(key, 0.0) + weight for key, weight in more.items()}}
 
 
-def _weights(index: IndexReader, vector: sp.csr_array) -> dict[tuple[str, int], float]:
+def _by_dimension(index: IndexReader, vector: sp.csr_array) -> dict[tuple[str, int], float]:
     """Return the weights of a vector by vocabulary and dimension, the largest first."""
     weights = {}
     for place in np.argsort(-vector.data, kind="stable"):
         column = int(vector.indices[place])
-        for entry in index.vocabularies:
-            span = index.span(entry.name)
-            if span.start <= column < span.stop:
-                weights[entry.name, column - span.start] = round(float(vector.data[place]), 6)
+        for vocabulary in index.vocabularies:
+            start = vocabulary.dimensions.start
+            if start <= column < vocabulary.dimensions.stop:
+                weights[vocabulary.name, column - start] = round(float(vector.data[place]), 6)
     return weights

@@ -1,34 +1,79 @@
-"""Results of a query, with the words of the query that no document contains."""
+"""Results of a query."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lexicept.corpora import Document
 from lexicept.explanation.contributions import QueryTerm
-from lexicept.fields.filters import Filter
-from lexicept.index.feedback import added_terms
-from lexicept.index.queries import Steering
-from lexicept.index.reader import IndexReader
-from lexicept.index.spelling import corrected
-from lexicept.index.stored import Hit
+from lexicept.explanation.explanation import Explanation
+from lexicept.fields.values import Value
+from lexicept.index.stored import StoredDocuments
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.vectorizers.words import WordVectorizer
+
+if TYPE_CHECKING:
+    from lexicept.index.reader import IndexReader
+
+
+@dataclass(slots=True)  # freezing would triple the time of a search for 1000 hits
+class Hit:
+    """One result of a search. Title, text and fields are read from disk at each access."""
+
+    rank: int
+    """The place in the list of results, from 1."""
+    score: float
+    id: str
+    """The document's id."""
+    stored: StoredDocuments = field(repr=False, compare=False)
+    number: int = field(repr=False, compare=False)
+    """The number of the document in the index, or of its best passage."""
+    explanation: Explanation | None = field(default=None, repr=False)
+    """The decomposition of the score, from a search with ``explain``."""
+
+    @property
+    def passage(self) -> str | None:
+        """The id of the document's best passage; None for a document that is indexed whole."""
+        return self.stored.passage_id(self.number)
+
+    @property
+    def title(self) -> str:
+        """The document's title, and after it the best passage's; may be empty."""
+        return self.stored.titles[self.number]
+
+    @property
+    def text(self) -> str:
+        """The text of the document, or of its best passage."""
+        return self.stored.texts[self.number]
+
+    @property
+    def fields(self) -> dict[str, Value]:
+        """The document's fields by name; dates are texts in ISO 8601."""
+        return self.stored.fields.of(self.number)
+
+    @property
+    def document(self) -> Document:
+        """The document with the title and text above; ``Index.document`` returns all passages."""
+        return Document(self.id, self.text, self.title, self.fields)
+
+    def __repr__(self) -> str:
+        content = textwrap.shorten(self.document.content, 60, placeholder="…")
+        return f"Hit(rank={self.rank}, score={self.score:.4f}, id={self.id!r}, {content!r})"
 
 
 class Hits(list[Hit]):
     """The results of one query, best first.
 
     Args:
-        hits: the results.
         index: the index that was searched.
         query: the query in its parts.
         vocabulary: the vocabulary that was searched; None for all.
-        steering: that of the search.
-        filter: that of the search.
-        written: the query as it was written.
+        written: the query as a person wrote it.
     """
 
     def __init__(
@@ -37,35 +82,35 @@ class Hits(list[Hit]):
         index: IndexReader,
         query: ParsedQuery,
         vocabulary: str | None = None,
-        steering: Steering | None = None,
-        filter: Filter | None = None,  # noqa: A002
         written: str = "",
     ) -> None:
         super().__init__(hits)
         self.query = query
         """The query in its parts, as it was searched."""
-        self._index, self._vocabulary = index, vocabulary
-        self._steering, self._filter, self._written = steering, filter, written
+        self._index, self._vocabulary, self._written = index, vocabulary, written
 
     @cached_property
     def total(self) -> int:
-        """The number of all documents that are results, of which these are the best.
+        """The number of all results, of which these are the best.
 
-        They are counted by the exact engine: one that prunes, as Seismic does, may find fewer.
+        They are counted by the exact engine: a pruned search, as Seismic's, may find fewer.
         """
-        mask = self._index.mask(self.query, self._filter)
-        found = self._index.found(self.query, self._vocabulary, self._steering, mask)
-        return self._index.masks.num_documents(found)
+        mask = self._index.matching(self.query, self._vocabulary)
+        return self._index.masks.num_documents(mask)
 
     @cached_property
     def added(self) -> list[QueryTerm]:
         """The dimensions that feedback or the caller added to the query, the largest first."""
+        from lexicept.index.feedback import added_terms
+
         return added_terms(self._index, self.query.added)
 
     @cached_property
     def did_you_mean(self) -> str:
-        """The query with words of the index in place of those that no document contains; "" where
-        none is near."""
+        """The query with its unmatched words replaced by words of the index; "" where no word of
+        the index is near."""
+        from lexicept.index.spelling import corrected
+
         return corrected(self._index, self._written or self.query.text, self.unmatched_words)
 
     @property
@@ -88,23 +133,14 @@ class Hits(list[Hit]):
 
     @cached_property
     def _words(self) -> tuple[bool, tuple[str, ...]]:
-        """True if a document has a word of the query, and the words that none has.
-
-        Computed when it is asked for: the query has to be tokenised again.
-        """
-        if self._vocabulary not in (None, "words") or "words" not in self._index.settings:
+        """True if a document has a word of the query, and the query's unmatched words."""
+        vectorizer = self._index.word_vectorizer()
+        if self._vocabulary not in (None, "words") or vectorizer is None:
             return True, ()
-        return _words(self._index, self.query.text)
-
-
-def _words(index: IndexReader, query: str) -> tuple[bool, tuple[str, ...]]:
-    """Return whether a document has a word of the query, and the words that none has."""
-    words = index.vectorizers.get("words")
-    assert isinstance(words, WordVectorizer)
-    with index.vectorizers.lock("words"):
-        terms = {query[slice(*span)]: dimension for dimension, span in words.terms_in(query)}
-    known = [dimension for dimension in terms.values() if dimension is not None]
-    present = index.engine.present(np.array(known, np.int64) + index.span("words").start)
-    matched = {dimension for dimension, one in zip(known, present, strict=True) if one}
-    unmatched = tuple(word for word, dimension in terms.items() if dimension not in matched)
-    return bool(matched), unmatched
+        text = self.query.text
+        with self._index.vectorizers.lock("words"):
+            words = {text[slice(*span)]: word for word, span in vectorizer.terms_in(text)}
+        known = np.array([word for word in words.values() if word is not None], np.int64)
+        present = self._index.engine.present(known + self._index.span("words").start)
+        matched = set(known[present].tolist())
+        return bool(matched), tuple(word for word in words if words[word] not in matched)

@@ -1,33 +1,28 @@
-"""Queries as an index reads them: checked, encoded once, and steered."""
+"""Queries as weights over an index's dimensions: encoded, weighted, pruned, boosted, steered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
 from lexicept.explanation.contributions import Sources
-from lexicept.index.loaded import LoadedVectorizers
+from lexicept.index.impacts import Derived
+from lexicept.index.query_encoders import QueryEncoders
+from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.vectors import canonical_csr
-
-Steering = Mapping[tuple[str, int], float]
-"""Factors on a query's weights, by vocabulary and dimension."""
+from lexicept.vectors import canonical_csr, place_columns
 
 MAX_FACTOR = 1e6
 """The largest factor of a steering: it keeps scores within single precision."""
 
-Span = Callable[[str], slice]
-"""Returns the dimensions of a vocabulary."""
-
 SourceFinder = Callable[[Sequence[int]], dict[int, Sources]]
-"""Returns the sources of some dimensions of one vocabulary."""
+"""Returns the sources of dimensions of one vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -40,131 +35,182 @@ class WeightedQuery:
     sources: Mapping[str, SourceFinder]
     """By vocabulary."""
     fired: frozenset[tuple[str, int]]
-    """The dimensions that the text itself has, by vocabulary; others were added."""
+    """Vocabulary and dimension of the text's own dimensions; all others were added."""
 
 
-class Term(NamedTuple):
-    """A dimension of one vocabulary, and what a person sees for it."""
+class PlacedNumber(NamedTuple):
+    """A number that a caller gives a dimension."""
 
     vocabulary: str
-    dimension: int
-    term: str
+    place: int
+    """The dimension among those of all vocabularies."""
+    number: float
 
 
-def dimensions_in(terms: Iterable[Term], vocabulary: str) -> list[int]:
-    """Return the dimensions that lie in one vocabulary."""
-    return [term.dimension for term in terms if term.vocabulary == vocabulary]
-
-
-def check_query_encoder(query_encoder: object, path: Path, loaded: LoadedVectorizers) -> None:
-    """Raise InputError for an unknown encoder of queries, or one that an index does not have."""
-    if query_encoder not in ("model", "lookup"):
-        raise InputError(f"query_encoder is model or lookup, not {query_encoder!r:.40}")
-    if query_encoder == "lookup" and not loaded.has_table:
-        raise InputError(
-            f"{path} has no token table to look queries up in: only concepts that are latents of "
-            "an SAE with k have one, in an index that this version built"
-        )
-
-
-def checked_queries(queries: object) -> list[ParsedQuery]:
-    """Return queries in their parts, texts as they are.
+def parsed_queries(queries: object) -> list[ParsedQuery]:
+    """Return queries in their parts; the words of a text are taken as they are.
 
     Raises:
-        InputError: anything but texts and parsed queries that UTF-8 can hold.
+        InputError: no list, or a query that is no text in UTF-8.
     """
     if isinstance(queries, str) or not isinstance(queries, Iterable):
         raise InputError(f"queries are a list of texts, not {queries!r:.40}")
-    return [checked_query(query) for query in queries]
+    return [query if isinstance(query, ParsedQuery) else ParsedQuery(query) for query in queries]
 
 
-def checked_query(query: object) -> ParsedQuery:
-    """Return a query in its parts, a text as it is; raises InputError as ``checked_queries``."""
-    parsed = query if isinstance(query, ParsedQuery) else ParsedQuery(cast(str, query))
-    if not isinstance(parsed.text, str):
-        raise InputError(f"a query is a text, not {parsed.text!r:.40}")
-    try:
-        for text in (parsed.text, *parsed.phrases, *parsed.without):
-            text.encode()
-    except UnicodeEncodeError:
-        raise InputError("the query is not valid UTF-8") from None
-    return parsed
-
-
-def adjusted(
-    weights: sp.csr_array,
-    queries: Sequence[ParsedQuery],
-    span: Span,
-    searched: Sequence[str],
-) -> sp.csr_array:
-    """Return queries' weights [n, V] with their added dimensions, times their boosts.
+class QueryWeigher:
+    """Turns queries into weights: frequencies → weighting → pruning → added → boosts → steering.
 
     Args:
-        span: returns the dimensions of a vocabulary.
-        searched: the vocabularies that are searched; no dimension of another one is added.
+        path: of the index, for messages.
+        query_encoder: "model", or "lookup" for the token table.
 
     Raises:
-        InputError: an unknown vocabulary or dimension, or a number out of range.
+        InputError: an unknown encoder of queries, or no token table.
     """
-    if not any(query.boosts or query.added for query in queries):
-        return weights
-    rows = []
-    for number, query in enumerate(queries):
-        row = weights[[number]].toarray().astype(np.float32)
-        for name, place, weight in placed("added", "weight", query.added, span):
-            if name in searched:
-                row[0, place] += weight
-        if not isinstance(query.boosts, Mapping):
-            raise InputError(f"boosts map a vocabulary to a factor: {query.boosts!r:.80}")
-        for name, factor in query.boosts.items():
-            check_factor(f"boosts: the factor on {name}", factor)
-            row[0, span(name)] *= factor
-        rows.append(sp.csr_array(row))
-    return canonical_csr(sp.vstack(rows, format="csr"))
+
+    def __init__(
+        self,
+        path: object,
+        vocabularies: Sequence[IndexVocabulary],
+        derived: Derived,
+        encoders: QueryEncoders,
+        query_encoder: str,
+    ) -> None:
+        if query_encoder not in ("model", "lookup"):
+            raise InputError(f"query_encoder is model or lookup, not {query_encoder!r:.40}")
+        if query_encoder == "lookup" and not encoders.has_table:
+            raise InputError(
+                f"{path} has no token table to look queries up in: only concepts that are latents "
+                "of an SAE with k have one, in an index that this version built"
+            )
+        self._path, self.query_encoder = path, query_encoder
+        self._encoders, self._derived = encoders, derived
+        self._vocabularies = {vocabulary.name: vocabulary for vocabulary in vocabularies}
+        self._searched = [v for v in vocabularies if v.searched_by(query_encoder)]
+        self._num_dimensions = derived.engine.num_dimensions
+        self._num_documents = derived.engine.num_documents
+
+    def vocabulary(self, name: str) -> IndexVocabulary:
+        """Return a vocabulary. Raises InputError for an unknown name."""
+        if not isinstance(name, str) or name not in self._vocabularies:
+            names = ", ".join(self._vocabularies)
+            raise InputError(f"{self._path} has no vocabulary {name!r}, only: {names}")
+        return self._vocabularies[name]
+
+    def weights(self, queries: Sequence[ParsedQuery], vocabulary: str | None) -> sp.csr_array:
+        """Return the weights of queries [n, V], in one vocabulary or all."""
+        searched = self._searched if vocabulary is None else [self._one(vocabulary)]
+        texts = [query.text for query in queries]
+        if not "".join(texts).strip():  # dimensions alone need no model
+            weights = sp.csr_array((len(texts), self._num_dimensions), dtype=np.float32)
+        else:
+            names = [vocabulary.name for vocabulary in searched]
+            frequencies = self._encoders.frequencies(names, self.query_encoder, texts)
+            weights = self._weighted(searched, frequencies)
+        return self._changed(weights, queries, searched)
+
+    def encode(self, query: ParsedQuery, vocabulary: str | None) -> WeightedQuery:
+        """Encode one query for search and explanation."""
+        searched = self._searched if vocabulary is None else [self._one(vocabulary)]
+        names = [vocabulary.name for vocabulary in searched]
+        encoded = self._encoders.encode(names, self.query_encoder, query.text)
+        weights = self._weighted(searched, {name: encoded[name].tf for name in names})
+        return WeightedQuery(
+            query.text,
+            self._changed(weights, [query], searched),
+            {name: encoded[name].sources for name in names},
+            frozenset(
+                (vocabulary.name, dimension)
+                for vocabulary in searched
+                for dimension in weights[:, vocabulary.dimensions].indices.tolist()
+            ),
+        )
+
+    def _one(self, name: str) -> IndexVocabulary:
+        vocabulary = self.vocabulary(name)
+        if not vocabulary.searched_by(self.query_encoder):
+            raise InputError(
+                f"{name} can't be searched by lookup, which knows a query's tokens only: "
+                "let the model encode queries"
+            )
+        return vocabulary
+
+    def _weighted(
+        self, vocabularies: Sequence[IndexVocabulary], frequencies: Mapping[str, sp.csr_array]
+    ) -> sp.csr_array:
+        """Return the weights [n, V] of term frequencies [n, size], by vocabulary."""
+        blocks = []
+        for vocabulary in vocabularies:
+            dimensions, settings = vocabulary.dimensions, vocabulary.settings
+            weights = settings.weighting.queries(canonical_csr(frequencies[vocabulary.name]))
+            weights = settings.prune_queries(
+                weights,
+                self._derived.bounds[dimensions],
+                self._derived.engine.df[dimensions],
+                self._num_documents,
+            )
+            blocks.append((dimensions.start, weights))
+        return place_columns(blocks, self._num_dimensions)
+
+    def _changed(
+        self,
+        weights: sp.csr_array,
+        queries: Sequence[ParsedQuery],
+        searched: Sequence[IndexVocabulary],
+    ) -> sp.csr_array:
+        """Return weights [n, V] with added dimensions, times boosts and steering.
+
+        No dimension of a vocabulary that is not searched is added.
+        """
+        changed = {n for n, q in enumerate(queries) if q.added or q.boosts or q.steering}
+        if not changed:
+            return weights
+        names = [vocabulary.name for vocabulary in searched]
+        vectors = []
+        for number, query in enumerate(queries):
+            if number not in changed:
+                vectors.append(weights[[number]])
+                continue
+            vector = weights[[number]].toarray()[0].astype(np.float32)
+            for name, place, weight in self.placed("added", "weight", query.added):
+                if name in names:
+                    vector[place] += weight
+            if not isinstance(query.boosts, Mapping):
+                raise InputError(f"boosts map a vocabulary to a factor: {query.boosts!r:.80}")
+            for name, factor in query.boosts.items():
+                _check_factor(f"boosts: the factor on {name}", factor)
+                vector[self.vocabulary(name).dimensions] *= factor
+            for _, place, factor in self.placed("steering", "factor", query.steering):
+                vector[place] *= factor
+            vectors.append(sp.csr_array(vector[None, :]))
+        return canonical_csr(sp.vstack(vectors, format="csr"))
+
+    def placed(self, subject: str, noun: str, numbers: object) -> Iterator[PlacedNumber]:
+        """Yield the numbers of dimensions, in the order of a mapping.
+
+        Args:
+            subject, noun: the names of the mapping and of its numbers, for messages.
+            numbers: by vocabulary and dimension.
+
+        Raises:
+            InputError: a dimension that a vocabulary does not have, or a number out of range.
+        """
+        if not isinstance(numbers, Mapping):
+            raise InputError(f"{subject} maps (vocabulary, dimension) to a {noun}: {numbers!r:.80}")
+        for key, number in numbers.items():
+            if not isinstance(key, tuple) or len(key) != 2:
+                raise InputError(f"{subject}: a key is (vocabulary, dimension), not {key!r:.80}")
+            name, dimension = key
+            vocabulary = self.vocabulary(name)
+            if not isinstance(dimension, Integral) or not 0 <= int(dimension) < vocabulary.size:
+                raise InputError(f"{subject}: {name} has no dimension {dimension!r:.80}")
+            _check_factor(f"{subject}: the {noun} on {name} {dimension}", number)
+            place = vocabulary.dimensions.start + int(dimension)
+            yield PlacedNumber(name, place, float(number))
 
 
-def check_factor(subject: str, factor: object) -> None:
+def _check_factor(subject: str, factor: object) -> None:
     """Raise InputError unless a factor is a number from 0 to ``MAX_FACTOR``."""
     if not isinstance(factor, Real) or not 0 <= float(factor) <= MAX_FACTOR:
         raise InputError(f"{subject} must be from 0 to {MAX_FACTOR:,.0f}, not {factor!r:.80}")
-
-
-def placed(
-    subject: str, noun: str, numbers: object, span: Span
-) -> Iterator[tuple[str, int, float]]:
-    """Yield vocabulary, place among all dimensions, and number of each entry of a mapping.
-
-    Args:
-        subject, noun: what the mapping and its numbers are called.
-        span: returns the dimensions of a vocabulary.
-
-    Raises:
-        InputError: a dimension that a vocabulary does not have, or a number out of range.
-    """
-    if not isinstance(numbers, Mapping):
-        raise InputError(f"{subject} maps (vocabulary, dimension) to a {noun}: {numbers!r:.80}")
-    for key, number in numbers.items():
-        if not isinstance(key, tuple) or len(key) != 2:
-            raise InputError(f"{subject}: a key is (vocabulary, dimension), not {key!r:.80}")
-        name, dimension = key
-        own = span(name)
-        if not isinstance(dimension, Integral) or not 0 <= int(dimension) < own.stop - own.start:
-            raise InputError(f"{subject}: {name} has no dimension {dimension!r:.80}")
-        check_factor(f"{subject}: the {noun} on {name} {dimension}", number)
-        yield name, own.start + int(dimension), float(number)
-
-
-def steer(weights: sp.csr_array, steering: Steering, span: Span) -> sp.csr_array:
-    """Return query weights [n, V] times the factors of a steering.
-
-    Args:
-        span: returns the dimensions of a vocabulary.
-
-    Raises:
-        InputError: a dimension that a vocabulary does not have, or a factor out of range.
-    """
-    factors = np.ones(weights.shape[1], np.float32)
-    for _, place, factor in placed("steering", "factor", steering, span):
-        factors[place] = factor
-    data = weights.data * factors[weights.indices]
-    return canonical_csr(sp.csr_array((data, weights.indices, weights.indptr), weights.shape))

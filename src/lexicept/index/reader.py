@@ -1,4 +1,4 @@
-"""An opened index: search and explain.
+"""An immutable snapshot of an index: search and explain.
 
 On disk an index is a ``manifest.json`` and one folder, a *generation*, with everything else. A
 change writes the next generation beside it and then replaces the manifest (see ``generations``), so
@@ -10,49 +10,53 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from itertools import accumulate
+from functools import partial
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import scipy.sparse as sp
 
+from lexicept.corpora import Document
 from lexicept.engines import Engine, PostingsEngine, store
-from lexicept.engines.interface import checked_queries as valid_weights
+from lexicept.engines.interface import checked_queries
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError, check_count
 from lexicept.explanation.contributions import QueryTerm
 from lexicept.explanation.explanation import Explanation
-from lexicept.fields.filters import Filter
 from lexicept.index.atlas import Atlas
-from lexicept.index.conditions import Conditions, alike
-from lexicept.index.encoding import QueryEncoding
-from lexicept.index.explained import Explainer
-from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
-from lexicept.index.loaded import LoadedVectorizers
+from lexicept.index.conditions import FieldMasks, QueryMasks, places_by_mask
+from lexicept.index.explainer import Explainer
+from lexicept.index.hits import Hit
+from lexicept.index.impacts import Derived, RRASettings
 from lexicept.index.manifest import ENGINES, CurrentManifest, postings_fingerprint, resolved
-from lexicept.index.masks import Masks
-from lexicept.index.queries import (
-    Steering,
-    WeightedQuery,
-    check_query_encoder,
-    checked_queries,
-    checked_query,
-)
-from lexicept.index.rows import RowReader
-from lexicept.index.stored import Hit, StoredDocuments
+from lexicept.index.parts import Parts
+from lexicept.index.passages import Ranking
+from lexicept.index.queries import QueryWeigher, WeightedQuery, parsed_queries
+from lexicept.index.query_encoders import QueryEncoders
+from lexicept.index.stored import StoredDocuments
+from lexicept.index.vocabulary import open_vocabularies
 from lexicept.queries.syntax import ParsedQuery, parse
+from lexicept.storage.arrays import JoinedRows, StoredRows
 from lexicept.storage.files import disk_errors
 from lexicept.storage.locks import hold
 from lexicept.storage.manifest import check_files
-from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import Vectorizer
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import SparseVectors, Vocabulary
 
+QueryLike = str | ParsedQuery
+"""A query: a text whose words are taken as they are, or a parsed query."""
 
-class IndexReader(RowReader):
-    """An opened index. Arrays are memory-mapped, models are loaded when a query needs them.
+
+class IndexReader:
+    """An immutable snapshot of an index.
+
+    Documents have numbers from 0, in order; of a document in passages each passage has a number.
+    Arrays are memory-mapped, models are loaded when a query needs them.
 
     Raises:
         IndexFormatError: a damaged index.
@@ -62,25 +66,19 @@ class IndexReader(RowReader):
         self.path = path
         self.manifest = manifest = current.content
         self.stale = current.stale
-        """Function that returns whether the index on disk is no longer what this reader sees."""
+        """Function that returns True if the index on disk has changed since opening."""
         folder = path / manifest["generation"]
         self.folder = folder
-        """The generation that this reader sees."""
+        """The generation."""
         self.release = weakref.finalize(self, os.close, hold(folder))
-        """Function that lets changes remove the generation; called at the latest when the reader is
-        garbage."""
-        self._stored = StoredDocuments(folder)
-        self.ids, self.titles = self._stored.ids, self._stored.titles
-        self.texts, self.fields = self._stored.texts, self._stored.fields
-        self.document_ids, self.passages = self._stored.document_ids, self._stored.passages
-        self.masks = Masks(self.fields, self.passages)
-        self.settings = {
-            entry["name"]: VocabularySettings.from_json(entry) for entry in manifest["vocabularies"]
-        }
-        self.vocabularies = tuple(
-            Vocabulary(entry["name"], entry["size"], TextStore(folder / entry["name"] / "terms"))
-            for entry in manifest["vocabularies"]
-        )
+        """Function that lets changes remove the generation; garbage collection calls it, too."""
+        self._stored = stored = StoredDocuments(folder)
+        self.ids, self.titles, self.texts = stored.ids, stored.titles, stored.texts
+        self.fields, self.passages = stored.fields, stored.passages
+        self.document_ids = stored.document_ids
+        self.masks = FieldMasks(self.fields, self.passages)
+        self.vocabularies = open_vocabularies(folder, manifest["vocabularies"])
+        self.settings = {vocabulary.name: vocabulary.settings for vocabulary in self.vocabularies}
         self.rra = None if manifest["rra"] is None else RRASettings(**manifest["rra"])
         self.derived = Derived.load(folder / "postings")
         self.searcher: Engine = self.engine
@@ -90,32 +88,37 @@ class IndexReader(RowReader):
             raise IndexFormatError(f"{path}: its parts hold different numbers of documents")
         if sum(v.size for v in self.vocabularies) != self.engine.num_dimensions:
             raise IndexFormatError(f"{path}: postings and vocabularies differ in dimensions")
-        ends = accumulate(v.size for v in self.vocabularies)
-        self._dimensions = {
-            v.name: slice(end - v.size, end) for v, end in zip(self.vocabularies, ends, strict=True)
-        }
-        sizes = {vocabulary.name: vocabulary.size for vocabulary in self.vocabularies}
-        self.vectorizers = LoadedVectorizers(folder, sizes, manifest["files"])
-        parts = (self._stored, self.masks, self.engine, self.vectorizers)
-        self._conditions = Conditions(*parts, self._dimensions.get("words"))
-        self.query_encoder = "model"
-        """Encoder of the concepts of queries: "model", or "lookup" for the token table."""
+        self.vectorizers = QueryEncoders(folder, self.vocabularies, manifest["files"])
+        words = next((v.dimensions for v in self.vocabularies if v.name == "words"), None)
+        self._query_masks = QueryMasks(stored, self.masks, self.engine, self.vectorizers, words)
+        self._encode_by("model")
         self._origin: IndexReader | None = None  # keeps the generation held
         self.atlas = self._open_atlas()
-        """Descriptions of the concepts; None where there are none, or they were not described."""
+        """Descriptions of the concepts; None without concepts or descriptions."""
+
+    def _encode_by(self, query_encoder: str) -> None:
+        self.query_encoder = query_encoder
+        """Encoder of the concepts of queries: "model", or "lookup" for the token table."""
+        self.weigher = QueryWeigher(
+            self.path, self.vocabularies, self.derived, self.vectorizers, query_encoder
+        )
+        self._explainer = Explainer(
+            self.vocabularies, self.derived, self._stored, self.vectorizers, query_encoder
+        )
 
     @classmethod
     def open(
         cls, path: str | os.PathLike[str], *, checksums: bool = False, engine: str = "exact"
     ) -> IndexReader:
-        """Open an index. File sizes are always checked, contents where ``checksums`` says so.
+        """Open an index.
 
         Args:
-            engine: what searches it: exact, or one that ``updates.add_engine`` built.
+            checksums: whether to check contents; sizes of files are always checked.
+            engine: "exact", or an engine that ``updates.add_engine`` built.
 
         Raises:
             IndexFormatError: not an index, half-written, damaged, or of another version.
-            InputError: it has no such engine, or has changed since that was built.
+            InputError: no such engine, or the index has changed since the engine was built.
         """
         index = cls._open(path, checksums)
         if engine != "exact":
@@ -139,21 +142,21 @@ class IndexReader(RowReader):
                 if not current.stale():
                     raise
 
-    def __len__(self) -> int:  # the number of rows
+    def _open_atlas(self) -> Atlas | None:
+        folder = self.folder / "concepts" / "atlas"
+        if not folder.is_dir():
+            return None
+        concepts = self.weigher.vocabulary("concepts")
+        df = self.engine.df[concepts.dimensions]
+        # Not a method of this index: a cycle would keep it, and its generation, for longer.
+        return Atlas(folder, concepts.terms or (), df, self._stored.content)
+
+    def __len__(self) -> int:
         return len(self.ids)
 
     def __repr__(self) -> str:
         names = ", ".join(f"{v.name}: {v.size:,}" for v in self.vocabularies)
         return f"IndexReader({str(self.path)!r}, {self.num_documents:,} documents, {{{names}}})"
-
-    def _open_atlas(self) -> Atlas | None:
-        folder = self.folder / "concepts" / "atlas"
-        if not folder.is_dir():
-            return None
-        (concepts,) = (v for v in self.vocabularies if v.name == "concepts")
-        df = self.engine.df[self.span("concepts")]
-        # Not a method of this index: a cycle would keep it, and its generation, for longer.
-        return Atlas(folder, concepts.terms or (), df, self._stored.content)
 
     @property
     def engine(self) -> PostingsEngine:
@@ -168,257 +171,255 @@ class IndexReader(RowReader):
         """Return the folder of another engine."""
         return self.path / ENGINES / name
 
+    def span(self, vocabulary: str) -> slice:
+        """Return the dimensions of one vocabulary. Raises InputError for an unknown one."""
+        return self.weigher.vocabulary(vocabulary).dimensions
+
     def vectorizer(self, name: str) -> Vectorizer:
         """Return the vectorizer of a vocabulary, loaded at first use."""
-        self.span(name)
-        return self.vectorizers.get(name)
+        return self.vectorizers.get(self.weigher.vocabulary(name).name)
+
+    def word_vectorizer(self) -> WordVectorizer | None:
+        """Return the vectorizer of the words; None for an index without words."""
+        if "words" not in self.settings:
+            return None
+        return cast(WordVectorizer, self.vectorizers.get("words"))
 
     def using(self, query_encoder: str) -> IndexReader:
-        """Return this index with that ``query_encoder``. Raises InputError where it has none."""
+        """Return this index with another encoder of queries, "model" or "lookup".
+
+        Raises:
+            InputError: an unknown encoder of queries, or no token table.
+        """
         if query_encoder == self.query_encoder:
             return self
-        check_query_encoder(query_encoder, self.path, self.vectorizers)
         other = copy(self)
-        other.query_encoder, other._origin = query_encoder, self
+        other._encode_by(query_encoder)
+        other._origin = self
         return other
 
-    def adopt(self, other: IndexReader) -> None:
-        """Take over the vectorizers that another generation has loaded and that are equal here."""
-        self.vectorizers.adopt(other.vectorizers)
+    def adopt(self, older: IndexReader) -> None:
+        """Take over the loaded vectorizers of another generation that are equal in this one."""
+        self.vectorizers.adopt(older.vectorizers)
+
+    # ---- documents
+
+    @property
+    def num_documents(self) -> int:
+        return self.passages.num_documents
+
+    def __contains__(self, document_id: object) -> bool:
+        return self._stored.rows(document_id) is not None
+
+    def document_rows(self, document_id: str) -> range:
+        """Return the numbers of a document's passages, or of a passage.
+
+        Raises:
+            InputError: an unknown id.
+        """
+        numbers = self._stored.rows(document_id) if isinstance(document_id, str) else None
+        if numbers is None:
+            raise InputError(f"no document {document_id!r} in {self.path}")
+        return numbers
+
+    def document_number(self, document_id: str) -> int:
+        """Return the first number of a document. Raises InputError for an unknown id."""
+        return self.document_rows(document_id)[0]
+
+    def document(self, document_id: str) -> Document:
+        """Return a whole document, or a passage by its id. Raises InputError for an unknown id."""
+        return self._stored.whole(document_id, self.document_rows(document_id))
+
+    def documents(self) -> Iterator[Document]:
+        """Return all whole documents, in order."""
+        return (self.document(name) for name, _ in self.passages.spans())
+
+    def stored(self, number: int) -> Document:
+        """Return a document, or a passage with its own id."""
+        return self._stored.document(number)
+
+    @property
+    def parts(self) -> Parts:
+        """The stored parts of the documents."""
+        return self._stored.parts
+
+    def stored_tf(self, vocabulary: Vocabulary) -> StoredRows | JoinedRows:
+        """Return the documents' tf in one vocabulary [N, V_i], opened at first use."""
+        return self.parts.tf(vocabulary.name, vocabulary.size)
+
+    def tf(self) -> list[sp.csr_array]:
+        """Return the documents' tf [N, V_i], one matrix per vocabulary: memory-mapped, or copied
+        where changes left several parts."""
+        return [self.stored_tf(vocabulary).load() for vocabulary in self.vocabularies]
 
     def document_vectors(self) -> SparseVectors:
         """Return the document weights that are searched [N, V], without RRA's offsets."""
         return SparseVectors(self.engine.matrix(), list(self.ids), self.vocabularies)
 
-    def query_vectors(
-        self,
-        queries: Sequence[str | ParsedQuery],
-        vocabulary: str | None = None,
-        steering: Steering | None = None,
-    ) -> sp.csr_array:
-        """Return query weights [n, V], in one vocabulary or, by default, in all.
+    # ---- queries
 
-        Args:
-            steering: factors on weights, once the queries are pruned: 0 removes a dimension; none
-                adds a dimension that a query does not have.
+    def parse(self, query: QueryLike) -> ParsedQuery:
+        """Return a query in its parts by ``queries.syntax``; a parsed query stays as it is.
 
         Raises:
-            InputError: a query that is no text or that UTF-8 can't hold, a vocabulary that the
-                index does not have, whole texts by lookup, or a steering, boost or added dimension
-                that the index does not have or whose number is not from 0 to ``MAX_FACTOR``.
+            InputError: a query that is no text in UTF-8.
         """
-        parsed = checked_queries(queries)
-        return self._encoding.vectors(parsed, vocabulary, steering)
-
-    def encode(
-        self,
-        query: str | ParsedQuery,
-        vocabulary: str | None = None,
-        steering: Steering | None = None,
-    ) -> WeightedQuery:
-        """Encode one query for search and explanation; see ``query_vectors``."""
-        return self._encoding.encode(checked_query(query), vocabulary, steering)
-
-    @property
-    def _encoding(self) -> QueryEncoding:
-        parts = (self.settings, self.derived, self.vectorizers, self.query_encoder)
-        return QueryEncoding(*parts, self.span)
-
-    def span(self, vocabulary: str) -> slice:
-        """Return the dimensions of one vocabulary. Raises InputError for an unknown one."""
-        if not isinstance(vocabulary, str) or vocabulary not in self._dimensions:
-            names = ", ".join(v.name for v in self.vocabularies)
-            raise InputError(f"{self.path} has no vocabulary {vocabulary!r}, only: {names}")
-        return self._dimensions[vocabulary]
-
-    def query_terms(
-        self,
-        query: str | ParsedQuery,
-        vocabulary: str | None = None,
-        steering: Steering | None = None,
-    ) -> list[QueryTerm]:
-        """Return the dimensions of a query, largest weights first; see ``query_vectors``."""
-        return self._explainer.terms(self.encode(query, vocabulary, steering))
-
-    def parse(self, query: str | ParsedQuery) -> ParsedQuery:
-        """Return a query in its parts; see ``queries.syntax``. One that is parsed stays as it is.
-
-        Raises:
-            InputError: a query that is no text, or that UTF-8 can't hold.
-        """
-        checked = checked_query(query)
-        return parse(checked.text, self.fields.kinds) if isinstance(query, str) else checked
-
-    def mask(self, query: str | ParsedQuery, filter: Filter | None = None) -> Mask | None:  # noqa: A002
-        """Return the documents that meet a query's conditions and a filter; None without any.
-
-        Raises:
-            InputError: see ``Conditions.of``.
-        """
-        return self._conditions.of(checked_query(query), filter)
+        if isinstance(query, str):
+            return parse(query, self.fields.kinds)
+        return query if isinstance(query, ParsedQuery) else ParsedQuery(query)
 
     def search(
         self,
-        query: str | ParsedQuery,
+        queries: Sequence[QueryLike],
         top_k: int = 10,
         vocabulary: str | None = None,
-        steering: Steering | None = None,
         *,
         explain: bool = False,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> list[Hit]:
-        """Return the best documents for one query, best first; see ``search_many``.
-
-        Args:
-            steering: see ``query_vectors``.
-            explain: whether each hit gets its explanation.
-        """
-        if not explain:
-            return self.search_many([query], top_k, vocabulary, steering, filter=filter)[0]
-        parsed = checked_query(query)
-        mask = self.mask(parsed, filter)  # bad ones are refused before a model runs
-        encoded = self.encode(parsed, vocabulary, steering)
-        (hits,) = self.search_parsed([parsed], encoded.vector, top_k, mask=mask)
-        explanations = self._explainer.explained(encoded, [hit.number for hit in hits], spans=True)
-        return [
-            replace(hit, explanation=explanation)
-            for hit, explanation in zip(hits, explanations, strict=True)
-        ]
-
-    def search_many(
-        self,
-        queries: Sequence[str | ParsedQuery],
-        top_k: int = 10,
-        vocabulary: str | None = None,
-        steering: Steering | None = None,
-        *,
         threads: int | None = None,
-        filter: Filter | None = None,  # noqa: A002
     ) -> list[list[Hit]]:
         """Return the best documents for each query, best first, ties in document order.
 
         Args:
-            queries: texts, taken as they are, or parsed queries; one without a known word or
-                concept has no results.
+            queries: texts or parsed queries; a query without a known word or concept has no
+                results, one of conditions alone has the first documents that meet them.
             top_k: results per query, at least 1.
             vocabulary: search in one vocabulary only; None searches all of them at once.
-            steering: see ``query_vectors``.
+            explain: whether each hit gets its explanation.
             threads: threads that search, at least 1; one per processor by default.
-            filter: the documents that may be results, by their fields.
 
         Raises:
-            InputError: a number below 1, a bad filter, or what ``query_vectors`` refuses.
+            InputError: a number below 1, a query that is no text in UTF-8, an unknown vocabulary,
+                whole texts by lookup, a condition that does not fit the index, or a steering, boost
+                or added dimension that the index does not have or whose number is out of range.
         """
-        parsed = checked_queries(queries)
-        for places in alike(parsed):  # bad conditions are refused before a model runs
-            self.mask(parsed[places[0]], filter)
-        vectors = self.query_vectors(parsed, vocabulary, steering)
-        return self.search_weighted(parsed, vectors, top_k, threads, filter)
-
-    def search_weighted(
-        self,
-        parsed: Sequence[ParsedQuery],
-        vectors: sp.csr_array,
-        top_k: int = 10,
-        threads: int | None = None,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> list[list[Hit]]:
-        """Return the best documents for queries of any conditions; see ``search_many``.
-
-        Args:
-            vectors: the queries' weights [n, V].
-        """
-        groups = alike(parsed)
-        masks = [self.mask(parsed[places[0]], filter) for places in groups]
-        answers: list[list[Hit]] = [[]] * len(parsed)
-        for places, mask in zip(groups, masks, strict=True):
-            some = [parsed[place] for place in places]
-            own = vectors if len(groups) == 1 else vectors[places]
-            found = self.search_parsed(some, own, top_k, threads, mask)
-            for place, hits in zip(places, found, strict=True):
-                answers[place] = hits
-        return answers
-
-    def search_parsed(
-        self,
-        queries: Sequence[ParsedQuery],
-        vectors: sp.csr_array,
-        top_k: int = 10,
-        threads: int | None = None,
-        mask: Mask | None = None,
-    ) -> list[list[Hit]]:
-        """Return the best documents for queries of the same conditions; see ``search_many``.
-
-        Queries of conditions alone have all documents that meet them as results, in the order of
-        the index, with a score of 0: by the first passage that meets them.
-
-        Args:
-            vectors: the queries' weights [n, V].
-            mask: of their conditions.
-        """
-        results = self.search_vectors(vectors, top_k, threads, mask)
-        if mask is not None and any(query.conditions_alone for query in queries):
-            first = self.passages.first_of_each(mask.allowed)[:top_k].tolist()
-            listed = [self._hit(rank, 0.0, number) for rank, number in enumerate(first, 1)]
-            return [
-                listed if q.conditions_alone else r for q, r in zip(queries, results, strict=True)
-            ]
-        return results
-
-    def search_vectors(
-        self,
-        queries: sp.csr_array,
-        top_k: int = 10,
-        threads: int | None = None,
-        mask: Mask | None = None,
-    ) -> list[list[Hit]]:
-        """Return the best documents for query weights [n, V]; see ``search_many``."""
-        check_count("threads", 1 if threads is None else threads)
-        check_count("top_k", top_k)
-        top_k = min(top_k, max(len(self), 1))  # the compiled search takes 64 bits
-        if self.rra is not None:
-            queries = valid_weights(queries, self.engine.num_dimensions)
-        factors = None if self.rra is None else queries @ self.derived.background
-        results = self.passages.ranked(self.searcher, queries, top_k, factors, threads, mask)
+        parsed = parsed_queries(queries)
+        masks = self.query_masks(parsed)  # bad conditions are refused before a model runs
+        if not explain:
+            weights = self.weigher.weights(parsed, vocabulary)
+            return self.rank(weights, top_k, parsed, masks, threads)
+        encoded = [self.weigher.encode(query, vocabulary) for query in parsed]
+        empty = sp.csr_array((0, self.engine.num_dimensions), dtype=np.float32)
+        vectors = sp.vstack([empty, *(query.vector for query in encoded)], format="csr")
+        ranked = self.rank(sp.csr_array(vectors), top_k, parsed, masks, threads)
         return [
             [
-                self._hit(rank, score, number)
-                for rank, (number, score) in enumerate(
-                    zip(documents.tolist(), scores.tolist(), strict=True), 1
+                replace(hit, explanation=explanation)
+                for hit, explanation in zip(
+                    hits,
+                    self._explainer.explain(query, [hit.number for hit in hits], spans=True),
+                    strict=True,
                 )
             ]
-            for documents, scores in results
+            for query, hits in zip(encoded, ranked, strict=True)
         ]
 
-    def _hit(self, rank: int, score: float, number: int) -> Hit:
-        return Hit(rank, score, self.document_ids[number], self._stored, number)
+    def query_vectors(
+        self, queries: Sequence[QueryLike], vocabulary: str | None = None
+    ) -> sp.csr_array:
+        """Return query weights [n, V], in one vocabulary or, by default, in all; see ``search``."""
+        return self.weigher.weights(parsed_queries(queries), vocabulary)
 
-    def found(
+    def encode(self, query: QueryLike, vocabulary: str | None = None) -> WeightedQuery:
+        """Encode one query for explanations; see ``search``."""
+        (parsed,) = parsed_queries([query])
+        return self.weigher.encode(parsed, vocabulary)
+
+    def query_terms(self, query: QueryLike, vocabulary: str | None = None) -> list[QueryTerm]:
+        """Return the dimensions of a query, largest weights first; see ``search``."""
+        return self._explainer.terms(self.encode(query, vocabulary))
+
+    def query_masks(self, queries: Sequence[ParsedQuery]) -> list[Mask | None]:
+        """Return the documents that meet each query's conditions; None for a query without any.
+
+        Queries of the same conditions share a mask.
+
+        Raises:
+            InputError: a condition that does not fit the index.
+        """
+        masks: dict[object, Mask | None] = {}
+        masks_of_queries = []
+        for query in queries:
+            conditions = query.conditions
+            if conditions not in masks:
+                masks[conditions] = self._query_masks.of(query)
+            masks_of_queries.append(masks[conditions])
+        return masks_of_queries
+
+    def rank(
         self,
-        query: str | ParsedQuery,
-        vocabulary: str | None = None,
-        steering: Steering | None = None,
-        mask: Mask | None = None,
-    ) -> Mask:
-        """Return all rows that are results of a query; ``masks`` counts their documents.
+        weights: sp.csr_array,
+        top_k: int = 10,
+        queries: Sequence[ParsedQuery] | None = None,
+        masks: Sequence[Mask | None] | None = None,
+        threads: int | None = None,
+    ) -> list[list[Hit]]:
+        """Return the best documents for query weights [n, V]; see ``search``.
 
         Args:
-            mask: the documents that may be results; see ``mask``.
+            queries: the queries, if they have conditions [n].
+            masks: the documents that meet each query's conditions, see ``query_masks`` [n].
         """
-        parsed = checked_query(query)
+        check_count("threads", 1 if threads is None else threads)
+        check_count("top_k", top_k)
+        top_k = min(top_k, max(len(self.ids), 1))  # the compiled search takes 64 bits
+        queries = queries or ()
+        masks = self.query_masks(queries) if masks is None else masks
+        factors = None
+        if self.rra is not None:
+            weights = checked_queries(weights, self.engine.num_dimensions)
+            factors = weights @ self.derived.background
+        search = self.searcher.search
+        if len(self.passages):
+            search = partial(self.passages.ranked, self.searcher)
+        groups = places_by_mask(masks) if len(masks) > 1 else []
+        if len(groups) < 2:
+            mask = masks[0] if masks else None
+            rankings = search(weights, top_k, factors, threads, mask)
+            hits = [self._hits(ranking) for ranking in rankings]
+        else:
+            hits = [[]] * weights.shape[0]
+            for mask, places in groups:
+                offsets = None if factors is None else factors[places]
+                rankings = search(weights[places], top_k, offsets, threads, mask)
+                for place, ranking in zip(places, rankings, strict=True):
+                    hits[place] = self._hits(ranking)
+        for place, mask in enumerate(masks):
+            if mask is not None and queries and queries[place].conditions_alone:
+                first = self.passages.first_of_each(mask.allowed)[:top_k]
+                hits[place] = self._hits((first, np.zeros(first.size)))
+        return hits
+
+    def _hits(self, ranking: Ranking) -> list[Hit]:
+        numbers, scores = ranking[0].tolist(), ranking[1].tolist()
+        hits: list[Hit] = []
+        ids = self._stored.ids_of_documents(numbers)
+        for number, score, document_id in zip(numbers, scores, ids, strict=True):
+            hits.append(Hit(len(hits) + 1, score, document_id, self._stored, number))
+        return hits
+
+    def matching(
+        self, query: QueryLike, vocabulary: str | None = None, mask: Mask | None = None
+    ) -> Mask:
+        """Return all documents that are results of a query; ``masks`` counts them.
+
+        Args:
+            mask: the documents that meet the query's conditions; None computes them.
+        """
+        (parsed,) = parsed_queries([query])
+        if mask is None:
+            (mask,) = self.query_masks([parsed])
         if parsed.conditions_alone and mask is not None:
             return mask
-        vectors = self.query_vectors([parsed], vocabulary, steering)
-        found = self.engine.found(vectors, vectors @ self.derived.background)
-        return found if mask is None else Mask(found.allowed & mask.allowed)
+        weights = self.weigher.weights([parsed], vocabulary)
+        results = self.engine.found(weights, weights @ self.derived.background)
+        return results if mask is None else Mask(results.allowed & mask.allowed)
 
     def explain(
         self,
-        query: str | ParsedQuery,
+        query: QueryLike,
         document_id: str,
         vocabulary: str | None = None,
         *,
-        steering: Steering | None = None,
         spans: bool = True,
     ) -> Explanation:
         """Explain a document's score for a query by the dimensions that contribute to it.
@@ -428,20 +429,16 @@ class IndexReader(RowReader):
 
         Args:
             document_id: of a document, or of one passage.
-            vocabulary, steering: as in ``search``.
-            spans: whether to find the characters that fired each dimension. For concepts the
+            vocabulary: as in ``search``.
+            spans: whether to find the characters that activate each dimension. For concepts the
                 document goes through the encoder again.
 
         Raises:
-            InputError: no such document, what ``query_vectors`` refuses, or, for a document in
-                passages, a condition that ``mask`` refuses.
+            InputError: no such document, or a query that ``search`` refuses.
         """
-        rows = self.document_rows(document_id)
-        encoded = self.encode(query, vocabulary, steering)
-        number = self._explainer.best(encoded, rows, self.mask(query) if len(rows) > 1 else None)
-        return self._explainer.explained(encoded, [number], spans=spans)[0]
-
-    @property
-    def _explainer(self) -> Explainer:
-        parts = (self.derived, self._stored, self.vocabularies, self.vectorizers)
-        return Explainer(*parts, self.query_encoder)
+        passages = self.document_rows(document_id)
+        (parsed,) = parsed_queries([query])
+        encoded = self.weigher.encode(parsed, vocabulary)
+        mask = self.query_masks([parsed])[0] if len(passages) > 1 else None
+        best = self._explainer.best_passage(encoded, passages, mask)
+        return self._explainer.explain(encoded, [best], spans=spans)[0]

@@ -19,9 +19,10 @@ from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptError
 from lexicept.explanation.contributions import shown_term, spelled
 from lexicept.index.hits import Hits
-from lexicept.index.queries import MAX_FACTOR, Steering
+from lexicept.index.queries import MAX_FACTOR
 from lexicept.index.reader import IndexReader
 from lexicept.pipelines.index import Index
+from lexicept.queries.syntax import DimensionNumbers
 from lexicept.sanitize import around, one_line, safe
 from lexicept.server.concepts import concept_detail, concept_labels, concept_list
 from lexicept.vectorizers.words import WordVectorizer
@@ -235,21 +236,19 @@ class AgentTools:
         index = self._fresh()
         reader = index.reader.using(self._encoder)
         steering = _by_dimension(reader, "factors", factors)
-        parsed = index.parse(query)
-        own = reader.query_vectors([parsed], None, steering).data
+        parsed = replace(index.parse(query), steering=steering)
+        own = reader.query_vectors([parsed]).data
         heaviest = float(own.max(initial=0)) or 1.0
         weights = _by_dimension(reader, "add", add)
         changed = replace(parsed, added={key: w * heaviest for key, w in weights.items()})
-        hits = index.search(
-            changed, top_k, steering=steering, filter=filter, query_encoder=self._encoder
-        )
-        terms = [term for term in reader.query_terms(changed, None, steering) if term.weight]
+        hits = index.search(changed, top_k, filter=filter, query_encoder=self._encoder)
+        terms = [term for term in reader.query_terms(changed) if term.weight]
         parts = [f"{term.weight:.3g} {_shown(*term[:3])}" for term in terms[:PARTS]]
         parts += [f"{len(terms) - PARTS} lighter ones"] if len(terms) > PARTS else []
         return _results(hits, [f"weights: {'; '.join(parts) or 'nothing that is searched'}"])
 
 
-def _by_dimension(reader: IndexReader, argument: str, numbers: Numbers) -> Steering:
+def _by_dimension(reader: IndexReader, argument: str, numbers: Numbers) -> DimensionNumbers:
     """Return the numbers of an argument by vocabulary and dimension.
 
     Raises:

@@ -12,7 +12,7 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables.config import run_in_executor
 
-from lexicept.index.stored import Hit
+from lexicept.index.hits import Hit
 from lexicept.pipelines.index import Index
 from lexicept.queries.syntax import ParsedQuery
 

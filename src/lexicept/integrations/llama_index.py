@@ -6,7 +6,7 @@ from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from lexicept.fields.filters import Filter
-from lexicept.index.stored import Hit
+from lexicept.index.hits import Hit
 from lexicept.pipelines.index import Index
 from lexicept.queries.syntax import ParsedQuery
 

@@ -18,8 +18,8 @@ from mteb.models import ModelMeta
 from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.index.builder import IndexBuilder
+from lexicept.index.hits import Hit
 from lexicept.index.reader import IndexReader
-from lexicept.index.stored import Hit
 from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectorizers.interface import AnyVectorizer, parts_of
@@ -112,12 +112,12 @@ class LexiceptSearch:
             raise InputError("search: no corpus was indexed")
         texts = {row["id"]: ParsedQuery(_query(row)) for row in queries}
         if top_ranked is None:
-            rankings = self._corpus.search_many(list(texts.values()), top_k)
+            rankings = self._corpus.search(list(texts.values()), top_k)
             return {name: _scores(hits) for name, hits in zip(texts, rankings, strict=True)}
         scores = {}
         for name, text in texts.items():
             allowed = set(top_ranked.get(name, ()))
-            hits = self._corpus.search(text, len(self._corpus))
+            (hits,) = self._corpus.search([text], len(self._corpus))
             scores[name] = _scores([hit for hit in hits if hit.id in allowed][:top_k])
         return scores
 

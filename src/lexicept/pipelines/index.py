@@ -1,19 +1,14 @@
-"""The public index: search, explain, and change it in place."""
+"""The public index: a snapshot to search and explain, and changes in place."""
 
 from __future__ import annotations
 
-import math
 import os
-import threading
-import time
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from lexicept.corpora import Document
-from lexicept.errors import InputError, LexiceptWarning, ParameterError
+from lexicept.errors import InputError, ParameterError
 from lexicept.index import descriptions, updates
 from lexicept.index.atlas import Atlas, Findings
 from lexicept.index.builder import Contents
@@ -25,144 +20,24 @@ from lexicept.parallel.ray import joined_cluster
 from lexicept.pipelines.alpha import AlphaChoice, choose_alpha_for, rra_settings
 from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.documents import Documents, as_documents, skippable
-from lexicept.pipelines.searchable import Searchable
+from lexicept.pipelines.searchable import OpenedIndex
 from lexicept.progress import Progress, reporting
 
-if TYPE_CHECKING:
-    from lexicept.pipelines.evaluate import Evaluation
-    from lexicept.pipelines.systems import Systems
 
+class Index(OpenedIndex):
+    """An opened index: one immutable snapshot, ``reader``, and methods that change the index.
 
-LOOK_SECONDS = 1.0
-"""Seconds between looks of searches at whether the index on disk has changed."""
-
-
-class Index(Searchable):
-    """An opened index.
-
-    It reads one immutable snapshot, ``reader``. ``add``, ``delete``, ``merge`` and ``reweight``
-    write the next generation to disk and then replace the snapshot, so that searches in other
-    threads see the index before the change or after it. Changes that others make show after
-    ``refresh``; until then the index is ``stale``, and the first search that notices it, within
-    ``LOOK_SECONDS``, gives a ``LexiceptWarning``.
+    ``add``, ``delete``, ``merge`` and ``reweight`` write the next generation to disk and then
+    replace the snapshot, so that searches in other threads see the index before the change or
+    after it. Changes by other processes show after ``refresh``; until then the index is ``stale``,
+    and the first search that notices it, within ``LOOK_SECONDS``, gives a ``LexiceptWarning``.
 
     The path is resolved once: a link that is switched later, or another working folder, changes
-    nothing.
+    nothing. A pickled index is its path and engine: unpickling opens the path again.
 
-    Threads may share an index and call all of its methods at once: a search returns what it returns
-    alone. Texts go through a concept model one after another; all else runs side by side.
-
-    A pickled index is its path and engine: unpickling opens what is at the path then.
+    Threads may share an index: a search returns the same results as alone. Texts go through a
+    concept model one after another; all other work runs side by side.
     """
-
-    @checked_arguments
-    def __init__(self, reader: IndexReader) -> None:
-        self._reader: IndexReader | None = reader
-        self._changing = threading.Lock()
-        self._next_look = 0.0
-
-    @property
-    def reader(self) -> IndexReader:
-        """The snapshot that searches read. Raises InputError once the index is closed."""
-        if self._reader is None:
-            raise InputError("the index is closed")
-        return self._reader
-
-    @property
-    def stale(self) -> bool:
-        """True if the index on disk has changed since the snapshot; ``refresh`` reads it anew."""
-        return self.reader.stale()
-
-    def _searched(self) -> IndexReader:
-        """Return the snapshot. Warn once where the index on disk has changed since."""
-        reader, now = self.reader, time.monotonic()
-        if now >= self._next_look:
-            self._next_look = now + LOOK_SECONDS
-            # This object's own changes, in another thread, end with a new snapshot.
-            if reader.stale() and not self._changing.locked() and reader is self._reader:
-                self._next_look = math.inf
-                problem = "has changed since it was opened: searches see it as it was"
-                message = f"{reader.path} {problem}; refresh() reads it anew"
-                warnings.warn(message, LexiceptWarning, stacklevel=3)
-        return reader
-
-    @property
-    def path(self) -> Path:
-        """The folder of the index, as an absolute path without links."""
-        return self.reader.path
-
-    def __len__(self) -> int:
-        return self.reader.num_documents
-
-    def __contains__(self, document_id: object) -> bool:
-        return document_id in self.reader
-
-    def __repr__(self) -> str:
-        if self._reader is None:
-            return "Index(closed)"
-        sizes = ", ".join(f"{size:,} {name}" for name, size in self.vocabularies.items())
-        return f"Index({str(self.path)!r}: {len(self):,} documents, {sizes})"
-
-    @property
-    def vocabularies(self) -> dict[str, int]:
-        """The number of dimensions of each vocabulary, by name."""
-        return {vocabulary.name: vocabulary.size for vocabulary in self.reader.vocabularies}
-
-    def evaluate(
-        self,
-        dataset: str | os.PathLike[str],
-        split: str = "test",
-        *,
-        systems: Systems = (),
-        measures: Sequence[str] = (),
-        ignore_identical_ids: bool = False,
-        query_encoder: Literal["model", "lookup"] = "model",
-        syntax: bool = False,
-        out: str | os.PathLike[str] | None = None,
-        curves: bool = False,
-        restart: bool = False,
-        progress: bool | Progress = False,
-    ) -> Evaluation:
-        """Return effectiveness and cost on judged queries; see ``lexicept.evaluate``."""
-        from lexicept.pipelines.evaluate import evaluate
-
-        return evaluate(
-            self,
-            dataset,
-            split,
-            systems=systems,
-            measures=measures,
-            ignore_identical_ids=ignore_identical_ids,
-            query_encoder=query_encoder,
-            syntax=syntax,
-            out=out,
-            curves=curves,
-            restart=restart,
-            progress=progress,
-        )
-
-    def document(self, document_id: str) -> Document:
-        """Return a whole document, or a passage by its id. Raises InputError for an unknown id."""
-        return self.reader.document(document_id)
-
-    def documents(self) -> Iterator[Document]:
-        """Return all whole documents, in order."""
-        return self.reader.documents()
-
-    def refresh(self) -> bool:
-        """Read the newest generation on disk; return whether it is another one.
-
-        Raises:
-            IndexFormatError: the index is gone or damaged. The snapshot stays as it was.
-            InputError: the engine that searches was built from an older generation.
-        """
-        reader = self.reader
-        newest = IndexReader.open(reader.path, engine=reader.searcher.name)
-        if newest.manifest == reader.manifest:
-            return False
-        newest.adopt(reader)
-        self._reader, self._next_look = newest, 0.0
-        return True
 
     @checked_arguments
     def add(
@@ -360,22 +235,6 @@ class Index(Searchable):
         self.refresh()
         remove_unread(self.path)
 
-    def info(self) -> dict[str, Any]:
-        """Return what the index holds, as JSON values: documents, vocabularies, RRA, bytes."""
-        reader = self.reader
-        return {
-            "path": str(reader.path),
-            "documents": reader.num_documents,
-            "passages": len(reader) if len(reader.passages) else None,
-            "vocabularies": reader.manifest["vocabularies"],
-            "fields": {name: str(kind) for name, kind in reader.fields.kinds.items()},
-            "rra": reader.manifest["rra"],
-            "postings": reader.engine.num_postings,
-            "parts": reader.engine.num_parts,
-            "bytes": sum(entry["size"] for entry in reader.manifest["files"].values()),
-            "written_by": f"lexicept {reader.manifest['lexicept']}",
-        }
-
     def verify(self, *, progress: bool | Progress = False) -> Verification:
         """Check every file on disk: sizes, checksums, texts, and that the parts fit together.
 
@@ -384,10 +243,6 @@ class Index(Searchable):
         """
         with reporting(progress) as report:
             return verify(self.path, report)
-
-    def close(self) -> None:
-        """Release the snapshot; changes may then remove its files. May be called again."""
-        self._reader = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(open, self.path, engine=self.reader.searcher.name), ()

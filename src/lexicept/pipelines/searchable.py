@@ -1,38 +1,82 @@
-"""Searches of an index, as the public index offers them."""
+"""An opened index without changes: one snapshot, to search and explain."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import os
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from lexicept.errors import InputError
+from lexicept.corpora import Document
+from lexicept.errors import InputError, LexiceptWarning
 from lexicept.explanation.explanation import Explanation
 from lexicept.fields.facets import ValueCount
-from lexicept.fields.filters import Filter
+from lexicept.fields.filters import Filter, all_of
+from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.feedback import Marked, like, with_feedback
 from lexicept.index.hits import Hits
-from lexicept.index.queries import Steering
 from lexicept.index.reader import IndexReader
 from lexicept.index.spelling import Suggestion, suggestions
-from lexicept.queries.syntax import ParsedQuery
+from lexicept.pipelines.arguments import checked_arguments
+from lexicept.progress import Progress
+from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
+
+if TYPE_CHECKING:
+    from lexicept.pipelines.evaluate import Evaluation
+    from lexicept.pipelines.systems import Systems
+
+LOOK_SECONDS = 1.0
+"""Seconds between looks of searches at whether the index on disk has changed."""
+
+QueryEncoderName = Literal["model", "lookup"]
 
 
-class Searchable(ABC):
-    """An index whose snapshot is searched."""
+class OpenedIndex:
+    """The snapshot of an index, to search and explain. ``lexicept.Index`` adds changes."""
 
-    @abstractmethod
-    def _searched(self) -> IndexReader:
-        """Return the snapshot. Warn once where the index on disk has changed since."""
+    @checked_arguments
+    def __init__(self, reader: IndexReader) -> None:
+        self._reader: IndexReader | None = reader
+        self._changing = threading.Lock()
+        self._next_look = 0.0
+
+    @property
+    def reader(self) -> IndexReader:
+        """The snapshot that searches read. Raises InputError once the index is closed."""
+        if self._reader is None:
+            raise InputError("the index is closed")
+        return self._reader
+
+    @property
+    def stale(self) -> bool:
+        """True if the index on disk has changed since the snapshot; ``refresh`` reads it anew."""
+        return self.reader.stale()
+
+    def _snapshot(self, query_encoder: str = "model") -> IndexReader:
+        """Return the snapshot. Warn once if the index on disk has changed since."""
+        reader, now = self.reader, time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + LOOK_SECONDS
+            # This object's own changes, in another thread, end with a new snapshot.
+            if reader.stale() and not self._changing.locked() and reader is self._reader:
+                self._next_look = math.inf
+                problem = "has changed since it was opened: searches see it as it was"
+                message = f"{reader.path} {problem}; refresh() reads it anew"
+                warnings.warn(message, LexiceptWarning, stacklevel=3)
+        return reader if query_encoder == "model" else reader.using(query_encoder)
 
     def parse(self, query: str) -> ParsedQuery:
-        """Return what the syntax of a query says: phrases, words to leave out, conditions.
+        """Return the parts of a query: words, phrases, excluded words, conditions.
 
         Raises:
-            InputError: a query that is no text, or that UTF-8 can't hold.
+            InputError: a query that is no text in UTF-8.
         """
-        return self._searched().parse(query)
+        return self._snapshot().parse(query)
 
     def search(
         self,
@@ -40,29 +84,28 @@ class Searchable(ABC):
         top_k: int = 10,
         *,
         vocabulary: str | None = None,
-        steering: Steering | None = None,
+        steering: DimensionNumbers | None = None,
         boosts: Mapping[str, float] | None = None,
         feedback: Marked | None = None,
         explain: bool = False,
-        query_encoder: Literal["model", "lookup"] = "model",
+        query_encoder: QueryEncoderName = "model",
         filter: Filter | None = None,  # noqa: A002
     ) -> Hits:
         """Return the best documents for a query, best first, ties in document order.
 
         Args:
             query: a text in the syntax of queries (``"exact phrase"``, ``-word``,
-                ``field:value``), or a parsed query; ``ParsedQuery(text)`` stands for these very
-                words. One without a known word or concept has no results. ``note`` of the results
-                says which words no document contains.
+                ``field:value``), or a parsed query; the words of ``ParsedQuery(text)`` are taken
+                as they are. Without a known word or concept there are no results.
             top_k: the most results, at least 1.
             vocabulary: "words", "concepts" or "texts"; None searches all that the index has.
             steering: factors on the query's weights, by (vocabulary, dimension): 0 removes a
                 dimension, 2 doubles its weight.
             boosts: factors on all weights of a vocabulary, such as
                 ``{"words": 1, "concepts": 0.5}``.
-            feedback: relevance feedback: the ids of relevant documents, or how many of the first
+            feedback: relevance feedback: the ids of relevant documents, or the number of first
                 results to take for relevant. Their largest words and concepts are added to the
-                query; ``added`` of the results lists them, and steering removes one.
+                query; ``added`` of the results lists them, and steering removes them.
             explain: whether each hit gets the exact decomposition of its score.
             query_encoder: "model" runs the concept model; "lookup" looks the query's tokens up in
                 a table of the index, in a tenth of the time and without torch, finds less, and does
@@ -73,20 +116,52 @@ class Searchable(ABC):
 
         Raises:
             InputError: a query that is no text, an unknown vocabulary, whole texts by lookup,
-                ``top_k`` below 1, an unknown id in ``feedback``, steering or boosts that name no
-                dimension or have a factor out of range, no table, a filter that is none, a
+                ``top_k`` below 1, an unknown id in ``feedback``, steering or boosts of an unknown
+                dimension or with a factor out of range, no token table, a malformed filter, a
                 condition that does not fit the fields, or a phrase without a word that is searched.
         """
-        reader = self._searched().using(query_encoder)
-        parsed = _boosted(reader.parse(query), boosts)
+        reader = self._snapshot(query_encoder)
+        parsed = _with(reader.parse(query), steering, boosts, filter)
         if feedback is not None:
-            parsed = with_feedback(reader, parsed, feedback, vocabulary, steering, filter)
-        hits = reader.search(parsed, top_k, vocabulary, steering, explain=explain, filter=filter)
-        written = query if isinstance(query, str) else ""
-        return Hits(hits, reader, parsed, vocabulary, steering, filter, written)
+            parsed = with_feedback(reader, parsed, feedback, vocabulary)
+        hits = reader.search([parsed], top_k, vocabulary, explain=explain)[0]
+        return Hits(hits, reader, parsed, vocabulary, query if isinstance(query, str) else "")
+
+    def search_many(
+        self,
+        queries: Sequence[str | ParsedQuery],
+        top_k: int = 10,
+        *,
+        vocabulary: str | None = None,
+        boosts: Mapping[str, float] | None = None,
+        threads: int | None = None,
+        query_encoder: QueryEncoderName = "model",
+        filter: Filter | None = None,  # noqa: A002
+    ) -> list[Hits]:
+        """Return the best documents for each query; arguments as in ``search``.
+
+        The queries are encoded together, then searched by threads, which the search lets run at
+        the same time (it releases Python's lock).
+
+        Args:
+            threads: threads that search, at least 1; one per processor by default.
+
+        Raises:
+            InputError: ``queries`` are no list, ``threads`` below 1, or an error of ``search``.
+        """
+        reader = self._snapshot(query_encoder)
+        if isinstance(queries, str) or not isinstance(queries, Iterable):
+            raise InputError(f"queries are a list of texts, not {queries!r:.40}")
+        parsed = [_with(reader.parse(query), None, boosts, filter) for query in queries]
+        return [
+            Hits(hits, reader, query, vocabulary)
+            for query, hits in zip(
+                parsed, reader.search(parsed, top_k, vocabulary, threads=threads), strict=True
+            )
+        ]
 
     def like(self, document_id: str, query: str | ParsedQuery = "") -> ParsedQuery:
-        """Return a query for documents like one, which is itself left out of the results.
+        """Return a query for documents like one, itself left out of the results.
 
         It has the document's 30 largest words and concepts, and needs no model:
         ``index.search(index.like("a.md"))``.
@@ -97,51 +172,16 @@ class Searchable(ABC):
         Raises:
             InputError: an unknown id, or no text.
         """
-        reader = self._searched()
+        reader = self._snapshot()
         return like(reader, document_id, reader.parse(query))
 
     def suggestions(self, word: str, most: int = 3) -> list[Suggestion]:
         """Return words of the index that a word may have been meant for, the nearest first.
 
-        None are suggested for a word that a document has. ``did_you_mean`` of results is the query
-        with the first suggestions.
+        There are none for a word of a document. ``did_you_mean`` of results is the query with the
+        first suggestions.
         """
-        return suggestions(self._searched(), word, most)
-
-    def search_many(
-        self,
-        queries: Sequence[str | ParsedQuery],
-        top_k: int = 10,
-        *,
-        vocabulary: str | None = None,
-        boosts: Mapping[str, float] | None = None,
-        threads: int | None = None,
-        query_encoder: Literal["model", "lookup"] = "model",
-        filter: Filter | None = None,  # noqa: A002
-    ) -> list[Hits]:
-        """Return the best documents for each query; see ``search``.
-
-        The queries are encoded together, then searched by threads, which the search lets run at
-        the same time (it releases Python's lock).
-
-        Args:
-            boosts: as in ``search``, for all queries.
-            threads: threads that search, at least 1; one per processor by default.
-            query_encoder: as in ``search``.
-            filter: as in ``search``, for all queries.
-
-        Raises:
-            InputError: ``queries`` are no list, ``threads`` below 1, or what ``search`` refuses.
-        """
-        reader = self._searched().using(query_encoder)
-        if isinstance(queries, str) or not isinstance(queries, Iterable):
-            raise InputError(f"queries are a list of texts, not {queries!r:.40}")
-        parsed = [_boosted(reader.parse(query), boosts) for query in queries]
-        results = reader.search_many(parsed, top_k, vocabulary, threads=threads, filter=filter)
-        return [
-            Hits(hits, reader, query, vocabulary, None, filter)
-            for query, hits in zip(parsed, results, strict=True)
-        ]
+        return suggestions(self._snapshot(), word, most)
 
     def facets(
         self,
@@ -151,26 +191,24 @@ class Searchable(ABC):
         filter: Filter | None = None,  # noqa: A002
         most: int = 10,
         vocabulary: str | None = None,
-        query_encoder: Literal["model", "lookup"] = "model",
+        query_encoder: QueryEncoderName = "model",
     ) -> dict[str, list[ValueCount]]:
-        """Return the most frequent values of some fields, and how many documents have each.
+        """Return the most frequent values of fields with their numbers of documents.
 
         Args:
-            query: count documents that share a word or concept with it only; None: all. They are
-                counted exactly, also where a pruned engine finds fewer.
-            filter: count documents that it lets pass only, as in ``search``.
+            query: count documents that share a word or concept with it only; None: all. The exact
+                engine counts, also where a pruned engine finds fewer.
+            filter: count documents that pass a filter only, as in ``search``.
             most: values of a field, at most.
-            vocabulary: as in ``search``.
-            query_encoder: as in ``search``.
 
         Raises:
-            InputError: no such field, ``most`` below 1, or what ``search`` refuses.
+            InputError: no such field, ``most`` below 1, or an error of ``search``.
         """
-        reader = self._searched().using(query_encoder)
-        parsed = None if query is None else reader.parse(query)
-        mask = reader.masks.of(filter) if parsed is None else reader.mask(parsed, filter)
-        found = mask if parsed is None else reader.found(parsed, vocabulary, mask=mask)
-        return reader.masks.counts(fields, [found], most)
+        reader = self._snapshot(query_encoder)
+        if query is None:
+            return reader.masks.counts(fields, reader.masks.of(filter), most)
+        parsed = _with(reader.parse(query), None, None, filter)
+        return reader.masks.counts(fields, reader.matching(parsed, vocabulary), most)
 
     def explain(
         self,
@@ -178,26 +216,133 @@ class Searchable(ABC):
         document_id: str,
         *,
         vocabulary: str | None = None,
-        steering: Steering | None = None,
+        steering: DimensionNumbers | None = None,
         boosts: Mapping[str, float] | None = None,
-        query_encoder: Literal["model", "lookup"] = "model",
+        query_encoder: QueryEncoderName = "model",
     ) -> Explanation:
-        """Return the exact decomposition of a document's score for a query.
+        """Return the exact decomposition of a document's score; arguments as in ``search``.
 
-        Args:
-            vocabulary: as in ``search``.
-            steering: as in ``search``.
-            boosts: as in ``search``.
-            query_encoder: as in ``search``; "lookup" looks the document's tokens up too, so that
-                a concept that only their context fired has no words there.
+        With "lookup" the document's tokens are looked up too, so that a concept that only their
+        context fired has no words there.
 
         Raises:
-            InputError: an unknown document, or what ``search`` refuses.
+            InputError: an unknown document, or an error of ``search``.
         """
-        reader = self._searched().using(query_encoder)
-        parsed = _boosted(reader.parse(query), boosts)
-        return reader.explain(parsed, document_id, vocabulary, steering=steering)
+        reader = self._snapshot(query_encoder)
+        parsed = _with(reader.parse(query), steering, boosts)
+        return reader.explain(parsed, document_id, vocabulary)
+
+    @property
+    def path(self) -> Path:
+        """The folder of the index, as an absolute path without links."""
+        return self.reader.path
+
+    def __len__(self) -> int:
+        return self.reader.num_documents
+
+    def __contains__(self, document_id: object) -> bool:
+        return document_id in self.reader
+
+    def __repr__(self) -> str:
+        if self._reader is None:
+            return "Index(closed)"
+        sizes = ", ".join(f"{size:,} {name}" for name, size in self.vocabularies.items())
+        return f"Index({str(self.path)!r}: {len(self):,} documents, {sizes})"
+
+    @property
+    def vocabularies(self) -> dict[str, int]:
+        """The number of dimensions of each vocabulary, by name."""
+        return {vocabulary.name: vocabulary.size for vocabulary in self.reader.vocabularies}
+
+    def evaluate(
+        self,
+        dataset: str | os.PathLike[str],
+        split: str = "test",
+        *,
+        systems: Systems = (),
+        measures: Sequence[str] = (),
+        ignore_identical_ids: bool = False,
+        query_encoder: Literal["model", "lookup"] = "model",
+        syntax: bool = False,
+        out: str | os.PathLike[str] | None = None,
+        curves: bool = False,
+        restart: bool = False,
+        progress: bool | Progress = False,
+    ) -> Evaluation:
+        """Return effectiveness and cost on judged queries; see ``lexicept.evaluate``."""
+        from lexicept.pipelines.evaluate import evaluate
+
+        return evaluate(
+            self,
+            dataset,
+            split,
+            systems=systems,
+            measures=measures,
+            ignore_identical_ids=ignore_identical_ids,
+            query_encoder=query_encoder,
+            syntax=syntax,
+            out=out,
+            curves=curves,
+            restart=restart,
+            progress=progress,
+        )
+
+    def document(self, document_id: str) -> Document:
+        """Return a whole document, or a passage by its id. Raises InputError for an unknown id."""
+        return self.reader.document(document_id)
+
+    def documents(self) -> Iterator[Document]:
+        """Return all whole documents, in order."""
+        return self.reader.documents()
+
+    def refresh(self) -> bool:
+        """Read the newest generation on disk; return whether it is another one.
+
+        Raises:
+            IndexFormatError: the index is gone or damaged. The snapshot stays as it was.
+            InputError: the engine that searches was built from an older generation.
+        """
+        reader = self.reader
+        newest = IndexReader.open(reader.path, engine=reader.searcher.name)
+        if newest.manifest == reader.manifest:
+            return False
+        newest.adopt(reader)
+        self._reader, self._next_look = newest, 0.0
+        return True
+
+    def info(self) -> dict[str, Any]:
+        """Return what the index holds, as JSON values: documents, vocabularies, RRA, bytes."""
+        reader = self.reader
+        return {
+            "path": str(reader.path),
+            "documents": reader.num_documents,
+            "passages": len(reader) if len(reader.passages) else None,
+            "vocabularies": reader.manifest["vocabularies"],
+            "fields": {name: str(kind) for name, kind in reader.fields.kinds.items()},
+            "rra": reader.manifest["rra"],
+            "postings": reader.engine.num_postings,
+            "parts": reader.engine.num_parts,
+            "bytes": sum(entry["size"] for entry in reader.manifest["files"].values()),
+            "written_by": f"lexicept {reader.manifest['lexicept']}",
+        }
+
+    def close(self) -> None:
+        """Release the snapshot; changes may then remove its files. May be called again."""
+        self._reader = None
 
 
-def _boosted(query: ParsedQuery, boosts: Mapping[str, float] | None) -> ParsedQuery:
-    return query if boosts is None else replace(query, boosts=boosts)
+def _with(
+    query: ParsedQuery,
+    steering: DimensionNumbers | None,
+    boosts: Mapping[str, float] | None,
+    filter: Filter | None = None,  # noqa: A002
+) -> ParsedQuery:
+    """Return a query with the arguments of a search that are given."""
+    if steering is not None:
+        query = replace(query, steering=steering)
+    if boosts is not None:
+        query = replace(query, boosts=boosts)
+    if filter is not None:
+        expressions = [parse_filter(filter), *([query.filter] if query.filter else [])]
+        query = replace(query, filter=all_of(expressions))
+    return query

@@ -17,11 +17,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from lexicept.errors import InputError
 from lexicept.fields.filters import Condition, Expression, Not, all_of
 from lexicept.fields.values import FieldKind, Scalar
 
-Weights: TypeAlias = Mapping[tuple[str, int], float]
-"""Weights of dimensions, by vocabulary and number."""
+DimensionNumbers: TypeAlias = Mapping[tuple[str, int], float]
+"""Weights of dimensions, or factors on weights, by vocabulary and dimension."""
 
 _QUOTES = {'"': '"', "“": "”"}
 
@@ -37,10 +38,13 @@ _RANGE = re.compile(r"(?P<first>.*?)\.\.(?P<last>.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class ParsedQuery:
-    """A query in its parts.
+    """A query in its parts, checked once.
 
-    ``lexicept.Index.search`` takes one in place of a text, and ``lexicept.Index.parse`` makes one
-    of a text. One with a text alone stands for these very words: nothing of them is syntax.
+    ``lexicept.Index.parse`` parses a text; ``lexicept.Index.search`` takes a text or a parsed
+    query. The text of a parsed query has no syntax: its words are searched as they are.
+
+    Raises:
+        InputError: the text is no text, or not valid UTF-8.
     """
 
     text: str
@@ -55,18 +59,34 @@ class ParsedQuery:
     """Ids of documents that may not be results."""
     boosts: Mapping[str, float] = field(default_factory=dict)
     """Factors on the weights of whole vocabularies, such as ``{"concepts": 0.5}``."""
-    added: Weights = field(default_factory=dict)
+    added: DimensionNumbers = field(default_factory=dict)
     """Weights of dimensions that are searched beside the text's, and add to them."""
+    steering: DimensionNumbers = field(default_factory=dict)
+    """Factors on weights, after pruning: 0 removes a dimension; none adds a dimension."""
+    filter: Expression | None = None
+    """A condition that a caller adds; by itself, unlike the others, it has no results."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise InputError(f"a query is a text, not {self.text!r:.40}")
+        try:
+            self.text.encode()
+            for text in (*self.phrases, *self.without):
+                text.encode()
+        except UnicodeEncodeError:
+            raise InputError("the query is not valid UTF-8") from None
 
     @property
     def conditions(self) -> tuple[object, ...]:
-        """The conditions that results must meet; can be hashed."""
-        return self.phrases, self.without, self.condition, self.hidden
+        """All conditions that results must meet; hashable."""
+        return self.phrases, self.without, self.condition, self.hidden, self.filter
 
     @property
     def conditions_alone(self) -> bool:
-        """True if there is nothing to score documents by, but something to choose them by."""
-        return not self.text.strip() and not self.added and any(self.conditions)
+        """True for conditions without a text or dimension to score documents by."""
+        if self.added or self.text.strip():
+            return False
+        return bool(self.phrases or self.without or self.condition or self.hidden)
 
 
 def parse(text: str, kinds: Mapping[str, FieldKind]) -> ParsedQuery:

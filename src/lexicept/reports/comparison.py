@@ -11,7 +11,7 @@ import numpy as np
 from lexicept.corpora import Query
 from lexicept.errors import InputError
 from lexicept.evaluation.significance import paired_t_test
-from lexicept.index.stored import Hit
+from lexicept.index.hits import Hit
 from lexicept.measures import (
     DOCUMENT_LENGTH,
     E2,

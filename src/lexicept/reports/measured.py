@@ -19,8 +19,8 @@ from lexicept.engines import PostingsEngine
 from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.evaluation.runs import run_of_hits
 from lexicept.index.builder import Contents
+from lexicept.index.hits import Hit
 from lexicept.index.reader import IndexReader
-from lexicept.index.stored import Hit
 from lexicept.measures import NDCG, RECALL, RR, posting_list_flops
 from lexicept.segments import neighbours
 from lexicept.vectors import Floats, Integers
@@ -194,7 +194,7 @@ class MeasuredIndex:
         weights = self.query_weights_in(vocabulary)
         hits: list[list[Hit]] = []
         for start in range(0, weights.shape[0], SEARCHED_TOGETHER):
-            hits += self.index.search_vectors(weights[start : start + SEARCHED_TOGETHER], DEPTH)
+            hits += self.index.rank(weights[start : start + SEARCHED_TOGETHER], DEPTH)
             self.index.engine.let_go()  # pages of few posting lists stay in memory
         return hits
 

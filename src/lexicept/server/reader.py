@@ -16,11 +16,10 @@ from typing import Literal, NamedTuple, TypeVar
 
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError
+from lexicept.index.hits import Hit
 from lexicept.index.manifest import manifest_identity, resolved
-from lexicept.index.queries import Steering, steer
-from lexicept.index.query_cache import QueryCache
+from lexicept.index.query_encoders import QueryCache
 from lexicept.index.reader import IndexReader
-from lexicept.index.stored import Hit
 from lexicept.ops.compiled import call_kernels
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.server.excerpts import Cards
@@ -74,30 +73,37 @@ class State(NamedTuple):
     reason: str | None = None
 
 
-class Search(NamedTuple):
-    """A search of an index."""
+@dataclass(frozen=True)
+class SearchRequest:
+    """A search of an index, which waits for its hits."""
 
+    index: IndexReader
     query: ParsedQuery
     top_k: int
     vocabulary: str | None
-    steering: Steering | None
-    mask: Mask | None = None
-    """The documents that meet the query's conditions and the filter."""
+    mask: Mask | None
+    """The documents that meet the query's conditions."""
 
-    def run(self, index: IndexReader) -> list[Hit]:
+    def run(self) -> list[Hit]:
         """Return the results."""
-        query, top_k, vocabulary, steering, mask = self
-        vectors = index.query_vectors([query], vocabulary, steering)
-        return index.search_parsed([query], vectors, top_k, mask=mask)[0]
+        return search_together([self])[0]
+
+    @property
+    def needs_model(self) -> bool:
+        """True if a model reads the query."""
+        return any(
+            vocabulary.needs_model(self.index.query_encoder)
+            for vocabulary in self.index.vocabularies
+            if self.vocabulary in (None, vocabulary.name)
+        )
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """A search with the future of its result."""
+class QueuedSearch:
+    """A search with the future of its results."""
 
-    index: IndexReader
-    search: Search
-    answer: asyncio.Future[list[Hit]]
+    request: SearchRequest
+    hits: asyncio.Future[list[Hit]]
 
 
 class Reader:
@@ -139,7 +145,7 @@ class Reader:
         self._thread = ThreadPoolExecutor(1, "lexicept")
         # Another one for what reads documents, which would wait for a batch of queries there.
         self._second_thread = ThreadPoolExecutor(1, "lexicept-documents")
-        self._waiting: list[Waiting] = []
+        self._queue: list[QueuedSearch] = []
         self._answering: asyncio.Task[None] | None = None
         self._in_line = 0
         """Requests that wait for a thread, or that one is at work for."""
@@ -206,32 +212,32 @@ class Reader:
     async def _do(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    async def search(self, index: IndexReader, search: Search) -> list[Hit]:
-        """Return the results of a search; one that needs a model runs in the models' thread.
+    async def search(self, request: SearchRequest) -> list[Hit]:
+        """Return the results of a search; a search that needs a model runs in the models' thread.
 
-        Searches that arrive while the model is busy are encoded together afterwards; one that finds
-        it idle does not wait for others.
+        Searches that arrive while the model is busy are encoded together afterwards; a search that
+        finds the model idle does not wait for others.
 
         Raises:
-            BusyError: it needs the thread, and ``MOST_WAITING`` requests are waiting.
+            BusyError: the search needs the thread, and ``MOST_WAITING`` requests are waiting.
         """
-        if search.vocabulary == "words" or not needs_model(index) or self._knows(index, search):
-            return search.run(index)
+        if not request.needs_model or self._is_cached(request):
+            return request.run()
         with self._place_in_line():
-            waiting = Waiting(index, search, asyncio.get_running_loop().create_future())
-            self._waiting.append(waiting)
+            queued = QueuedSearch(request, asyncio.get_running_loop().create_future())
+            self._queue.append(queued)
             if self._answering is None or self._answering.done():
-                self._answering = asyncio.create_task(self._answer_waiting())
-            return await waiting.answer
+                self._answering = asyncio.create_task(self._answer_queue())
+            return await queued.hits
 
-    def _knows(self, index: IndexReader, search: Search) -> bool:
-        """Return whether the cache has a query, which is then the last that it would drop."""
-        cache = index.vectorizers.cache
+    def _is_cached(self, request: SearchRequest) -> bool:
+        """Return True if the cache has a query, which is then the last one to be dropped."""
+        cache = request.index.vectorizers.cache
         if cache is None:
             return False
-        known = cache.get(search.query.text) is not None
-        self._metrics.observe_cache(known)
-        return known
+        cached = cache.get(request.query.text) is not None
+        self._metrics.observe_cache(cached)
+        return cached
 
     @contextmanager
     def _place_in_line(self) -> Iterator[None]:
@@ -243,36 +249,37 @@ class Reader:
         finally:
             self._in_line -= 1
 
-    async def _answer_waiting(self) -> None:
-        while self._waiting:
+    async def _answer_queue(self) -> None:
+        while self._queue:
             # The future of a request whose client is gone was cancelled.
-            waiting = [one for one in self._waiting if not one.answer.done()]
-            batch, self._waiting = waiting[:BATCH], waiting[BATCH:]
+            queue = [queued for queued in self._queue if not queued.hits.done()]
+            batch, self._queue = queue[:BATCH], queue[BATCH:]
             if not batch:
                 return
             self._metrics.observe_batch(len(batch))
+            requests = [queued.request for queued in batch]
             answers: Sequence[list[Hit] | Exception]
             try:
-                answers = await self._do(partial(search_together, batch))
+                answers = await self._do(partial(answer_together, requests))
             except Exception as error:  # each request has to know
                 answers = [error] * len(batch)
-            for one, answer in zip(batch, answers, strict=True):
-                if one.answer.done():
+            for queued, answer in zip(batch, answers, strict=True):
+                if queued.hits.done():
                     continue
                 if isinstance(answer, Exception):
-                    one.answer.set_exception(answer)
+                    queued.hits.set_exception(answer)
                 else:
-                    one.answer.set_result(answer)
+                    queued.hits.set_result(answer)
             await self._gather(len(batch))
 
     async def _gather(self, answered: int) -> None:
-        """After a batch, let the clients that have their answers ask again, for another batch.
+        """Wait after a batch until its clients ask again, for another batch.
 
-        Without this the first one that does would be encoded alone, and all others wait for it.
+        Otherwise the first query would be encoded alone, while all others wait.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + GATHER_SECONDS
-        while 1 < answered > len(self._waiting) and loop.time() < end:
+        while 1 < answered > len(self._queue) and loop.time() < end:
             await asyncio.sleep(GATHER_SECONDS / 10)
 
     async def _follow(self) -> None:
@@ -344,48 +351,34 @@ def truncated(index: IndexReader) -> str | None:
     return None
 
 
-def needs_model(index: IndexReader) -> bool:
-    """Return whether a search of the index needs a model: it has concepts, not looked up."""
-    concepts = any(vocabulary.name != "words" for vocabulary in index.vocabularies)
-    return concepts and index.query_encoder == "model"
-
-
-def search_together(batch: Sequence[Waiting]) -> list[list[Hit] | Exception]:
+def answer_together(requests: Sequence[SearchRequest]) -> list[list[Hit] | Exception]:
     """Return the results of each search, or its own error."""
-    answers: list[list[Hit] | Exception] = [[]] * len(batch)
-    for places in _grouped(batch, lambda one: (one.index, one.search.vocabulary)):
-        some = [batch[place] for place in places]
-        index = some[0].index
-        found: Sequence[list[Hit] | Exception]
-        try:
-            found = _search_encoded(index, [one.search for one in some])
-        except Exception:  # which query's it is shows only alone
-            found = [_result_or_error(index, one.search) for one in some]
-        for place, answer in zip(places, found, strict=True):
-            answers[place] = answer
+    try:
+        return [*search_together(requests)]
+    except Exception as error:
+        if len(requests) == 1:
+            return [error]
+        # Only alone does a query show whether the error is its own.
+        return [answer for request in requests for answer in answer_together([request])]
+
+
+def search_together(requests: Sequence[SearchRequest]) -> list[list[Hit]]:
+    """Return the results of searches; queries of one vocabulary are encoded together."""
+    answers: list[list[Hit]] = [[]] * len(requests)
+    for places in _grouped(requests, lambda request: (id(request.index), request.vocabulary)):
+        index, vocabulary = requests[places[0]].index, requests[places[0]].vocabulary
+        weights = index.query_vectors([requests[place].query for place in places], vocabulary)
+        together = [requests[place] for place in places]
+        for numbers in _grouped(together, lambda request: request.top_k):
+            hits = index.rank(
+                weights if len(numbers) == len(places) else weights[numbers],
+                together[numbers[0]].top_k,
+                [together[number].query for number in numbers],
+                [together[number].mask for number in numbers],
+            )
+            for number, hits_of_query in zip(numbers, hits, strict=True):
+                answers[places[number]] = hits_of_query
     return answers
-
-
-def _search_encoded(index: IndexReader, searches: Sequence[Search]) -> list[list[Hit]]:
-    """Return the results of searches of one vocabulary, whose queries are encoded together."""
-    answers: list[list[Hit]] = [[]] * len(searches)
-    vectors = index.query_vectors([one.query for one in searches], searches[0].vocabulary)
-    for places in _grouped(searches, _alike):
-        queries, first = [searches[place].query for place in places], searches[places[0]]
-        own = vectors[places]
-        if first.steering:
-            own = steer(own, first.steering, index.span)
-        found = index.search_parsed(queries, own, first.top_k, mask=first.mask)
-        for place, hits in zip(places, found, strict=True):
-            answers[place] = hits
-    return answers
-
-
-def _alike(search: Search) -> object:
-    """Return what searches have in common that differ in the text of their query alone."""
-    steering = None if search.steering is None else frozenset(search.steering.items())
-    # The same filter has the same mask.
-    return search.top_k, steering, search.query.conditions, id(search.mask)
 
 
 def _grouped(items: Sequence[T], key: Callable[[T], object]) -> list[list[int]]:
@@ -396,21 +389,13 @@ def _grouped(items: Sequence[T], key: Callable[[T], object]) -> list[list[int]]:
     return [*groups.values()]
 
 
-def _result_or_error(index: IndexReader, search: Search) -> list[Hit] | Exception:
-    try:
-        return search.run(index)
-    except Exception as error:
-        return error
-
-
 def warm(index: IndexReader) -> None:
     """Load models, compile code and read the ids, so that no request waits for them."""
     call_kernels()
     for document in islice(index.documents(), 1):
         text = ParsedQuery(document.content[:200])
         for vocabulary in index.vocabularies:
-            # Whole texts can't be looked up.
-            if vocabulary.name != "texts" or index.query_encoder == "model":
-                index.search(text, 1, vocabulary.name)
+            if vocabulary.searched_by(index.query_encoder):
+                index.search([text], 1, vocabulary.name)
         index.explain(text, document.id)
-        index.masks.counts(list(index.fields.kinds)[:1], [index.found(text)], 1)
+        index.masks.counts(list(index.fields.kinds)[:1], index.matching(text), 1)

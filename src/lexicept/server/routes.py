@@ -21,17 +21,17 @@ from lexicept.corpora import Document
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
+from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.feedback import added_terms, like, with_feedback
 from lexicept.index.hits import Hits
-from lexicept.index.queries import Steering
 from lexicept.index.reader import IndexReader
-from lexicept.queries.syntax import ParsedQuery
+from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
 from lexicept.server import schema
 from lexicept.server.concepts import concept_detail, concept_list
 from lexicept.server.excerpts import NOT_FINITE, to_json
 from lexicept.server.metrics import Metrics
 from lexicept.server.questions import MAX_QUERY, Explained, Feedback, Question, Searched, TopK
-from lexicept.server.reader import Reader, Search
+from lexicept.server.reader import Reader, SearchRequest
 
 DAMAGED: dict[int | str, dict[str, Any]] = {
     503: {"model": schema.Problem, "description": "The index is damaged."}
@@ -90,17 +90,16 @@ async def search(request: Request, asked: Annotated[Searched, Query()]) -> Respo
     reader = reader_of(request)
     generation = reader.generation
     index, cards = generation.index, generation.cards
-    query, steering = parsed(index, asked), steered(index, asked)
-    mask = await filtered(reader, index, query, asked)
-    wanted = Search(query, asked.offset + asked.top_k, asked.vocabulary, steering, mask)
-    results = (await reader.search(index, wanted))[asked.offset :]
+    query, mask = await filtered(reader, index, parsed(index, asked), asked)
+    most = asked.offset + asked.top_k
+    results = await reader.search(SearchRequest(index, query, most, asked.vocabulary, mask))
     total, facets = None, {}
     if asked.facet or asked.count:
-        found = await reader.run(lambda: index.found(query, asked.vocabulary, steering, mask))
-        total = index.masks.num_documents(found)
-        counts = index.masks.counts(asked.facet, [found], FACET_VALUES)
-        facets = {name: [one._asdict() for one in values] for name, values in counts.items()}
-    hits = Hits(results, index, query, asked.vocabulary, written=asked.query)
+        matching = await reader.run(lambda: index.matching(query, asked.vocabulary, mask))
+        total = index.masks.num_documents(matching)
+        counts = index.masks.counts(asked.facet, matching, FACET_VALUES)
+        facets = {name: [count._asdict() for count in values] for name, values in counts.items()}
+    hits = Hits(results[asked.offset :], index, query, asked.vocabulary, asked.query)
     if not all(isfinite(hit.score) for hit in hits):
         raise IndexFormatError(NOT_FINITE)
     meant = await reader.read(lambda: hits.did_you_mean) if hits.unmatched_words else ""
@@ -132,8 +131,8 @@ async def query_terms(request: Request, asked: Annotated[Question, Query()]) -> 
     """Return a query's words and concepts with their weights."""
     reader = reader_of(request)
     index = reader.generation.index
-    query, steering = parsed(index, asked), steered(index, asked)
-    fired = await reader.run(lambda: index.query_terms(query, asked.vocabulary, steering))
+    query = parsed(index, asked)
+    fired = await reader.run(lambda: index.query_terms(query, asked.vocabulary))
     terms = [{**without_shares(term), "spans": spans(term.in_query)} for term in fired]
     return as_json({"query": asked.query, "text": query.text, "terms": terms})
 
@@ -144,12 +143,9 @@ async def explain(request: Request, asked: Annotated[Explained, Query()]) -> Res
     reader = reader_of(request)
     index = reader.generation.index
     query, document_id = parsed(index, asked), asked.document_id
-    steering = steered(index, asked)
     stored(index, document_id)
     try:
-        explanation = await reader.run(
-            lambda: index.explain(query, document_id, asked.vocabulary, steering=steering)
-        )
+        explanation = await reader.run(lambda: index.explain(query, document_id, asked.vocabulary))
     except InputError as error:  # a phrase that can't be looked up
         raise HTTPException(422, str(error)) from None
     return as_json(
@@ -179,19 +175,22 @@ async def feedback(request: Request, asked: Annotated[Feedback, Query()]) -> Res
     """Return the words and concepts that relevant documents add to a query, to be sent as `add`."""
     reader = reader_of(request)
     index = reader.generation.index
-    query, steering = parsed(index, asked), steered(index, asked)
+    query = parsed(index, asked)
     for name in asked.document_id:
         stored(index, name)
     marked = asked.document_id or asked.top_k
-    options = (marked, asked.vocabulary, steering, asked.filter)
 
     def find() -> list[QueryTerm]:
-        found = with_feedback(index, query, *options).added
-        if asked.like is not None:  # what its document adds comes again with a search's `like`
-            own = like(index, asked.like).added
-            rest = {key: round(weight - own.get(key, 0), 6) for key, weight in found.items()}
-            found = {key: weight for key, weight in rest.items() if weight > 0}
-        return added_terms(index, found)
+        filter_expression = None if asked.filter is None else parse_filter(asked.filter)
+        filtered_query = replace(query, filter=filter_expression)
+        added = with_feedback(index, filtered_query, marked, asked.vocabulary).added
+        if asked.like is not None:  # a search with `like` adds the document's dimensions again
+            of_document = like(index, asked.like).added
+            differences = {
+                key: round(weight - of_document.get(key, 0), 6) for key, weight in added.items()
+            }
+            added = {key: weight for key, weight in differences.items() if weight > 0}
+        return added_terms(index, added)
 
     try:
         terms = await reader.run(find)
@@ -289,31 +288,41 @@ def require_dimension(index: IndexReader, name: str, dimension: int) -> None:
         raise HTTPException(404, f"no number {dimension} in {name}, which are 0 to {size - 1}")
 
 
-def steered(index: IndexReader, asked: Question) -> Steering | None:
-    """Return a request's steering. Raises HTTPException for an unknown dimension."""
-    if asked.vocabulary is not None:
-        require_vocabulary(index, asked.vocabulary)
-    factors: dict[tuple[str, int], float] = {}
-    for text in asked.steer:
-        name, number, factor = text.split(":")
-        require_dimension(index, name, int(number))
-        factors[name, int(number)] = float(factor)
-    return factors or None
+def dimension_numbers(index: IndexReader, texts: list[str]) -> DimensionNumbers:
+    """Return the numbers of ``vocabulary:dimension:number``.
+
+    Raises:
+        HTTPException: an unknown dimension.
+    """
+    numbers: dict[tuple[str, int], float] = {}
+    for text in texts:
+        name, dimension, number = text.split(":")
+        require_dimension(index, name, int(dimension))
+        numbers[name, int(dimension)] = float(number)
+    return numbers
 
 
 def parsed(index: IndexReader, asked: Question) -> ParsedQuery:
-    """Return a request's query in its parts."""
+    """Return a request's query in its parts.
+
+    Raises:
+        HTTPException: an unknown vocabulary, dimension or document.
+    """
+    if asked.vocabulary is not None:
+        require_vocabulary(index, asked.vocabulary)
     boosts = {}
     for text in asked.boost:
         name, factor = text.split(":")
         require_vocabulary(index, name)
         boosts[name] = float(factor)
-    added: dict[tuple[str, int], float] = {}
-    for text in asked.add:
-        name, number, weight = text.split(":")
-        require_dimension(index, name, int(number))
-        added[name, int(number)] = float(weight)
-    query = replace(index.parse(asked.query), boosts=boosts, added=added)
+    query = index.parse(asked.query)
+    if asked.boost or asked.add or asked.steer:
+        query = replace(
+            query,
+            boosts=boosts,
+            added=dimension_numbers(index, asked.add),
+            steering=dimension_numbers(index, asked.steer),
+        )
     if asked.like is not None:
         stored(index, asked.like)
         query = like(index, asked.like, query)
@@ -322,18 +331,25 @@ def parsed(index: IndexReader, asked: Question) -> ParsedQuery:
 
 async def filtered(
     reader: Reader, index: IndexReader, query: ParsedQuery, asked: Searched
-) -> Mask | None:
-    """Return the documents that meet a request's conditions. Raises HTTPException for bad ones,
-    and for a facet that is no field."""
+) -> tuple[ParsedQuery, Mask | None]:
+    """Return a query with a request's filter, and the documents that meet its conditions.
+
+    Raises:
+        HTTPException: a bad condition, or a facet that is no field.
+    """
     for name in asked.facet:
         if name not in index.fields:
             raise HTTPException(404, f"this index has no field {name!r}")
     try:
+        if asked.filter is not None:
+            query = replace(query, filter=parse_filter(asked.filter))
         if query.phrases or query.without:  # they read documents
-            return await reader.read(lambda: index.mask(query, asked.filter))
-        return index.mask(query, asked.filter)
+            (mask,) = await reader.read(lambda: index.query_masks([query]))
+        else:
+            (mask,) = index.query_masks([query])
     except InputError as error:
         raise HTTPException(422, str(error)) from None
+    return query, mask
 
 
 def stored(index: IndexReader, document_id: str) -> Document:

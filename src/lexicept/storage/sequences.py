@@ -31,6 +31,10 @@ class LazySequence(Sequence[Item]):
             raise IndexError(position)
         return self._read(number)
 
+    def select(self, numbers: Sequence[int]) -> list[Item]:
+        """Return the items of numbers."""
+        return [self._read(number) for number in numbers]
+
     def __iter__(self) -> Iterator[Item]:
         return map(self._read, range(len(self)))
 

@@ -93,6 +93,18 @@ class TextStore(LazySequence[str]):
     def _read(self, number: int) -> str:
         return self._decoded(number, self._offsets[number], self._offsets[number + 1])
 
+    def select(self, numbers: Sequence[int]) -> list[str]:
+        """Return the texts of numbers."""
+        chosen = np.asarray(numbers, np.int64)
+        starts, ends = self._offsets[chosen].tolist(), self._offsets[chosen + 1].tolist()
+        try:
+            texts = []
+            for start, end in zip(starts, ends, strict=True):
+                texts.append(self._bytes[start:end].decode())
+            return texts
+        except UnicodeDecodeError:
+            return super().select(numbers)  # whose error names the text
+
     def _decoded(self, number: int, start: int, end: int) -> str:
         try:
             return self._bytes[start:end].decode()

@@ -80,7 +80,7 @@ def mine(
             vectors = index.query_vectors([queries[name] for name in batch], vocabulary)
             most = depth + max(len(positives[name]) for name in batch)
             lists = []
-            for number, hits in enumerate(index.search_vectors(vectors, most)):
+            for number, hits in enumerate(index.rank(vectors, most)):
                 query, relevant_ids = batch[number], positives[batch[number]]
                 limit = np.inf
                 if max_positive_share is not None and relevant_ids:

@@ -1,0 +1,362 @@
+"""Encoders of queries: loaded at first use, shared by threads, with a cache of encoded queries."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from sys import getsizeof
+from threading import Lock, RLock
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.errors import IndexFormatError
+from lexicept.index.vocabulary import IndexVocabulary
+from lexicept.storage.files import disk_errors
+from lexicept.vectorizers.interface import (
+    TOKEN_TABLE,
+    AnyVectorizer,
+    EncodedQuery,
+    JoinedVectorizer,
+    JointVectorizer,
+    ModelVectorizer,
+    QueryModel,
+    QueryTable,
+    QueryVectorizer,
+    Vectorizer,
+    load_query_model,
+    load_token_table,
+    load_vectorizer,
+)
+from lexicept.vectors import Floats, Integers
+
+Q = TypeVar("Q", bound=QueryVectorizer)
+
+_DOCUMENT_FILES = "atlas/"
+"""Prefix of a vocabulary's files that depend on the documents alone."""
+
+ENTRY_OVERHEAD = 512
+"""Bytes of a cache entry beside its text and numbers: at most the size of its objects."""
+
+
+class CachedQuery(NamedTuple):
+    """The term frequencies of one query."""
+
+    dimensions: Integers
+    frequencies: Floats
+
+    def bytes_with(self, text: str) -> int:
+        """Return the memory of the entry with its text."""
+        return ENTRY_OVERHEAD + getsizeof(text) + self.dimensions.nbytes + self.frequencies.nbytes
+
+
+class QueryCache:
+    """Text → term frequencies of the queries that were used last.
+
+    They depend on the model and the text alone; weighting, boosts, steering and filters come later.
+    Threads may share a cache.
+
+    Args:
+        most_bytes: the memory of all entries; a larger query is not kept.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._entries: OrderedDict[str, CachedQuery] = OrderedDict()
+        self._lock = Lock()
+        self.num_bytes = 0
+        """Memory of all entries."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, text: str) -> CachedQuery | None:
+        """Return the entry of a text, from now on the last one to be dropped."""
+        with self._lock:
+            entry = self._entries.get(text)
+            if entry is not None:
+                self._entries.move_to_end(text)
+            return entry
+
+    def put(self, texts: Iterable[str], frequencies: sp.csr_array) -> list[CachedQuery]:
+        """Store and return the term frequencies of texts [n, size]."""
+        entries = []
+        for number, text in enumerate(texts):
+            span = slice(frequencies.indptr[number], frequencies.indptr[number + 1])
+            # Copies: a view would keep the arrays of all texts.
+            dimensions = frequencies.indices[span].astype(np.int32)
+            entries.append(CachedQuery(dimensions, frequencies.data[span].copy()))
+            self._store(text, entries[-1])
+        return entries
+
+    def _store(self, text: str, entry: CachedQuery) -> None:
+        size = entry.bytes_with(text)
+        if size > self._most_bytes:
+            return
+        with self._lock:
+            if text in self._entries:
+                return
+            self._entries[text] = entry
+            self.num_bytes += size
+            while self.num_bytes > self._most_bytes:
+                oldest_text, oldest = self._entries.popitem(last=False)
+                self.num_bytes -= oldest.bytes_with(oldest_text)
+
+
+def stack(entries: Sequence[CachedQuery], size: int) -> sp.csr_array:
+    """Return the term frequencies of cached queries, CSR [n, size]."""
+    ends = np.cumsum([0, *(entry.frequencies.size for entry in entries)])
+    dimensions = np.concatenate([np.empty(0, np.int32), *(e.dimensions for e in entries)])
+    frequencies = np.concatenate([np.empty(0, np.float32), *(e.frequencies for e in entries)])
+    return sp.csr_array((frequencies, dimensions, ends), shape=(len(entries), size))
+
+
+class QueryEncoders:
+    """The vectorizers of a generation, by vocabulary.
+
+    Whole texts are read by the concepts' model: vocabularies of one model are encoded together,
+    and share a lock.
+
+    Args:
+        folder: the generation.
+        vocabularies: in the order of their dimensions.
+        files: the files of the index's manifest.
+    """
+
+    def __init__(
+        self, folder: Path, vocabularies: Sequence[IndexVocabulary], files: Mapping[str, Any]
+    ) -> None:
+        self._folder = folder
+        self._inode = _inode(folder)
+        self._vocabularies = {vocabulary.name: vocabulary for vocabulary in vocabularies}
+        self._files = files
+        self._loaded: dict[str, Vectorizer] = {}
+        self._table: QueryTable | None = None
+        self._query_model: QueryModel | None = None
+        self._tried_query_model = False
+        self.query_precision = "float32"
+        """Number format of models' matrix products for queries, float32 or bfloat16; set before a
+        model is loaded."""
+        self.cache: QueryCache | None = None
+        """Queries that the model encoded lately; None keeps none."""
+        # A model's matrix products use all processors: two at a time would slow each other down.
+        # A search of words, or by a table, must not wait for a model.
+        self._locks = {name: RLock() for name in self._vocabularies}
+        self._by_model = [v for v in vocabularies if v.kind.model is not None]
+        self._locks |= dict.fromkeys([v.name for v in self._by_model], RLock())
+        self._table_lock = RLock()
+        self.has_table = f"{folder.name}/concepts/{TOKEN_TABLE}/table.json" in files
+        """True if the index has a token table to look queries up in."""
+
+    def lock(self, name: str) -> RLock:
+        """Return the lock to hold while a vocabulary's vectorizer works."""
+        return self._locks[name]
+
+    def get(self, name: str) -> Vectorizer:
+        """Return a vocabulary's vectorizer.
+
+        Raises:
+            IndexFormatError: the vectorizer does not fit the index, or another index has replaced
+                the folder.
+            InputError: a package is missing.
+        """
+        with self._locks[name]:
+            if name not in self._loaded:
+                model = self._vocabularies[name].kind.model
+                models = [self.get(model)] if model not in (None, name) else []
+                load = partial(load_vectorizer, name)
+                vectorizer = self._load(name, lambda folder: load(folder, *models))
+                self._loaded[name] = vectorizer
+                if name == model:
+                    self._tried_query_model = True  # a loaded vectorizer is faster
+                    if isinstance(vectorizer, ModelVectorizer):
+                        vectorizer.query_precision = self.query_precision
+            return self._loaded[name]
+
+    def of(self, names: Sequence[str]) -> list[AnyVectorizer]:
+        """Return the vectorizers of vocabularies, one for all vocabularies of a model."""
+        shared = {vocabulary.name for vocabulary in self._by_model}
+        if len(shared) < 2 or not shared <= {*names}:
+            return [self.get(name) for name in names]
+        return [*(self.get(name) for name in names if name not in shared), self._joint()]
+
+    def _joint(self) -> AnyVectorizer:
+        """Return the vectorizer of all vocabularies of the model."""
+        vectorizer = self.get(self._by_model[-1].name)
+        if len(self._by_model) == 1:
+            return vectorizer
+        return cast(JoinedVectorizer, vectorizer).joint
+
+    def frequencies(
+        self, names: Sequence[str], query_encoder: str, texts: Sequence[str]
+    ) -> dict[str, sp.csr_array]:
+        """Return the term frequencies of queries [n, size] in vocabularies.
+
+        Frequencies by a model come from ``cache``, where there is one. A few short queries do
+        without the vectorizer, unless it was loaded first.
+        """
+        frequencies: dict[str, sp.csr_array] = {}
+        for name in names:
+            if name in frequencies:
+                continue
+            if query_encoder == "model" and self._vocabularies[name].kind.model is not None:
+                frequencies |= self._split(self._read_by_model(texts))
+            else:
+                encoder, lock = self.encoder(name, query_encoder)
+                with lock:
+                    frequencies[name] = encoder.queries(texts)
+        return frequencies
+
+    def encode(
+        self, names: Sequence[str], query_encoder: str, text: str
+    ) -> dict[str, EncodedQuery]:
+        """Encode one query in vocabularies, once by each model."""
+        encoded: dict[str, EncodedQuery] = {}
+        for name in names:
+            if query_encoder == "model" and not self._vocabularies[name].kind.has_spans:
+                with self._locks[name]:
+                    by_model = cast(JointVectorizer, self._joint()).encode_parts(text)
+                encoded |= zip((v.name for v in self._by_model), by_model, strict=True)
+        for name in names:
+            if name not in encoded:
+                encoder, lock = self.encoder(name, query_encoder)
+                with lock:
+                    encoded[name] = encoder.encode_query(text)
+        return encoded
+
+    def encoder(self, name: str, query_encoder: str) -> tuple[QueryVectorizer, RLock]:
+        """Return the encoder of a vocabulary's queries, and the lock to hold while it works.
+
+        Args:
+            query_encoder: "lookup" for the token table of the concepts, which must be there.
+        """
+        if query_encoder == "lookup" and self._vocabularies[name].kind.model == name:
+            with self._table_lock:
+                if self._table is None:
+                    self._table = self._load(name, load_token_table)
+            return self._table, self._table_lock
+        return self.get(name), self._locks[name]
+
+    def _split(self, frequencies: sp.csr_array) -> dict[str, sp.csr_array]:
+        """Return the columns of each vocabulary of the model."""
+        if len(self._by_model) == 1:
+            return {self._by_model[0].name: frequencies}
+        first = self._by_model[0].dimensions.start
+        return {
+            v.name: frequencies[:, v.dimensions.start - first : v.dimensions.stop - first]
+            for v in self._by_model
+        }
+
+    def _read_by_model(self, texts: Sequence[str]) -> sp.csr_array:
+        """Return the model's term frequencies of queries [n, size]; new texts run the model."""
+        if self.cache is None:
+            return self._encoded(texts)
+        entries = {
+            text: entry
+            for text in dict.fromkeys(texts)
+            if (entry := self.cache.get(text)) is not None
+        }
+        new = [text for text in dict.fromkeys(texts) if text not in entries]
+        if new:
+            entries.update(zip(new, self.cache.put(new, self._encoded(new)), strict=True))
+        return stack([entries[text] for text in texts], self._model_size)
+
+    @property
+    def _model_size(self) -> int:
+        return sum(vocabulary.size for vocabulary in self._by_model)
+
+    def _encoded(self, texts: Sequence[str]) -> sp.csr_array:
+        """Return the model's term frequencies of queries [n, size], without the cache."""
+        with self._locks[self._by_model[0].name]:
+            query_model = self._fast_model()
+            encoded = None if query_model is None else query_model.queries(texts)
+            if encoded is None:
+                return self._joint().queries(texts)
+            frequencies, unread = encoded
+            if not unread:
+                return frequencies
+            # The vectorizer reads the queries that the faster model can't.
+            later = self._joint().queries([texts[place] for place in unread])
+            order = np.arange(len(texts))
+            order[unread] = len(texts) + np.arange(len(unread))
+            return sp.csr_array(sp.vstack([frequencies, later], format="csr")[order])
+
+    def prepare(self, name: str, *, one_query: bool) -> None:
+        """Load the encoder of a vocabulary's queries before the first search.
+
+        Args:
+            one_query: True for one query without sources, for which the faster model is enough.
+        """
+        with self._locks[name]:
+            by_model = self._vocabularies[name].kind.model == name
+            if not one_query or not by_model or self._fast_model() is None:
+                self.get(name)
+
+    def _fast_model(self) -> QueryModel | None:
+        """Return the model for queries alone; None if there is none or the vectorizer is loaded."""
+        if not self._tried_query_model:
+            self._tried_query_model = True
+            first, *exemplars = (self._folder / v.name for v in self._by_model)
+            texts = exemplars[0] if exemplars else None
+            model = None
+            if not self._replaced():
+                model = load_query_model(first, texts, self.query_precision)
+            if model is not None and model.size == self._model_size:
+                self._query_model = model
+        return self._query_model
+
+    def _load(self, name: str, load: Callable[[Path], Q]) -> Q:
+        path = self._folder.parent
+        if self._replaced():
+            raise IndexFormatError(f"{path}: another index has taken its place: open it again")
+        with disk_errors(self._folder / name):
+            vectorizer = load(self._folder / name)
+        if vectorizer.size != self._vocabularies[name].size:
+            raise IndexFormatError(f"{path}: its {name} and their model differ in size")
+        return vectorizer
+
+    def _replaced(self) -> bool:
+        """Return True if another index has taken the folder's place."""
+        return _inode(self._folder) != self._inode
+
+    def adopt(self, older: QueryEncoders) -> None:
+        """Take over the vectorizers of another generation that are equal in this one."""
+        equal = {
+            name
+            for name in self._vocabularies
+            if name in older._vocabularies and self._checksums(name) == older._checksums(name)
+        }
+        for name, vocabulary in self._vocabularies.items():
+            # The vectorizer of whole texts holds the concepts' model.
+            if {name, vocabulary.kind.model or name} <= equal and name in older._loaded:
+                self._loaded[name] = older._loaded[name]
+                self._locks[name] = older._locks[name]
+        names = [vocabulary.name for vocabulary in self._by_model]
+        if names and {*names} <= equal:
+            self._query_model = older._query_model
+            self._tried_query_model = older._tried_query_model
+            self._locks |= dict.fromkeys(names, older._locks[names[0]])
+            self._table, self._table_lock = older._table, older._table_lock
+            self.cache = older.cache
+
+    def _checksums(self, name: str) -> dict[str, str]:
+        """Return the checksums of a vectorizer's files."""
+        prefix = f"{self._folder.name}/{name}/"
+        checksums = {
+            file.removeprefix(prefix): str(entry["sha256"])
+            for file, entry in self._files.items()
+            if file.startswith(prefix)
+        }
+        return {f: c for f, c in checksums.items() if not f.startswith(_DOCUMENT_FILES)}
+
+
+def _inode(folder: Path) -> tuple[int, int] | None:
+    """Return the folder's device and inode numbers; None if there is no folder."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,82 @@
+"""The vocabularies of an opened index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lexicept.errors import IndexFormatError
+from lexicept.index.impacts import VocabularySettings
+from lexicept.storage.texts import TextStore
+from lexicept.vectors import Vocabulary
+
+
+class VocabularyKind(NamedTuple):
+    """The properties that vocabularies of one name share."""
+
+    model: str | None = None
+    """The vocabulary whose folder holds the model that reads texts; None: an analyser of words."""
+    has_spans: bool = True
+    """True if characters of a text activate a dimension; False if only a whole text does."""
+
+
+KINDS: Mapping[str, VocabularyKind] = {
+    "words": VocabularyKind(),
+    "concepts": VocabularyKind(model="concepts"),
+    "texts": VocabularyKind(model="concepts", has_spans=False),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexVocabulary(Vocabulary):
+    """A vocabulary of an index: neighbouring dimensions, and how texts are encoded in them."""
+
+    dimensions: slice
+    """The place of the vocabulary among the dimensions of all vocabularies."""
+    settings: VocabularySettings
+    kind: VocabularyKind
+
+    def term(self, dimension: int) -> str:
+        """Return the label of a dimension; its number where the vocabulary has no labels."""
+        return str(dimension) if self.terms is None else self.terms[dimension]
+
+    def searched_by(self, query_encoder: str) -> bool:
+        """Return False for whole texts by lookup: a table knows the tokens of a query alone."""
+        return query_encoder == "model" or self.kind.has_spans
+
+    def needs_model(self, query_encoder: str) -> bool:
+        """Return True if queries have to go through a neural network."""
+        return query_encoder == "model" and self.kind.model is not None
+
+
+def open_vocabularies(
+    folder: Path, entries: Sequence[Mapping[str, Any]]
+) -> tuple[IndexVocabulary, ...]:
+    """Open the vocabularies of a generation.
+
+    Args:
+        folder: the generation.
+        entries: the vocabularies in the manifest.
+
+    Raises:
+        IndexFormatError: damaged terms, or a vocabulary of an unknown kind.
+    """
+    vocabularies, start = [], 0
+    for entry in entries:
+        name, size = entry["name"], entry["size"]
+        if name not in KINDS:
+            raise IndexFormatError(f"{folder}: the vocabulary {name!r} has an unknown kind")
+        vocabularies.append(
+            IndexVocabulary(
+                name,
+                size,
+                TextStore(folder / name / "terms"),
+                dimensions=slice(start, start + size),
+                settings=VocabularySettings.from_json(entry),
+                kind=KINDS[name],
+            )
+        )
+        start += size
+    return tuple(vocabularies)

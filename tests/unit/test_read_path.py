@@ -1,0 +1,45 @@
+"""The read path: Python calls and frames of one search of words."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import lexicept
+
+PACKAGE = str(Path(lexicept.__file__).parent)
+
+CALLS = 75
+FRAMES = 12
+
+
+def calls_of_a_search(index: lexicept.Index) -> tuple[list[str], int]:
+    """Return the functions of lexicept that a two-word search calls, and the deepest stack."""
+    calls: list[str] = []
+    depth = deepest = 0
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal depth, deepest
+        if frame.f_code.co_filename.startswith(PACKAGE):
+            if event == "call":
+                calls.append(frame.f_code.co_qualname)
+            depth += {"call": 1, "return": -1}.get(event, 0)
+            deepest = max(deepest, depth)
+
+    sys.setprofile(profile)
+    try:
+        index.search("cat dog")
+    finally:
+        sys.setprofile(None)
+    return calls, deepest
+
+
+def test_a_search_of_two_words_is_a_short_way(tmp_path: Path) -> None:
+    texts = ["the cat sat on the mat", "dogs and cats play", "a dog barks"]
+    index = lexicept.build(texts, tmp_path / "index", vocabulary="words")
+    assert len(index.search("cat dog")) == 3  # loads the words
+    calls, deepest = calls_of_a_search(index)
+    assert len(calls) <= CALLS, "\n".join(calls)
+    assert deepest <= FRAMES
