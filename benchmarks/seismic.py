@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from benchmarks.common import seconds
 from benchmarks.scale import DIMENSIONS, NONZEROS, QUERIES, QUERY_NONZEROS, TOP_K, peak_memory
 from lexicept.engines import ExactEngine, seismic
-from lexicept.engines.wrapped import Extension
+from lexicept.engines.offset_dimension import OffsetDimension
 
 OF_A_TOPIC = 400
 """Number of dimensions of a topic."""
@@ -27,7 +27,7 @@ BLOCK = 20_000
 
 LISTS = (100, 200, 400)
 CUTS = ((5, 0.9), (8, 0.9), (10, 0.8), (12, 0.7), (QUERY_NONZEROS, 0.5))
-"""Values of ``query_cut`` and ``heap_factor``; see ``seismic.Pruning``."""
+"""Values of ``query_cut`` and ``heap_factor``; see ``seismic.SeismicPruning``."""
 
 
 def zipf(random: np.random.Generator, shape: tuple[int, int], size: int) -> np.ndarray:
@@ -81,16 +81,16 @@ def main() -> None:
     queries = draw(topics, QUERIES, QUERY_NONZEROS, seed=1)
     engine = ExactEngine.build(documents)
     exact = engine.search(queries, TOP_K)
-    extension, extended = Extension.of(documents, None)
+    offset_dimension, extended = OffsetDimension.of(documents, None)
     del documents
-    vectors = [v for v in extension.queries(queries, np.zeros(QUERIES)) if v is not None]
+    vectors = [v for v in offset_dimension.extend(queries, np.zeros(QUERIES)) if v is not None]
     assert len(vectors) == QUERIES
     for n_postings in LISTS:
         print(f"exact: {latency(lambda row: engine.search(queries[[row]], TOP_K, threads=1))}")
         index = seismic.build_index(extended, n_postings)
         print(f"lists of {n_postings}, {peak_memory():.1f} GB at most so far", flush=True)
         for cut, factor in CUTS:
-            pruning = seismic.Pruning(n_postings, cut, factor)
+            pruning = seismic.SeismicPruning(n_postings, cut, factor)
             search = partial(seismic.search, index, top_k=TOP_K, pruning=pruning, threads=1)
             rankings = search(vectors)
             recall = np.mean([

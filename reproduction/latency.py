@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from lexicept.engines.offset_dimension import OffsetDimension
 from lexicept.engines.store import engine_class
-from lexicept.engines.wrapped import Extension
 from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.evaluation.runs import run_of_rows, without_identical_ids
 from reproduction.measuring import Collection, Measurements
@@ -64,14 +64,14 @@ def measure_latency(collection: Collection, measurements: Measurements) -> None:
     engine_class("seismic")
     from lexicept.engines import seismic
 
-    extension, documents = Extension.of(collection.documents, None)
-    vectors = extension.queries(collection.queries, np.zeros(len(collection.query_ids)))
+    offset_dimension, documents = OffsetDimension.of(collection.documents, None)
+    vectors = offset_dimension.extend(collection.queries, np.zeros(len(collection.query_ids)))
     asked = {q: v for q, v in zip(collection.query_ids, vectors, strict=True) if v is not None}
-    arguments = seismic.arguments([*asked.values()])
+    arguments = seismic.batch_arguments([*asked.values()])
     arguments |= {**SETTINGS, "k": min(TOP_K, max(10, documents.shape[0] // PART))}
     arguments["k"] += collection.ignore_identical_ids
     index = seismic.build_index(documents, N_POSTINGS)
-    hits = seismic.results(index.batch_search(**arguments), len(asked))
+    hits = seismic.hits_of(index.batch_search(**arguments), len(asked))
     name = collection.name
     found_rows = [(np.array(rows), np.array(scores)) for rows, scores in hits]
     run = run_of_rows([*asked], found_rows, collection.document_ids)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -129,6 +129,19 @@ class SparseVectors:
         return SparseVectors(stack_columns([p.weights for p in parts]), parts[0].ids, vocabularies)
 
 
+class Vector(NamedTuple):
+    """The non-zeros of a document or a query, in the order of their dimensions."""
+
+    dimensions: Integers
+    weights: Any
+    """f32, or whole numbers."""
+
+
+def power_of_two(number: float) -> float:
+    """Return the largest power of two that is not larger."""
+    return float(2.0 ** np.floor(np.log2(number)))
+
+
 def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_array:
     """Return CSR [n, V] with sorted indices and no duplicates or explicit zeros.
 
@@ -139,12 +152,17 @@ def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_arra
     Raises:
         InputError: no sparse matrix, or weights that are NaN, infinite or negative.
     """
-    if not sp.issparse(weights):
+    if isinstance(weights, sp.csr_array):
+        matrix = weights
+    elif sp.issparse(weights):
+        matrix = sp.csr_array(weights, copy=False)
+    else:
         raise InputError(f"expected a SciPy sparse matrix, not {type(weights).__name__}")
-    matrix = weights if isinstance(weights, sp.csr_array) else sp.csr_array(weights, copy=False)
-    if matrix.dtype.kind != "f":
+    if matrix.data.dtype.kind != "f":
         matrix = matrix.astype(np.float32)
-    smallest, largest = matrix.data.min(initial=np.inf), matrix.data.max(initial=0)
+    # Reductions of ufuncs: methods of arrays and matrices are further calls in Python.
+    smallest = np.minimum.reduce(matrix.data, initial=np.inf)
+    largest = np.maximum.reduce(matrix.data, initial=0)
     if not (smallest >= 0 and largest < np.inf):  # true for NaN too
         bad = np.flatnonzero(~(np.isfinite(matrix.data) & (matrix.data >= 0)))
         row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
@@ -161,8 +179,9 @@ def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_arra
 
 def check_dimensions(matrix: sp.csr_array) -> None:
     """Raise InputError for a column outside of a matrix, where kernels would read other memory."""
-    first, last = matrix.indices.min(initial=0), matrix.indices.max(initial=0)
-    if first < 0 or (matrix.nnz and last >= matrix.shape[1]):
+    first = np.minimum.reduce(matrix.indices, initial=0)
+    last = np.maximum.reduce(matrix.indices, initial=0)
+    if first < 0 or (matrix.indices.size and last >= matrix.shape[1]):
         wrong = first if first < 0 else last
         raise InputError(f"dimension {wrong} in a matrix of {matrix.shape[1]} dimensions")
 

@@ -1,6 +1,5 @@
 """Every engine against the exact product: one fixture, one set of checks."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from lexicept.corpora import Document
 from lexicept.engines import Engine, ExactEngine, store
 from lexicept.engines.mask import Mask
-from lexicept.engines.wrapped import LARGEST, Extension
+from lexicept.engines.offset_dimension import LARGEST, OffsetDimension
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.index import updates
 from lexicept.index.impacts import RRASettings
@@ -24,10 +23,10 @@ from support.commands import Run, assert_error
 from support.indexes import build, edit_manifest
 from support.strategies import collections
 
-PRECISION = {"exact": 1e-6, "seismic": 2.0**-10, "milvus": 1e-6}
+PRECISION = {"exact": 1e-6, "seismic": 2.0**-10}
 """Relative error of a score."""
 
-PACKAGES = {"exact": "numpy", "seismic": "seismic", "milvus": "milvus_lite"}
+PACKAGES = {"exact": "numpy", "seismic": "seismic"}
 
 Make = Callable[..., Engine]
 
@@ -103,12 +102,7 @@ def test_search_is_the_product(make: Make, columns: int, rra: bool) -> None:
 
 
 @pytest.mark.parametrize("allowed", [0.0, 0.05, 0.5, 1.0])
-@pytest.mark.parametrize("named", [0, 4096])
-def test_a_mask_leaves_the_results_that_it_allows(
-    make: Make, allowed: float, named: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if PACKAGES["milvus"] in sys.modules:
-        monkeypatch.setattr("lexicept.engines.milvus.MOST_NAMED", named)
+def test_a_mask_leaves_the_results_that_it_allows(make: Make, allowed: float) -> None:
     documents = random_matrix(80, 9, 4, seed=0)
     engine = make(documents)
     mask = Mask(np.random.default_rng(5).random(80) < allowed)
@@ -130,23 +124,6 @@ def test_an_engine_that_prunes_refuses_a_mask(tmp_path: Path) -> None:
     engine = SeismicEngine.open(tmp_path, {**facts, "exact": False})
     with pytest.raises(InputError, match="seismic prunes, so that a filter would miss documents"):
         engine.search(documents, mask=Mask([True] * 80))
-
-
-def test_a_server_that_gives_too_few_results_refuses_a_mask(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("milvus_lite", reason="needs lexicept[milvus]")
-    from lexicept.engines.milvus import MilvusEngine
-
-    documents = random_matrix(80, 9, 4, seed=0)
-    engine = MilvusEngine.open(tmp_path, MilvusEngine.build(tmp_path, documents))
-    monkeypatch.setattr("lexicept.engines.milvus.MOST_NAMED", 0)
-    monkeypatch.setattr(MilvusEngine, "deepest", 3)
-    query = sp.csr_array(np.ones((1, 9), np.float32))
-    ((numbers, _),) = engine.search(query, 80)
-    mask = Mask(np.arange(80) == numbers[-1])
-    with pytest.raises(InputError, match="of the 3 results that milvus gives, a filter allows few"):
-        engine.search(query, 1, mask=mask)
 
 
 def test_no_offset_counts_without_a_factor(make: Make) -> None:
@@ -204,7 +181,7 @@ def test_bad_documents_are_refused(make: Make) -> None:
 
 
 @given(collections(), st.data())
-def test_an_extension_keeps_every_score(
+def test_offsets_as_a_dimension_keep_every_score(
     pair: tuple[sp.csr_array, sp.csr_array], data: st.DataObject
 ) -> None:
     queries, documents = pair
@@ -213,20 +190,20 @@ def test_an_extension_keeps_every_score(
     offsets = np.resize(offsets if offsets.size else np.zeros(1), documents.shape[0])
     factors = np.full(queries.shape[0], 0.5)
     huge = sp.csr_array(documents * np.float32(2.0**14))
-    extension, extended = Extension.of(huge, offsets)
+    offset_dimension, extended = OffsetDimension.of(huge, offsets)
     assert extended.data.max(initial=0) <= LARGEST
     products = (queries.astype(float) @ huge.T.astype(float)).toarray()
-    for vector, product in zip(extension.queries(queries, factors), products, strict=True):
+    for vector, product in zip(offset_dimension.extend(queries, factors), products, strict=True):
         if vector is None:
             assert not product.any()
         else:
             scores = extended.astype(float)[:, vector.dimensions] @ vector.weights.astype(float)
-            assert (scores / extension.scale == product + 0.5 * offsets).all()
+            assert (scores / offset_dimension.scale == product + 0.5 * offsets).all()
 
 
 def test_negative_offsets_are_for_the_exact_engine_only() -> None:
     with pytest.raises(InputError, match="document offsets must be at least 0"):
-        Extension.of(sp.csr_array([[1.0]]), [-1.0])
+        OffsetDimension.of(sp.csr_array([[1.0]]), [-1.0])
 
 
 TEXTS = {"e": "", **{f"d{n}": f"cat{n % 7} dog{n % 5} bird{n % 3}" for n in range(30)}, "z": ""}
@@ -247,29 +224,29 @@ def test_an_index_is_searched_by_another_engine(
         assert [hit.score for hit in found] == pytest.approx(scores, rel=PRECISION[name])
 
 
-@pytest.mark.parametrize("name", ["seismic", "milvus"], indirect=True)
+@pytest.mark.parametrize("name", ["seismic"], indirect=True)
 def test_an_engine_of_an_older_index_is_refused(name: str, tmp_path: Path, run: Run) -> None:
     path = build(tmp_path / "index", TEXTS).path
     with pytest.raises(
         InputError, match=f"has no engine {name}; build it with: lexicept index engine"
     ):
         IndexReader.open(path, engine=name)
-    recall = ["--recall", 1] if name == "seismic" else []
-    assert run("index", "engine", path, name, *recall, "--json").json["documents"] == len(TEXTS)
+    built = run("index", "engine", path, name, "--recall", 1, "--json").json
+    assert built["documents"] == len(TEXTS)
     found = run("search", path, "cat1", "--engine", name, "--json").json
     assert found["results"][0]["id"] == "d1"
     updates.update(path, [Document("new", "cat1")])
     assert_error(
         run("search", path, "cat1", "--engine", name), "has changed", "lexicept index engine"
     )
-    run("index", "engine", path, name, *recall)
+    run("index", "engine", path, name, "--recall", 1)
     assert run("search", path, "cat1", "--engine", name, "--json").json["results"]
     assert [p.name for p in generations(path / "engines" / name)] == ["generation-000002"]
 
 
 def test_unknown_engines_are_refused(tmp_path: Path) -> None:
     path = build(tmp_path / "index", TEXTS).path
-    with pytest.raises(InputError, match="no engine 'lucene', only: exact, seismic, milvus"):
+    with pytest.raises(InputError, match="no engine 'lucene', only: exact, seismic"):
         IndexReader.open(path, engine="lucene")
 
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.corpora import Document, Query
-from lexicept.engines.wrapped import Vector
 from lexicept.errors import InputError
 from lexicept.exports import Format, Source, export_index, folder
 from lexicept.exports.anserini import Anserini
@@ -29,6 +28,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.storage.workspace import Units
 from lexicept.vectorizers.words import WordVectorizer
+from lexicept.vectors import Vector
 from lexicept.weighting import BM25
 from support.commands import Run, assert_error
 from support.indexes import build

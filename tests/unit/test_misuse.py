@@ -21,9 +21,9 @@ lexicept.open("a\0b") -> path must be a path, not 'a\x00b'
 lexicept.open(b"pets") -> path must be a text or a path, not b'pets'
 lexicept.open([]) -> path must be a text or a path, not []
 lexicept.open(tmp/"pets", engine=None) -> engine must be a text, not None
-lexicept.open(tmp/"pets", engine="nosuch") -> no engine 'nosuch', only: exact, seismic, milvus
+lexicept.open(tmp/"pets", engine="nosuch") -> no engine 'nosuch', only: exact, seismic
 lexicept.open(tmp/"pets", engine=5) -> engine must be a text, not 5
-lexicept.open(tmp/"pets", engine="../x") -> no engine '../x', only: exact, seismic, milvus
+lexicept.open(tmp/"pets", engine="../x") -> no engine '../x', only: exact, seismic
 lexicept.open(tmp/"pets", checksums="yes") -> checksums must be True or False, not 'yes'
 lexicept.Index(None) -> reader must be IndexReader, not None
 lexicept.Index("pets") -> reader must be IndexReader, not 'pets'

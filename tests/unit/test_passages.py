@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,6 @@ from lexicept.corpora.passages import (
     rows,
     with_passages,
 )
-from lexicept.engines import ExactEngine
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.index.passages import Passages
 from lexicept.queries.syntax import ParsedQuery
@@ -210,19 +208,6 @@ def test_the_results_are_the_best_documents_exactly(
     assert found == list(expected.items())[:top_k]
     (many,) = divided.search_many([query], top_k)
     assert [(hit.id, hit.score) for hit in many] == found
-
-
-def test_an_engine_that_gives_too_few_rows_is_refused(index: lexicept.Index) -> None:
-    class Shallow(ExactEngine):
-        deepest = 2
-
-    passages, exact = index.reader.passages, index.reader.engine
-    shallow = Shallow(**{field.name: getattr(exact, field.name) for field in fields(exact)})
-    vectors = index.reader.query_vectors(["cats install"])
-    with pytest.raises(InputError, match="the 2 results that exact gives are of fewer"):
-        passages.ranked(shallow, vectors, 2)
-    ((found, _),) = passages.ranked(shallow, vectors, 1)
-    assert [index.reader.document_ids[row] for row in found] == ["guide.md"]
 
 
 # Changing

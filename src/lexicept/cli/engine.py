@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from lexicept.cli.common import IndexArgument, JsonOption, RestartOption, print_report
+from lexicept.cli.common import IndexArgument, JsonOption, print_report
 from lexicept.cli.configuration import ConfigOption
-from lexicept.errors import InputError
 
 
 class EngineChoice(StrEnum):
     """Engines that are built beside an index."""
 
     seismic = "seismic"
-    milvus = "milvus"
 
 
 def engine(
     index: IndexArgument,
     name: Annotated[
-        EngineChoice, typer.Argument(metavar="ENGINE", help="Engine to build: seismic or milvus.")
+        EngineChoice, typer.Argument(metavar="ENGINE", help="Engine to build: seismic.")
     ],
     recall: Annotated[
         float | None,
@@ -39,21 +37,13 @@ def engine(
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="Split of --queries.")] = "train",
-    uri: Annotated[
-        str | None,
-        typer.Option(
-            help="Milvus: address of a server, such as http://127.0.0.1:19530; its credentials are "
-            "read from LEXICEPT_MILVUS_TOKEN. Default: a file beside the index."
-        ),
-    ] = None,
     config: ConfigOption = None,
-    restart: RestartOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Build another engine beside an index; `lexicept search --engine` searches with it.
 
-    An existing one is replaced once the new one is complete. Re-running the command resumes an
-    interrupted load into Milvus. After a change of the index, build the engine again.
+    An existing engine is replaced once the new one is complete. After a change of the index, build
+    the engine again.
     """
     import time
 
@@ -62,18 +52,11 @@ def engine(
     from lexicept.index.reader import IndexReader
     from lexicept.progress import ProgressBars
 
-    seismic = name is EngineChoice.seismic
-    if seismic and uri is not None:
-        raise InputError("--uri requires milvus")
-    if not seismic and (recall, queries) != (None, None):
-        raise InputError("--recall and --queries require seismic: Milvus searches exactly")
-    settings: dict[str, Any] = {"recall": 0.95 if recall is None else recall}
-    if not seismic:
-        settings = {"uri": uri}
+    settings = {"recall": 0.95 if recall is None else recall}
     texts = [] if queries is None else [query.text for query in read_queries(queries, split)]
     start = time.monotonic()
     with ProgressBars() as progress:
-        manifest = updates.add_engine(index, name.value, settings, texts, progress, restart=restart)
+        manifest = updates.add_engine(index, name.value, settings, texts, progress)
     seconds = round(time.monotonic() - start, 1)
     built = IndexReader.open(index, engine=name.value).searcher
     facts = {key: value for key, value in manifest["facts"].items() if "scale" not in key}

@@ -3,6 +3,7 @@
 Bruch et al. 2024, "Efficient Inverted Indexes for Approximate Retrieval over Learned Sparse
 Representations". A list keeps its largest entries, grouped into blocks of similar documents; a
 block whose summary scores too low is skipped; the documents of other blocks are scored in full.
+Seismic takes non-empty vectors without offsets: ``OffsetDimension`` makes offsets a dimension.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,15 @@ import scipy.sparse as sp
 import seismic
 
 from lexicept.engines.exact import ExactEngine
-from lexicept.engines.wrapped import USED, Extension, Found, Vector, WrappedEngine
+from lexicept.engines.interface import Engine, Ranking, check_finite
+from lexicept.engines.mask import Mask
+from lexicept.engines.offset_dimension import USED, OffsetDimension
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.progress import Progress, silent
-from lexicept.vectors import Floats
+from lexicept.vectors import Floats, Integers, Vector
 
 FILE = "documents.index.seismic"
+
 
 LARGE = 2**16
 """Number of dimensions from which Seismic's classes for large vocabularies are needed."""
@@ -41,7 +45,7 @@ HEAP_FACTORS = (1.2, 1.0, 0.9, 0.8, 0.7, 0.5, 0.0)
 
 
 @dataclass(frozen=True)
-class Pruning:
+class SeismicPruning:
     """Settings of Seismic's pruning."""
 
     n_postings: int
@@ -53,31 +57,35 @@ class Pruning:
     the lowest score among the best documents so far; 0 skips none."""
 
     @classmethod
-    def none(cls, num_documents: int, num_dimensions: int) -> Pruning:
+    def none(cls, num_documents: int, num_dimensions: int) -> SeismicPruning:
         return cls(max(num_documents, 1), num_dimensions + 1, 0.0)
 
 
-class SeismicEngine(WrappedEngine):
+Hits = tuple[list[int], list[float]]
+"""Document numbers and scores of a query, in any order."""
+
+
+class SeismicEngine(Engine):
     """Documents in a Seismic index, held in memory."""
 
     name = "seismic"
     files = (FILE, USED)
+    """Names of the files in an engine's folder, whose checksums are stored."""
 
     def __init__(
         self,
         folder: Path,
-        extension: Extension,
+        offset_dimension: OffsetDimension,
         index: Any,
-        pruning: Pruning,
+        pruning: SeismicPruning,
         exact: bool,
-        size: int,
     ) -> None:
-        super().__init__(extension)
-        self._folder = folder
-        self._index = index
+        self.offset_dimension = offset_dimension
         self.pruning = pruning
         self.exact = exact
-        self._size = size
+        self._folder = folder
+        self._index = index
+        self._size = sum(path.stat().st_size for path in folder.iterdir())
 
     @classmethod
     def build(
@@ -101,7 +109,7 @@ class SeismicEngine(WrappedEngine):
                 reported. A recall below 1 requires queries.
 
         Returns:
-            What ``open`` needs, and ``recall`` as measured, as JSON values.
+            Facts for ``open``, and the measured ``recall``, as JSON values.
 
         Raises:
             InputError: bad weights, a recall that is not above 0 and at most 1, or fewer than two
@@ -111,83 +119,155 @@ class SeismicEngine(WrappedEngine):
             raise InputError(f"the recall must be above 0 and at most 1, not {recall}")
         if recall < 1 and queries is None:
             raise InputError(f"a recall of {recall} requires queries to tune the pruning on")
-        extension, extended = Extension.of(documents, offsets)
+        offset_dimension, extended = OffsetDimension.of(documents, offsets)
         if recall == 1:
-            pruning = Pruning.none(*documents.shape)
+            pruning = SeismicPruning.none(*documents.shape)
             index, measured = build_index(extended, pruning.n_postings), 1.0
         else:
-            sample = Sample.of(extension, documents, offsets, queries, query_offsets)
+            sample = TuningSample.of(offset_dimension, documents, offsets, queries, query_offsets)
             index, pruning, measured = tune(extended, sample, recall, progress)
         with _quiet():
             index.save(str(folder / FILE.removesuffix(".index.seismic")))
-        numbers = extension.save(folder)
+        numbers = offset_dimension.save(folder)
         return {**numbers, **asdict(pruning), "exact": recall == 1, "recall": measured}
 
     @classmethod
     def open(cls, folder: Path, numbers: Mapping[str, Any]) -> SeismicEngine:
-        """Load what ``build`` wrote and returned, after its checksums were verified.
+        """Load the files and the facts of ``build``, after the checksums were verified.
 
-        Seismic trusts its files: one that was altered together with its checksums can crash the
-        process.
+        Seismic trusts its files: a file altered together with its checksum can crash the process.
 
         Raises:
             IndexFormatError: Seismic can't read it.
         """
-        extension = Extension.load(folder, numbers)
-        kind = seismic.SeismicIndexLV if extension.used.size + 1 >= LARGE else seismic.SeismicIndex
+        offset_dimension = OffsetDimension.load(folder, numbers)
+        large = offset_dimension.used.size + 1 >= LARGE
+        kind = seismic.SeismicIndexLV if large else seismic.SeismicIndex
         try:
-            pruning = Pruning(*(numbers[name] for name in Pruning.__dataclass_fields__))
+            settings = {field.name: numbers[field.name] for field in fields(SeismicPruning)}
+            pruning = SeismicPruning(**settings)
             with _refusing_damage(folder):
                 index = kind.load(str(folder / FILE))
         except (KeyError, OSError) as error:
             raise IndexFormatError(f"{folder}: {error}") from None
-        size = sum(path.stat().st_size for path in folder.iterdir())
-        return cls(folder, extension, index, pruning, bool(numbers["exact"]), size)
+        return cls(folder, offset_dimension, index, pruning, bool(numbers["exact"]))
 
     @property
     def size(self) -> int:
         """Bytes of its files."""
         return self._size
 
-    @staticmethod
-    def discard(folder: Path) -> None:
-        """Do nothing: all files are in the folder."""
+    @property
+    def num_documents(self) -> int:
+        return self.offset_dimension.num_documents
 
-    def _search(self, queries: Sequence[Vector], top_k: int) -> list[Found]:
+    @property
+    def num_dimensions(self) -> int:
+        return int(self.offset_dimension.used.size)
+
+    def rank(
+        self,
+        queries: sp.csr_array,
+        factors: Floats,
+        top_k: int,
+        threads: int | None,
+        mask: Mask | None,
+    ) -> list[Ranking]:
+        if (factors < 0).any():
+            raise InputError(f"query offsets must be at least 0, not {factors.min()}")
+        if mask is not None and not self.exact:
+            problem = f"the engine {self.name} prunes, so that a filter would miss documents"
+            raise InputError(f"{problem}; search with the exact engine")
+        vectors = self.offset_dimension.extend(queries, factors)
+        matching = [number for number, vector in enumerate(vectors) if vector is not None]
+        queries_asked = [vector for vector in vectors if vector is not None]
+        depth = min(top_k, self.num_documents)
+        if not matching or (mask is not None and not mask.count):
+            hits: list[Hits] = [([], [])] * len(matching)
+        elif mask is None:
+            hits = self._search(queries_asked, depth)
+        else:
+            hits = self._search_allowed(queries_asked, depth, mask)
+        nothing = np.empty(0, np.int64), np.empty(0, np.float32)
+        rankings: list[Ranking] = [nothing] * len(vectors)
+        for number, (numbers, scores) in zip(matching, hits, strict=True):
+            rankings[number] = self._ranked(np.array(numbers, np.int64), np.array(scores))
+        return check_finite(rankings)
+
+    def _ranked(self, numbers: Integers, scores: Floats) -> Ranking:
+        """Return documents with positive scores, best first, and the scores, not scaled."""
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < self.num_documents:
+            raise IndexFormatError(f"the engine {self.name} returns a document that is not there")
+        order = np.lexsort((numbers, -scores))
+        order = order[scores[order] > 0]
+        return numbers[order], (scores[order] / self.offset_dimension.scale).astype(np.float32)
+
+    def _search(self, queries: Sequence[Vector], top_k: int) -> list[Hits]:
         with _refusing_damage(self._folder):
             return search(self._index, queries, top_k, self.pruning)
 
+    def _search_allowed(self, queries: Sequence[Vector], top_k: int, mask: Mask) -> list[Hits]:
+        """Return the best allowed documents, at most ``top_k``, of an engine that prunes nothing:
+        it is asked for more and more results, until enough of them are allowed."""
+        hits: list[Hits] = [([], [])] * len(queries)
+        waiting = list(range(len(queries)))
+        depth = 2 * top_k * self.num_documents // mask.count
+        while waiting:
+            depth = max(min(depth, self.num_documents), top_k)
+            rankings = self._search([queries[query] for query in waiting], depth)
+            unfinished = []
+            for query, (numbers, scores) in zip(waiting, rankings, strict=True):
+                allowed = [hit for hit in zip(numbers, scores, strict=True) if mask.allowed[hit[0]]]
+                if len(allowed) < top_k and len(numbers) == depth < self.num_documents:
+                    unfinished.append(query)
+                    continue
+                best = sorted(allowed, key=lambda hit: (-hit[1], hit[0]))[:top_k]
+                hits[query] = [number for number, _ in best], [score for _, score in best]
+            waiting = unfinished
+            depth *= 4
+        return hits
+
 
 @dataclass(frozen=True)
-class Sample:
+class TuningSample:
     """Queries to tune on, and their exact results."""
 
     queries: Sequence[Vector]
     bars: Floats
     """Lowest score of each query's exact results, less the rounding error [n]."""
-    wanted: Floats
+    counts: Floats
     """Number of each query's exact results [n], at most ``DEPTH``."""
 
     @classmethod
     def of(
-        cls, extension: Extension, documents: Any, offsets: Any, queries: Any, query_offsets: Any
-    ) -> Sample:
+        cls,
+        offset_dimension: OffsetDimension,
+        documents: Any,
+        offsets: Any,
+        queries: Any,
+        query_offsets: Any,
+    ) -> TuningSample:
         engine = ExactEngine.build(documents, offsets)
         factors = np.zeros(queries.shape[0]) if query_offsets is None else query_offsets
-        results = engine.search(queries, DEPTH, factors)
-        asked = zip(extension.queries(queries, np.asarray(factors)), results, strict=True)
-        kept = [(vector, scores) for vector, (_, scores) in asked if vector is not None]
-        if len(kept) < 2:
+        rankings = engine.search(queries, DEPTH, factors)
+        vectors = offset_dimension.extend(queries, np.asarray(factors))
+        matching = [
+            (vector, scores)
+            for vector, (_, scores) in zip(vectors, rankings, strict=True)
+            if vector is not None
+        ]
+        if len(matching) < 2:
             raise InputError("pruning is tuned on at least 2 queries that match a document")
-        bars = np.array([scores[-1] for _, scores in kept]) * (1 - PRECISION) * extension.scale
-        wanted = np.array([scores.size for _, scores in kept], float)
-        return cls([vector for vector, _ in kept], bars, wanted)
+        lowest = np.array([scores[-1] for _, scores in matching])
+        bars = lowest * (1 - PRECISION) * offset_dimension.scale
+        counts = np.array([scores.size for _, scores in matching], float)
+        return cls([vector for vector, _ in matching], bars, counts)
 
-    def part(self, start: int) -> Sample:
+    def every_other(self, start: int) -> TuningSample:
         """Return every other query from number ``start`` on."""
-        return Sample(self.queries[start::2], self.bars[start::2], self.wanted[start::2])
+        return TuningSample(self.queries[start::2], self.bars[start::2], self.counts[start::2])
 
-    def recall(self, index: Any, pruning: Pruning) -> tuple[float, float]:
+    def recall(self, index: Any, pruning: SeismicPruning) -> tuple[float, float]:
         """Return the mean recall at ``DEPTH`` and the seconds of one thread per query."""
         start = time.perf_counter()
         rankings = search(index, self.queries, DEPTH, pruning, threads=1)
@@ -196,21 +276,21 @@ class Sample:
             np.count_nonzero(np.array(scores) >= bar)
             for (_, scores), bar in zip(rankings, self.bars, strict=True)
         ]
-        return float(np.mean(np.minimum(hits, self.wanted) / self.wanted)), seconds
+        return float(np.mean(np.minimum(hits, self.counts) / self.counts)), seconds
 
 
 def tune(
-    documents: sp.csr_array, sample: Sample, recall: float, progress: Progress
-) -> tuple[Any, Pruning, float]:
+    documents: sp.csr_array, sample: TuningSample, recall: float, progress: Progress
+) -> tuple[Any, SeismicPruning, float]:
     """Find the shortest lists that can reach the recall, then the fastest search that does.
 
     Lists are doubled from a quarter of their mean length until a search that skips nothing misses
-    at most half of what may be missed.
+    at most half of the recall that may be missed.
 
     Returns:
         The index, its pruning, and the recall on the other half of the sample.
     """
-    chosen, held_out = sample.part(0), sample.part(1)
+    tuned_on, held_out = sample.every_other(0), sample.every_other(1)
     lengths = np.bincount(documents.indices, minlength=documents.shape[1])
     longest = int(lengths.max(initial=1))
     n_postings = max(4, int(np.ceil(lengths[lengths > 0].mean() / 4)))
@@ -220,15 +300,15 @@ def tune(
         progress("seismic", tried, tried + 1, f"lists of {n_postings}")
         index = build_index(documents, n_postings)
         tried += 1
-        ceiling, _ = chosen.recall(index, Pruning(n_postings, whole, 0.0))
+        ceiling, _ = tuned_on.recall(index, SeismicPruning(n_postings, whole, 0.0))
         if ceiling >= (1 + recall) / 2 or n_postings >= longest:
             break
         n_postings = min(2 * n_postings, longest)
-    best, fastest = Pruning(n_postings, whole, 0.0), np.inf
+    best, fastest = SeismicPruning(n_postings, whole, 0.0), np.inf
     for query_cut in (*QUERY_CUTS, whole):
         for heap_factor in HEAP_FACTORS:
-            candidate = Pruning(n_postings, query_cut, heap_factor)
-            reached, seconds = chosen.recall(index, candidate)
+            candidate = SeismicPruning(n_postings, query_cut, heap_factor)
+            reached, seconds = tuned_on.recall(index, candidate)
             if reached >= recall and seconds < fastest:
                 best, fastest = candidate, seconds
     progress("seismic", tried, tried, f"lists of {n_postings}")
@@ -236,20 +316,20 @@ def tune(
 
 
 def search(
-    index: Any, queries: Sequence[Vector], top_k: int, pruning: Pruning, threads: int = 0
-) -> list[Found]:
+    index: Any, queries: Sequence[Vector], top_k: int, pruning: SeismicPruning, threads: int = 0
+) -> list[Hits]:
     """Return document numbers and scores of non-empty queries; 0 threads use all cores."""
     hits = index.batch_search(
-        **arguments(queries),
+        **batch_arguments(queries),
         k=top_k,
         query_cut=pruning.query_cut,
         heap_factor=pruning.heap_factor,
         num_threads=threads,
     )
-    return results(hits, len(queries))
+    return hits_of(hits, len(queries))
 
 
-def arguments(queries: Sequence[Vector]) -> dict[str, Any]:
+def batch_arguments(queries: Sequence[Vector]) -> dict[str, Any]:
     """Return queries as Seismic takes them."""
     kind = seismic.get_seismic_string()
     return {
@@ -259,9 +339,9 @@ def arguments(queries: Sequence[Vector]) -> dict[str, Any]:
     }
 
 
-def results(rankings: Sequence[Any], count: int) -> list[Found]:
+def hits_of(rankings: Sequence[Any], count: int) -> list[Hits]:
     """Return Seismic's results of ``count`` queries, in their order."""
-    ordered: list[Found] = [([], [])] * count
+    ordered: list[Hits] = [([], [])] * count
     for hits in rankings:  # in any order of the queries
         if hits:
             ordered[int(hits[0][0])] = [int(hit[2]) for hit in hits], [hit[1] for hit in hits]
@@ -298,11 +378,11 @@ def _refusing_damage(folder: Path) -> Iterator[None]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence standard output, on which Seismic reports its work."""
-    kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    standard_output, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nothing, 1)
         yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(standard_output, 1)
+        os.close(standard_output)
         os.close(nothing)

@@ -33,11 +33,9 @@ from lexicept.storage.workspace import Workspace
 FORMAT = "lexicept engine"
 VERSION = 2
 
-# Named, not imported: each needs a package that not every installation has.
-ENGINES = {
-    "seismic": ("lexicept.engines.seismic", "SeismicEngine"),
-    "milvus": ("lexicept.engines.milvus", "MilvusEngine"),
-}
+ENGINES = {"seismic": ("lexicept.engines.seismic", "SeismicEngine")}
+"""Module and class of each engine. Engines are not imported here: they need packages that not every
+installation has."""
 
 
 def engine_class(name: str) -> Any:
@@ -61,20 +59,16 @@ def build(
     name: str,
     postings: str,
     arguments: Mapping[str, Any],
-    *,
-    restart: bool = False,
 ) -> dict[str, Any]:
     """Build an engine into ``folder``, in place of an older one, and return its manifest.
 
     Args:
-        postings: a fingerprint of what it is built from.
-        arguments: those of the engine's ``build``. An interrupted build of the same postings is
-            resumed where the engine can.
-        restart: discard an interrupted build instead.
+        postings: fingerprint of the index's postings.
+        arguments: of the engine's ``build``.
 
     Raises:
-        InputError: no such engine, its package is missing, bad arguments, an interrupted build from
-            other postings or on another server, or another process is building here.
+        InputError: no such engine, its package is missing, bad arguments, or another process is
+            building here.
     """
     kind = engine_class(name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,10 +76,9 @@ def build(
     try:
         before = _manifest(folder)["generation"] if _has_manifest(folder) else None
         generation = folder / generation_name((generation_number(before) or 0) + 1)
-        if restart and generation.exists():
-            kind.discard(generation)
-        settings = {"engine": name, "postings": postings, "uri": arguments.get("uri")}
-        with Workspace(generation, "engine", settings, restart=restart, in_place=True) as work:
+        settings = {"engine": name, "postings": postings}
+        # An interrupted build starts over.
+        with Workspace(generation, "engine", settings, restart=True, in_place=True) as work:
             facts = kind.build(generation, **arguments)
             sync_folder(generation)
             files = describe_files(generation, folder)
@@ -104,7 +97,6 @@ def build(
             work.finish()
         for entry in generations(folder):
             if entry != generation:
-                kind.discard(entry)
                 remove(entry)
     finally:
         os.close(descriptor)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 
 from lexicept.corpora import Query
-from lexicept.engines.wrapped import Vector
 from lexicept.exports.folder import write_numbered_files
 from lexicept.exports.source import Source, json_vector, repeated
 from lexicept.progress import Progress
 from lexicept.storage.workspace import Units
+from lexicept.vectors import Vector
 
 
 class Anserini:

@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lexicept.corpora import Query
-from lexicept.engines.wrapped import Vector
 from lexicept.exports.source import Source, repeated
 from lexicept.progress import Progress
 from lexicept.storage.files import replacing
 from lexicept.storage.workspace import Units
-from lexicept.vectors import Integers
+from lexicept.vectors import Integers, Vector
 
 VERSION = 1
 VARINT, DOUBLE, BYTES = 0, 1, 2  # wire types

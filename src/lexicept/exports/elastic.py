@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lexicept.corpora import Document, Query
-from lexicept.engines.wrapped import Vector, power_of_two
 from lexicept.errors import InputError
 from lexicept.exports.conditions import GROUP, elastic_condition
 from lexicept.exports.folder import write_numbered_files
@@ -24,6 +23,7 @@ from lexicept.fields.values import Fields
 from lexicept.progress import Progress
 from lexicept.storage.files import write_json
 from lexicept.storage.workspace import Units
+from lexicept.vectors import Vector, power_of_two
 
 LONGEST_ID = 512
 """Largest number of bytes of a document's id."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from lexicept.corpora import Query
-from lexicept.engines.wrapped import Vector
 from lexicept.exports.conditions import GROUP, qdrant_condition
 from lexicept.exports.folder import write_numbered_files
 from lexicept.exports.source import Source
@@ -13,6 +12,7 @@ from lexicept.fields.filters import Filter
 from lexicept.progress import Progress
 from lexicept.storage.files import write_json
 from lexicept.storage.workspace import Units
+from lexicept.vectors import Vector
 
 VECTOR = "text"
 """Name of the points' sparse vector."""

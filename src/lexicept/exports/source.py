@@ -11,12 +11,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import Query
-from lexicept.engines.inverted import SEGMENT
-from lexicept.engines.wrapped import Vector, power_of_two
 from lexicept.index.reader import IndexReader
+from lexicept.ops.posting_lists import SEGMENT
 from lexicept.progress import Progress
 from lexicept.storage.workspace import Units
-from lexicept.vectors import Floats, Integers, stack_columns
+from lexicept.vectors import Floats, Integers, Vector, power_of_two, stack_columns
 
 QUERY_LEVELS = 100
 """The impact of a query's largest weight; impacts of a query are repetitions of words."""

@@ -23,7 +23,7 @@ from lexicept.corpora import Document
 from lexicept.corpora.records import AnchorChecker, Passage, Place
 from lexicept.engines import Engine
 from lexicept.engines.mask import Mask
-from lexicept.errors import IndexFormatError, InputError
+from lexicept.errors import IndexFormatError
 from lexicept.storage.arrays import load_array, save_array
 from lexicept.storage.sequences import LazySequence
 from lexicept.storage.texts import JoinedTexts, TextStore, TextWriter
@@ -36,10 +36,6 @@ Ranking = tuple[Integers, Floats]
 
 FIRST_DEPTH = 4
 """Rows searched first for each document that is wanted."""
-
-
-class TooFewError(Exception):
-    """Raised where an engine does not return as many rows as a search needs."""
 
 
 class Passages:
@@ -169,9 +165,6 @@ class Passages:
 
         Args:
             factors: of the queries on RRA's offsets [n].
-
-        Raises:
-            InputError: the engine does not give as many rows as that takes.
         """
         if not len(self.ids):
             return engine.search(queries, top_k, factors, threads, mask)
@@ -180,33 +173,24 @@ class Passages:
             own = None if factors is None else factors[numbers]
             return engine.search(queries[numbers], depth, own, threads, mask)
 
-        try:
-            return self._best(search, queries.shape[0], top_k, max(engine.deepest, top_k))
-        except TooFewError as error:
-            problem = f"the {error} results that {engine.name} gives are of fewer documents"
-            raise InputError(f"{problem} than {top_k:,}; search with the exact engine") from None
+        return self._best(search, queries.shape[0], top_k)
 
     def _best(
         self,
         search: Callable[[Integers, int], list[Ranking]],
         num_queries: int,
         top_k: int,
-        deepest: int,
     ) -> list[Ranking]:
         """Return the best row of each of the ``top_k`` best documents, for every query.
 
         Args:
             search: returns the best rows for the queries of these numbers, at most as many as it
                 is told.
-            deepest: most rows that it returns.
-
-        Raises:
-            TooFewError: they are of fewer documents, and there are more.
         """
         results: list[Ranking] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * num_queries
         waiting, depth = np.arange(num_queries), FIRST_DEPTH * top_k
         while waiting.size:
-            depth = min(depth, deepest, len(self._row_ids))
+            depth = min(depth, len(self._row_ids))
             again = []
             for query, (rows, scores) in zip(waiting, search(waiting, depth), strict=True):
                 _, firsts = np.unique(self.of_rows[rows], return_index=True)
@@ -214,8 +198,6 @@ class Passages:
                 results[query] = rows[chosen], scores[chosen]
                 if chosen.size < top_k and rows.size == depth < len(self._row_ids):
                     again.append(query)
-            if again and depth == deepest:
-                raise TooFewError(f"{deepest:,}")
             waiting, depth = np.array(again, np.int64), 4 * depth
         return results
 

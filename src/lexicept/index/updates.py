@@ -306,17 +306,14 @@ def add_engine(
     settings: Mapping[str, Any],
     queries: Sequence[str] = (),
     progress: Progress = silent,
-    *,
-    restart: bool = False,
 ) -> dict[str, Any]:
     """Build another engine from an index and keep it beside it, for
     ``IndexReader.open(engine=name)``.
 
     Args:
-        name: seismic or milvus.
-        settings: arguments of the engine's ``build``: ``recall`` of Seismic, ``uri`` of Milvus.
+        name: seismic.
+        settings: arguments of the engine's ``build``: ``recall`` of Seismic.
         queries: texts that Seismic's pruning is tuned on; pseudo-queries by default.
-        restart: discard an interrupted build instead of resuming it.
 
     Returns:
         What the engine's manifest says.
@@ -334,7 +331,7 @@ def add_engine(
         arguments |= {"queries": encoded, "query_offsets": encoded @ index.derived.background}
     folder = index.engine_folder(name)
     arguments["progress"] = progress
-    return store.build(folder, name, index.postings, arguments, restart=restart)
+    return store.build(folder, name, index.postings, arguments)
 
 
 def _pseudo_queries(index: IndexReader, weights: PostingsEngine) -> sp.csr_array:

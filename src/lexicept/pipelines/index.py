@@ -262,7 +262,7 @@ def open(  # noqa: A001
 
     Args:
         path: the folder of the index.
-        engine: "exact", or an engine that was built from the index ("seismic", "milvus").
+        engine: "exact", or an engine that was built from the index ("seismic").
         checksums: whether to compare the files' contents with their checksums; sizes always are.
 
     Raises:
