@@ -10,12 +10,13 @@ import numpy as np
 
 from benchmarks.collections import zipf_collection
 from benchmarks.common import Table, ratio, seconds
-from lexicept.engines.exact import SEGMENT, ExactEngine
+from lexicept.engines.exact import ExactEngine
 from lexicept.engines.mask import Mask
 from lexicept.fields.columns import Columns
 from lexicept.fields.filters import parse
 from lexicept.fields.matching import matching
 from lexicept.fields.writing import FieldWriter
+from lexicept.ops.posting_lists import SEGMENT
 
 SHARES = (1.0, 0.9, 0.5, 0.1, 0.05, 0.01, 0.001, 0.0001)
 """Documents that a filter lets pass, of all."""

@@ -20,10 +20,11 @@ import numpy as np
 from benchmarks.collections import zipf_blocks
 from benchmarks.common import Table, interleaved, ratio
 from lexicept.corpora import read_documents
-from lexicept.engines.exact import PostingsWriter
-from lexicept.engines.inverted import SEGMENT
+from lexicept.engines import ExactEngine
+from lexicept.engines.inverted import PostingsWriter
 from lexicept.index.impacts import VocabularySettings, segments_of, weigher_of
 from lexicept.index.term_frequencies import SHARD
+from lexicept.ops.posting_lists import SEGMENT
 from lexicept.parallel.shards import shards_of
 from lexicept.storage.arrays import CSRWriter, StoredRows
 from lexicept.vectorizers.words import WordVectorizer
@@ -87,7 +88,7 @@ def _inverting(folder: str, documents: int) -> tuple[Callable[[], object], Calla
         place.mkdir()
         with new(folder=place) as postings:
             add(postings)
-            postings.finish(offsets)
+            ExactEngine.of(postings, offsets)
 
     def add_weights(postings: PostingsWriter) -> None:
         for shard in shards:

@@ -25,7 +25,9 @@ LONGEST = 2**16
 SECONDS = 20
 """Time after which an input counts as a hang."""
 
-COMPILED = [f"lexicept.ops.{name}" for name in ("candidates", "listener", "postings")]
+COMPILED = [
+    f"lexicept.ops.{name}" for name in ("candidates", "listener", "posting_lists", "term_at_a_time")
+]
 """Modules left as they are: Numba compiles no instrumented function."""
 
 

@@ -13,12 +13,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lexicept.engines import ExactEngine
-from lexicept.engines.exact import PostingsWriter
-from lexicept.engines.inverted import SEGMENT
+from lexicept.engines.inverted import PostingsWriter
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.ops.lists import MARGIN
-from lexicept.ops.postings import all_scores, search_postings, search_postings_reference
+from lexicept.ops.posting_lists import MARGIN, SEGMENT
+from lexicept.ops.term_at_a_time import (
+    WeightedQuery,
+    all_scores,
+    search_postings,
+    search_postings_reference,
+)
 from support.strategies import REALS, collections
 
 DOCUMENTS = sp.csr_array(np.array([[1, 0, 2], [0, 0, 0], [1, 0, 0], [3, 0, 2]], np.float32))
@@ -130,19 +134,20 @@ def test_kernel_and_reference_are_twins(
     engine = ExactEngine.build(documents, data.draw(quarters(documents.shape[0])), bits)
     for row in range(queries.shape[0]):
         span = slice(queries.indptr[row], queries.indptr[row + 1])
-        arguments = (
-            SEGMENT,
-            *engine.lists,
-            *(engine.scales, engine.offsets, engine.maxima, engine._offset_ranges),
-            data.draw(st.booleans()),
+        query = WeightedQuery(
             queries.indices[span].astype(np.int64),
             queries.data[span],
             data.draw(st.sampled_from([0.0, 0.25, -1.0])),
-            *data.draw(masks(documents.shape[0])).segments(SEGMENT),
-            *(top_k, np.zeros(1, np.float32), 0, len(engine.lengths)),
         )
-        compiled, reference = search_postings(*arguments), search_postings_reference(*arguments)
-        assert as_lists([compiled]) == as_lists([reference])
+        allowed = data.draw(masks(documents.shape[0])).by_segment(SEGMENT)
+        depth = min(top_k, documents.shape[0])
+        rankings = []
+        for kernel in (search_postings, search_postings_reference):
+            numbers, scores = np.empty(depth, np.int64), np.empty(depth, np.float32)
+            results = numbers, scores, 0, engine.num_segments
+            size = kernel(SEGMENT, engine.lists, query, allowed, *results)
+            rankings.append((numbers[:size], scores[:size]))
+        assert as_lists(rankings[:1]) == as_lists(rankings[1:])
 
 
 @given(st.one_of(collections(), collections(REALS)), st.integers(1, 15), st.data())
@@ -260,7 +265,6 @@ def test_postings_by_hand() -> None:
     assert parts["table"].tolist() == [1, 0, 1, 3]  # three of four documents
     assert parts["weights"].tolist() == [2, 2]
     assert parts["scales"].tolist() == [1, 1, 1]
-    assert parts["maxima"].tolist() == [[3, 0, 2]]
     engine = ExactEngine(**parts)
     assert (engine.num_documents, engine.num_postings) == (4, 5)
     assert engine.df.tolist() == [3, 0, 2]
@@ -273,7 +277,6 @@ def test_rounded_weights_by_hand() -> None:
     assert parts["scales"].tolist() == pytest.approx([3 / 255, 1 / 255, 2 / 255])
     assert parts["table"].tolist() == [85, 0, 85, 255, 255, 0, 0, 255]
     assert parts["table"].dtype == parts["weights"].dtype == np.uint8
-    assert parts["maxima"].tolist() == [[255, 0, 255]]
     assert ExactEngine(**parts).largest == pytest.approx(3)
 
 
@@ -319,11 +322,10 @@ def skewed(offsets: bool, bits: int) -> ExactEngine:
 @pytest.mark.parametrize("factor", [0.0, 0.5, -1.0])
 @pytest.mark.parametrize("share", [1.0, 0.6, 0.01])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_pruning_and_threads_change_no_result(
+def test_threads_change_no_result(
     bits: int, factor: float, share: float, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ExactEngine, "pruned_from", 0)
-    monkeypatch.setattr(ExactEngine, "share", 1)
+    monkeypatch.setattr("lexicept.ops.term_at_a_time.SHARE", 1)
     engine = skewed(factor != 0, bits)
     random = np.random.default_rng(1)
     mask = Mask(random.random(200_000) < share)
@@ -333,8 +335,7 @@ def test_pruning_and_threads_change_no_result(
             continue
         weights = random.integers(1, 4, dimensions.size) * np.float32(0.1)
         query = sp.csr_array((weights, dimensions, [0, dimensions.size]), shape=(1, 13))
-        postings = SEGMENT, engine.lists, engine.scales, engine.offsets
-        scores = all_scores(*postings, dimensions, weights, factor)
+        scores = all_scores(SEGMENT, engine.lists, WeightedQuery(dimensions, weights, factor))
         scores[~mask.allowed] = 0
         ranking = np.lexsort((np.arange(200_000), -scores))
         for top_k in (1, 10, 300):
@@ -383,7 +384,6 @@ def test_other_bits_are_refused(bits: int) -> None:
         ("weights", [2, 2, 2]),
         ("scales", [1, 1]),
         ("offsets", [0, 0, 0]),
-        ("maxima", [[3, 0]]),
     ],
 )
 def test_damaged_postings_are_refused(part: str, values: Any) -> None:
@@ -484,7 +484,7 @@ def test_postings_come_block_by_block(
     starts = np.cumsum([0, *blocks])
     for start, rows in zip(starts, blocks, strict=False):
         assert writer.add(DOCUMENTS[start : start + rows]) == start
-    found = writer.finish([1, 2, 3, 4])
+    found = ExactEngine.of(writer, [1, 2, 3, 4])
     for field in fields(whole):
         assert getattr(found, field.name).tolist() == getattr(whole, field.name).tolist()
 

@@ -84,7 +84,7 @@ def test_segments_that_are_inverted_elsewhere_are_the_same_bytes(
     tf[100:200] = 0  # a segment without postings
     tf[:, 3] *= random.random(430) < 0.1
     matrix = sp.csr_array(tf.astype(np.float32))
-    for module in ("engines.exact", "index.impacts", "engines.inverted"):
+    for module in ("engines.exact", "engines.inverted", "index.impacts"):
         monkeypatch.setattr(f"lexicept.{module}.SEGMENT", 100)
     monkeypatch.setattr("lexicept.engines.inverted.TOGETHER", together)
     monkeypatch.setattr(shards, "SIZE", 100)

@@ -19,7 +19,7 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import verify
-from lexicept.ops.lists import MARGIN
+from lexicept.ops.posting_lists import MARGIN
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import Pruning, SparseVectors, Vocabulary

@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.ops.lists import (
+from lexicept.ops.posting_lists import (
     MARGIN,
     STEP,
-    Lists,
-    add_and_name,
+    Postings,
     add_list,
     fitting_widths,
     list_reference,
@@ -44,9 +43,18 @@ def lists_of(packed, widths):
     sizes = num_bytes(packed.lengths, widths)
     places, starts = np.cumsum(sizes) - sizes, np.cumsum(packed.lengths) - packed.lengths
     gaps = np.concatenate([packed.gaps, np.zeros(MARGIN, np.uint8)])
-    rows = (packed.lengths.astype(np.uint16), widths, starts, places)
-    rest = gaps, packed.weights, packed.marks, packed.weights[:0]
-    return Lists(*[row[None] for row in rows], *rest)
+    return Postings(
+        lengths=packed.lengths.astype(np.uint16)[None],
+        widths=widths[None],
+        starts=starts[None],
+        gap_starts=places[None],
+        gaps=gaps,
+        weights=packed.weights,
+        marks=packed.marks,
+        table=packed.weights[:0],
+        scales=np.empty(0, np.float32),
+        offsets=np.empty(0, np.float32),
+    )
 
 
 def test_by_hand():
@@ -89,11 +97,11 @@ def test_a_list_is_added_and_looked_up_as_it_was_before_it_was_packed(case, data
         own = slice(end - int(postings[dimension]), end)
         expected = np.zeros(COUNT, np.float32)
         expected[documents[own]] = np.float32(0.5) * weights[own]
-        found, named = np.zeros((2, COUNT), np.float32), np.empty(packed.lengths[dimension], "u2")
-        add_list(lists, 0, dimension, np.float32(0.5), found[0], COUNT)
-        add_and_name(lists, 0, dimension, np.float32(0.5), found[1], named)
-        assert (found == expected).all()
-        assert named.tolist() == list_reference(lists, 0, dimension)[0].tolist()
+        scores = np.zeros(COUNT, np.float32)
+        add_list(lists, 0, dimension, np.float32(0.5), scores, COUNT)
+        assert (scores == expected).all()
+        numbers, entry_weights = list_reference(lists, 0, dimension)
+        assert numbers[entry_weights > 0].tolist() == documents[own].tolist()
         near = documents[own][:3].tolist() + data.draw(st.lists(st.integers(0, COUNT - 1)))
         for document in [0, COUNT - 1, *near, *documents[own][-2:].tolist()]:
             weight = 2 * expected[document]
@@ -106,6 +114,6 @@ def test_rows_of_the_table_are_looked_up(lookup):
     lists = lists_of(pack_reference(*[np.empty(0, np.int32)] * 4, 0), np.empty(0, np.uint8))
     row = lists._replace(
         lengths=np.array([[3]], np.uint16), widths=np.array([[0]], np.uint8),
-        starts=np.array([[1]]), places=np.array([[0]]), table=np.array([9, 1, 0, 2], np.uint8),
+        starts=np.array([[1]]), gap_starts=np.array([[0]]), table=np.array([9, 1, 0, 2], np.uint8),
     )  # fmt: skip
     assert [lookup(row, 0, 0, document, 3) for document in range(3)] == [1, 0, 2]

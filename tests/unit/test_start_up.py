@@ -62,7 +62,7 @@ from lexicept.server.app import create_app
 
 with TestClient(create_app(sys.argv[1]), base_url="http://127.0.0.1") as client:
     loaded = set(sys.modules)
-    Kernel._made = None  # a kernel that is not compiled yet fails
+    Kernel._compile = None  # a kernel that is not compiled yet fails
     asked = {"query": "bade kilo", "vocabulary": "concepts"}
     for address, more in (
         ("search", {"count": True, "facet": "part", "filter": "number < 20"}),

@@ -1,7 +1,7 @@
 """Search engines over sparse vectors, behind one interface.
 
-``exact`` returns exactly the product's ranking. The others are imported when they are used, because
-each needs a package of its own; ``store`` keeps what they build beside an index.
+``exact`` returns exactly the product's ranking. Seismic is imported when it is used, because it
+needs a package of its own; ``store`` keeps its files beside an index.
 """
 
 from lexicept.engines.exact import ExactEngine

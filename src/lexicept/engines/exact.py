@@ -8,29 +8,37 @@ from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from itertools import pairwise, repeat
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from lexicept.engines.interface import PostingsEngine, checked, checked_offsets, single_precision
-from lexicept.engines.inverted import SEGMENT, SHARES, SegmentWriter
-from lexicept.engines.mask import EVERYTHING, Mask, Segments
+from lexicept.engines.interface import (
+    PostingsEngine,
+    Ranking,
+    check_finite,
+    checked_factors,
+    checked_offsets,
+    checked_queries,
+    single_precision,
+)
+from lexicept.engines.inverted import SHARES, PostingsWriter
+from lexicept.engines.mask import EVERYTHING, Mask
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.ops.lists import (
+from lexicept.ops.compiled import num_processors
+from lexicept.ops.posting_lists import (
     MARGIN,
+    SEGMENT,
     STEP,
     WIDTHS,
-    Lists,
+    Postings,
     marks_of,
     num_bytes,
     unpack,
     weight_reference,
 )
-from lexicept.ops.postings import all_scores, first_or_later_search
-from lexicept.ops.pruning import ROW
-from lexicept.ops.threads import processors
+from lexicept.ops.term_at_a_time import ROW, AllowedDocuments, WeightedQuery, all_scores, search
 from lexicept.storage.arrays import let_go, load_array, save_array
 from lexicept.vectors import Floats, Integers, largest_weights
 
@@ -41,25 +49,21 @@ DAMAGED_MARKS = "damaged postings: their marks are not the documents'"
 
 @dataclass(frozen=True)
 class ExactEngine(PostingsEngine):
-    """Postings of N documents over V dimensions, and an optional offset per document.
+    """Postings of N documents over V dimensions, and an offset per document.
 
-    The documents are cut into segments of ``SEGMENT``. With 8-bit weights, a quarter of single
-    precision's, results are exact for the rounded weights.
+    The documents are cut into segments of ``SEGMENT``; ``ops.posting_lists`` draws the layout of
+    the arrays. With 8-bit weights, a quarter of single precision's, results are exact for the
+    rounded weights.
     """
 
     name = "exact"
     exact = True
-    pruned_from: ClassVar[int] = 2**19
-    """Postings of a query from which on skipping some takes less time than reading all."""
-    share: ClassVar[int] = 2**18
-    """Postings of a query for each thread that searches a share of its segments."""
 
     lengths: Integers
     """Entries of each list, or documents of a row of the table, 65,535 at most; u16 [segments, V].
-    Entries are postings, and fillers of weight 0 where documents are far apart; see ``ops.lists``.
-    """
+    Entries are postings, and fillers of weight 0 between documents that are far apart."""
     widths: Integers
-    """Bits of the gaps of each list; 0 where it is a row of the table; u8 [segments, V]."""
+    """Bits of the gaps of each list; 0 for a row of the table; u8 [segments, V]."""
     gaps: Integers
     """Gaps between the documents of a list, packed, u8."""
     weights: Floats
@@ -67,16 +71,14 @@ class ExactEngine(PostingsEngine):
     marks: Integers
     """The document before every ``STEP``-th entry, u16."""
     table: Floats
-    """Rows of the dimensions with most documents: a weight, like those above, per document of the
-    segment, and 0 where there is none."""
+    """Rows of the dimensions with most documents: a weight, like ``weights``, per document of the
+    segment, and 0 for no posting."""
     df: Integers
     """Document frequency of each dimension, i64 [V]."""
     scales: Floats
     """Scale of each dimension's weights, f32 [V]; 1 for weights in single precision."""
     offsets: Floats
     """Offset of each document, f32 [N]."""
-    maxima: Floats
-    """The largest weight of each dimension in a segment, like the weights [segments, V]."""
 
     @classmethod
     def build(
@@ -94,9 +96,19 @@ class ExactEngine(PostingsEngine):
         """
         matrix = single_precision(documents)
         prior = checked_offsets(offsets, matrix.shape[0])
-        postings = PostingsWriter(largest_weights(matrix), weight_bits)
-        postings.add(matrix)
-        return postings.finish(prior)
+        writer = PostingsWriter(largest_weights(matrix), weight_bits)
+        writer.add(matrix)
+        return cls.of(writer, prior)
+
+    @classmethod
+    def of(cls, writer: PostingsWriter, offsets: npt.ArrayLike) -> ExactEngine:
+        """Return the engine of all documents that were added, with an offset per document [N].
+
+        Raises:
+            InputError: offsets of another length, or that are not finite.
+        """
+        arrays = writer.finish(checked_offsets(offsets, writer.num_documents))
+        return cls(**arrays) if writer.folder is None else cls.open(writer.folder)
 
     def save(self, folder: Path) -> None:
         """Write the arrays into an existing folder."""
@@ -105,23 +117,22 @@ class ExactEngine(PostingsEngine):
 
     @classmethod
     def open(cls, folder: Path) -> ExactEngine:
-        """Memory-map what ``save`` wrote. Raises IndexFormatError for anything else."""
+        """Memory-map the arrays of ``save``. Raises IndexFormatError for anything else."""
         weights = load_array(folder / "weights.npy", list(SHARES))
         scales = load_array(folder / "scales.npy", np.float32)
         if not np.isfinite(scales).all():
             raise IndexFormatError(f"{folder}: scales that are not finite")
         try:
             return cls(
-                load_array(folder / "lengths.npy", np.uint16, ndim=2),
-                load_array(folder / "widths.npy", np.uint8, ndim=2),
-                load_array(folder / "gaps.npy", np.uint8),
-                weights,
-                load_array(folder / "marks.npy", np.uint16),
-                load_array(folder / "table.npy", weights.dtype),
-                load_array(folder / "df.npy", np.int64),
-                scales,
-                load_array(folder / "offsets.npy", np.float32),
-                load_array(folder / "maxima.npy", weights.dtype, ndim=2),
+                lengths=load_array(folder / "lengths.npy", np.uint16, ndim=2),
+                widths=load_array(folder / "widths.npy", np.uint8, ndim=2),
+                gaps=load_array(folder / "gaps.npy", np.uint8),
+                weights=weights,
+                marks=load_array(folder / "marks.npy", np.uint16),
+                table=load_array(folder / "table.npy", weights.dtype),
+                df=load_array(folder / "df.npy", np.int64),
+                scales=scales,
+                offsets=load_array(folder / "offsets.npy", np.float32),
             )
         except InputError as error:
             raise IndexFormatError(f"{folder}: {error}") from None
@@ -131,12 +142,11 @@ class ExactEngine(PostingsEngine):
             let_go(getattr(self, field.name))
 
     def __post_init__(self) -> None:
-        # Searching relies on this; 16 bits of a document's number are always within a segment.
+        # Kernels rely on these sizes; a 16-bit document number is always within a segment.
         shape = -(-self.offsets.size // SEGMENT), self.scales.size
         sound = (
-            self.lengths.shape == self.widths.shape == self.maxima.shape == shape
+            self.lengths.shape == self.widths.shape == shape
             and self.df.shape == self.scales.shape
-            and self.maxima.dtype == self.weights.dtype
             and bool((self._tabled | (self.widths >= WIDTHS[0])).all())
             and bool((self.widths <= WIDTHS[1]).all())
             and self.weights.size == int(self._entries.sum())
@@ -149,62 +159,56 @@ class ExactEngine(PostingsEngine):
 
     @cached_property
     def _counts(self) -> Integers:
-        """Return the number of documents of each segment [segments]."""
+        """Number of documents of each segment [segments]."""
         firsts = np.arange(0, self.offsets.size, SEGMENT)
         return np.minimum(self.offsets.size - firsts, SEGMENT)
 
     @property
     def _tabled(self) -> npt.NDArray[np.bool_]:
-        """Return which dimensions are in the table [segments, V]."""
+        """True for dimensions in the table [segments, V]."""
         tabled: npt.NDArray[np.bool_] = self.widths == 0
         return tabled
 
     @property
     def _entries(self) -> Integers:
-        """Return the entries of each list; rows of the table have none [segments, V]."""
+        """Entries of each list; 0 for rows of the table [segments, V]."""
         return np.where(self._tabled, 0, self.lengths)
 
     @cached_property
-    def lists(self) -> Lists:
-        """Its lists as kernels take them: in column order, because a query reads all segments of a
-        few dimensions."""
-        rows = np.where(self._tabled, self._counts[:, None], 0)
-        parts = self._entries, rows, num_bytes(self._entries, self.widths)
-        before = [np.cumsum(part, dtype=np.int64).reshape(part.shape) - part for part in parts]
-        starts = np.where(self._tabled, before[1], before[0])
-        of_lists = self.lengths, self.widths, starts, before[2]
-        lengths, widths, starts, places = map(np.asfortranarray, of_lists)
-        own = self.gaps, self.weights, self.marks, self.table
-        return Lists(lengths, widths, starts, places, *own)
+    def lists(self) -> Postings:
+        """The arrays as kernels take them: plain, not memory-mapped, which numba recognises faster,
+        and in column order, because a query reads all segments of a few dimensions."""
+        sizes = (
+            self._entries,
+            np.where(self._tabled, self._counts[:, None], 0),
+            num_bytes(self._entries, self.widths),
+        )
+        weight_starts, table_starts, gap_starts = (
+            np.cumsum(size, dtype=np.int64).reshape(size.shape) - size for size in sizes
+        )
+        return Postings(
+            lengths=np.asarray(np.asfortranarray(self.lengths)),
+            widths=np.asarray(np.asfortranarray(self.widths)),
+            starts=np.asfortranarray(np.where(self._tabled, table_starts, weight_starts)),
+            gap_starts=np.asfortranarray(gap_starts),
+            gaps=np.asarray(self.gaps),
+            weights=np.asarray(self.weights),
+            marks=np.asarray(self.marks),
+            table=np.asarray(self.table),
+            scales=np.asarray(self.scales),
+            offsets=np.asarray(self.offsets),
+        )
 
     @cached_property
-    def _reading(self) -> Integers:
-        """Return the time of reading each dimension, in postings; 0 for none [V]."""
+    def _costs(self) -> Integers:
+        """Time of reading each dimension, in postings; 0 without documents [V]."""
         rows = -(-self._counts[:, None] // ROW)
-        whole: Integers = np.where(self._tabled, rows, self.lengths).sum(axis=0, dtype=np.int64)
-        return whole
-
-    @cached_property
-    def _largest(self) -> Floats:
-        """Return ``maxima`` as kernels take them, in column order too."""
-        return np.asfortranarray(self.maxima)
-
-    @cached_property
-    def _offset_ranges(self) -> Floats:
-        """Return the smallest and the largest offset of each segment [segments, 2]."""
-        firsts = range(0, self.offsets.size, SEGMENT)
-        parts = [self.offsets[first : first + SEGMENT] for first in firsts]
-        return np.array([(p.min(), p.max()) for p in parts], np.float32).reshape(-1, 2)
-
-    @cached_property
-    def _postings(self) -> tuple[Any, ...]:
-        """Return what kernels read, as plain arrays: they take longer to look at mapped ones."""
-        arrays = *self.lists, self.scales, self.offsets, self._largest, self._offset_ranges
-        return SEGMENT, *map(np.asarray, arrays)
+        costs: Integers = np.where(self._tabled, rows, self.lengths).sum(axis=0, dtype=np.int64)
+        return costs
 
     @property
     def size(self) -> int:
-        """Bytes of its arrays."""
+        """Bytes of the arrays."""
         return sum(int(getattr(self, field.name).nbytes) for field in fields(self))
 
     @property
@@ -221,133 +225,61 @@ class ExactEngine(PostingsEngine):
             return 255 * float(self.scales[self.df > 0].max(initial=0))
         return float(max(self.weights.max(initial=0), self.table.max(initial=0)))
 
-    def postings(self, dimensions: slice) -> tuple[Integers, Floats]:
-        """Return documents and weights of neighbouring dimensions, from ``start`` to ``stop``, one
-        dimension after the other.
-
-        Raises:
-            IndexFormatError: a posting of a document that is not there.
-        """
-        nothing = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
-        postings = [self._of_segment(number, dimensions) for number in range(len(self.lengths))]
-        columns, documents, weights = map(np.concatenate, zip(nothing, *postings, strict=True))
-        check_df(columns, dimensions, self.df)
-        order = np.argsort(columns, kind="stable")
-        return documents[order], weights[order]
-
-    def _of_segment(self, number: int, dimensions: slice) -> tuple[Integers, Integers, Floats]:
-        """Return dimension, document and weight of a segment's postings."""
-        columns = np.arange(self.num_dimensions)[dimensions]
-        tabled, count = self._tabled[number, dimensions], int(self._counts[number])
-        listed, starts = columns[~tabled], self.lists.starts[number]
-        lengths = self.lengths[number, listed].astype(np.int64)
-        first = int(starts[listed[0]]) if listed.size else 0
-        byte = int(self.lists.places[number, listed[0]]) if listed.size else 0
-        entries = unpack(self.gaps[byte:], lengths, self.widths[number, listed])
-        if entries.size and int(entries.max()) >= count:
-            raise IndexFormatError(DAMAGED)
-        marks = marks_of(entries, starts[listed] - first, first)
-        if (marks != self.marks[-(-first // STEP) :][: marks.size]).any():
-            raise IndexFormatError(DAMAGED_MARKS)
-        weight = self.weights[first : first + entries.size]
-        postings = weight != 0  # others are fillers
-        places, documents = [np.repeat(listed, lengths)[postings]], [entries[postings]]
-        weights = [weight[postings]]
-        for column in columns[tabled].tolist():
-            row = self.table[starts[column] : starts[column] + count]
-            (own,) = np.nonzero(row)
-            places.append(np.full(own.size, column))
-            documents.append(own)
-            weights.append(row[own])
-        place, document = np.concatenate(places), np.concatenate(documents)
-        number_of = (document + number * SEGMENT).astype(np.int32)
-        return place, number_of, np.concatenate(weights) * self.scales[place]
-
-    def segment(self, number: int) -> sp.csr_array:
-        columns, documents, weights = self._of_segment(number, slice(None))
-        shape = (int(self._counts[number]), self.num_dimensions)
-        rows = documents - number * SEGMENT
-        return sp.csr_array(sp.coo_array((weights, (rows, columns)), shape=shape))
-
-    def _rank(
+    def rank(
         self,
         queries: sp.csr_array,
         factors: Floats,
         top_k: int,
         threads: int | None,
         mask: Mask | None,
-    ) -> list[tuple[Integers, Floats]]:
-        count = queries.shape[0]
-        allowed = EVERYTHING if mask is None else mask.segments(SEGMENT)
-        workers = threads or processors()
-        one = partial(self._search_rows, queries, factors, top_k, allowed)
-        if count < 2 or workers < 2:
-            return one(range(count), workers)
-        # The kernel releases the GIL, so that threads share one set of postings.
-        workers = min(workers, count)
-        bounds = np.linspace(0, count, 4 * workers + 1).astype(int)
-        parts = [range(a, b) for a, b in pairwise(bounds)]
-        with ThreadPoolExecutor(workers) as pool:
-            rankings = pool.map(one, parts, repeat(1))
-        return [result for part in rankings for result in part]
+    ) -> list[Ranking]:
+        allowed = EVERYTHING if mask is None else mask.by_segment(SEGMENT)
+        threads = threads or num_processors()
+        rank_span = partial(self._rank_span, queries, factors, top_k, allowed)
+        if factors.size < 2 or threads < 2:
+            return rank_span(range(factors.size), threads)
+        # The kernel releases the GIL: threads share one set of postings.
+        threads = min(threads, factors.size)
+        bounds = np.linspace(0, factors.size, 4 * threads + 1).astype(int)
+        spans = [range(first, end) for first, end in pairwise(bounds)]
+        with ThreadPoolExecutor(threads) as pool:
+            rankings = pool.map(rank_span, spans, repeat(1))
+        return [ranking for span in rankings for ranking in span]
 
-    def _search_rows(
+    def _rank_span(
         self,
-        matrix: sp.csr_array,
+        queries: sp.csr_array,
         factors: Floats,
         top_k: int,
-        allowed: Segments,
-        rows: Sequence[int],
+        allowed: AllowedDocuments,
+        numbers: Sequence[int],
         threads: int,
-    ) -> list[tuple[Integers, Floats]]:
-        return [
-            self._search_one(
-                matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]],
-                matrix.data[matrix.indptr[row] : matrix.indptr[row + 1]],
-                float(factors[row]),
-                top_k,
-                allowed,
-                threads,
-            )
-            for row in rows
-        ]
-
-    def _search_one(
-        self,
-        dimensions: Integers,
-        weights: Floats,
-        factor: float,
-        top_k: int,
-        allowed: Segments,
-        threads: int,
-    ) -> tuple[Integers, Floats]:
-        read = int(self._reading[dimensions].sum())
-        if not read:
-            return np.empty(0, np.int64), np.empty(0, np.float32)
-        segments = len(self.lengths)
-        shares = max(1, min(threads, segments, read // self.share))
-        return first_or_later_search(
-            self.num_documents + read,
-            [segments * share // shares for share in range(shares + 1)],
-            min(top_k, self.num_documents),
-            *self._postings,
-            read >= self.pruned_from,
-            dimensions.astype(np.int64),
-            weights,
-            factor,
-            *allowed,
-        )
+    ) -> list[Ranking]:
+        """Rank neighbouring queries; ``threads`` share each query."""
+        rankings = []
+        for number in numbers:
+            start, end = queries.indptr[number], queries.indptr[number + 1]
+            dimensions = queries.indices[start:end].astype(np.int64)
+            cost = int(np.add.reduce(self._costs[dimensions]))
+            if cost:
+                query = WeightedQuery(dimensions, queries.data[start:end], float(factors[number]))
+                depth = min(top_k, self.offsets.size)
+                ranking = search(SEGMENT, self.lists, query, allowed, depth, cost, threads)
+            else:
+                ranking = np.empty(0, np.int64), np.empty(0, np.float32)
+            rankings.append(ranking)
+        return check_finite(rankings)
 
     def found(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Mask:
-        matrix, factors = checked(queries, self.num_dimensions, 1, query_offsets)
+        matrix = checked_queries(queries, self.num_dimensions)
+        factors = checked_factors(query_offsets, matrix.shape[0])
         if not self.matches(matrix.indices):
             return Mask(np.zeros(self.num_documents, bool))
-        own = matrix.indices.astype(np.int64), matrix.data, float(factors[0])
+        query = WeightedQuery(matrix.indices.astype(np.int64), matrix.data, float(factors[0]))
         try:
-            scores = all_scores(SEGMENT, self.lists, self.scales, self.offsets, *own)
+            return Mask(all_scores(SEGMENT, self.lists, query) > 0)
         except IndexError:
             raise IndexFormatError(DAMAGED) from None
-        return Mask(scores > 0)
 
     def present(self, dimensions: Integers) -> npt.NDArray[np.bool_]:
         present: npt.NDArray[np.bool_] = np.logical_or.reduce(self.lengths[:, dimensions], axis=0)
@@ -356,12 +288,53 @@ class ExactEngine(PostingsEngine):
     def matches(self, dimensions: Integers) -> bool:
         return bool(self.lengths[:, dimensions].any())
 
-    def document_weights(self, document: int, dimensions: Integers) -> Floats:
-        """Return the weights of one document on some dimensions, f64 [dimensions].
+    def postings(self, dimensions: slice) -> Ranking:
+        nothing = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
+        segments = [
+            self._segment_postings(number, dimensions) for number in range(len(self.lengths))
+        ]
+        columns, documents, weights = map(np.concatenate, zip(nothing, *segments, strict=True))
+        check_df(columns, dimensions, self.df)
+        order = np.argsort(columns, kind="stable")
+        return documents[order], weights[order]
 
-        Raises:
-            IndexFormatError: a weight that is not finite.
-        """
+    def _segment_postings(
+        self, number: int, dimensions: slice
+    ) -> tuple[Integers, Integers, Floats]:
+        """Return dimension, document and weight of a segment's postings."""
+        columns = np.arange(self.num_dimensions)[dimensions]
+        tabled, count = self._tabled[number, dimensions], int(self._counts[number])
+        listed, starts = columns[~tabled], self.lists.starts[number]
+        lengths = self.lengths[number, listed].astype(np.int64)
+        first = int(starts[listed[0]]) if listed.size else 0
+        byte = int(self.lists.gap_starts[number, listed[0]]) if listed.size else 0
+        entries = unpack(self.gaps[byte:], lengths, self.widths[number, listed])
+        if entries.size and int(entries.max()) >= count:
+            raise IndexFormatError(DAMAGED)
+        marks = marks_of(entries, starts[listed] - first, first)
+        if (marks != self.marks[-(-first // STEP) :][: marks.size]).any():
+            raise IndexFormatError(DAMAGED_MARKS)
+        entry_weights = self.weights[first : first + entries.size]
+        postings = entry_weights != 0  # fillers have weight 0
+        places, documents = [np.repeat(listed, lengths)[postings]], [entries[postings]]
+        weights = [entry_weights[postings]]
+        for column in columns[tabled].tolist():
+            row = self.table[starts[column] : starts[column] + count]
+            (having,) = np.nonzero(row)
+            places.append(np.full(having.size, column))
+            documents.append(having)
+            weights.append(row[having])
+        place, document = np.concatenate(places), np.concatenate(documents)
+        document_numbers = (document + number * SEGMENT).astype(np.int32)
+        return place, document_numbers, np.concatenate(weights) * self.scales[place]
+
+    def segment(self, number: int) -> sp.csr_array:
+        columns, documents, weights = self._segment_postings(number, slice(None))
+        shape = (int(self._counts[number]), self.num_dimensions)
+        cells = documents - number * SEGMENT, columns
+        return sp.csr_array(sp.coo_array((weights, cells), shape=shape))
+
+    def document_weights(self, document: int, dimensions: Integers) -> Floats:
         weights = np.zeros(len(dimensions))
         number, place = divmod(document, SEGMENT)
         for i, dimension in enumerate(dimensions):
@@ -377,7 +350,7 @@ def check_df(columns: Integers, dimensions: slice, df: Integers) -> None:
 
     Args:
         columns: the dimension of each posting.
-        dimensions: neighbouring ones, whose postings these are.
+        dimensions: neighbouring dimensions, of which these are all postings.
 
     Raises:
         IndexFormatError: a dimension with more or fewer postings.
@@ -386,44 +359,3 @@ def check_df(columns: Integers, dimensions: slice, df: Integers) -> None:
     counts = np.bincount(columns - start, minlength=max(stop - start, 0))
     if not np.array_equal(counts, df[start:stop]):
         raise IndexFormatError("damaged postings: document frequencies that are not theirs")
-
-
-class PostingsWriter(SegmentWriter):
-    """Inverts documents that come block after block, segment by segment, into memory or files.
-
-    Args:
-        largest: the largest weight of every dimension [V].
-        weight_bits: 32 or 8, see ``ExactEngine.build``.
-        folder: where ``ExactEngine.open`` shall find them; None keeps them in memory.
-
-    Raises:
-        InputError: another number of bits.
-    """
-
-    def finish(self, offsets: npt.ArrayLike) -> ExactEngine:
-        """Return the engine of all documents, with an offset per document [N].
-
-        Raises:
-            InputError: offsets of another length, or that are not finite.
-        """
-        prior = checked_offsets(offsets, self._added)
-        if self._waiting:
-            self._invert(self._added % SEGMENT)
-        self._parts["gaps"].append(np.zeros(MARGIN, np.uint8))
-        shape = len(self._rows["lengths"]), self.scales.size
-        kinds: list[Any] = [np.uint16, np.uint8, self.kind]
-        rest: dict[str, Any] = {
-            name: np.array(rows, kind).reshape(shape)
-            for (name, rows), kind in zip(self._rows.items(), kinds, strict=True)
-        }
-        rest |= {"df": self._df, "scales": self.scales, "offsets": prior}
-        self._open.close()
-        if self._folder is None:
-            arrays = {
-                name: np.concatenate([np.empty(0, kind), *self._parts[name]])
-                for name, kind in self._kinds.items()
-            }
-            return ExactEngine(**arrays, **rest)
-        for name, values in rest.items():
-            save_array(self._folder / f"{name}.npy", values)
-        return ExactEngine.open(self._folder)

@@ -1,4 +1,4 @@
-"""The interface of search engines over sparse vectors, and their checks of input."""
+"""The interface of search engines over sparse vectors, and checks of queries and documents."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from lexicept.engines.mask import Mask
 from lexicept.errors import InputError, check_count
 from lexicept.vectors import Floats, Integers, canonical_csr, check_dimensions
 
+Ranking = tuple[Integers, Floats]
+"""Document numbers and scores, best first, ties in document order."""
+
 
 class Engine(ABC):
     """N documents over V dimensions, and an offset per document, opened for search.
 
     A score is ``Σ_t w_t(q) w_t(d) + offset(d) · query_offset`` (RRA's prior is such an offset).
-    Documents that score 0 are not results, and neither is anything for a query that matches no
-    document in any dimension, whatever the offsets.
+    Documents with score 0 are not results. A query that matches no document in any dimension has no
+    results, whatever the offsets.
     """
 
     name: ClassVar[str]
@@ -31,18 +34,13 @@ class Engine(ABC):
     def num_documents(self) -> int: ...
 
     @property
-    def deepest(self) -> int:
-        """Most results that the engine gives for a query."""
-        return self.num_documents
-
-    @property
     @abstractmethod
     def num_dimensions(self) -> int: ...
 
     @property
     @abstractmethod
-    def size(self) -> int | None:
-        """Bytes on this machine's disk; None where a server keeps them elsewhere."""
+    def size(self) -> int:
+        """Bytes on disk."""
 
     def search(
         self,
@@ -51,44 +49,42 @@ class Engine(ABC):
         query_offsets: npt.ArrayLike | None = None,
         threads: int | None = None,
         mask: Mask | None = None,
-    ) -> list[tuple[Integers, Floats]]:
+    ) -> list[Ranking]:
         """Return document numbers and scores for each query, best first, ties in document order.
 
         Args:
             queries: SciPy sparse matrix [n, V] of query weights; a query may be empty.
-            top_k: results per query, at least 1; fewer where fewer documents match.
+            top_k: results per query, at least 1; fewer if fewer documents match.
             query_offsets: the factor of each query on the documents' offsets [n]; 0 by default. An
-                exact engine takes negative ones too.
-            threads: threads that share the queries, or the documents where one query reads many
+                exact engine takes negative factors too.
+            threads: threads that share the queries, or the documents if a query reads many
                 postings; one per processor by default. Engines that schedule their own threads
                 ignore it.
-            mask: the documents that may be results; by default all. The results are the best of
-                them, with the scores that they have without a mask.
+            mask: the documents that may be results; by default all. Scores are those without a
+                mask.
 
         Raises:
             InputError: NaN, infinite or negative weights, another V, ``top_k`` below 1, bad query
-                offsets, weights whose product is not finite, or a mask of another N or one that the
-                engine can't search exactly with.
+                offsets, weights whose product is not finite, a mask of another N, or a mask that
+                the engine can't search exactly with.
         """
-        matrix, factors = checked(queries, self.num_dimensions, top_k, query_offsets)
+        matrix = checked_queries(queries, self.num_dimensions)
+        check_count("top_k", top_k)
+        factors = checked_factors(query_offsets, matrix.indptr.size - 1)
         if mask is not None and mask.allowed.shape != (self.num_documents,):
             raise InputError(f"a mask of {mask.allowed.shape} for {self.num_documents} documents")
-        rankings = self._rank(matrix, factors, top_k, threads, mask)
-        if not all(np.isfinite(scores).all() for _, scores in rankings):
-            problem = "weights of the query or of documents are too large, or damaged"
-            raise InputError(f"a score is not a finite number: {problem}")
-        return rankings
+        return self.rank(matrix, factors, top_k, threads, mask)
 
     @abstractmethod
-    def _rank(
+    def rank(
         self,
         queries: sp.csr_array,
         factors: Floats,
         top_k: int,
         threads: int | None,
         mask: Mask | None,
-    ) -> list[tuple[Integers, Floats]]:
-        """Search for valid query weights [n, V], f32, with finite factors on offsets [n]."""
+    ) -> list[Ranking]:
+        """Do as ``search``, for valid query weights [n, V], f32, and finite factors [n]."""
 
 
 class PostingsEngine(Engine):
@@ -113,15 +109,11 @@ class PostingsEngine(Engine):
 
     @property
     @abstractmethod
-    def size(self) -> int: ...
-
-    @property
-    @abstractmethod
     def num_segments(self) -> int: ...
 
     @property
     def num_parts(self) -> int:
-        """Parts of documents whose postings are apart."""
+        """Number of separate sets of postings."""
         return 1
 
     @property
@@ -131,7 +123,7 @@ class PostingsEngine(Engine):
     @property
     @abstractmethod
     def largest(self) -> float:
-        """The largest weight of all."""
+        """The largest document weight."""
 
     @abstractmethod
     def let_go(self) -> None:
@@ -139,28 +131,31 @@ class PostingsEngine(Engine):
 
     @abstractmethod
     def found(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Mask:
-        """Return the documents that are results of one query [1, V], however many there are.
+        """Return all documents that are results of one query [1, V].
 
         Raises:
-            InputError: what ``search`` refuses.
-            IndexFormatError: a posting of a document that is not there.
+            InputError: see ``search``.
+            IndexFormatError: a posting names a document that does not exist.
         """
 
     @abstractmethod
     def present(self, dimensions: Integers) -> npt.NDArray[np.bool_]:
-        """Return whether any document has each of these dimensions."""
+        """Return True for each dimension that a document has."""
 
     @abstractmethod
     def matches(self, dimensions: Integers) -> bool:
-        """Return whether any document has any of these dimensions."""
+        """Return True if a document has any of these dimensions."""
 
     @abstractmethod
-    def postings(self, dimensions: slice) -> tuple[Integers, Floats]:
-        """Return documents and weights of neighbouring dimensions, from ``start`` to ``stop``, one
-        dimension after the other, each in document order.
+    def postings(self, dimensions: slice) -> Ranking:
+        """Return documents and weights of neighbouring dimensions, dimension by dimension, each in
+        document order.
+
+        Args:
+            dimensions: a slice with ``start`` and ``stop``.
 
         Raises:
-            IndexFormatError: a posting of a document that is not there.
+            IndexFormatError: a posting names a document that does not exist.
         """
 
     @abstractmethod
@@ -171,19 +166,28 @@ class PostingsEngine(Engine):
         """Return the document weights as CSR [N, V], in memory, without the offsets.
 
         Raises:
-            IndexFormatError: a posting of a document that is not there.
+            IndexFormatError: a posting names a document that does not exist.
         """
         nothing = sp.csr_array((0, self.num_dimensions), dtype=np.float32)
-        parts = [self.segment(number) for number in range(self.num_segments)]
-        return sp.csr_array(sp.vstack([nothing, *parts], format="csr"))
+        segments = [self.segment(number) for number in range(self.num_segments)]
+        return sp.csr_array(sp.vstack([nothing, *segments], format="csr"))
 
     @abstractmethod
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
         """Return the weights of one document on some dimensions, f64 [dimensions].
 
         Raises:
-            IndexFormatError: a weight that is not finite.
+            IndexFormatError: a weight is not finite.
         """
+
+
+def check_finite(rankings: list[Ranking]) -> list[Ranking]:
+    """Return the rankings. Raises InputError for an infinite score, which comes first."""
+    for _, scores in rankings:
+        if scores.size and not scores[0] < np.inf:
+            problem = "weights of the query or of documents are too large, or damaged"
+            raise InputError(f"a score is not a finite number: {problem}")
+    return rankings
 
 
 def checked_queries(queries: Any, num_dimensions: int) -> sp.csr_array:
@@ -194,36 +198,26 @@ def checked_queries(queries: Any, num_dimensions: int) -> sp.csr_array:
     """
     matrix = single_precision(queries)
     check_dimensions(matrix)
-    if matrix.shape[1] != num_dimensions:
-        raise InputError(
-            f"queries of {matrix.shape[1]} dimensions for an index of {num_dimensions}"
-        )
+    width = matrix.shape[1]
+    if width != num_dimensions:
+        raise InputError(f"queries of {width} dimensions for an index of {num_dimensions}")
     return matrix
 
 
-def checked(
-    queries: Any, num_dimensions: int, top_k: int, query_offsets: npt.ArrayLike | None
-) -> tuple[sp.csr_array, Floats]:
-    """Return query weights [n, V] in single precision and the factors on offsets [n].
-
-    Raises:
-        InputError: see ``Engine.search``.
-    """
-    matrix = checked_queries(queries, num_dimensions)
-    check_count("top_k", top_k)
-    count = matrix.shape[0]
-    factors = np.zeros(count) if query_offsets is None else np.asarray(query_offsets)
+def checked_factors(query_offsets: npt.ArrayLike | None, count: int) -> Floats:
+    """Return each query's factor on offsets [n]; zeros for None. Raises InputError for a number
+    that is not finite, or another n."""
+    if query_offsets is None:
+        return np.zeros(count)
+    factors = np.asarray(query_offsets)
     if factors.shape != (count,) or not np.isfinite(factors).all():
         raise InputError(f"query offsets must be {count} finite numbers, one for each query")
-    return matrix, factors
+    return factors
 
 
 def checked_offsets(offsets: npt.ArrayLike | None, num_documents: int) -> Floats:
-    """Return an offset per document [N], f32; zeros for None.
-
-    Raises:
-        InputError: another number of offsets, or one that is not finite.
-    """
+    """Return an offset per document [N], f32; zeros for None. Raises InputError for a number that
+    is not finite, or another N."""
     prior = np.zeros(num_documents) if offsets is None else np.asarray(offsets)
     if prior.shape != (num_documents,):
         raise InputError(f"offsets of shape {prior.shape} for {num_documents} documents")
@@ -233,13 +227,10 @@ def checked_offsets(offsets: npt.ArrayLike | None, num_documents: int) -> Floats
 
 
 def single_precision(weights: Any) -> sp.csr_array:
-    """Return ``canonical_csr`` in f32.
-
-    Raises:
-        InputError: what ``canonical_csr`` refuses, or a weight that is too large for f32.
-    """
+    """Return ``canonical_csr`` in f32. Raises InputError for weights that ``canonical_csr`` refuses
+    or that are too large for f32."""
     matrix = canonical_csr(weights)
-    if matrix.dtype == np.float32:
+    if matrix.data.dtype == np.float32:
         return matrix
     with np.errstate(over="ignore"):
         single = matrix.astype(np.float32)

@@ -1,4 +1,4 @@
-"""A segment of documents, inverted into posting lists and rows of a table."""
+"""Inversion of documents into posting lists and rows of a table, segment by segment."""
 
 from __future__ import annotations
 
@@ -11,44 +11,43 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
-from lexicept.ops.lists import MARGIN, fitting_widths, marks_of, pack, unpack
+from lexicept.ops.posting_lists import MARGIN, SEGMENT, fitting_widths, marks_of, pack, unpack
 from lexicept.segments import neighbours
-from lexicept.storage.arrays import ArrayWriter
+from lexicept.storage.arrays import ArrayWriter, save_array
 from lexicept.vectors import Floats, Integers, neighbouring_rows
 
-SEGMENT = 2**16
-"""Documents of a segment: their numbers fit 16 bits, their scores a processor's cache."""
-
 SHARES: dict[np.dtype[Any], int] = {np.dtype(np.float32): 2, np.dtype(np.uint8): 3}
-"""A dimension of more than 1/SHARES of a segment's documents is stored as a row of a table: that
-takes twice the space of a list at most, and is several times faster to search."""
+"""A dimension of more than 1/SHARES of a segment's documents is stored as a row of a table: at most
+twice the space of a list, and several times faster to search."""
 
 TOGETHER = 2**19
-"""Most postings inverted at once, unless one dimension has more: about 60 bytes for each."""
+"""Most postings inverted at once, about 60 bytes for each, unless one dimension has more."""
 
 
 class Inverted(NamedTuple):
-    """Parts of ``ExactEngine`` that neighbouring dimensions of a segment add, and their document
-    frequencies [V]."""
+    """Arrays of ``ExactEngine`` for neighbouring dimensions of a segment."""
 
     lengths: Integers
     widths: Integers
-    maxima: Floats
     gaps: Integers
     weights: Floats
     marks: Integers
     table: Floats
     df: Integers
+    """Document frequency of each dimension [V]."""
+    maxima: Floats
+    """Largest weight of each dimension, like the weights [V]."""
 
-    def after(self, first: int) -> Inverted:
-        """Return the same with the marks that it has after ``first`` entries of other segments; it
-        was inverted as if there were none."""
+    def after(self, entries_before: int) -> Inverted:
+        """Return the same with the marks after so many entries of other segments; ``self`` was
+        inverted as the first segment."""
         listed = self.widths > 0
         lengths = self.lengths[listed].astype(np.int64)
         gaps = np.concatenate([self.gaps, np.zeros(MARGIN, np.uint8)])
         documents = unpack(gaps, lengths, self.widths[listed])
-        marks = marks_of(documents, np.cumsum(lengths) - lengths, first)
-        return self._replace(marks=marks)
+        return self._replace(
+            marks=marks_of(documents, np.cumsum(lengths) - lengths, entries_before)
+        )
 
 
 class ByDimension(NamedTuple):
@@ -66,7 +65,7 @@ class ByDimension(NamedTuple):
         """Sort the postings of documents, CSR f32 [n, V].
 
         Args:
-            first: the number of the first one in its segment.
+            first: number of the first document in the segment.
         """
         by_column = sp.csc_array(documents)
         by_column.eliminate_zeros()
@@ -75,74 +74,87 @@ class ByDimension(NamedTuple):
 
 
 def inverted_in_groups(
-    blocks: Sequence[ByDimension], count: int, scales: Floats, kind: np.dtype[Any], first: int
+    blocks: Sequence[ByDimension],
+    count: int,
+    scales: Floats,
+    kind: np.dtype[Any],
+    entries_before: int,
 ) -> Iterator[tuple[slice, Inverted]]:
     """Invert a segment, some neighbouring dimensions at a time.
 
     Args:
-        blocks: its documents, in order.
-        count: their number.
-        scales: as of ``inverted``, for all dimensions [V].
-        kind: as of ``inverted``.
-        first: as of ``inverted``.
+        blocks: the segment's documents, in order.
+        count: number of documents.
+        scales, kind, entries_before: see ``inverted``.
     """
     df = np.sum([np.diff(block.starts) for block in blocks], axis=0)
-    for group in neighbours(df, TOGETHER):
-        own = inverted(_joined(blocks, group, count), scales[group], kind, first)
-        first += own.weights.size
-        yield group, own
+    for dimensions in neighbours(df, TOGETHER):
+        columns = _joined(blocks, dimensions, count)
+        group = inverted(columns, scales[dimensions], kind, entries_before)
+        entries_before += group.weights.size
+        yield dimensions, group
 
 
-def _joined(blocks: Sequence[ByDimension], group: slice, count: int) -> sp.csc_array:
+def _joined(blocks: Sequence[ByDimension], dimensions: slice, count: int) -> sp.csc_array:
     """Return some dimensions of all blocks, CSC f32 [count, dimensions]."""
+    bounds = [block.starts[dimensions.start : dimensions.stop + 1] for block in blocks]
     if len(blocks) == 1:
-        starts = blocks[0].starts[group.start : group.stop + 1]
-        documents, weights = (each[starts[0] : starts[-1]] for each in blocks[0][1:])
-        entries = weights, documents.astype(np.int32), starts - starts[0]
+        ((starts,), (block,)) = bounds, blocks
+        postings = slice(starts[0], starts[-1])
+        documents = block.documents[postings].astype(np.int32)
+        entries = block.weights[postings], documents, starts - starts[0]
         return sp.csc_array(entries, shape=(count, starts.size - 1))
-    bounds = [block.starts[group.start : group.stop + 1] for block in blocks]
-    lengths = [np.diff(own) for own in bounds]
+    lengths = [np.diff(starts) for starts in bounds]
     indptr = np.concatenate([[0], np.cumsum(np.sum(lengths, axis=0))])
     documents, weights = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+    # Each block's postings of a dimension go behind those of earlier blocks.
     free = indptr[:-1].copy()
-    for block, own, length in zip(blocks, bounds, lengths, strict=True):
-        part = slice(own[0], own[-1])
-        places = np.repeat(free - own[:-1], length) + np.arange(own[0], own[-1])
-        documents[places], weights[places] = block.documents[part], block.weights[part]
+    for block, starts, length in zip(blocks, bounds, lengths, strict=True):
+        postings = slice(starts[0], starts[-1])
+        places = np.repeat(free - starts[:-1], length) + np.arange(starts[0], starts[-1])
+        documents[places], weights[places] = block.documents[postings], block.weights[postings]
         free += length
     return sp.csc_array((weights, documents, indptr), shape=(count, indptr.size - 1))
 
 
-def inverted(segment: sp.csc_array, scales: Floats, kind: np.dtype[Any], first: int) -> Inverted:
-    """Invert a segment, or some neighbouring dimensions of one.
+def inverted(
+    segment: sp.csc_array, scales: Floats, kind: np.dtype[Any], entries_before: int
+) -> Inverted:
+    """Invert a segment, or some neighbouring dimensions of a segment.
 
     Args:
-        segment: its documents, CSC f32 [n, V], without zeros.
-        scales: of the dimensions' weights, if these are rounded to 8 bits [V].
+        segment: documents, CSC f32 [n, V], without zeros.
+        scales: of the dimensions' weights, for weights rounded to 8 bits [V].
         kind: type of weights, f32 or u8.
-        first: number of entries in earlier segments, and in this segment's earlier dimensions.
+        entries_before: entries in earlier segments, and in this segment's earlier dimensions.
     """
     df, count = np.diff(segment.indptr), segment.shape[0]
     weights = segment.data
     if kind == np.uint8:
         steps = np.rint(weights / np.repeat(scales, df))
-        weights = np.clip(steps, 1, 255).astype(np.uint8)  # not 0: it would be no posting
+        weights = np.clip(steps, 1, 255).astype(np.uint8)  # a weight of 0 would be no posting
     maxima = np.zeros(df.size, kind)
     if weights.size:
         maxima[df > 0] = np.maximum.reduceat(weights, segment.indptr[:-1][df > 0])
     tabled = df.astype(np.int64) * SHARES[kind] > count
     table = np.zeros((int(tabled.sum()), count), kind)
-    for row, column in zip(table, np.flatnonzero(tabled).tolist(), strict=True):
-        span = slice(segment.indptr[column], segment.indptr[column + 1])
+    for row, dimension in zip(table, np.flatnonzero(tabled).tolist(), strict=True):
+        span = slice(segment.indptr[dimension], segment.indptr[dimension + 1])
         row[segment.indices[span]] = weights[span]
     widths = np.where(tabled, 0, fitting_widths(df, count)).astype(np.uint8)
     listed = np.repeat(~tabled, df)
-    postings = segment.indices[listed], weights[listed], df[~tabled].astype(np.int64)
-    lists = pack(*postings, widths[~tabled], first)
+    lists = pack(
+        segment.indices[listed],
+        weights[listed],
+        df[~tabled].astype(np.int64),
+        widths[~tabled],
+        entries_before,
+    )
     lengths = np.minimum(df, 2**16 - 1).astype(np.uint16)
     lengths[~tabled] = lists.lengths
-    packed = lists.gaps, lists.weights, lists.marks
-    return Inverted(lengths, widths, maxima, *packed, table.ravel(), df)
+    return Inverted(
+        lengths, widths, lists.gaps, lists.weights, lists.marks, table.ravel(), df, maxima
+    )
 
 
 def check_weight_bits(weight_bits: int) -> None:
@@ -151,8 +163,18 @@ def check_weight_bits(weight_bits: int) -> None:
         raise InputError(f"weights have 32 or 8 bits, not {weight_bits}")
 
 
-class SegmentWriter:
-    """Writes inverted segments into memory or files; see ``exact.PostingsWriter``."""
+class PostingsWriter:
+    """Inverts documents block after block, segment by segment, into memory or files, for
+    ``ExactEngine.of``.
+
+    Args:
+        largest: the largest weight of every dimension [V].
+        weight_bits: 32 or 8, see ``ExactEngine.build``.
+        folder: for ``ExactEngine.open``; None keeps the arrays in memory.
+
+    Raises:
+        InputError: another number of bits.
+    """
 
     def __init__(self, largest: Floats, weight_bits: int = 32, folder: Path | None = None) -> None:
         check_weight_bits(weight_bits)
@@ -162,24 +184,27 @@ class SegmentWriter:
         """Scale of each dimension's weights [V]."""
         if weight_bits == 8:
             self.scales = (np.where(largest > 0, largest, 1) / 255).astype(np.float32)
-        self._folder = folder
-        self._added = 0
+        self.folder = folder
+        self.num_documents = 0
         self._waiting: list[ByDimension] = []
         self._entries = 0
         self._df = np.zeros(largest.size, np.int64)
-        self._rows: dict[str, list[Any]] = {"lengths": [], "widths": [], "maxima": []}
+        self._maxima = np.zeros(largest.size, self.kind)
+        self._lengths: list[Integers] = []
+        self._widths: list[Integers] = []
         self._kinds = {
             "gaps": np.dtype(np.uint8),
             "weights": self.kind,
             "marks": np.dtype(np.uint16),
             "table": self.kind,
         }
-        self._parts: dict[str, Any] = {name: [] for name in self._kinds}
+        # Arrays grow group by group: lists of arrays, or files.
+        self._arrays: dict[str, Any] = {name: [] for name in self._kinds}
         with ExitStack() as files:
             if folder is not None:
                 for name, kind in self._kinds.items():
                     writer = ArrayWriter(folder / f"{name}.npy", kind)
-                    self._parts[name] = files.enter_context(writer)
+                    self._arrays[name] = files.enter_context(writer)
             self._open = files.pop_all()
 
     def __enter__(self) -> Self:
@@ -189,46 +214,76 @@ class SegmentWriter:
         self._open.__exit__(*error)
 
     def add(self, block: sp.csr_array) -> int:
-        """Add the next documents, CSR f32 [n, V]; return the number of their first."""
-        first, start = self._added, 0
+        """Add the next documents, CSR f32 [n, V]; return the number of the first."""
+        first, start = self.num_documents, 0
         while start < block.shape[0]:
-            stop = min(block.shape[0], start + SEGMENT - self._added % SEGMENT)
-            own = neighbouring_rows(block, start, stop)
-            self._waiting.append(ByDimension.of(own, self._added % SEGMENT))
-            self._added += stop - start
+            stop = min(block.shape[0], start + SEGMENT - self.num_documents % SEGMENT)
+            documents = neighbouring_rows(block, start, stop)
+            self._waiting.append(ByDimension.of(documents, self.num_documents % SEGMENT))
+            self.num_documents += stop - start
             start = stop
-            if self._added % SEGMENT == 0:
+            if self.num_documents % SEGMENT == 0:
                 self._invert(SEGMENT)
         return first
 
     def add_segment(self, groups: Iterable[tuple[slice, Inverted]], count: int) -> int:
-        """Add a segment that was inverted on its own; return the number of its first document.
+        """Add a segment that was inverted elsewhere; return the number of its first document.
 
         Args:
-            groups: what ``inverted_in_groups`` yields.
-            count: number of its documents: ``SEGMENT``, or fewer in the last segment.
+            groups: see ``inverted_in_groups``.
+            count: number of documents: ``SEGMENT``, or fewer in the last segment.
         """
-        first = self._added
-        self._added += count
-        self._write((group, own.after(self._entries)) for group, own in groups)
+        first = self.num_documents
+        self.num_documents += count
+        self._write((dimensions, group.after(self._entries)) for dimensions, group in groups)
         return first
 
+    @property
+    def largest(self) -> Floats:
+        """The largest weight of each dimension so far, f32 [V]."""
+        return self._maxima * self.scales
+
+    def finish(self, offsets: Floats) -> dict[str, Any]:
+        """Complete the arrays of ``ExactEngine``, with an offset per document, f32 [N].
+
+        Returns:
+            The arrays by name; without a folder's arrays that have grown in files.
+        """
+        if self._waiting:
+            self._invert(self.num_documents % SEGMENT)
+        self._arrays["gaps"].append(np.zeros(MARGIN, np.uint8))
+        shape = len(self._lengths), self.scales.size
+        arrays: dict[str, Any] = {
+            "lengths": np.array(self._lengths, np.uint16).reshape(shape),
+            "widths": np.array(self._widths, np.uint8).reshape(shape),
+            "df": self._df,
+            "scales": self.scales,
+            "offsets": offsets,
+        }
+        self._open.close()
+        if self.folder is None:
+            for name, kind in self._kinds.items():
+                arrays[name] = np.concatenate([np.empty(0, kind), *self._arrays[name]])
+            return arrays
+        for name, values in arrays.items():
+            save_array(self.folder / f"{name}.npy", values)
+        return arrays
+
     def _invert(self, count: int) -> None:
-        """Write the segment that is complete, of ``count`` documents."""
+        """Write the segment of all ``count`` waiting documents."""
         blocks, self._waiting = self._waiting, []
         self._write(inverted_in_groups(blocks, count, self.scales, self.kind, self._entries))
 
     def _write(self, groups: Iterable[tuple[slice, Inverted]]) -> None:
         """Write a segment."""
-        size = self.scales.size
-        kinds = {"lengths": np.uint16, "widths": np.uint8, "maxima": self.kind, "df": np.int64}
-        rows: dict[str, Any] = {name: np.zeros(size, kind) for name, kind in kinds.items()}
-        for group, own in groups:
-            for name, row in rows.items():
-                row[group] = getattr(own, name)
-            for name, parts in self._parts.items():
-                parts.append(getattr(own, name))
-            self._entries += own.weights.size
-        self._df += rows.pop("df")
-        for name, row in rows.items():
-            self._rows[name].append(row)
+        lengths = np.zeros(self.scales.size, np.uint16)
+        widths = np.zeros(self.scales.size, np.uint8)
+        for dimensions, group in groups:
+            lengths[dimensions], widths[dimensions] = group.lengths, group.widths
+            self._df[dimensions] += group.df
+            self._maxima[dimensions] = np.maximum(self._maxima[dimensions], group.maxima)
+            for name, array in self._arrays.items():
+                array.append(getattr(group, name))
+            self._entries += group.weights.size
+        self._lengths.append(lengths)
+        self._widths.append(widths)

@@ -15,10 +15,14 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.engines.exact import ExactEngine, check_df
-from lexicept.engines.interface import PostingsEngine, checked
-from lexicept.engines.inverted import SEGMENT
+from lexicept.engines.interface import (
+    PostingsEngine,
+    checked_factors,
+    checked_queries,
+)
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
+from lexicept.ops.posting_lists import SEGMENT
 from lexicept.storage.arrays import load_array
 from lexicept.vectors import Floats, Integers
 
@@ -188,7 +192,7 @@ class JoinedEngine(PostingsEngine):
             own = self._masks[mask] = [Mask(part) for part in allowed]
         return own
 
-    def _rank(
+    def rank(
         self,
         queries: sp.csr_array,
         factors: Floats,
@@ -198,7 +202,7 @@ class JoinedEngine(PostingsEngine):
     ) -> list[tuple[Integers, Floats]]:
         masks = self._own_masks(mask)
         rankings = [
-            part._rank(self._own(number, queries), factors, top_k, threads, masks[number])
+            part.rank(self._own(number, queries), factors, top_k, threads, masks[number])
             for number, part in enumerate(self.parts)
         ]
         return [self._best(found, top_k) for found in zip(*rankings, strict=True)]
@@ -214,7 +218,8 @@ class JoinedEngine(PostingsEngine):
         return documents[order], scores[order]
 
     def found(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Mask:
-        query, factors = checked(queries, self.num_dimensions, 1, query_offsets)
+        query = checked_queries(queries, self.num_dimensions)
+        factors = checked_factors(query_offsets, query.shape[0])
         allowed = np.zeros(self.num_documents, bool)
         for number, part in enumerate(self.parts):
             own = part.found(self._own(number, query), factors).allowed

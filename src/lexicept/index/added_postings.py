@@ -25,11 +25,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.engines import ExactEngine, PostingsEngine
-from lexicept.engines.exact import PostingsWriter
-from lexicept.engines.inverted import SEGMENT
+from lexicept.engines.inverted import PostingsWriter
 from lexicept.engines.joined import ADDED, JOINED, SIZES, JoinedEngine, columns_of
 from lexicept.index.impacts import Derived, VocabularySettings, Weigher, load_statistics
 from lexicept.index.parts import Parts, part_name
+from lexicept.ops.posting_lists import SEGMENT
 from lexicept.parallel.shards import Shard, over, shards_of
 from lexicept.storage.arrays import load_array, save_array
 from lexicept.vectors import Integers
@@ -159,7 +159,7 @@ class PostingsUpdate:
             with PostingsWriter(largest, self.engine.weight_bits, target) as postings:
                 for weighed in over(weigher.weigh, shards):
                     postings.add(weighed.weights)
-                df += postings.finish(np.zeros(change.written.size)).df
+                df += ExactEngine.of(postings, np.zeros(change.written.size)).df
             save_array(target / SIZES, all_sizes)
         (folder / JOINED).mkdir(parents=True)
         numbers = np.concatenate([*change.new_numbers, change.written]).astype(np.int32)

@@ -21,11 +21,11 @@ import scipy.sparse as sp
 
 from lexicept import rra
 from lexicept.engines import ExactEngine, PostingsEngine
-from lexicept.engines.exact import PostingsWriter
 from lexicept.engines.interface import single_precision
-from lexicept.engines.inverted import SEGMENT, ByDimension, Inverted, inverted_in_groups
+from lexicept.engines.inverted import ByDimension, Inverted, PostingsWriter, inverted_in_groups
 from lexicept.engines.joined import JOINED, SIZES, JoinedEngine
 from lexicept.errors import IndexFormatError, InputError, check_count
+from lexicept.ops.posting_lists import SEGMENT
 from lexicept.ops.queries import prune_within
 from lexicept.parallel.shards import Over, Rows, Shard, shards_of
 from lexicept.parallel.shards import over as over_here
@@ -297,7 +297,7 @@ class Derived:
                 added = ((postings.add_segment(p.groups, p.scales.size), p) for p in parts)
             engine, lost = _finish(added, postings, weigher.num_documents)
         if rra_settings is None and weight_bits == 32:
-            bounds = engine.maxima.max(axis=0, initial=0)
+            bounds = postings.largest
         if folder is not None:
             save_array(folder / "bounds.npy", bounds)
             save_array(folder / "background.npy", background)
@@ -405,4 +405,4 @@ def _finish(
     finite = np.isfinite(scales)
     offsets = np.zeros(num_documents)
     offsets[finite] = scales[finite] - scales[finite].min(initial=np.inf)
-    return postings.finish(offsets), lost
+    return ExactEngine.of(postings, offsets), lost

@@ -24,7 +24,7 @@ from lexicept.storage.arrays import load_csr
 from lexicept.storage.manifest import damage
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import TOKEN_TABLE
-from lexicept.vectors import Integers, Vocabulary, canonical_csr, largest_weights
+from lexicept.vectors import Integers, Vocabulary, canonical_csr
 
 TOGETHER = 1024
 """Hashes whose ids are compared at once."""
@@ -126,8 +126,6 @@ def _check_postings(index: IndexReader) -> None:
         df = np.zeros(part.num_dimensions, np.int64)
         for number in range(part.num_segments):
             weights = canonical_csr(part.segment(number))
-            if (largest_weights(weights) != part.maxima[number] * part.scales).any():
-                raise IndexFormatError(f"{folder}: largest weights that are not the postings'")
             df += np.bincount(weights.indices, minlength=df.size)
             part.let_go()
         _check_df(folder, df, part)

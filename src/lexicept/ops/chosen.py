@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lexicept.ops.candidates import dot_products
-from lexicept.ops.threads import over_rows
+from lexicept.ops.compiled import over_rows
 
 GATHERED = 2**22
 """Most gathered numbers in memory at once, if no kernel reads the rows in place."""

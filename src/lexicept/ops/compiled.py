@@ -1,21 +1,27 @@
-"""Kernels: functions that numba compiles. It is imported when one is first called."""
+"""Kernels: functions that numba compiles when they are first called, and the threads that share
+their work."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import update_wrapper
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial, update_wrapper
+from itertools import pairwise
 from threading import RLock
 from types import FunctionType
 from typing import Any, TypeVar
 
 LOADING = 0.4
-"""Seconds that importing numba and loading a search's kernels take, about."""
+"""Approximate seconds of importing numba and loading a search's kernels."""
 
 LOOPED = 1e-6
-"""Seconds that a step of a loop in Python takes, about."""
+"""Approximate seconds of a step of a loop in Python."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+Result = TypeVar("Result")
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Kernel]:
@@ -31,32 +37,29 @@ def by_work(seconds: float, kernel: Function, reference: Function) -> Function:
     """Return the reference for the first work of a process, and the kernel from then on.
 
     A process that answers one query loads no numba. References are called until they would take
-    ``LOADING`` together, or a kernel was called; so that no process takes much longer than it would
-    with the better of the two.
+    ``LOADING`` together, or a kernel was called: no process takes much longer than with the faster
+    choice.
 
     Args:
-        seconds: what ``reference`` takes, about.
+        seconds: approximate time of ``reference``.
     """
     _References.seconds += seconds
-    return kernel if calls_kernels() else reference
+    return kernel if _References.seconds >= LOADING else reference
 
 
 def call_kernels() -> None:
-    """Call no reference any more: for a process that answers many queries and has the time to load
-    numba before the first."""
+    """Call kernels only: for a process with time to load numba before the first query."""
     _References.seconds = math.inf
 
 
 def calls_kernels() -> bool:
-    """Return whether references are called no more."""
+    """Return True if this process calls kernels instead of references."""
     return _References.seconds >= LOADING
 
 
 class _References:
-    """The work that references have done in this process."""
-
     seconds = 0.0
-    """Infinite from the first kernel on."""
+    """Work of references in this process; infinite from the first kernel on."""
 
 
 class Kernel:
@@ -78,31 +81,65 @@ class Kernel:
         """Numba's function."""
         with Kernel._lock:
             if self._dispatcher is None:
-                self._dispatcher = self._made()
+                self._dispatcher = self._compile()
             return self._dispatcher
 
-    def _made(self) -> Any:
+    def _compile(self) -> Any:
         import numba
 
         from lexicept.ops.machine_code import Cache
 
         call_kernels()
-        # numba knows its own functions alone, so that they stand for the kernels that it calls.
-        code, known = self.py_func.__code__, self.py_func.__globals__
-        own = {name: kernel.dispatcher for name, kernel in self._called().items()}
-        function = FunctionType(code, known | own, code.co_name)
+        # Numba compiles calls of its own functions only: dispatchers replace the called kernels.
+        code, names = self.py_func.__code__, self.py_func.__globals__
+        dispatchers = {name: kernel.dispatcher for name, kernel in self._called().items()}
+        function = FunctionType(code, names | dispatchers, code.co_name)
         dispatcher = numba.njit(nogil=True, **self._options)(function)
         if not numba.config.DISABLE_JIT:
             dispatcher._cache = Cache(self.py_func, self._files())  # as numba's cache=True does
         return dispatcher
 
     def _called(self) -> dict[str, Kernel]:
-        """Return the kernels that the function calls, by their names in it."""
-        code, known = self.py_func.__code__, self.py_func.__globals__
-        called = {name: known.get(name) for name in code.co_names}
-        return {name: kernel for name, kernel in called.items() if isinstance(kernel, Kernel)}
+        """Return the kernels that the function calls, by name."""
+        names = {
+            name: self.py_func.__globals__.get(name) for name in self.py_func.__code__.co_names
+        }
+        return {name: kernel for name, kernel in names.items() if isinstance(kernel, Kernel)}
 
     def _files(self) -> set[str]:
-        """Return the source files of the function and of all that it calls."""
-        own = {self.py_func.__code__.co_filename}
-        return own.union(*(kernel._files() for kernel in self._called().values()))
+        """Return the source files of the function and of the kernels that it calls."""
+        files = {self.py_func.__code__.co_filename}
+        return files.union(*(kernel._files() for kernel in self._called().values()))
+
+
+def run_in_threads(calls: Sequence[Callable[[], Result]]) -> list[Result]:
+    """Return the results of calls that run at the same time, the first in this thread.
+
+    Kernels run without Python's lock.
+    """
+    futures = [_pool(len(calls) - 1).submit(call) for call in calls[1:]]
+    return [calls[0](), *(future.result() for future in futures)]
+
+
+def over_rows(kernel: Callable[..., None], rows: int, threads: int, *arguments: object) -> None:
+    """Call ``kernel(*arguments, first, last)`` on a share of the rows in each thread."""
+    if threads < 2 or rows < 2 * threads:
+        kernel(*arguments, 0, rows)
+        return
+    ends = [rows * share // threads for share in range(threads + 1)]
+    run_in_threads([partial(kernel, *arguments, first, last) for first, last in pairwise(ends)])
+
+
+@cache
+def num_processors() -> int:
+    """Return the number of processors; asking the system takes as long as a small search."""
+    return os.cpu_count() or 1
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads)
+
+
+# A forked process has none of the threads.
+os.register_at_fork(after_in_child=_pool.cache_clear)

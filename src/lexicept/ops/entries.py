@@ -23,6 +23,7 @@ from lexicept.ops.candidates import (
     ragged_dots,
 )
 from lexicept.ops.chosen import GATHERED, sum_by_group
+from lexicept.ops.compiled import over_rows
 from lexicept.ops.linear_topk import CHUNK_CELLS, TOKENS, tiles
 from lexicept.ops.rounding import (
     Quantised,
@@ -31,7 +32,6 @@ from lexicept.ops.rounding import (
     quantised,
     worst_errors,
 )
-from lexicept.ops.threads import over_rows
 from lexicept.vectors import Integers
 
 

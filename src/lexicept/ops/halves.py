@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexicept.ops.compiled import compiled
-from lexicept.ops.threads import over_rows
+from lexicept.ops.compiled import compiled, over_rows
 
 LOG2E = np.float32(1.4426950408889634)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lexicept.ops.candidates import exact_maxima
+from lexicept.ops.compiled import over_rows
 from lexicept.ops.linear_topk import tiles
 from lexicept.ops.rounding import (
     choose_by_bytes,
@@ -18,7 +19,6 @@ from lexicept.ops.rounding import (
     quantised,
     summed_errors,
 )
-from lexicept.ops.threads import over_rows
 from lexicept.ops.triton import usable
 
 TOKENS = 4096

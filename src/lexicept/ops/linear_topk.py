@@ -16,7 +16,7 @@ from lexicept.ops.candidates import (
     keep_largest_of_bytes,
     keep_largest_reference,
 )
-from lexicept.ops.compiled import LOOPED, by_work
+from lexicept.ops.compiled import LOOPED, by_work, over_rows
 from lexicept.ops.rounding import (
     LARGEST_DIM,
     Quantised,
@@ -26,7 +26,6 @@ from lexicept.ops.rounding import (
     quantised,
     worst_errors,
 )
-from lexicept.ops.threads import over_rows
 from lexicept.ops.topk import top_columns
 from lexicept.ops.triton import usable
 from lexicept.vectors import Floats, Integers

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexicept.ops.compiled import compiled
-from lexicept.ops.threads import over_rows
+from lexicept.ops.compiled import compiled, over_rows
 
 ROUNDING = 2.0**-24
 """Relative rounding error of one operation in single precision."""

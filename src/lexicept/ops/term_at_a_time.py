@@ -1,0 +1,324 @@
+"""Exact search, term at a time: all postings of a query's dimensions are added up, one segment of
+documents after the other, so that a segment's scores stay in the processor's cache."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lexicept.ops.compiled import by_work, compiled, run_in_threads
+from lexicept.ops.posting_lists import Postings, add_list, list_reference, weight_of
+from lexicept.vectors import Floats, Integers
+
+BLOCK = 256
+"""Scores compared at once with the worst result."""
+
+ROW = 8
+"""Documents of a row of the table that are read in the time of reading a posting of a list."""
+
+LOOK_UP = 128
+"""Postings per allowed document from which looking the documents up in a list takes less time than
+reading the list."""
+
+SHARE = 2**18
+"""Postings of a query for each thread that searches a share of its segments."""
+
+READ_SECONDS = 5e-8
+"""Approximate seconds that NumPy takes per posting and per document."""
+
+
+class WeightedQuery(NamedTuple):
+    """The non-zeros of one query."""
+
+    dimensions: Integers
+    """i64 [non-zeros]."""
+    weights: Floats
+    """f32 [non-zeros]."""
+    offset_factor: float | np.float32
+    """Factor on the documents' offsets."""
+
+
+class AllowedDocuments(NamedTuple):
+    """The documents that may be results, by segment; all arrays are empty if every document may."""
+
+    allowed: np.ndarray[Any, np.dtype[np.bool_]]
+    """True if a document may be a result [N]."""
+    counts: Integers
+    """Number of allowed documents of each segment, i64 [segments]."""
+    few: Integers
+    """Numbers within the segment, ascending, of the allowed documents of segments with few, u16."""
+    few_starts: Integers
+    """Place of each segment's first number in ``few``, and the end, i64 [segments + 1]. A segment
+    without numbers there has no allowed documents, or many."""
+
+
+def search(
+    segment: int,
+    postings: Postings,
+    query: WeightedQuery,
+    allowed: AllowedDocuments,
+    top_k: int,
+    cost: int,
+    threads: int,
+) -> tuple[Integers, Floats]:
+    """Return the best documents with positive scores and the scores, best first.
+
+    A process's first searches run ``search_postings_reference``, later searches the kernel.
+
+    Args:
+        segment: documents of a segment; the last segment may have fewer.
+        postings: of N documents.
+        query: dimensions below V.
+        allowed: the documents that may be results.
+        top_k: results at most, 1 to N.
+        cost: time of reading the query's lists, in postings.
+        threads: most threads that share the segments.
+
+    Returns:
+        Document numbers, i64, and scores, f32; equal scores in document order.
+    """
+    num_segments = len(postings.lengths)
+    seconds = (postings.offsets.size + cost) * READ_SECONDS
+    kernel = by_work(seconds, search_postings, search_postings_reference)
+    documents, scores = np.empty(top_k, np.int64), np.empty(top_k, np.float32)
+    arguments = segment, postings, query, allowed
+    if kernel is search_postings_reference:
+        try:
+            size = kernel(*arguments, documents, scores, 0, num_segments)
+            return documents[:size], scores[:size]
+        except IndexError:  # damaged postings, which the compiled kernel tolerates
+            pass
+    shares = min(threads, num_segments, cost // SHARE)
+    if shares < 2:
+        size = search_postings(*arguments, documents, scores, 0, num_segments)
+        return documents[:size], scores[:size]
+    bounds = [num_segments * share // shares for share in range(shares + 1)]
+    # Each thread ranks neighbouring segments; a stable sort keeps equal scores in document order.
+    heaps = [(np.empty(top_k, np.int64), np.empty(top_k, np.float32)) for _ in range(shares)]
+    calls = [
+        partial(search_postings, *arguments, heap_documents, heap_scores, begin, end)
+        for (heap_documents, heap_scores), (begin, end) in zip(heaps, pairwise(bounds), strict=True)
+    ]
+    sizes = run_in_threads(calls)
+    documents = np.concatenate([heap[0][:size] for heap, size in zip(heaps, sizes, strict=True)])
+    scores = np.concatenate([heap[1][:size] for heap, size in zip(heaps, sizes, strict=True)])
+    best = np.argsort(-scores, kind="stable")[:top_k]
+    return documents[best], scores[best]
+
+
+def search_postings_reference(
+    segment: int,
+    postings: Postings,
+    query: WeightedQuery,
+    allowed: AllowedDocuments,
+    documents: Integers,
+    scores: Floats,
+    begin: int,
+    end: int,
+) -> int:
+    """Write the best documents of some segments and their scores, best first; return their number.
+
+    Args:
+        segment, postings, query, allowed: see ``search``.
+        documents, scores: the results, i64 and f32 [top_k]; equal scores in document order.
+        begin, end: the first segment, and the segment after the last.
+    """
+    totals = all_scores(segment, postings, query)
+    if allowed.allowed.size:
+        totals[~allowed.allowed] = 0
+    matches = begin * segment + np.flatnonzero(totals[begin * segment : end * segment] > 0)
+    best = matches[np.argsort(-totals[matches], kind="stable")[: scores.size]]
+    documents[: best.size], scores[: best.size] = best, totals[best]
+    return int(best.size)
+
+
+def all_scores(segment: int, postings: Postings, query: WeightedQuery) -> Floats:
+    """Return the scores of all documents, f32 [N].
+
+    Raises:
+        IndexError: damaged postings name a document outside of a segment.
+    """
+    scores = (postings.offsets * np.float32(query.offset_factor)).astype(np.float32)
+    for number, first in enumerate(range(0, scores.size, segment)):
+        segment_scores = scores[first : first + segment]
+        for dimension, weight in zip(query.dimensions, query.weights, strict=True):
+            factor = np.float32(weight) * postings.scales[dimension]
+            if postings.widths[number, dimension] == 0:
+                start = postings.starts[number, dimension]
+                segment_scores += factor * postings.table[start : start + segment_scores.size]
+            else:
+                documents, weights = list_reference(postings, number, dimension)
+                segment_scores[documents] += factor * weights
+    return scores
+
+
+@compiled()
+def search_postings(
+    segment, postings, query, allowed, documents, scores, begin, end
+):  # pragma: no cover - compiled
+    """Compiled version of ``search_postings_reference``: ``documents`` and ``scores`` are a heap
+    until they are sorted."""
+    factors = np.empty(query.dimensions.size, np.float32)
+    for i in range(factors.size):
+        factors[i] = np.float32(query.weights[i]) * postings.scales[query.dimensions[i]]
+    scaled = WeightedQuery(query.dimensions, factors, np.float32(query.offset_factor))
+    # A score for every 16-bit number: damaged postings write to no other memory.
+    totals = np.zeros(max(segment, 2**16), np.float32)
+    size = 0
+    for number in range(begin, end):
+        first = number * segment
+        count = min(segment, postings.offsets.size - first)
+        few = allowed.few
+        if allowed.allowed.size > 0:
+            if allowed.counts[number] == 0:
+                continue
+            few = few[allowed.few_starts[number] : allowed.few_starts[number + 1]]
+        if few.size > 0:
+            # Of few allowed documents, only their scores are set, added to and compared.
+            add_few(postings, scaled, number, first, count, few, totals)
+            size = push_few(few, first, totals, documents, scores, size)
+            continue
+        set_offsets(postings.offsets[first : first + count], scaled.offset_factor, totals)
+        if allowed.allowed.size > 0 and allowed.counts[number] < count:
+            # No sum lifts the other documents above −∞.
+            segment_allowed = allowed.allowed[first : first + count]
+            for i in range(count):
+                totals[i] = totals[i] if segment_allowed[i] else -np.inf
+        for i in range(factors.size):
+            add_list(postings, number, query.dimensions[i], factors[i], totals, count)
+        size = push_above(count, first, totals, documents, scores, size)
+    sort_heap(documents, scores, size)
+    return size
+
+
+@compiled()
+def set_offsets(offsets, factor, totals):  # pragma: no cover - compiled
+    """Begin the scores of a segment with the documents' offsets."""
+    if factor == 0:
+        totals[: offsets.size] = 0
+    else:
+        for i in range(offsets.size):
+            totals[i] = offsets[i] * factor
+
+
+@compiled()
+def add_few(postings, query, number, first, count, few, totals):  # pragma: no cover - compiled
+    """Compute the scores of a few documents of a segment.
+
+    Args:
+        query: with weights that are multiplied by the scales.
+        number, first, count: of the segment: its number, first document and number of documents.
+        few: numbers within the segment, u16.
+        totals: scores of the segment, a result for ``few``.
+    """
+    for i in range(few.size):
+        totals[few[i]] = postings.offsets[first + np.int64(few[i])] * query.offset_factor
+    for i in range(query.dimensions.size):
+        dimension, factor = query.dimensions[i], query.weights[i]
+        if postings.widths[number, dimension] == 0:
+            row = postings.table[postings.starts[number, dimension] :][:count]
+            for document in few:
+                totals[document] += factor * row[document]
+        elif few.size * LOOK_UP < postings.lengths[number, dimension]:
+            for document in few:
+                totals[document] += factor * weight_of(postings, number, dimension, document, count)
+        else:
+            add_list(postings, number, dimension, factor, totals, count)
+
+
+@compiled()
+def push_few(few, first, totals, documents, scores, size):  # pragma: no cover - compiled
+    """Put the few documents whose scores exceed the worst result on the heap; return its size."""
+    bar = lowest_result(scores, size)
+    for i in range(few.size):
+        score = totals[few[i]]
+        if score > bar:
+            size = push(scores, documents, size, score, first + np.int64(few[i]))
+            bar = lowest_result(scores, size)
+    return size
+
+
+@compiled()
+def push_above(count, first, totals, documents, scores, size):  # pragma: no cover - compiled
+    """Put the documents whose scores exceed the worst result on the heap; return its size."""
+    bar = lowest_result(scores, size)
+    for block in range(0, count, BLOCK):
+        stop = min(block + BLOCK, count)
+        # Most blocks have no result. A count without branches, as wide as a score, is vectorised.
+        above = np.uint32(0)
+        for i in range(block, stop):
+            above = np.uint32(above + np.uint32(totals[i] > bar))
+        if above == 0:
+            continue
+        for i in range(block, stop):
+            score = totals[i]
+            if score > bar:
+                size = push(scores, documents, size, score, first + i)
+                bar = lowest_result(scores, size)
+    return size
+
+
+@compiled(inline="always")
+def lowest_result(scores, size):  # pragma: no cover - compiled
+    """Return the score that a result has to exceed: 0 until the heap is full."""
+    return scores[0] if size == scores.size else np.float32(0)
+
+
+@compiled(inline="always")
+def push(scores, documents, size, score, document):  # pragma: no cover - compiled
+    """Put a document on a binary heap, in place of the worst if the heap is full; return its size.
+
+    The worst is on top: of two documents that of the lower score, of equal scores the later.
+    """
+    if size < scores.size:
+        hole = size
+        size += 1
+        while hole > 0:
+            parent = (hole - 1) // 2
+            if score > scores[parent]:
+                break
+            scores[hole] = scores[parent]
+            documents[hole] = documents[parent]
+            hole = parent
+    else:
+        hole = sift_down(scores, documents, size, score, document)
+    scores[hole] = score
+    documents[hole] = document
+    return size
+
+
+@compiled(inline="always")
+def sift_down(scores, documents, size, score, document):  # pragma: no cover - compiled
+    """Return the place of a document that replaces the heap's top, after moving worse ones up."""
+    hole = 0
+    while True:
+        child = 2 * hole + 1
+        if child >= size:
+            return hole
+        right = child + 1
+        if right < size and (
+            scores[right] < scores[child]
+            or (scores[right] == scores[child] and documents[right] > documents[child])
+        ):
+            child = right
+        if score < scores[child] or (score == scores[child] and document > documents[child]):
+            return hole
+        scores[hole] = scores[child]
+        documents[hole] = documents[child]
+        hole = child
+
+
+@compiled()
+def sort_heap(documents, scores, size):  # pragma: no cover - compiled
+    """Sort a heap in place, best first: the worst moves to the end of a heap that shrinks."""
+    for last in range(size - 1, -1, -1):
+        worst_score, worst_document = scores[0], documents[0]
+        score, document = scores[last], documents[last]
+        hole = sift_down(scores, documents, last, score, document)
+        scores[hole] = score
+        documents[hole] = document
+        scores[last] = worst_score
+        documents[last] = worst_document
