@@ -27,13 +27,13 @@ from lexicept.progress import Progress
 from lexicept.storage.files import fingerprint, replace_file
 from lexicept.training.config import TrainingConfig, ValidationSettings
 from lexicept.training.config_file import load_config
-from lexicept.training.launch import train_on_all
 from lexicept.training.settings import to_mapping
 from lexicept.training.tuning import tune
 from lexicept.training.validation import RetrievalEvaluator, Texts
 from reproduction.data import Data, fetching, judged
 from reproduction.jobs import DatasetSettings, TrainingJob, TuningChoice
 from reproduction.latency import BMP_METRIC, METRIC, measure_bmp, measure_latency
+from reproduction.launch import train_on_all
 from reproduction.measuring import (
     Collection,
     Measurements,

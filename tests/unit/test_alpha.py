@@ -136,7 +136,7 @@ def test_a_model_writes_the_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         out.write_text("".join(f'{{"document_id": "{d.id}", "query": "owl"}}\n' for d in documents))
         return [(document.id, "owl") for document in documents]
 
-    monkeypatch.setattr(query_generation, "generate_with_model", written)
+    monkeypatch.setattr(query_generation, "generate_queries", written)
     build(tmp_path / "index", {"a": "cat owl", "b": "dog yak", "c": "owl"})
     index = lexicept.open(tmp_path / "index")
     first = index.choose_alpha(generator="writer")

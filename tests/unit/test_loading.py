@@ -14,7 +14,7 @@ from torch import Tensor
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.language_heads import language_head
-from lexicept.training.candidates.query_generation import generate_with_model
+from lexicept.training.candidates.query_generation import generate_queries
 from support.tiny import save_bert
 
 CODE = """
@@ -48,7 +48,7 @@ def with_code(tmp_path: Path) -> Path:
         Backbone,
         Backbone.load,
         language_head,
-        lambda name: generate_with_model(name, [], Path(name).with_name("queries")),
+        lambda name: generate_queries(name, [], Path(name).with_name("queries")),
     ],
 )
 def test_a_model_s_own_code_is_never_run(

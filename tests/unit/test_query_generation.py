@@ -10,12 +10,8 @@ import pytest
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError
-from lexicept.training.candidates.query_generation import (
-    PROMPT,
-    GenerationSettings,
-    _queries,
-    generate_with_model,
-)
+from lexicept.training.candidates import query_generation
+from lexicept.training.candidates.query_generation import first_line, generate_queries
 
 WORDS = [f"w{i}" for i in range(40)]
 DOCUMENTS = [
@@ -25,10 +21,14 @@ DOCUMENTS = [
     Document("d4", "w5 w6 w7 w8"),
     Document("d5", "w7"),
 ]
-GREEDY = GenerationSettings("w0 {text} w1", max_new_tokens=6, max_text_tokens=12, batch_size=2)
-SAMPLED = GenerationSettings(
-    "w0 {text}", per_document=3, temperature=1.0, max_new_tokens=4, batch_size=2, seed=1
-)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "PROMPT": "w0 {text} w1", "QUERY_TOKENS": 6, "TEXT_TOKENS": 12, "BATCH": 2
+    }.items():  # fmt: skip
+        monkeypatch.setattr(query_generation, name, value)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def by_hand(folder: Path, prompt: str, length: int, special: bool = True) -> str
 
 def test_greedy_queries_are_the_likeliest_words(gpt2: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    found = generate_with_model(str(gpt2), DOCUMENTS, out, GREEDY)
+    found = generate_queries(str(gpt2), DOCUMENTS, out)
     prompts = {
         "d1": "w0 w9 w1 w2 w3 w1",
         "d2": "w0 w1",
@@ -93,44 +93,17 @@ def test_greedy_queries_are_the_likeliest_words(gpt2: Path, tmp_path: Path) -> N
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_a_text_is_cut_to_what_the_model_takes(gpt2: Path, tmp_path: Path) -> None:
-    settings = GenerationSettings("w0 {text} w1", max_new_tokens=20, batch_size=2)
-    found = dict(generate_with_model(str(gpt2), DOCUMENTS[2:3], tmp_path / "out", settings))
+def test_a_text_is_cut_to_what_the_model_takes(
+    gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_generation, "QUERY_TOKENS", 20)
+    monkeypatch.setattr(query_generation, "TEXT_TOKENS", 384)
+    found = dict(generate_queries(str(gpt2), DOCUMENTS[2:3], tmp_path / "out"))
     # 48 positions, one for the start, 2 words of the prompt, 20 new tokens, 8 to spare.
     assert found == {"d3": by_hand(gpt2, f"w0 {' '.join(WORDS[:17])} w1", 20)}
-    with pytest.raises(InputError, match="prompt and answer take 47 of the model's 48 tokens"):
-        generate_with_model(
-            str(gpt2), DOCUMENTS, tmp_path / "b", GenerationSettings("{text}", max_new_tokens=46)
-        )
-
-
-def test_sampled_queries(gpt2: Path, tmp_path: Path) -> None:
-    found = generate_with_model(str(gpt2), DOCUMENTS, tmp_path / "a", SAMPLED)
-    again = generate_with_model(str(gpt2), DOCUMENTS, tmp_path / "b", SAMPLED)
-    assert found == again
-    assert len(set(found)) == len(found) > len(DOCUMENTS)
-    assert max(sum(name == d.id for name, _ in found) for d in DOCUMENTS) <= 3
-    other = GenerationSettings(
-        "w0 {text}", per_document=3, temperature=1.0, max_new_tokens=4, batch_size=2, seed=2
-    )
-    assert generate_with_model(str(gpt2), DOCUMENTS, tmp_path / "c", other) != found
-
-
-def test_equal_documents_have_different_queries(gpt2: Path, tmp_path: Path) -> None:
-    documents = [Document(f"d{i}", "w1 w2") for i in range(4)]
-    settings = GenerationSettings("{text}", temperature=1.0, max_new_tokens=8, batch_size=1)
-    found = generate_with_model(str(gpt2), documents, tmp_path / "out", settings)
-    assert len({query for _, query in found}) > 2
-
-
-def test_the_random_numbers_of_others_are_left_alone(gpt2: Path, tmp_path: Path) -> None:
-    import torch
-
-    torch.manual_seed(3)
-    expected = torch.rand(1)
-    torch.manual_seed(3)
-    generate_with_model(str(gpt2), DOCUMENTS, tmp_path / "a", SAMPLED)
-    assert torch.rand(1) == expected
+    monkeypatch.setattr(query_generation, "QUERY_TOKENS", 45)
+    with pytest.raises(InputError, match="prompt and answer take 48 of the model's 48 tokens"):
+        generate_queries(str(gpt2), DOCUMENTS, tmp_path / "b")
 
 
 def test_chat_templates_are_used(gpt2: Path, tmp_path: Path) -> None:
@@ -146,25 +119,25 @@ def test_chat_templates_are_used(gpt2: Path, tmp_path: Path) -> None:
         "{% if add_generation_prompt %}w31{% endif %}"
     )
     tokenizer.save_pretrained(chat)
-    found = dict(generate_with_model(str(chat), DOCUMENTS[:1], tmp_path / "out", GREEDY))
+    found = dict(generate_queries(str(chat), DOCUMENTS[:1], tmp_path / "out"))
     assert found == {"d1": by_hand(gpt2, "w30 user w0 w9 w1 w2 w3 w1 w31", 6, special=False)}
 
 
-def test_a_query_is_the_first_line_of_an_answer() -> None:
-    answers = ["\n what  is\tit? \nmore", "what is it?", "", " \n ", "another"]
-    assert _queries(answers) == ["what is it?", "another"]
+@pytest.mark.parametrize(
+    ("answer", "query"),
+    [("\n what  is\tit? \nmore", "what is it?"), ("", ""), (" \n ", ""), ("another", "another")],
+)
+def test_a_query_is_the_first_line_of_an_answer(answer: str, query: str) -> None:
+    assert first_line(answer) == query
 
 
 class Killed(Exception):  # noqa: N818
     pass
 
 
-@pytest.mark.parametrize("settings", [GREEDY, SAMPLED])
-def test_killed_generation_goes_on(
-    gpt2: Path, tmp_path: Path, settings: GenerationSettings
-) -> None:
+def test_killed_generation_goes_on(gpt2: Path, tmp_path: Path) -> None:
     whole, out = tmp_path / "whole", tmp_path / "out"
-    expected = generate_with_model(str(gpt2), DOCUMENTS, whole, settings)
+    expected = generate_queries(str(gpt2), DOCUMENTS, whole)
     reports: list[tuple[Any, ...]] = []
 
     def kill_at(position: int) -> Callable[..., None]:
@@ -177,24 +150,16 @@ def test_killed_generation_goes_on(
 
     for position in (2, 4):
         with pytest.raises(Killed):
-            generate_with_model(str(gpt2), DOCUMENTS, out, settings, kill_at(position))
+            generate_queries(str(gpt2), DOCUMENTS, out, kill_at(position))
     assert not out.exists()
-    assert generate_with_model(str(gpt2), DOCUMENTS, out, settings, kill_at(-1)) == expected
+    assert generate_queries(str(gpt2), DOCUMENTS, out, kill_at(-1)) == expected
     assert reports == [("generating", done, 5) for done in (2, 4, 5)]
     assert out.read_bytes() == whole.read_bytes()
 
 
-def test_what_is_refused(gpt2: Path, tmp_path: Path) -> None:
-    for arguments, problem in (
-        ({"prompt": "no place"}, r"no \{text\}"),
-        ({"per_document": 2}, "2 queries at temperature 0"),
-        ({"temperature": -1.0}, "temperature -1"),
-    ):
-        with pytest.raises(InputError, match=problem):
-            GenerationSettings(**arguments)
+def test_models_and_documents_that_are_refused(gpt2: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"language model '.*empty' can't be loaded"):
-        generate_with_model(str(tmp_path / "empty"), DOCUMENTS, tmp_path / "out")
+        generate_queries(str(tmp_path / "empty"), DOCUMENTS, tmp_path / "out")
     with pytest.raises(InputError, match="nothing to write"):
-        generate_with_model(str(gpt2), [], tmp_path / "out", GREEDY)
-    assert "{text}" in PROMPT
+        generate_queries(str(gpt2), [], tmp_path / "out")

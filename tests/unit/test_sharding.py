@@ -17,11 +17,12 @@ from lexicept.errors import InputError, LexiceptError
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.progress import silent
-from lexicept.training import launch, sharding
+from lexicept.training import sharding
 from lexicept.training.config import TrainingConfig
 from lexicept.training.config_file import load_config
 from lexicept.training.run import train
 from lexicept.training.settings import from_mapping
+from reproduction import launch
 from support.runs import metrics, tensors
 from support.tiny import save_collection, save_decoder, tiny_backbone
 

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -22,6 +22,8 @@ from torch import nn
 from lexicept.errors import InputError, LexiceptError, LexiceptWarning
 from lexicept.progress import Progress
 from lexicept.storage.files import first_difference, replacing
+from lexicept.training.pretraining.settings import PretrainingSettings
+from lexicept.training.sae.settings import SAESettings
 from lexicept.training.settings import to_mapping
 
 CHECKPOINT_SECONDS = 60
@@ -43,28 +45,7 @@ class NotFiniteError(LexiceptError):
     """A loss that is infinite or NaN."""
 
 
-class LoopSettings(Protocol):
-    """The loop's settings; a dataclass, saved in every checkpoint."""
-
-    @property
-    def steps(self) -> int:
-        """Optimiser steps of the whole training."""
-
-    @property
-    def weight_decay(self) -> float:
-        """AdamW's weight decay."""
-
-    @property
-    def learning_rate(self) -> float:
-        """The highest learning rate."""
-
-    @property
-    def warmup_steps(self) -> int:
-        """Steps of linear warm-up; 0 starts at the highest learning rate."""
-
-    @property
-    def decay_steps(self) -> int | None:
-        """Last steps, in which the learning rate falls linearly to 0; None for no decay."""
+LoopSettings = SAESettings | PretrainingSettings
 
 
 def learning_rate_at(settings: LoopSettings, step: int) -> float:

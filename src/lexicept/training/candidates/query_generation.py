@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lexicept.corpora import Document
-from lexicept.corpora.pseudo_queries import random_for
 from lexicept.errors import InputError
 from lexicept.models.loading import no_remote_code, quiet_transformers
 from lexicept.progress import Progress, silent
@@ -27,82 +24,16 @@ PROMPT = (
     "Write one short question that the following text answers. "
     "Reply with the question only.\n\nText: {text}\n\nQuestion:"
 )
+"""Prompt of the model; ``{text}`` stands for title and text of a document."""
 
+QUERY_TOKENS = 48
+"""Largest number of tokens of a query."""
 
-@dataclass(frozen=True)
-class GenerationSettings:
-    """Settings of query generation.
+TEXT_TOKENS = 384
+"""Largest number of tokens of a document to read."""
 
-    Raises:
-        InputError: a prompt without ``{text}``, a temperature below 0, or several queries per
-            document at temperature 0.
-    """
-
-    prompt: str = PROMPT
-    """Prompt of the model; ``{text}`` stands for title and text of the document."""
-    per_document: int = 1
-    """Queries of a document; more than one need a temperature."""
-    temperature: float = 0.0
-    """Sampling temperature; 0 takes the likeliest token each time."""
-    max_new_tokens: int = 48
-    """Tokens of a query, at most."""
-    max_text_tokens: int = 384
-    """Largest number of tokens of a document to read."""
-    batch_size: int = 16
-    """Documents read at once."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if "{text}" not in self.prompt:
-            raise InputError("the prompt has no {text} where the document goes")
-        if self.temperature < 0 or (self.per_document > 1 and not self.temperature):
-            raise InputError(f"{self.per_document} queries at temperature {self.temperature}")
-
-
-def generate_with_model(
-    model_name_or_path: str,
-    documents: Sequence[Document],
-    out: str | os.PathLike[str],
-    settings: GenerationSettings = GenerationSettings(),
-    progress: Progress = silent,
-    *,
-    restart: bool = False,
-) -> list[tuple[str, str]]:
-    """Write queries for documents to a file; return ids and queries for ``pseudo_queries.write``.
-
-    The queries depend on the arguments alone, on one machine. Calling it again resumes interrupted
-    work (see ``storage.workspace``). A model with a chat template gets the prompt as the user's
-    message. The first line of an answer is the query; documents with an empty answer are skipped.
-
-    Args:
-        out: file to create, JSON Lines ``{"document_id", "query"}``.
-        restart: discard unfinished work.
-
-    Raises:
-        InputError: the model can't be loaded, no queries, an existing ``out``, unfinished work with
-            other settings, or a second writing process.
-    """
-    tokenizer, model = _load(model_name_or_path)
-    writer = _Writer(tokenizer, model, settings)
-    used = {
-        "model": model_identity(model_name_or_path),
-        **asdict(settings),
-        "documents": fingerprint(text for d in documents for text in (d.id, d.content)),
-    }
-    target = Path(out)
-    with Workspace(target, "generate queries", used, restart=restart) as work:
-        file = work.growing("queries.jsonl")
-        for start in range(file.done, len(documents), settings.batch_size):
-            batch = documents[start : start + settings.batch_size]
-            lines = [
-                json.dumps({"document_id": document.id, "query": query}, ensure_ascii=False)
-                for document, queries in zip(batch, writer(batch, start), strict=True)
-                for query in queries
-            ]
-            file.append_lines(lines, start + len(batch))
-            progress("generating", file.done, len(documents))
-        work.publish(file.path)
-    return _read(target)
+BATCH = 16
+"""Documents read at once, and of a unit of work; interrupted generation resumes between units."""
 
 
 def generate_known_items(
@@ -121,7 +52,7 @@ def generate_known_items(
         count: largest number of documents.
 
     Raises:
-        InputError: the model can't be loaded, or wrote no queries; see ``generate_with_model``.
+        InputError: the model can't be loaded, or wrote no queries; see ``generate_queries``.
     """
     numbers = np.random.default_rng(0).permutation(num_documents)[:count].tolist()
     documents = [document(number) for number in numbers]
@@ -132,10 +63,51 @@ def generate_known_items(
     if out.exists():
         pairs = _read(out)
     else:
-        pairs = generate_with_model(model_name_or_path, documents, out, progress=progress)
+        pairs = generate_queries(model_name_or_path, documents, out, progress)
     if not pairs:
         raise InputError(f"{model_name_or_path} wrote no queries")
     return np.array([number_of[name] for name, _ in pairs]), [query for _, query in pairs]
+
+
+def generate_queries(
+    model_name_or_path: str,
+    documents: Sequence[Document],
+    out: Path,
+    progress: Progress = silent,
+) -> list[tuple[str, str]]:
+    """Write the likeliest query for every document to a file; return document ids and queries.
+
+    Calling it again resumes interrupted work (see ``storage.workspace``). A model with a chat
+    template gets the prompt as the user's message. The first line of an answer is the query;
+    documents with an empty answer are skipped.
+
+    Args:
+        out: file to create, JSON Lines ``{"document_id", "query"}``.
+
+    Raises:
+        InputError: the model can't be loaded, no documents, an existing ``out``, unfinished work
+            with another model or documents, or a second writing process.
+    """
+    tokenizer, model = _load(model_name_or_path)
+    writer = _Writer(tokenizer, model)
+    used = {
+        "model": model_identity(model_name_or_path),
+        "prompt": PROMPT,
+        "documents": fingerprint(text for d in documents for text in (d.id, d.content)),
+    }
+    with Workspace(out, "generate queries", used) as work:
+        file = work.growing("queries.jsonl")
+        for start in range(file.done, len(documents), BATCH):
+            batch = documents[start : start + BATCH]
+            lines = [
+                json.dumps({"document_id": document.id, "query": query}, ensure_ascii=False)
+                for document, query in zip(batch, writer(batch), strict=True)
+                if query
+            ]
+            file.append_lines(lines, start + len(batch))
+            progress("generating", file.done, len(documents))
+        work.publish(file.path)
+    return _read(out)
 
 
 def _read(path: Path) -> list[tuple[str, str]]:
@@ -147,41 +119,34 @@ def _read(path: Path) -> list[tuple[str, str]]:
 class _Writer:
     """Documents → queries, a batch at a time."""
 
-    def __init__(self, tokenizer: Any, model: Any, settings: GenerationSettings) -> None:
+    def __init__(self, tokenizer: Any, model: Any) -> None:
         self._tokenizer = tokenizer
         self._model = model
-        self._settings = settings
         context = getattr(model.config, "max_position_embeddings", None) or 2**31
-        around = len(tokenizer(self._prompt("")).input_ids) + settings.max_new_tokens
+        around = len(tokenizer(self._prompt("")).input_ids) + QUERY_TOKENS
         # A cut text may have a few tokens more when it is tokenized again.
-        self._text_tokens = min(settings.max_text_tokens, context - around - 8)
+        self._text_tokens = min(TEXT_TOKENS, context - around - 8)
         if self._text_tokens < 1:
             raise InputError(f"prompt and answer take {around} of the model's {context} tokens")
 
-    def __call__(self, documents: Sequence[Document], start: int) -> list[list[str]]:
-        """Return the distinct queries of each document; ``start`` seeds the batch."""
-        settings = self._settings
+    def __call__(self, documents: Sequence[Document]) -> list[str]:
+        """Return the query of each document; an empty text for an empty answer."""
         inputs = self._tokenizer(
             [self._prompt(self._cut(document.content)) for document in documents],
             return_tensors="pt",
             padding=True,
             add_special_tokens=self._tokenizer.chat_template is None,
         ).to(self._model.device)
-        sampling = {"do_sample": True, "temperature": settings.temperature}
-        with torch.random.fork_rng():
-            torch.manual_seed(int(random_for(settings.seed, str(start)).integers(2**63)))
-            output = self._model.generate(
-                **inputs,
-                **(sampling if settings.temperature else {"do_sample": False}),
-                max_new_tokens=settings.max_new_tokens,
-                num_return_sequences=settings.per_document,
-                pad_token_id=self._tokenizer.pad_token_id,
-            )
+        output = self._model.generate(
+            **inputs,
+            do_sample=False,
+            max_new_tokens=QUERY_TOKENS,
+            pad_token_id=self._tokenizer.pad_token_id,
+        )
         answers = self._tokenizer.batch_decode(
             output[:, inputs.input_ids.shape[1] :], skip_special_tokens=True
         )
-        n = settings.per_document
-        return [_queries(answers[i * n : (i + 1) * n]) for i in range(len(documents))]
+        return [first_line(answer) for answer in answers]
 
     def _cut(self, text: str) -> str:
         ids = self._tokenizer(text, add_special_tokens=False).input_ids
@@ -190,7 +155,7 @@ class _Writer:
         return str(self._tokenizer.decode(ids[: self._text_tokens], skip_special_tokens=True))
 
     def _prompt(self, text: str) -> str:
-        prompt = self._settings.prompt.replace("{text}", text)
+        prompt = PROMPT.replace("{text}", text)
         if self._tokenizer.chat_template is None:
             return prompt
         return str(
@@ -200,10 +165,9 @@ class _Writer:
         )
 
 
-def _queries(answers: Sequence[str]) -> list[str]:
-    """Return the distinct, non-empty first lines of answers."""
-    lines = (answer.strip().partition("\n")[0] for answer in answers)
-    return list(dict.fromkeys(" ".join(line.split()) for line in lines if line))
+def first_line(answer: str) -> str:
+    """Return the first line of an answer, with single spaces."""
+    return " ".join(answer.strip().partition("\n")[0].split())
 
 
 def _load(name: str) -> tuple[Any, Any]:

@@ -1,6 +1,6 @@
 """Training with one new process for each GPU.
 
-Each process runs ``python -m lexicept.training.launch CONFIG FOLDER PREPARED``.
+Each process runs ``python -m reproduction.launch CONFIG FOLDER PREPARED``.
 """
 
 from __future__ import annotations
