@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,12 +22,17 @@ from lexicept.progress import Progress, silent
 from lexicept.storage.files import replacing_text
 from lexicept.storage.workspace import Workspace
 from lexicept.training.settings import Count, Flag, Seed, Share, Text, Whole, settings, to_mapping
-from lexicept.vectors import Integers
-from reproduction.match_ratios import Matched, Terms, matched_queries
-from reproduction.query_clusters import query_clusters
+from lexicept.vectors import Floats, Integers
+from reproduction.match_ratios import Matched, Sizes, Terms, matched_queries
 
 SPLITS = {"train": "train", "dev": "dev", "test": "test", "evaluation": "test"}
 """Folder of each set → the split of its judgements."""
+
+SAMPLE = 256
+"""Embeddings per cluster that centres are learned on."""
+
+BLOCK = 8192
+"""Embeddings that are read at once."""
 
 
 @settings
@@ -71,7 +76,7 @@ class ClusteringSettings:
 
 
 class Picked(NamedTuple):
-    """Query rows of a set."""
+    """Query numbers of a set."""
 
     queries: Integers
     """Queries that are asked."""
@@ -84,15 +89,19 @@ class _Judged(NamedTuple):
 
     queries: list[Query]
     relevant: dict[int, dict[str, int]]
-    """Document → relevance, by query row."""
+    """Document → relevance, by query number."""
+
+    def qrels(self, query: int) -> Iterable[Qrel]:
+        name = self.queries[query].id
+        return (Qrel(name, document, value) for document, value in self.relevant[query].items())
+
+    def documents(self, picked: Picked) -> set[str]:
+        """Return the documents of a set: of its queries and of its distractors."""
+        return {d for query in np.concatenate(picked) for d in self.relevant[int(query)]}
 
 
 def clustered_sets(
-    settings: ClusteringSettings,
-    out: str | os.PathLike[str],
-    progress: Progress = silent,
-    *,
-    restart: bool = False,
+    settings: ClusteringSettings, out: str | os.PathLike[str], progress: Progress = silent
 ) -> dict[str, int]:
     """Write four BEIR folders: ``train``, ``dev``, ``test`` and ``evaluation``.
 
@@ -101,13 +110,7 @@ def clustered_sets(
     is made the same way. The remaining queries and their documents are the training set.
     ``evaluation`` has all documents, and test queries of three classes of matched-term ratio, with
     documents judged not relevant that have most of a query's terms; its ``ratios.tsv`` has each
-    query's ratio and class.
-
-    An interrupted call resumes with the embeddings that it has.
-
-    Args:
-        out: a folder that does not exist.
-        restart: discard unfinished work instead of resuming it.
+    query's ratio and class. An interrupted call resumes with the embeddings on disk.
 
     Returns:
         The number of queries of each set.
@@ -116,10 +119,19 @@ def clustered_sets(
         InputError: no judged queries, fewer than clusters, nothing left to train on, no query that
             suits the evaluation set, ``out`` exists, or unfinished work has other settings.
     """
-    with Workspace(out, "cluster", to_mapping(settings), restart=restart) as work:
-        known = _contents(settings)
-        judged = _judged(settings, known)
-        clusters = _clusters(settings, judged.queries, work.kept("embeddings"), progress)
+    from lexicept.training.candidates import neural_teachers  # imports torch
+
+    with Workspace(out, "cluster", to_mapping(settings)) as work:
+        document_ids = {
+            document.id
+            for document in read_documents(settings.source)
+            if not settings.titles or document.title.strip()
+        }
+        judged = _judged(settings, document_ids)
+        texts = [query.text for query in judged.queries]
+        folder = work.kept("embeddings")
+        vectors, _ = neural_teachers.embeddings(settings.model, texts, texts[:1], folder, progress)
+        clusters = query_clusters(vectors, settings.clusters, settings.seed, progress)
         random = np.random.default_rng((settings.seed, 1))
         taken = np.zeros(len(clusters), bool)
         test = pick(clusters, settings.test_queries, settings.test_distractors, taken, random)
@@ -130,14 +142,49 @@ def clustered_sets(
         sets |= {"dev": dev, "test": test}
         staged = work.staged()
         matched = _evaluation(settings, judged, clusters, test, staged, progress)
-        wanted = {name: _documents(judged, picked) for name, picked in sets.items()}
-        _write_documents(settings, staged, {**wanted, "evaluation": known})
+        documents = {name: judged.documents(picked) for name, picked in sets.items()}
+        _write_documents(settings, staged, {**documents, "evaluation": document_ids})
         for name, picked in sets.items():
-            asked = ((judged.queries[q], _qrels(judged, int(q))) for q in picked.queries)
-            write_judged(staged / name, SPLITS[name], asked)
+            judgements = ((judged.queries[q], judged.qrels(int(q))) for q in picked.queries)
+            write_judged(staged / name, SPLITS[name], judgements)
         work.publish(staged)
     counts = {name: len(picked.queries) for name, picked in sets.items()}
     return {**counts, "evaluation": len(matched)}
+
+
+def query_clusters(
+    embeddings: Floats, clusters: int, seed: int = 0, progress: Progress = silent
+) -> Integers:
+    """Return the cluster of each embedding [n], by k-means over unit vectors.
+
+    Centres are learned on at most ``SAMPLE`` embeddings per cluster, so that memory is bounded.
+
+    Args:
+        embeddings: [n, d]; may be memory-mapped.
+
+    Raises:
+        InputError: fewer embeddings than clusters.
+    """
+    from sklearn.cluster import MiniBatchKMeans
+    from sklearn.preprocessing import normalize
+
+    count = len(embeddings)
+    if count < clusters:
+        raise InputError(f"{count} queries can't make {clusters} clusters")
+
+    def unit(numbers: Any) -> Floats:
+        vectors: Floats = normalize(np.asarray(embeddings[numbers], np.float32))
+        return vectors
+
+    random = np.random.default_rng(seed)
+    sample = np.sort(random.choice(count, min(count, SAMPLE * clusters), replace=False))
+    model = MiniBatchKMeans(clusters, random_state=seed, batch_size=BLOCK, n_init=3)
+    model.fit(unit(sample))
+    assigned = []
+    for start in range(0, count, BLOCK):
+        assigned.append(model.predict(unit(slice(start, start + BLOCK))))
+        progress("clustering", min(start + BLOCK, count), count)
+    return np.concatenate(assigned).astype(np.int64)
 
 
 def pick(
@@ -166,49 +213,22 @@ def pick(
     return picked
 
 
-def _contents(settings: ClusteringSettings) -> set[str]:
-    """Return the ids of the documents."""
-    documents = read_documents(settings.source)
-    return {one.id for one in documents if not settings.titles or one.title.strip()}
-
-
-def _judged(settings: ClusteringSettings, documents: set[str]) -> _Judged:
+def _judged(settings: ClusteringSettings, document_ids: set[str]) -> _Judged:
     """Read the queries with enough relevant documents among these."""
     texts = dict(read_queries(settings.source, settings.split))
-    found: dict[str, dict[str, int]] = {}
+    relevance: dict[str, dict[str, int]] = {}
     for qrel in read_qrels(settings.source, settings.split):
-        if qrel.relevance > 0 and qrel.document_id in documents and qrel.query_id in texts:
-            found.setdefault(qrel.query_id, {})[qrel.document_id] = qrel.relevance
-    names = sorted(q for q, listed in found.items() if len(listed) >= settings.documents_per_query)
+        if qrel.relevance > 0 and qrel.document_id in document_ids and qrel.query_id in texts:
+            relevance.setdefault(qrel.query_id, {})[qrel.document_id] = qrel.relevance
+    least = settings.documents_per_query
+    names = sorted(name for name, documents in relevance.items() if len(documents) >= least)
     if not names:
-        least = settings.documents_per_query
         raise InputError(f"{settings.source}: no query has {least} relevant documents")
     relevant = {
-        row: dict(sorted(found[name].items(), key=lambda item: -item[1]))
-        for row, name in enumerate(names)
+        number: dict(sorted(relevance[name].items(), key=lambda item: -item[1]))
+        for number, name in enumerate(names)
     }
     return _Judged([Query(name, texts[name]) for name in names], relevant)
-
-
-def _clusters(
-    settings: ClusteringSettings, queries: Sequence[Query], folder: Path, progress: Progress
-) -> Integers:
-    from lexicept.training.candidates.neural_teachers import embeddings
-
-    texts = [query.text for query in queries]
-    vectors, _ = embeddings(settings.model, texts, texts[:1], folder, progress)
-    return query_clusters(vectors, settings.clusters, settings.seed, progress=progress)
-
-
-def _documents(judged: _Judged, picked: Picked) -> set[str]:
-    """Return the documents of a set: those of its queries and of its distractors."""
-    rows = np.concatenate(picked)
-    return {document for row in rows for document in judged.relevant[int(row)]}
-
-
-def _qrels(judged: _Judged, query: int) -> Iterable[Qrel]:
-    name = judged.queries[query].id
-    return (Qrel(name, document, value) for document, value in judged.relevant[query].items())
 
 
 def _evaluation(
@@ -220,43 +240,39 @@ def _evaluation(
     progress: Progress,
 ) -> list[Matched]:
     """Write the queries and judgements of the evaluation set."""
-    needed = sorted({document for listed in judged.relevant.values() for document in listed})
-    number = {document: row for row, document in enumerate(needed)}
-    texts = [""] * len(needed)
+    documents = sorted({document for listed in judged.relevant.values() for document in listed})
+    numbers = {document: number for number, document in enumerate(documents)}
+    texts = [""] * len(documents)
     for document in read_documents(settings.source):
-        if document.id in number:
-            texts[number[document.id]] = _text(settings, document).content
+        if document.id in numbers:
+            texts[numbers[document.id]] = _text(settings, document).content
     terms = Terms([query.text for query in judged.queries], texts, settings.language)
-    matched = matched_queries(
-        terms,
-        {row: [number[document] for document in ids] for row, ids in judged.relevant.items()},
-        clusters,
-        [int(row) for row in test.queries],
-        settings.evaluation_queries,
-        positives=settings.positives,
-        negatives=settings.negatives,
-        least_ratio=settings.least_ratio,
-        seed=settings.seed,
-        progress=progress,
+    relevant = {q: [numbers[document] for document in ids] for q, ids in judged.relevant.items()}
+    sizes = Sizes(
+        settings.evaluation_queries, settings.positives, settings.negatives, settings.least_ratio
     )
+    candidates = test.queries.tolist()
+    matched = matched_queries(terms, relevant, clusters, candidates, sizes, settings.seed, progress)
     if not matched:
         raise InputError(f"{settings.source}: no test query has documents that only look relevant")
+
+    def qrels(match: Matched) -> Iterable[Qrel]:
+        name, relevance = judged.queries[match.query].id, judged.relevant[match.query]
+        for number in match.positives:
+            yield Qrel(name, documents[number], relevance[documents[number]])
+        for number in match.negatives:
+            yield Qrel(name, documents[number], 0)
+
     place = folder / "evaluation"
     place.mkdir()
-    asked = ((judged.queries[one.query], _matched_qrels(judged, one, needed)) for one in matched)
-    write_judged(place, SPLITS["evaluation"], asked)
+    judgements = ((judged.queries[match.query], qrels(match)) for match in matched)
+    write_judged(place, SPLITS["evaluation"], judgements)
     with replacing_text(place / "ratios.tsv") as file:
         file.write("query-id\tratio\tclass\n")
-        for one in matched:
-            file.write(f"{judged.queries[one.query].id}\t{one.ratio:.6g}\t{one.difficulty}\n")
+        for match in matched:
+            name = judged.queries[match.query].id
+            file.write(f"{name}\t{match.ratio:.6g}\t{match.difficulty}\n")
     return matched
-
-
-def _matched_qrels(judged: _Judged, one: Matched, documents: Sequence[str]) -> Iterable[Qrel]:
-    name, values = judged.queries[one.query].id, judged.relevant[one.query]
-    kept = [documents[row] for row in one.positives]
-    positives = [Qrel(name, document, values[document]) for document in kept]
-    return [*positives, *(Qrel(name, documents[row], 0) for row in one.negatives)]
 
 
 def _text(settings: ClusteringSettings, document: Document) -> Document:
@@ -264,18 +280,18 @@ def _text(settings: ClusteringSettings, document: Document) -> Document:
 
 
 def _write_documents(
-    settings: ClusteringSettings, folder: Path, wanted: Mapping[str, set[str]]
+    settings: ClusteringSettings, folder: Path, set_ids: Mapping[str, set[str]]
 ) -> None:
     """Write each set's ``corpus.jsonl`` in one pass over the documents."""
     with ExitStack() as stack:
         files = {}
-        for name in wanted:
+        for name in set_ids:
             (folder / name).mkdir(exist_ok=True)
             files[name] = stack.enter_context(replacing_text(folder / name / "corpus.jsonl"))
-        for document in read_documents(settings.source):
-            kept = _text(settings, document)
-            fields = {"_id": kept.id, "title": kept.title, "text": kept.text}
+        for original in read_documents(settings.source):
+            document = _text(settings, original)
+            fields = {"_id": document.id, "title": document.title, "text": document.text}
             line = json.dumps(fields, ensure_ascii=False) + "\n"
-            for name, ids in wanted.items():
+            for name, ids in set_ids.items():
                 if document.id in ids:
                     files[name].write(line)

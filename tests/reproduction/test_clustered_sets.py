@@ -18,10 +18,10 @@ from reproduction.clustered_sets import (
     ClusteringSettings,
     clustered_sets,
     pick,
+    query_clusters,
 )
 from reproduction.data import Data, check_dataset, load_sources
-from reproduction.match_ratios import Terms, matched_queries
-from reproduction.query_clusters import query_clusters
+from reproduction.match_ratios import Sizes, Terms, matched_queries
 
 
 def around(centres: np.ndarray, each: int, spread: float = 0.01) -> np.ndarray:
@@ -45,16 +45,9 @@ def test_plain_clusters_are_found(seed: int) -> None:
     assert (query_clusters(points, 8, seed) == found).all()
 
 
-def test_a_cluster_without_members_begins_again() -> None:
-    """Two centres begin at the same point; only three of four directions would be found."""
-    points = np.repeat(np.eye(4, dtype=np.float32), [30, 1, 1, 1], axis=0)
-    for seed in range(10):
-        assert len(set(query_clusters(points, 4, seed).tolist())) == 4
-
-
 def test_clusters_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reproduction.query_clusters.SAMPLE", 5)
-    monkeypatch.setattr("reproduction.query_clusters.ROWS", 7)
+    monkeypatch.setattr("reproduction.clustered_sets.SAMPLE", 5)
+    monkeypatch.setattr("reproduction.clustered_sets.BLOCK", 7)
     groups = query_clusters(around(np.eye(3), 40), 3, 2).reshape(3, 40)
     assert (groups == groups[:, :1]).all()
 
@@ -62,8 +55,6 @@ def test_clusters_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_impossible_clusters() -> None:
     with pytest.raises(InputError, match="3 queries can't make 4 clusters"):
         query_clusters(np.eye(3), 4)
-    with pytest.raises(InputError, match="at least 1, not 0 and 20"):
-        query_clusters(np.eye(3), 0)
 
 
 # Draws
@@ -119,14 +110,14 @@ CLUSTERS = np.array([0, 0, 0, 1, 1])
 
 def test_triplets_by_hand() -> None:
     terms = Terms(QUERIES, DOCUMENTS)
-    found = matched_queries(terms, RELEVANT, CLUSTERS, [0, 1, 2], 3, least_ratio=0.5)
+    found = matched_queries(terms, RELEVANT, CLUSTERS, [0, 1, 2], Sizes(3))
     assert [(one.query, one.ratio, one.difficulty) for one in found] == [
         (2, 0.0, "low"),
         (1, 0.5, "middle"),
         (0, 1.0, "high"),
     ]
     assert [(one.positives, one.negatives) for one in found] == [([2], [4]), ([1], [3]), ([0], [3])]
-    strict = matched_queries(terms, RELEVANT, CLUSTERS, [0, 1, 2], 3, least_ratio=0.76)
+    strict = matched_queries(terms, RELEVANT, CLUSTERS, [0, 1, 2], Sizes(3, least_ratio=0.76))
     assert [one.query for one in strict] == [2, 1]  # query 0 has no negative, and is left out
 
 
@@ -137,7 +128,7 @@ def test_negatives_are_the_most_similar_and_of_other_clusters() -> None:
     relevant = {0: [0], 1: [1, 0], 2: [2], 3: [3], 4: [4], 5: [5]}
     clusters = np.array([0, 1, 1, 1, 1, 0])
     (one,) = matched_queries(
-        Terms(queries, documents), relevant, clusters, [0], 9, negatives=2, least_ratio=0.25
+        Terms(queries, documents), relevant, clusters, [0], Sizes(9, negatives=2, least_ratio=0.25)
     )
     assert one.negatives == [1, 3]  # not 0, its own; not 5, of its own cluster
 
