@@ -11,8 +11,8 @@ import lexicept
 
 PACKAGE = str(Path(lexicept.__file__).parent)
 
-CALLS = 75
-FRAMES = 12
+CALLS = 60
+FRAMES = 11
 
 
 def calls_of_a_search(index: lexicept.Index) -> tuple[list[str], int]:

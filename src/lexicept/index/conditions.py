@@ -106,8 +106,9 @@ class QueryMasks:
             InputError: a condition that does not fit the fields, a phrase or an excluded word that
                 can't be looked up, or no such hidden document.
         """
-        expressions = [e for e in (query.condition, query.filter) if e is not None]
-        expression = all_of(expressions) if expressions else None
+        expression = query.condition if query.filter is None else query.filter
+        if query.condition is not None and query.filter is not None:
+            expression = all_of([query.condition, query.filter])
         if query.phrases or query.without or query.hidden:
             return self._cached(query.phrases, query.without, query.hidden, expression)
         return None if expression is None else self._field_masks.matching(expression)

@@ -55,7 +55,10 @@ def parsed_queries(queries: object) -> list[ParsedQuery]:
     """
     if isinstance(queries, str) or not isinstance(queries, Iterable):
         raise InputError(f"queries are a list of texts, not {queries!r:.40}")
-    return [query if isinstance(query, ParsedQuery) else ParsedQuery(query) for query in queries]
+    parsed: list[ParsedQuery] = []
+    for query in queries:
+        parsed.append(query if isinstance(query, ParsedQuery) else ParsedQuery(query))
+    return parsed
 
 
 class QueryWeigher:
@@ -105,8 +108,7 @@ class QueryWeigher:
         if not "".join(texts).strip():  # dimensions alone need no model
             weights = sp.csr_array((len(texts), self._num_dimensions), dtype=np.float32)
         else:
-            names = [vocabulary.name for vocabulary in searched]
-            frequencies = self._encoders.frequencies(names, self.query_encoder, texts)
+            frequencies = self._encoders.frequencies(searched, self.query_encoder, texts)
             weights = self._weighted(searched, frequencies)
         return self._changed(weights, queries, searched)
 
@@ -163,7 +165,10 @@ class QueryWeigher:
 
         No dimension of a vocabulary that is not searched is added.
         """
-        changed = {n for n, q in enumerate(queries) if q.added or q.boosts or q.steering}
+        changed = []
+        for number, query in enumerate(queries):
+            if query.added or query.boosts or query.steering:
+                changed.append(number)
         if not changed:
             return weights
         names = [vocabulary.name for vocabulary in searched]

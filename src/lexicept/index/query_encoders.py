@@ -191,7 +191,7 @@ class QueryEncoders:
         return cast(JoinedVectorizer, vectorizer).joint
 
     def frequencies(
-        self, names: Sequence[str], query_encoder: str, texts: Sequence[str]
+        self, vocabularies: Sequence[IndexVocabulary], query_encoder: str, texts: Sequence[str]
     ) -> dict[str, sp.csr_array]:
         """Return the term frequencies of queries [n, size] in vocabularies.
 
@@ -199,10 +199,11 @@ class QueryEncoders:
         without the vectorizer, unless it was loaded first.
         """
         frequencies: dict[str, sp.csr_array] = {}
-        for name in names:
+        for vocabulary in vocabularies:
+            name = vocabulary.name
             if name in frequencies:
                 continue
-            if query_encoder == "model" and self._vocabularies[name].kind.model is not None:
+            if query_encoder == "model" and vocabulary.kind.model is not None:
                 frequencies |= self._split(self._read_by_model(texts))
             else:
                 encoder, lock = self.encoder(name, query_encoder)
@@ -238,7 +239,8 @@ class QueryEncoders:
                 if self._table is None:
                     self._table = self._load(name, load_token_table)
             return self._table, self._table_lock
-        return self.get(name), self._locks[name]
+        loaded = self._loaded.get(name)
+        return self.get(name) if loaded is None else loaded, self._locks[name]
 
     def _split(self, frequencies: sp.csr_array) -> dict[str, sp.csr_array]:
         """Return the columns of each vocabulary of the model."""

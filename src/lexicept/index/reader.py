@@ -83,7 +83,8 @@ class IndexReader:
         self.derived = Derived.load(folder / "postings")
         self.searcher: Engine = self.engine
         """The engine that searches: the exact one, unless ``open`` got another's name."""
-        counts = {len(self.ids), len(self.titles), len(self.texts), manifest["documents"]}
+        self._num_stored = len(self.ids)
+        counts = {self._num_stored, len(self.titles), len(self.texts), manifest["documents"]}
         if counts != {self.engine.num_documents}:
             raise IndexFormatError(f"{path}: its parts hold different numbers of documents")
         if sum(v.size for v in self.vocabularies) != self.engine.num_dimensions:
@@ -152,7 +153,7 @@ class IndexReader:
         return Atlas(folder, concepts.terms or (), df, self._stored.content)
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return self._num_stored
 
     def __repr__(self) -> str:
         names = ", ".join(f"{v.name}: {v.size:,}" for v in self.vocabularies)
@@ -359,9 +360,10 @@ class IndexReader:
             queries: the queries, if they have conditions [n].
             masks: the documents that meet each query's conditions, see ``query_masks`` [n].
         """
-        check_count("threads", 1 if threads is None else threads)
+        if threads is not None:
+            check_count("threads", threads)
         check_count("top_k", top_k)
-        top_k = min(top_k, max(len(self.ids), 1))  # the compiled search takes 64 bits
+        top_k = min(top_k, max(self._num_stored, 1))  # the compiled search takes 64 bits
         queries = queries or ()
         masks = self.query_masks(queries) if masks is None else masks
         factors = None
@@ -369,13 +371,14 @@ class IndexReader:
             weights = checked_queries(weights, self.engine.num_dimensions)
             factors = weights @ self.derived.background
         search = self.searcher.search
-        if len(self.passages):
+        if self._stored.in_passages:
             search = partial(self.passages.ranked, self.searcher)
         groups = places_by_mask(masks) if len(masks) > 1 else []
         if len(groups) < 2:
             mask = masks[0] if masks else None
-            rankings = search(weights, top_k, factors, threads, mask)
-            hits = [self._hits(ranking) for ranking in rankings]
+            hits = []
+            for ranking in search(weights, top_k, factors, threads, mask):
+                hits.append(self._hits(ranking))
         else:
             hits = [[]] * weights.shape[0]
             for mask, places in groups:

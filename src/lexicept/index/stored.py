@@ -21,6 +21,8 @@ class StoredDocuments:
         self.ids, self.titles, self.texts = map(self.parts.texts, TEXTS)
         self.fields = Columns(folder / "fields", len(self.ids))
         self.passages = Passages(folder, self.ids)
+        self.in_passages = len(self.passages) > 0
+        """True if at least one document is stored in passages."""
         self.document_ids = DocumentIds(self.passages, len(self.ids))
         """The id of the document of each number."""
 
@@ -31,7 +33,7 @@ class StoredDocuments:
 
     def ids_of_documents(self, numbers: Sequence[int]) -> Sequence[str]:
         """Return the ids of the documents of numbers."""
-        if not len(self.passages):
+        if not self.in_passages:
             return self.ids.select(numbers)
         return [self.passages.document_id(number) for number in numbers]
 

@@ -59,7 +59,9 @@ class OpenedIndex:
 
     def _snapshot(self, query_encoder: str = "model") -> IndexReader:
         """Return the snapshot. Warn once if the index on disk has changed since."""
-        reader, now = self.reader, time.monotonic()
+        reader, now = self._reader, time.monotonic()
+        if reader is None:
+            raise InputError("the index is closed")
         if now >= self._next_look:
             self._next_look = now + LOOK_SECONDS
             # This object's own changes, in another thread, end with a new snapshot.

@@ -112,7 +112,11 @@ class Tokenizer:
         tokens: list[str] = self._pattern.findall(text.lower())  # type: ignore[attr-defined]
         if self.bigrams:
             return [token[start:end] for token in tokens for start, end in _bigrams(token)]
-        return [stem for stem in map(self._stem, tokens) if stem is not None]
+        stems = []
+        for token in tokens:
+            if (stem := self._stem(token)) is not None:
+                stems.append(stem)
+        return stems
 
     def spans(self, text: str) -> Iterator[tuple[str, Span]]:
         """Yield the terms in order, each with the characters of the text that it stands for."""
