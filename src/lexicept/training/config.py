@@ -30,7 +30,7 @@ E2 = "E2"
 """E² (SAE-SPLADE) as a measure of checkpoints."""
 
 Length = Annotated[Count, Field(ge=8)]
-"""Tokens that a text may be cut to; special tokens count."""
+"""Length of cut texts in tokens, special tokens included."""
 
 Schedule = Literal["constant", "linear", "quadratic"]
 
@@ -40,94 +40,89 @@ class ModelSettings:
     """The encoder to train."""
 
     start: Text | None = None
-    """Saved encoder to start from: a folder or a hub name. Without one, the fields below say how
-    to make it."""
+    """Saved encoder to start from: a folder or a hub name; null makes an encoder of the settings
+    below."""
     backbone: Text = DEFAULT_BACKBONE
     """Backbone: a hub name or a folder."""
     layer: Count | None = None
-    """Number of blocks to run; null for those before a pretrained SAE, or all."""
+    """Number of blocks to run; null for the blocks before a pretrained SAE, or all."""
     bidirectional: Flag | None = None
-    """True if a decoder's tokens attend to the tokens after them; null for the saved model's
-    setting, and true where it has none."""
+    """Let a decoder's tokens attend to later tokens; null for the saved setting, or true."""
     dtype: Dtype | None = None
-    """Type of the backbone's weights, trained and saved; null for the saved model's, and float32
-    where it has none. A frozen backbone, or one under adapters, takes half the memory in
-    bfloat16."""
+    """Type of the backbone's weights, trained and saved; null for the saved type, or float32.
+    bfloat16 halves the memory of a frozen backbone, also under adapters."""
     attn_implementation: AttentionKernel | None = None
     """Implementation of attention; null for transformers' choice, mostly sdpa. flash_attention_2
     requires a GPU, half precision and the package ``flash-attn``."""
     special_tokens: Flag | None = None
-    """True if special tokens, such as [CLS] and [SEP], count like any other token in SAE training,
-    pooling and the saved model (SAE-SPLADE, section 3); null for the saved model's setting, and
-    false where it has none."""
+    """Treat special tokens, such as [CLS] and [SEP], like any token in SAE training, pooling and
+    the saved model (SAE-SPLADE, section 3); null for the saved setting, or false."""
     head: Literal["sae", LanguageHead] = "sae"
     """Head: a sparse autoencoder, pretrained or first trained on the documents (``sae``); the
     backbone's own language head, masked or, for a decoder, causal (``mlm``); a language head over
     whole words, with means over the words' sub-words as rows (``expanded``); or a language head
     with random rows (``random``)."""
     sae: SAESettings = field(default_factory=SAESettings)
-    """Training of the SAE for the head ``sae``, where it is not pretrained."""
+    """Training of the SAE for the head ``sae`` without ``pretrained``."""
     sae_input: Literal["states", "transformed"] = "states"
-    """Input of the SAE: states after the last block, or these states after the backbone's
-    language head without its rows (SAE-SPLADE, Table 2: "+ T")."""
+    """Input of the SAE: states after the last block, or these states after the transform of the
+    backbone's language head (SAE-SPLADE, Table 2: "+ T")."""
     sae_queries: Flag = False
-    """True if the SAE is trained on the training queries too, after the documents."""
+    """Train the SAE on the training queries too, after the documents."""
     pretrained: Text | None = None
-    """Pretrained SAE for the head ``sae``: a folder or a hub name, of any layout that
-    ``lexicept.models.sae.formats`` knows; requires ``layer`` where it holds several layers."""
+    """Pretrained SAE for the head ``sae``: a folder or a hub name, of any layout of
+    ``lexicept.models.sae.formats``; for several layers, ``layer`` is required."""
     pretrained_width: Count | None = None
-    """Number of latents of the pretrained SAE, where there are several."""
+    """Number of latents of the pretrained SAE, to choose among several."""
     pretrained_l0: Positive | None = None
     """Active latents per token of the pretrained SAE: among several SAEs of a layer and width, the
     nearest is taken; null for 100."""
     size: Count | None = None
-    """Dimensions of the heads ``expanded`` (the most frequent words of the documents) and
-    ``random``."""
+    """Dimensions of the heads ``expanded`` (the documents' most frequent words) and ``random``."""
     initial_active_dims: Count | None = None
-    """Mean number of active dimensions per token before training, set by shifting all biases
-    alike. Without a constraint on k a head may begin with half of its dimensions active, which
-    takes more than a short training to undo. Null leaves the biases."""
+    """Mean number of active dimensions per token before training, by an equal shift of all biases;
+    null leaves the biases. Without k a head may begin with half of the dimensions active, too many
+    for a short training to undo."""
     query: Literal["encoder", "lookup"] | None = None
-    """Query encoder: the same encoder, or a table of one weight per sub-word or word, which starts
-    at its idf and is learned with the head. Null for that of ``start``, or ``encoder``."""
+    """Query encoder: the same encoder, or a learned table of one weight per sub-word or word, with
+    the idf as the first weight; null for the setting of ``start``, or ``encoder``."""
     pooling: Pooling | None = None
     """Pooling of token activations to a text's: max, sum (of logarithms) or sqrt_sum (the root of
-    the sum); null for the head's own, max for a new head."""
+    the sum); null for the head's setting, max for a new head."""
     query_k: Whole | None = None
-    """Active dimensions per query token; null for the head's own, 0 for no constraint."""
+    """Active dimensions per query token; null for the head's setting, 0 for no constraint."""
     document_k: Whole | None = None
-    """Active dimensions per document token; null for the head's own, 0 for no constraint."""
+    """Active dimensions per document token; null for the head's setting, 0 for no constraint."""
     query_max_active_dims: Count | None = None
-    """Largest number of dimensions of a query of the trained model; training itself does not prune.
-    Null keeps all."""
+    """Largest number of dimensions of a query of the trained model, unused in training; null for
+    all."""
     document_max_active_dims: Count | None = None
-    """Largest number of dimensions of a document of the trained model; null keeps all."""
+    """Largest number of dimensions of a document of the trained model; null for all."""
     max_query_tokens: Length | None = None
-    """Tokens, special ones included, at which the trained model cuts queries, as papers do when
-    they evaluate. Null reads whole queries, in windows, or as the model to start from does."""
+    """Length at which the trained model cuts queries, special tokens included, as in papers'
+    evaluations; null reads whole queries, in windows, or follows ``start``."""
     max_document_tokens: Length | None = None
-    """Tokens at which it cuts documents, also while its SAE is trained; null likewise."""
+    """Length at which the trained model cuts documents, also in SAE training; null likewise."""
     pruning: Pruning | None = None
-    """Dimensions of a query that its limit keeps: those of the largest ``weight`` or, in an index,
-    of the largest ``impact``, the weight times the dimension's largest document weight; null for
-    the head's own, weight for a new head."""
+    """Order of a query's dimensions under a limit: the largest ``weight`` or, in an index, the
+    largest ``impact``, the weight times the dimension's largest document weight; null for the
+    head's setting, weight for a new head."""
     weighting: Literal["splade", "bm25"] = "splade"
-    """Weighting of pooled activations in an index: as in training, or as BM25 weighs words, with
-    idf and length normalisation. Training itself never uses BM25's."""
+    """Weighting of pooled activations in an index: as in training, or by BM25 with idf and length
+    normalisation, which training never uses."""
     k1: NotNegative = 1.5
     """BM25's k1 (saturation)."""
     b: Share = 0.75
     """BM25's b (length normalisation), 0 to 1."""
     query_scale: Positive = 1.0
-    """Factor on the trained model's query weights where it is searched beside words; learned
-    instead where ``loss.words`` is above 0."""
+    """Factor on the trained model's query weights beside words; learned with ``loss.words``."""
     trained: Literal["head", "lora", "all"] = "head"
-    """Parameters that learn: the head, on cached states of a frozen backbone; the head and
-    low-rank adapters of the backbone; or all."""
+    """Parameters to learn: the head, on cached states of a frozen backbone; the head and low-rank
+    adapters of the backbone; or all."""
     freeze_head: Flag = False
-    """True if the backbone alone learns (SPLARE); requires ``trained: lora`` or ``all``."""
+    """Train the backbone alone (SPLARE); requires ``trained: lora`` or ``all``."""
     lora_rank: Count = 16
-    """Rank r of the adapters, which are multiplied by 2."""
+    """Rank r of the adapters, with a factor of 2."""
 
     def __post_init__(self) -> None:
         if self.pretrained and self.head != "sae":
@@ -156,38 +151,36 @@ class DataSettings:
     """The documents, queries and candidates to train on."""
 
     corpus: Text = ""
-    """Documents: a path or name that ``lexicept build`` reads."""
+    """Documents: a path or name for ``lexicept build``."""
     queries: Text | None = None
-    """Queries with judgements: a BEIR folder or an ir_datasets name. Null makes pseudo-queries from
+    """Queries with judgements: a BEIR folder or an ir_datasets name; null makes pseudo-queries of
     the documents."""
     split: Text = "train"
     """Split of the judgements."""
     count: Count | None = None
-    """Largest number of queries, drawn with the seed; null takes all."""
+    """Largest number of queries, drawn by the seed; null for all."""
     pseudo_queries: Count = 4
-    """Pseudo-queries per document, where ``queries`` is null."""
+    """Pseudo-queries per document, without ``queries``."""
     lists: Text | None = None
-    """File of candidate lists (see ``lexicept data mine``); null mines them."""
+    """File of candidate lists (see ``lexicept data mine``); null mines candidates."""
     mining: Literal["words", "teacher", "both"] = "words"
-    """Source of mined candidates: BM25; the teacher, which scores every query with every document
-    and so suits collections of up to about a million (its MaxSim, which would take too long, is
-    left out); or both."""
+    """Source of mined candidates: BM25; the teacher's scores of every query and document, without
+    MaxSim and for up to about a million documents; or both."""
     mining_depth: Count = 100
-    """Mined candidates per query, from each source."""
+    """Mined candidates per query and source."""
     negatives: Whole = 1
-    """Candidates drawn from a query's list besides its relevant document, anew in each pass. With
-    0, a query is compared with other queries' documents only (ESPLADE, equation 1), and no
-    candidates are mined."""
+    """Candidates drawn from a query's list beside the relevant document, anew in each pass. 0
+    compares with other queries' documents only (ESPLADE, equation 1) and mines nothing."""
     positive_share: Share = 1.0
-    """Share of samples with their query's relevant document; the others have one more candidate
-    instead, from which only a teacher can be learned."""
+    """Share of samples with a relevant document of the query; the other samples have one more
+    candidate, for distillation alone."""
     max_query_tokens: Length = 64
-    """Tokens at which training cuts queries; see also ``model.max_query_tokens``."""
+    """Length at which training cuts queries; see also ``model.max_query_tokens``."""
     max_document_tokens: Length = 256
-    """Tokens at which training cuts documents; see also ``model.max_document_tokens``."""
+    """Length at which training cuts documents; see also ``model.max_document_tokens``."""
     seed: Seed | None = None
-    """Seed of what is drawn once: pseudo-queries, held-out queries and documents; null for the
-    optimizer's, in which case trainings with different seeds share no prepared data."""
+    """Seed of pseudo-queries, held-out queries and documents; null for the optimizer's seed, so
+    that trainings with different seeds share no prepared data."""
 
 
 @settings
@@ -196,15 +189,14 @@ class TeacherSettings:
     similarity, BM25 and MaxSim."""
 
     dense: Text | None = None
-    """Dense model for ``SentenceTransformer``; its embeddings are cached on disk."""
+    """Dense model for ``SentenceTransformer``, with embeddings cached on disk."""
     dense_weight: NotNegative = 20.0
-    """Weight of its similarity; for a cosine, the inverse of a temperature."""
+    """Weight of the dense similarity; for a cosine, the inverse of a temperature."""
     bm25_weight: NotNegative = 0.0
     """Weight of BM25 over the documents' words."""
     max_sim: NotNegative = 0.0
-    """Weight of MaxSim: late interaction over token states of the backbone as it was before
-    training, centred by their mean and normalised, cut as ``data`` says. The states are cached on
-    disk."""
+    """Weight of MaxSim: late interaction over token states of the untrained backbone, centred,
+    normalised, cut as in ``data`` and cached on disk."""
 
 
 @settings
@@ -215,34 +207,32 @@ class LossSettings:
     """Weight of KL distillation from the teacher over the batch's documents or, with scored lists
     and no teacher, over each query's candidates."""
     margin_mse: NotNegative = 0.0
-    """Weight of MarginMSE on the candidates of each query that has its relevant document."""
+    """Weight of MarginMSE on the candidates of each query with a relevant document."""
     in_batch: NotNegative = 0.0
     """Weight of the softmax of the relevant document against all documents of the batch."""
     in_batch_known: Flag = False
-    """True if other documents of the batch that are known to be relevant count as negatives there
-    (ESPLADE, equation 1)."""
+    """Count the batch's further relevant documents as in-batch negatives (ESPLADE, equation 1)."""
     temperature: Positive = 1.0
     """Temperature of the student's scores, before the learnable scale."""
     scale: Positive = 1.0
     """Initial value of the learnable factor on the student's scores (SAE-SPLADE's code)."""
     scale_learning_rate: NotNegative = 0.02
-    """Learning rate of that factor; 0 keeps it as it is."""
+    """Learning rate of the factor; 0 freezes the factor."""
     words: NotNegative = 0.0
-    """Initial weight of BM25 in a document's score; learnable, as the factor is. Above 0, the head
-    learns what words miss."""
+    """Initial weight, learnable like the factor, of BM25 in a document's score. Above 0, the head
+    complements words."""
     query_top_k: Count | None = None
-    """Number of largest query weights that the ranking loss uses, q_K (ESPLADE); null uses all."""
+    """Number of largest query weights in the ranking loss, q_K (ESPLADE); null for all."""
     document_top_k: Count | None = None
-    """Number of largest document weights that the ranking loss uses, d_K; null uses all."""
+    """Number of largest document weights in the ranking loss, d_K; null for all."""
     dual: Flag = True
-    """True if the ranking loss counts on whole vectors as well as on vectors cut by top_k
-    (ESPLADE)."""
+    """With top_k, apply the ranking loss to whole vectors as well as to cut vectors (ESPLADE)."""
     mask_divergence: NotNegative = 0.0
-    """Weight of the KL from the whole vectors' ranking to that of vectors cut by top_k."""
+    """Weight of the KL from the whole vectors' ranking to the cut vectors' ranking."""
     reconstruction: NotNegative = 0.0
     """Weight of the SAE's fraction of variance unexplained on the documents' tokens. Above 0, the
-    decoder learns too (SAE-SPLADE, section 3, which found it harmful); the backbone gets no
-    gradient of it."""
+    decoder learns too (SAE-SPLADE, section 3, found it harmful); the backbone gets no gradient of
+    this loss."""
 
 
 @settings
@@ -250,40 +240,39 @@ class RegularizerSettings:
     """Sparsity regulariser of queries or documents; see ``lexicept.training.regularizers``."""
 
     kind: Literal["flops", "l1", "df_flops"] = "flops"
-    """Regulariser: squared mean weights, mean absolute weights, or squared mean weights of the
-    dimensions that are frequent."""
+    """Regulariser: squared mean weights, mean absolute weights, or squared mean weights of frequent
+    dimensions."""
     weight: NotNegative = 0.0
-    """λ at the end of its schedule."""
+    """λ at the end of the schedule."""
     schedule: Schedule = "quadratic"
     """Growth of λ."""
     steps: Count = 200
-    """Steps until λ is reached."""
+    """Steps of the growth."""
     alpha: Annotated[Positive, Field(lt=1)] = 0.1
-    """Share of texts from which ``df_flops`` takes a dimension for frequent: its α."""
+    """α of ``df_flops``: share of texts of a frequent dimension."""
     beta: Positive = 10.0
-    """Steepness of that penalty: β of ``df_flops``."""
+    """β of ``df_flops``: steepness of the penalty."""
     df_source: Literal["batches", "sample"] = "batches"
-    """Texts that ``df_flops`` counts: those of recent batches, or a sample of all queries or
-    documents, drawn once, which is encoded again every ``df_every`` steps (Porco et al. 2025 count
-    the texts of their validation)."""
+    """Texts for the document frequencies: recent batches, or a fixed sample of all queries or
+    documents, encoded again every ``df_every`` steps (Porco et al. 2025: the validation texts)."""
     df_texts: Count = 10_000
-    """Number of these texts: the window over batches, or the size of the sample."""
+    """Number of texts: the window over batches, or the size of the sample."""
     df_every: Count = 100
     """Steps between two counts of the sample."""
     anti_zero: NotNegative = 0.0
-    """Weight of the regulariser that keeps vectors from becoming all zero."""
+    """Weight of the regulariser against all-zero vectors."""
 
 
 @settings
 class JointSettings:
-    """Joint FLOPS: a regulariser of dimensions that queries and documents share (ESPLADE)."""
+    """Joint FLOPS: a regulariser of dimensions shared by queries and documents (ESPLADE)."""
 
     weight: NotNegative = 0.0
-    """λ at the end of its schedule."""
+    """λ at the end of the schedule."""
     schedule: Schedule = "quadratic"
     """Growth of λ."""
     steps: Count = 200
-    """Steps until λ is reached."""
+    """Steps of the growth."""
 
 
 @settings
@@ -295,35 +284,34 @@ class OptimizerSettings:
     batch_size: Count = 32
     """Queries of a batch, in each process."""
     accumulation: Count = 1
-    """Batches whose gradients are added up for one step."""
+    """Batches of a step, with accumulated gradients."""
     mini_batch: Count | None = None
-    """Texts that go through the model at once (gradient caching, for batches larger than memory);
-    null for the whole batch."""
+    """Texts through the model at once (gradient caching, for batches larger than memory); null for
+    the whole batch."""
     workers: Whole = 0
-    """Processes that read and tokenise the next batches while the model works, two batches each, at
-    most one for each core; 0 does it between steps. The batches are the same."""
+    """Processes that read and tokenise the next batches during a step, at most one for each core; 0
+    for none. The batches are the same."""
     gradient_checkpointing: Flag = False
-    """True if the backward pass computes the backbone's blocks again instead of keeping their
-    activations: about a third more time, for far less memory."""
+    """Compute the backbone's blocks again in the backward pass instead of keeping activations:
+    about a third more time, for far less memory."""
     sharded: Flag = False
-    """True if the processes of a launcher divide the backbone among them (FSDP): each keeps a part
-    of its weights, their gradients and AdamW's moments, and gathers a block's weights while it
-    runs; for a backbone that is too large for one GPU. Requires ``model.trained: lora`` or ``all``.
-    The head is whole in every process, and so is the model of one process alone."""
+    """Divide the backbone among the processes of a launcher (FSDP), with gradients and AdamW's
+    moments, for a backbone too large for one GPU; a block's weights are gathered while the block
+    runs. Requires ``model.trained: lora`` or ``all``. The head is whole in every process."""
     learning_rate: Positive = 1e-3
     """Learning rate after warm-up."""
     warmup_steps: Whole = 30
     """Steps of linear warm-up."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """Learning rate after warm-up."""
+    """Decay of the learning rate after warm-up."""
     weight_decay: NotNegative = 0.0
     """AdamW's weight decay, on matrices."""
     max_grad_norm: NotNegative = 1.0
-    """Norm that the model's gradients are clipped to; 0 does not clip."""
+    """Largest norm of the model's gradients; 0 does not clip."""
     bf16: Flag = False
-    """True trains in mixed precision, where the processor has it."""
+    """Train in mixed precision, on processors with bfloat16."""
     seed: Seed = 0
-    """Seed of samples, dropout and adapters, and of the data if ``data.seed`` is null."""
+    """Seed of samples, dropout and adapters, and of the data without ``data.seed``."""
 
 
 @settings
@@ -331,32 +319,32 @@ class ValidationSettings:
     """Retrieval on judged queries during training, which selects the best checkpoint."""
 
     queries: Text | None = None
-    """Queries with judgements: a BEIR folder or an ir_datasets name. Null holds training queries
+    """Queries with judgements: a BEIR folder or an ir_datasets name; null holds training queries
     out."""
     corpus: Text | None = None
     """Documents of ``queries``; null for the training corpus."""
     documents: Count | None = None
-    """Largest number of documents: the relevant ones, and others drawn with the seed. Where the
-    backbone learns, every validation encodes all of them again. Null takes all."""
+    """Largest number of documents: relevant documents, and others drawn by the seed; null for all.
+    With a trained backbone, every validation encodes all of these documents."""
     split: Text = "dev"
     """Split of the judgements."""
     count: Count = 500
-    """Largest number of queries, drawn with the seed."""
+    """Largest number of queries, drawn by the seed."""
     every: Count = 250
     """Steps between two validations, and two checkpoints."""
     checkpoint: Literal["last", "best"] = "best"
-    """Checkpoint that becomes the model: the last, as in the papers, or the best."""
+    """Checkpoint to publish: the last, as in the papers, or the best."""
     select: Text = "nDCG@10"
-    """Measure of the best checkpoint: one of ir_measures', such as ``R@10``, or ``E2``."""
+    """Measure of the best checkpoint: a measure of ir_measures, such as ``R@10``, or ``E2``."""
     max_qd_flops: NotNegative | None = None
-    """Budget of QD-FLOPs: within it the largest value of ``select`` wins, above it the nearest to
-    it; not with ``E2``, which counts the cost itself."""
+    """Budget of QD-FLOPs: within the budget the largest value of ``select`` wins, above the budget
+    the lowest cost; unused by ``E2``, which includes the cost."""
     query_max_active_dims: Count | None = None
-    """Largest number of dimensions of a query in validation; null for the model's own."""
+    """Largest number of dimensions of a query in validation; null for the model's setting."""
     document_max_active_dims: Count | None = None
-    """Largest number of dimensions of a document in validation; null for the model's own."""
+    """Largest number of dimensions of a document in validation; null for the model's setting."""
     patience: Count | None = None
-    """Validations without a better one after which training stops; null never stops."""
+    """Validations without a new best before training stops; null never stops."""
 
     def __post_init__(self) -> None:
         if self.select not in (E2, "nDCG@10"):
@@ -379,7 +367,7 @@ class TrainingConfig:
 
     @property
     def data_seed(self) -> int:
-        """The seed of pseudo-queries, held-out queries and their documents."""
+        """Seed of pseudo-queries, held-out queries and documents."""
         return self.optimizer.seed if self.data.seed is None else self.data.seed
 
     def __post_init__(self) -> None:
@@ -414,6 +402,6 @@ class TrainingConfig:
 
     @property
     def has_teacher(self) -> bool:
-        """True if anything scores documents for KL and MarginMSE; scored lists may."""
+        """True with a source of scores for KL and MarginMSE; lists may have scores."""
         teacher = self.teacher
         return bool(teacher.dense or teacher.bm25_weight or teacher.max_sim or self.data.lists)
