@@ -12,8 +12,6 @@ from lexicept.errors import InputError
 from lexicept.models.encoder import Encoder
 from lexicept.models.language_heads import language_head
 from lexicept.progress import silent
-from lexicept.training import loop
-from lexicept.training.loop import Loop
 from lexicept.training.settings import to_mapping
 from reproduction.recipe import read_job
 from reproduction.trained import _pretrained
@@ -53,35 +51,6 @@ def test_what_is_no_model_is_not_overwritten(tmp_path):
     with pytest.raises(InputError, match="precious: not a model; overwrite replaces models only"):
         lexicept.pretrain(TEXTS, tmp_path / "precious", backbone="none", overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
-
-
-class KilledError(Exception):
-    pass
-
-
-def test_interrupted_pretraining_resumes_to_the_weights_of_an_unbroken_one(
-    bert, tmp_path, monkeypatch
-):
-    def start(name):
-        return lexicept.pretrain(TEXTS, tmp_path / name, backbone=bert, trained="all", **SMALL)
-
-    whole = tensors(start("whole"))
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
-    step, taken = Loop.step, []
-
-    def killed(self, batch):
-        taken.append(self.steps)
-        if taken == [0, 1]:
-            raise KilledError
-        return step(self, batch)
-
-    monkeypatch.setattr(Loop, "step", killed)
-    with pytest.raises(KilledError):
-        start("broken")
-    resumed = tensors(start("broken"))
-    assert taken == [0, 1, 1, 2]
-    assert resumed.keys() == whole.keys()
-    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
 
 
 @pytest.mark.parametrize(
