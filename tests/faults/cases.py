@@ -138,7 +138,7 @@ def merging(act: Callable[[], None]) -> None:
 def in_parts(export: Callable[[], None], count: int) -> None:
     import lexicept.exports.folder
 
-    with patch.object(lexicept.exports.folder, "PART_BYTES", 40 * count):  # a few parts
+    with patch.object(lexicept.exports.folder, "FILE_BYTES", 40 * count):  # a few parts
         export()
 
 

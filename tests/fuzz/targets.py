@@ -23,8 +23,7 @@ from lexicept.errors import InputError, LexiceptError
 from lexicept.evaluation.effectiveness import evaluate
 from lexicept.evaluation.runs import read_run
 from lexicept.evaluation.sweep import Point, Setting, read_points
-from lexicept.exports.anserini import Anserini
-from lexicept.exports.folder import export_index
+from lexicept.exports import Anserini, export_index
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.index import verification
 from lexicept.index.builder import IndexBuilder

@@ -14,12 +14,19 @@ from hypothesis import strategies as st
 
 from lexicept.corpora import Document, Query
 from lexicept.errors import InputError
-from lexicept.exports import Format, Source, export_index, folder
-from lexicept.exports.anserini import Anserini
-from lexicept.exports.ciff import CIFF, varints
-from lexicept.exports.elastic import Elasticsearch, OpenSearch
-from lexicept.exports.qdrant import Qdrant
-from lexicept.exports.source import json_vector, query_impacts
+from lexicept.exports import (
+    CIFF,
+    Anserini,
+    Elasticsearch,
+    ExportedIndex,
+    ExportFormat,
+    OpenSearch,
+    Qdrant,
+    export_index,
+    folder,
+)
+from lexicept.exports.impacts import query_impacts, varints
+from lexicept.exports.servers import weights_by_dimension
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.fields.values import parse_date
 from lexicept.index.builder import IndexBuilder
@@ -48,7 +55,7 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> IndexReader:
     return build(tmp_path / "index", TEXTS, rra=request.param)
 
 
-def export(index: IndexReader, form: Format, **arguments: Any) -> Path:
+def export(index: IndexReader, form: ExportFormat, **arguments: Any) -> Path:
     out = index.path.parent / form.name
     export_index(index, form, out, queries=QUERIES, **arguments)
     return out
@@ -81,11 +88,11 @@ def assert_ranked_as(index: IndexReader, query: str, scores: Any, tolerance: flo
 
 def impacts(index: IndexReader, bits: int = 8) -> Any:
     """What the exports of integers must hold."""
-    weights = weights_of(Source(index))
+    weights = weights_of(ExportedIndex(index))
     return np.rint(weights * ((2**bits - 1) / weights.max()))
 
 
-def weights_of(source: Source) -> np.ndarray:
+def weights_of(source: ExportedIndex) -> np.ndarray:
     """The documents' weights as exports see them [N, num_dimensions]."""
     found = np.zeros((len(source.index), source.num_dimensions), np.float32)
     for number, row in enumerate(found):
@@ -100,7 +107,7 @@ def test_anserini(index: IndexReader, bits: int) -> None:
     rows = [json.loads(line) for line in lines(out / "documents")]
     assert [row["id"] for row in rows] == list(TEXTS)
     assert [row["contents"] for row in rows] == list(TEXTS.values())
-    width = Source(index).num_dimensions
+    width = ExportedIndex(index).num_dimensions
     assert all(type(impact) is int for row in rows for impact in row["vector"].values())
     documents = matrix([row["vector"] for row in rows], width)
     assert documents.max() == 2**bits - 1
@@ -216,7 +223,7 @@ def test_bulk_requests(index: IndexReader, form: OpenSearch | Elasticsearch) -> 
     assert [row["text"] for row in rows] == list(TEXTS.values())
     assert "vector" not in rows[0]
     assert "vector" not in rows[-1]
-    source = Source(index)
+    source = ExportedIndex(index)
     documents = matrix([row.get("vector", {}) for row in rows], source.num_dimensions)
     assert (documents == weights_of(source)).all()
     mapping = json.loads((out / "mapping.json").read_text())["mappings"]["properties"]
@@ -260,7 +267,7 @@ def test_lucene_takes_normal_document_weights(
         Vector(np.arange(2), np.array([1.5, 2**-126], np.float32)),
         Vector(np.array([0]), np.array([2**-127], np.float32)),
     ]
-    monkeypatch.setattr(Source, "document", lambda _, number: vectors[number])
+    monkeypatch.setattr(ExportedIndex, "document", lambda _, number: vectors[number])
     rows = [json.loads(line) for line in lines(export(index, OpenSearch()) / "documents")][1::2]
     assert rows[0]["vector"] == {"0": 1.5, "1": pytest.approx(2**-126)}
     assert "vector" not in rows[1]
@@ -442,10 +449,10 @@ def test_the_vocabulary_says_what_dimensions_are(index: IndexReader) -> None:
 
 @pytest.mark.parametrize("form", [Anserini(), Qdrant(), OpenSearch()], ids=lambda form: form.name)
 def test_a_killed_export_goes_on(
-    form: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    form: ExportFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = build(tmp_path / "index", TEXTS)
-    monkeypatch.setattr(folder, "PART_BYTES", 300)
+    monkeypatch.setattr(folder, "FILE_BYTES", 300)
     export_index(index, form, tmp_path / "whole", queries=QUERIES)
     with monkeypatch.context() as patch:
         patch.setattr(Units, "finish", stops_at(Units.finish, 4))
@@ -469,7 +476,7 @@ def test_an_export_of_other_documents_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = build(tmp_path / "index", TEXTS)
-    monkeypatch.setattr(folder, "PART_BYTES", 300)
+    monkeypatch.setattr(folder, "FILE_BYTES", 300)
     with monkeypatch.context() as patch:
         patch.setattr(Units, "finish", stops_at(Units.finish, 4))
         with pytest.raises(KeyboardInterrupt):
@@ -483,7 +490,7 @@ def test_an_export_of_other_documents_is_refused(
 @given(st.lists(st.floats(2**-100, 2**100, width=32), max_size=20))
 def test_json_keeps_single_precision(weights: list[float]) -> None:
     vector = Vector(np.arange(len(weights)), np.array(weights, np.float32))
-    found = json.loads(json_vector(vector))
+    found = json.loads(json.dumps(weights_by_dimension(vector)))
     assert list(found) == [str(n) for n in range(len(weights))]
     packed = [struct.unpack("f", struct.pack("f", weight))[0] for weight in found.values()]
     assert packed == weights

@@ -58,16 +58,20 @@ def export(
     Re-running the command resumes an interrupted export.
     """
     from lexicept.corpora import read_queries
-    from lexicept.exports import Format, export_index
-    from lexicept.exports.anserini import Anserini
-    from lexicept.exports.ciff import CIFF
-    from lexicept.exports.elastic import Elasticsearch, OpenSearch
-    from lexicept.exports.qdrant import Qdrant
+    from lexicept.exports import (
+        CIFF,
+        Anserini,
+        Elasticsearch,
+        ExportFormat,
+        OpenSearch,
+        Qdrant,
+        export_index,
+    )
     from lexicept.index.reader import IndexReader
     from lexicept.progress import ProgressBars
 
-    filtered: list[Format] = [Elasticsearch(filter_), OpenSearch(filter_), Qdrant(filter_)]
-    forms: list[Format] = filtered if filter_ is not None else [Anserini(), CIFF(), *filtered]
+    filtered: list[ExportFormat] = [Elasticsearch(filter_), OpenSearch(filter_), Qdrant(filter_)]
+    forms: list[ExportFormat] = filtered if filter_ is not None else [Anserini(), CIFF(), *filtered]
     form = {form.name: form for form in forms}.get(format_.value)
     if form is None:
         raise InputError(f"--filter: {format_.value} keeps no fields")

@@ -1,10 +1,19 @@
-"""Exports: an index in the formats of other engines, which load it without lexicept.
+"""Exports: an index in the formats of other engines, which load the files without lexicept.
 
-A module for each format. Dimensions are named by their numbers, which every engine takes as they
-are; ``vocabulary.tsv`` says what they mean. RRA's offsets are one more dimension, the last.
+Dimensions are named by numbers, which every engine takes; ``vocabulary.tsv`` lists their meanings.
 """
 
-from lexicept.exports.folder import export_index
-from lexicept.exports.source import Format, Source
+from lexicept.exports.folder import ExportedIndex, ExportFormat, export_index
+from lexicept.exports.impacts import CIFF, Anserini
+from lexicept.exports.servers import Elasticsearch, OpenSearch, Qdrant
 
-__all__ = ["Format", "Source", "export_index"]
+__all__ = [
+    "CIFF",
+    "Anserini",
+    "Elasticsearch",
+    "ExportFormat",
+    "ExportedIndex",
+    "OpenSearch",
+    "Qdrant",
+    "export_index",
+]

@@ -18,18 +18,18 @@ from lexicept.fields.writing import EXACT
 JSON: TypeAlias = dict[str, Any]
 
 GROUP = "fields"
-"""The object of an exported document that has its fields."""
+"""The object with the fields of an exported document."""
 
 UNBOUNDED = (-math.inf, math.inf, -LARGEST_INTEGER, MISSING + 1, LARGEST_INTEGER)
 
 
-def elastic_condition(given: Filter, columns: Columns) -> JSON:
+def elastic_condition(filter_: Filter, columns: Columns) -> JSON:
     """Return a filter as a query of Elasticsearch and OpenSearch.
 
     Raises:
         InputError: no filter, or one that does not fit the fields.
     """
-    expression = parse(given)
+    expression = parse(filter_)
     matching(expression, columns)  # refuses what does not fit
     return _elastic(expression, columns)
 
@@ -38,8 +38,8 @@ def _elastic(expression: Expression, columns: Columns) -> JSON:
     if isinstance(expression, Not):
         return {"bool": {"must_not": [_elastic(expression.part, columns)]}}
     if isinstance(expression, All):
-        parts = [_elastic(part, columns) for part in expression.parts]
-        return {"bool": {"filter": parts}} if parts else {"match_all": {}}
+        conditions = [_elastic(part, columns) for part in expression.parts]
+        return {"bool": {"filter": conditions}} if conditions else {"match_all": {}}
     if isinstance(expression, Some):
         return _elastic_some([_elastic(part, columns) for part in expression.parts])
     path = f"{GROUP}.{expression.field}"
@@ -50,23 +50,27 @@ def _elastic(expression: Expression, columns: Columns) -> JSON:
     return _elastic_some([{"range": {path: ends}} for ends in _ranges(expression, columns)])
 
 
-def _elastic_some(parts: Sequence[JSON]) -> JSON:
-    if len(parts) == 1:
-        return parts[0]
-    return {"bool": {"should": parts, "minimum_should_match": 1}} if parts else {"match_none": {}}
+def _elastic_some(conditions: Sequence[JSON]) -> JSON:
+    if len(conditions) == 1:
+        return conditions[0]
+    if not conditions:
+        return {"match_none": {}}
+    return {"bool": {"should": conditions, "minimum_should_match": 1}}
 
 
-def qdrant_condition(given: Filter, columns: Columns) -> JSON:
-    """Return a filter as one of Qdrant.
+def qdrant_condition(filter_: Filter, columns: Columns) -> JSON:
+    """Return a filter of Qdrant.
 
     Raises:
         InputError: no filter, one that does not fit the fields, or the name of a field that Qdrant
             can't be asked for.
     """
-    expression = parse(given)
+    expression = parse(filter_)
     matching(expression, columns)  # refuses what does not fit
-    found = _qdrant(expression, columns)
-    return found if found.keys() <= {"must", "should", "must_not"} else {"must": [found]}
+    condition = _qdrant(expression, columns)
+    return (
+        condition if condition.keys() <= {"must", "should", "must_not"} else {"must": [condition]}
+    )
 
 
 def _qdrant(expression: Expression, columns: Columns) -> JSON:
@@ -83,16 +87,16 @@ def _qdrant(expression: Expression, columns: Columns) -> JSON:
     if column.kind.kind == "keyword":
         return {"key": key, "match": {"any": list(expression.values)}}
     if column.values.dtype.kind == "i" and column.kind.kind == "number":
-        found = intervals(expression, column)
-        return _qdrant_some([_qdrant_whole(expression.field, key, one) for one in found])
+        integers = intervals(expression, column)
+        return _qdrant_some([_qdrant_whole(expression.field, key, ends) for ends in integers])
     ranges = _ranges(expression, columns)
     return _qdrant_some([{"key": key, "range": ends} for ends in ranges])
 
 
-def _qdrant_some(parts: Sequence[JSON]) -> JSON:
-    if len(parts) == 1:
-        return parts[0]
-    return {"should": parts} if parts else {"must": [{"has_id": []}]}
+def _qdrant_some(conditions: Sequence[JSON]) -> JSON:
+    if len(conditions) == 1:
+        return conditions[0]
+    return {"should": conditions} if conditions else {"must": [{"has_id": []}]}
 
 
 def _qdrant_whole(name: str, key: str, interval: Interval) -> JSON:
@@ -115,16 +119,16 @@ def _qdrant_key(name: str) -> str:
 
 
 def _ranges(condition: Condition, columns: Columns) -> list[JSON]:
-    """Return the ends of a condition's intervals, both inside; none for what is never met."""
+    """Return the inclusive ends of a condition's intervals; no intervals if nothing matches."""
     column = columns[condition.field]
     dates = column.kind.kind == "date"
     written: Callable[[Any], Any] = (lambda end: iso(end, days=False)) if dates else _same
-    found = []
-    for one in intervals(condition, column):
-        if one[0] <= one[1]:
+    ranges = []
+    for interval in intervals(condition, column):
+        if interval[0] <= interval[1]:
             with suppress(OverflowError):  # before the year 1, or after 9999: no date is there
-                found.append(_ends(one, written))
-    return found
+                ranges.append(_ends(interval, written))
+    return ranges
 
 
 def _same(end: Any) -> Any:

@@ -1,24 +1,138 @@
-"""The folder of an export, written in parts that an interrupted export does not write again."""
+"""The folder of an export: an index with floats or integers as weights, written in resumable files.
+
+RRA's offsets are one more dimension, the last.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Protocol
+
+import numpy as np
+import scipy.sparse as sp
 
 from lexicept.corpora import Query
-from lexicept.exports.source import Format, Source
 from lexicept.index.reader import IndexReader
+from lexicept.ops.posting_lists import SEGMENT
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, fingerprint_json, replacing, replacing_text
 from lexicept.storage.workspace import Units, Workspace
+from lexicept.vectors import Floats, Integers, Vector, power_of_two, stack_columns
 
-PART_BYTES = 16 * 2**20
+FILE_BYTES = 16 * 2**20
 """Bytes of a file of documents, small enough for a request to a server."""
+
+
+class ExportFormat(Protocol):
+    """A format of exported indexes."""
+
+    name: str
+    queries_file: str
+    """Name of the file of queries, one per line."""
+
+    def write(self, exported: ExportedIndex, files: Units, progress: Progress) -> None:
+        """Write the documents into the folder of ``files``, except for complete files."""
+
+    def query(self, query: Query, vector: Vector) -> str:
+        """Return a line of ``queries_file``: the query in the syntax of the engine."""
+
+
+@dataclass(frozen=True)
+class ExportedIndex:
+    """An index with offsets as one more dimension.
+
+    Attributes:
+        bits: bits of the largest impact of a document, in formats of integers.
+    """
+
+    index: IndexReader
+    bits: int = 8
+
+    @property
+    def num_dimensions(self) -> int:
+        """Number of dimensions of the index and, with RRA, one more."""
+        return self.index.engine.num_dimensions + (self.offset_scale > 0)
+
+    @cached_property
+    def largest(self) -> float:
+        """Largest weight of a document, without offsets."""
+        return self.index.engine.largest
+
+    @cached_property
+    def offset_scale(self) -> float:
+        """A power of two that makes the largest offset about as large as the largest weight, so
+        that integers hold both; query factors are divided by the scale. 0 without offsets."""
+        highest = float(self.index.engine.offsets.max(initial=0))
+        if not (highest and self.largest):
+            return 0.0
+        return power_of_two(self.largest / highest)
+
+    @cached_property
+    def levels_per_weight(self) -> float:
+        """Factor from document weights to impacts."""
+        top = max(self.largest, float(self.offsets.max(initial=0)))
+        return float((2**self.bits - 1) / (top or 1.0))
+
+    @cached_property
+    def offsets(self) -> Floats:
+        """Weights of the documents in the last dimension [N]."""
+        return (self.index.engine.offsets * self.offset_scale).astype(np.float32)
+
+    @cached_property
+    def _segment(self) -> Callable[[int], sp.csr_array]:
+        """A cached reader of the document weights of a segment [n, num_dimensions]."""
+
+        def read(number: int) -> sp.csr_array:
+            weights = self.index.engine.segment(number)
+            if not self.offset_scale:
+                return weights
+            offsets = self.offsets[number * SEGMENT : (number + 1) * SEGMENT]
+            return stack_columns([weights, sp.csr_array(offsets[:, None])])
+
+        return lru_cache(maxsize=1)(read)
+
+    def document(self, number: int) -> Vector:
+        """Return the weights of a document; fast in document order."""
+        segment, place = divmod(number, SEGMENT)
+        return _row(self._segment(segment), place)
+
+    def impacts(self, weights: Floats) -> Integers:
+        """Round weights of documents to integers from 0 to 2**bits - 1."""
+        impacts: Integers = np.rint(weights.astype(float) * self.levels_per_weight).astype(np.int64)
+        return impacts
+
+    def document_impacts(self, number: int) -> Vector:
+        """Return the non-zero impacts of a document."""
+        vector = self.document(number)
+        return at_least(vector._replace(weights=self.impacts(vector.weights)), 1)
+
+    def queries(self, queries: Sequence[Query]) -> Iterator[Vector]:
+        """Yield the weights of queries; an empty vector without a known word or concept."""
+        weights = self.index.query_vectors([query.text for query in queries])
+        if self.offset_scale:
+            factors = (weights @ self.index.derived.background) / self.offset_scale
+            weights = stack_columns([weights, sp.csr_array(factors.astype(np.float32)[:, None])])
+        return (_row(weights, number) for number in range(len(queries)))
+
+    def vocabulary(self) -> Iterator[str]:
+        """Yield tab-separated lines of dimension, vocabulary, number within it, and term."""
+        dimension = 0
+        for vocabulary in self.index.vocabularies:
+            terms = vocabulary.terms
+            for number in range(vocabulary.size):
+                term = str(number) if terms is None else " ".join(terms[number].split())
+                yield f"{dimension}\t{vocabulary.name}\t{number}\t{term}"
+                dimension += 1
+        if self.offset_scale:
+            yield f"{dimension}\tprior\t0\tRRA's prior of a document"
 
 
 def export_index(
     index: IndexReader,
-    form: Format,
+    form: ExportFormat,
     out: str | os.PathLike[str],
     bits: int = 8,
     queries: Sequence[Query] = (),
@@ -28,12 +142,12 @@ def export_index(
 ) -> None:
     """Write an index in the format of another engine into a new folder.
 
-    An interrupted export is resumed after its last part (see ``storage.workspace``).
+    An interrupted export is resumed after the last complete file (see ``storage.workspace``).
 
     Args:
-        bits: bits of an impact, in formats that take integers only.
-        queries: written as the engine takes them, with what their texts mean in this index.
-        restart: discard unfinished work instead of resuming it.
+        bits: bits of an impact, in formats of integers.
+        queries: written in the syntax of the engine, with weights as in this index.
+        restart: discard unfinished work instead of resuming.
 
     Raises:
         InputError: something is at ``out``, unfinished work with other settings, another process is
@@ -46,52 +160,63 @@ def export_index(
         "queries": fingerprint(f"{query.id}\t{query.text}" for query in queries),
     }
     with Workspace(out, "export", settings, restart=restart) as work:
-        parts = work.units("export")
-        source = Source(index, bits)
-        form.write(source, parts, progress)
-        with replacing_text(parts.folder / "vocabulary.tsv") as file:
-            file.writelines(f"{line}\n" for line in source.vocabulary())
+        files = work.units("export")
+        exported = ExportedIndex(index, bits)
+        form.write(exported, files, progress)
+        with replacing_text(files.folder / "vocabulary.tsv") as file:
+            file.writelines(f"{line}\n" for line in exported.vocabulary())
         if queries:
-            with replacing_text(parts.folder / form.queries_file) as file:
-                for query, vector in zip(queries, source.queries(queries), strict=True):
+            with replacing_text(files.folder / form.queries_file) as file:
+                for query, vector in zip(queries, exported.queries(queries), strict=True):
                     if vector.dimensions.size:
                         file.write(form.query(query, vector) + "\n")
-        work.publish(parts.folder)
+        work.publish(files.folder)
 
 
 def write_numbered_files(
-    source: Source,
-    parts: Units,
+    exported: ExportedIndex,
+    files: Units,
     name: str,
     document: Callable[[int], str],
     progress: Progress,
     around: tuple[str, str, str] = ("", "", ""),
 ) -> None:
-    """Write all documents into files of about ``PART_BYTES``, after the complete ones.
+    """Write all documents into files of about ``FILE_BYTES``, after the complete files.
 
     Args:
-        parts: the folder of the export; its units are the files.
-        name: a file's name, with the number of the part to fill in.
-        document: returns the lines of a document by its number.
-        around: the text before, between and after the documents of a part.
+        files: the folder of the export, with facts about complete files.
+        name: the name of a file, with the number to fill in.
+        document: returns the lines of a document by number.
+        around: the text before, between and after the documents of a file.
     """
     begin, between, end = (text.encode() for text in around)
-    count = len(source.index)
-    part = number = 0
+    count = len(exported.index)
+    file_number = number = 0
     while number < count:
-        path = parts.folder / name.format(part)
-        following = (parts.facts(path.name) or {}).get("next")
+        path = files.folder / name.format(file_number)
+        following = (files.facts(path.name) or {}).get("next")
         if isinstance(following, int) and number < following <= count:
             number = following
         else:
             with replacing(path) as file:
                 written = file.write(begin)
                 first = number
-                while number < count and written < PART_BYTES:
+                while number < count and written < FILE_BYTES:
                     content = document(number).encode()
                     written += file.write(content if number == first else between + content)
                     number += 1
                 file.write(end)
-            parts.finish(path.name, [path], next=number)
-        part += 1
+            files.finish(path.name, [path], next=number)
+        file_number += 1
         progress("export", number, count)
+
+
+def at_least(vector: Vector, least: float) -> Vector:
+    """Return the entries of a vector with weights of at least ``least``."""
+    mask = vector.weights >= least
+    return Vector(vector.dimensions[mask], vector.weights[mask])
+
+
+def _row(matrix: sp.csr_array, number: int) -> Vector:
+    start, end = matrix.indptr[number : number + 2]
+    return Vector(matrix.indices[start:end], matrix.data[start:end])

@@ -1,0 +1,186 @@
+"""Formats of servers: OpenSearch, Elasticsearch and Qdrant, as bodies of requests.
+
+OpenSearch and Elasticsearch are built on Lucene's ``FeatureField``, which keeps 9 significant bits
+of a weight, takes document weights that are normal floats, and query weights of at most 64.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lexicept.corpora import Document, Query
+from lexicept.errors import InputError
+from lexicept.exports.conditions import GROUP, elastic_condition, qdrant_condition
+from lexicept.exports.folder import ExportedIndex, at_least, write_numbered_files
+from lexicept.fields.columns import Column
+from lexicept.fields.filters import Filter
+from lexicept.progress import Progress
+from lexicept.storage.files import write_json
+from lexicept.storage.workspace import Units
+from lexicept.vectors import Vector, power_of_two
+
+LONGEST_ID = 512
+"""Largest number of bytes of a document's id."""
+
+LONGEST_TERM = 32_766
+"""Largest number of bytes of a keyword."""
+
+LARGEST_WEIGHT = 64.0
+"""Largest weight of a query's dimension."""
+
+LEAST_WEIGHT = float(np.finfo(np.float32).tiny)
+"""Least weight of a document's dimension; smaller weights are left out."""
+
+VECTOR = "text"
+"""Name of the sparse vector of Qdrant's points."""
+
+dumps = partial(json.dumps, separators=(",", ":"))
+
+
+class _ServerFormat(ABC):
+    """A format with requests for documents and queries, and an optional filter."""
+
+    name: str
+    queries_file = "queries.jsonl"
+
+    def __init__(self, filter: Filter | None = None) -> None:  # noqa: A002
+        self._filter = filter
+        self._condition: dict[str, Any] | None = None
+
+
+class _Bulk(_ServerFormat):
+    """``documents/*.ndjson`` for ``_bulk``, ``mapping.json``, and ``queries.jsonl``."""
+
+    field: ClassVar[dict[str, Any]]
+    """Mapping of the vector field."""
+
+    def write(self, exported: ExportedIndex, files: Units, progress: Progress) -> None:
+        columns = exported.index.fields
+        if self._filter is not None:
+            self._condition = elastic_condition(self._filter, columns)
+        properties: dict[str, Any] = {name: {"type": "text"} for name in ("title", "text")}
+        if len(columns):
+            types = {name: {"type": _type(columns[name])} for name in columns}
+            properties[GROUP] = {"properties": types}
+        properties["vector"] = self.field
+        write_json(files.folder / "mapping.json", {"mappings": {"properties": properties}})
+
+        def document(number: int) -> str:
+            stored = exported.index.stored(number)
+            self._check(stored)
+            fields: dict[str, Any] = {"title": stored.title, "text": stored.text}
+            if stored.fields:
+                fields[GROUP] = stored.fields
+            vector = at_least(exported.document(number), LEAST_WEIGHT)
+            if vector.dimensions.size:  # an empty vector is refused
+                fields["vector"] = weights_by_dimension(vector)
+            return f"{dumps({'index': {'_id': stored.id}})}\n{dumps(fields)}\n"
+
+        write_numbered_files(exported, files, "documents/{:06d}.ndjson", document, progress)
+
+    def _check(self, document: Document) -> None:
+        """Raise InputError for an id or a field that is too long for Lucene."""
+        if len(document.id.encode()) > LONGEST_ID:
+            raise InputError(f"{self.name} takes ids of up to 512 bytes, not {document.id!r}")
+        for name, value in document.fields.items():
+            for entry in value if isinstance(value, list) else [value]:
+                if isinstance(entry, str) and len(entry.encode()) > LONGEST_TERM:
+                    raise InputError(
+                        f"document {document.id!r}: {self.name} takes texts of up to "
+                        f"{LONGEST_TERM:,} bytes in fields, unlike {name!r}"
+                    )
+
+    def query(self, query: Query, vector: Vector) -> str:
+        """Return the body of a search, and the scale of the scores.
+
+        All weights of a query are multiplied by one power of two where the largest exceeds
+        ``LARGEST_WEIGHT``: the ranking is the same, scores are the scores of the index times
+        ``scale``.
+        """
+        top = float(vector.weights.max(initial=0)) or 1.0
+        scale = min(1.0, power_of_two(LARGEST_WEIGHT / top))
+        scaled = vector._replace(weights=vector.weights * np.float32(scale))
+        search = self.search(weights_by_dimension(at_least(scaled, LEAST_WEIGHT)))
+        if self._condition is not None:
+            search = {"bool": {"must": [search], "filter": [self._condition]}}
+        return dumps({"id": query.id, "scale": scale, "body": {"query": search}})
+
+    @abstractmethod
+    def search(self, tokens: dict[str, float]) -> dict[str, Any]:
+        """Return the body of a search for weighted tokens."""
+
+
+class OpenSearch(_Bulk):
+    """Fields of the type ``rank_features``, searched by ``neural_sparse``."""
+
+    name = "opensearch"
+    field: ClassVar = {"type": "rank_features"}
+
+    def search(self, tokens: dict[str, float]) -> dict[str, Any]:
+        return {"neural_sparse": {"vector": {"query_tokens": tokens}}}
+
+
+class Elasticsearch(_Bulk):
+    """Fields of the type ``sparse_vector``. Without ``prune: false`` a search leaves words out."""
+
+    name = "elasticsearch"
+    field: ClassVar = {"type": "sparse_vector"}
+
+    def search(self, tokens: dict[str, float]) -> dict[str, Any]:
+        return {"sparse_vector": {"field": "vector", "query_vector": tokens, "prune": False}}
+
+
+class Qdrant(_ServerFormat):
+    """``collection.json``, ``points/*.json`` and ``queries.jsonl``; a point's id is its number."""
+
+    name = "qdrant"
+
+    def write(self, exported: ExportedIndex, files: Units, progress: Progress) -> None:
+        if self._filter is not None:
+            self._condition = qdrant_condition(self._filter, exported.index.fields)
+        collection: dict[str, Any] = {"vectors": {}, "sparse_vectors": {VECTOR: {}}}
+        write_json(files.folder / "collection.json", collection)
+
+        def point(number: int) -> str:
+            stored = exported.index.stored(number)
+            payload: dict[str, Any] = {"id": stored.id, "title": stored.title, "text": stored.text}
+            if stored.fields:
+                payload[GROUP] = stored.fields
+            vector = {VECTOR: _indices_and_values(exported.document(number))}
+            return dumps({"id": number, "vector": vector, "payload": payload})
+
+        around = ('{"points":[', ",\n", "]}\n")
+        write_numbered_files(exported, files, "points/{:06d}.json", point, progress, around)
+
+    def query(self, query: Query, vector: Vector) -> str:
+        body = {"query": _indices_and_values(vector), "using": VECTOR, "with_payload": True}
+        if self._condition is not None:
+            body["filter"] = self._condition
+        return dumps({"id": query.id, "body": body})
+
+
+def weights_by_dimension(vector: Vector) -> dict[str, float]:
+    """Return weights by dimension; floats keep the digits of single precision."""
+    return dict(zip(vector.dimensions.astype(str).tolist(), _digits(vector), strict=True))
+
+
+def _indices_and_values(vector: Vector) -> dict[str, Any]:
+    return {"indices": vector.dimensions.tolist(), "values": _digits(vector)}
+
+
+def _digits(vector: Vector) -> list[float]:
+    """Return weights as doubles with the shortest digits of single precision."""
+    digits: list[float] = vector.weights.astype(str).astype(float).tolist()
+    return digits
+
+
+def _type(column: Column) -> str:
+    """Return the type of a field in a mapping."""
+    if column.kind.kind == "number":
+        return "long" if column.values.dtype.kind == "i" else "double"
+    return column.kind.kind
