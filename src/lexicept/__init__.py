@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from lexicept.pipelines.sweep import sweep as sweep
     from lexicept.pipelines.sync import sync as sync
     from lexicept.pipelines.train import train as train
-    from lexicept.vectors import SparseVectors as SparseVectors
 
 _HOMES = {
     "Document": "lexicept.corpora",
     "Index": "lexicept.pipelines.index",
     "LexiceptError": "lexicept.errors",
-    "SparseVectors": "lexicept.vectors",
     "build": "lexicept.pipelines.build",
     "convert": "lexicept.pipelines.convert",
     "evaluate": "lexicept.pipelines.evaluate",
@@ -49,7 +47,6 @@ __all__ = [
     "Document",
     "Index",
     "LexiceptError",
-    "SparseVectors",
     "build",
     "convert",
     "evaluate",

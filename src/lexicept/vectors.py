@@ -1,7 +1,7 @@
-"""Sparse vectors: the one value type that every stage of the pipeline passes on.
+"""Sparse vectors: CSR matrices of non-negative weights [N, V], and operations on them.
 
-A collection is a CSR matrix of non-negative weights [N, V], one id per row, and the vocabularies
-that its V dimensions come from, side by side: words first, say, then concepts.
+The V dimensions are those of one or several vocabularies, side by side: words first, say, then
+concepts.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Integers = np.ndarray[Any, np.dtype[np.integer[Any]]]
 
 Pruning = Literal["weight", "impact"]
 """Order in which limits keep a query's dimensions: by weight (SPLARE, section 3.2; ESPLADE, section
-3.4), or by impact, the weight times the dimension's largest document weight, which is the most that
-it can add to a score."""
+3.4), or by impact, the weight times the dimension's largest document weight, which bounds the
+dimension's part of a score."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class SparseVectors:
         weights: any SciPy sparse matrix [N, V] of finite, non-negative weights. It is stored as
             CSR with sorted indices, without duplicates or explicit zeros.
         ids: N distinct document or query ids.
-        vocabularies: where the V dimensions come from, in order; their sizes add up to V.
+        vocabularies: of the V dimensions, in order; the sizes add up to V.
 
     Raises:
         InputError: NaN, infinite or negative weights, duplicate ids, or sizes that disagree.
@@ -62,23 +62,23 @@ class SparseVectors:
     def __init__(
         self, weights: Any, ids: Sequence[str], vocabularies: Sequence[Vocabulary]
     ) -> None:
-        for name, parts, kind in (("ids", ids, str), ("vocabularies", vocabularies, Vocabulary)):
-            if not isinstance(parts, Sequence) or not all(isinstance(p, kind) for p in parts):
-                raise InputError(f"{name} must be a list of {kind.__name__}, not {parts!r:.80}")
+        for name, values, kind in (("ids", ids, str), ("vocabularies", vocabularies, Vocabulary)):
+            if not isinstance(values, Sequence) or not all(isinstance(v, kind) for v in values):
+                raise InputError(f"{name} must be a list of {kind.__name__}, not {values!r:.80}")
         self.weights = canonical_csr(weights, ids)
         check_dimensions(self.weights)
         self.ids = list(ids)
         self.vocabularies = tuple(vocabularies)
-        rows, columns = self.weights.shape
-        if len(self.ids) != rows:
-            raise InputError(f"{len(self.ids)} ids for {rows} vectors")
-        if len(set(self.ids)) != rows:
+        count, num_dimensions = self.weights.shape
+        if len(self.ids) != count:
+            raise InputError(f"{len(self.ids)} ids for {count} vectors")
+        if len(set(self.ids)) != count:
             seen: set[str] = set()
             twice = next(i for i in self.ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
             raise InputError(f"duplicate id {twice!r}")
-        if sum(v.size for v in self.vocabularies) != columns:
+        if sum(v.size for v in self.vocabularies) != num_dimensions:
             sizes = " + ".join(f"{v.name} {v.size}" for v in self.vocabularies)
-            raise InputError(f"vocabularies ({sizes}) do not add up to {columns} dimensions")
+            raise InputError(f"vocabularies ({sizes}) do not add up to {num_dimensions} dimensions")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -100,33 +100,8 @@ class SparseVectors:
     def select(self, name: str) -> SparseVectors:
         """Return the same texts in one vocabulary. Raises InputError for an unknown one."""
         span = self.span(name)
-        kept = [v for v in self.vocabularies if v.name == name]
-        return SparseVectors(self.weights[:, span], self.ids, kept)
-
-    def prune(self, max_active_dims: int) -> SparseVectors:
-        """Keep the largest weights of every vector (static pruning; ESPLADE section 3).
-
-        Raises:
-            InputError: ``max_active_dims`` below 1.
-        """
-        return SparseVectors(prune_rows(self.weights, max_active_dims), self.ids, self.vocabularies)
-
-    @staticmethod
-    def concatenate(parts: Sequence[SparseVectors]) -> SparseVectors:
-        """Join vectors of the same texts in different vocabularies side by side.
-
-        Raises:
-            InputError: no vectors, ids that differ, or a vocabulary's name that is there twice.
-        """
-        if not parts or not all(isinstance(part, SparseVectors) for part in parts):
-            raise InputError(f"parts must be a list of SparseVectors, not {parts!r:.80}")
-        if any(part.ids != parts[0].ids for part in parts):
-            raise InputError("vectors of different texts can't be concatenated: the ids differ")
-        vocabularies = [v for part in parts for v in part.vocabularies]
-        names = [v.name for v in vocabularies]
-        if len(set(names)) != len(names):
-            raise InputError(f"several vocabularies have the same name: {names}")
-        return SparseVectors(stack_columns([p.weights for p in parts]), parts[0].ids, vocabularies)
+        selected = [v for v in self.vocabularies if v.name == name]
+        return SparseVectors(self.weights[:, span], self.ids, selected)
 
 
 class Vector(NamedTuple):
@@ -178,7 +153,7 @@ def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_arra
 
 
 def check_dimensions(matrix: sp.csr_array) -> None:
-    """Raise InputError for a column outside of a matrix, where kernels would read other memory."""
+    """Raise InputError for a column outside of a matrix: kernels would read foreign memory."""
     first = np.minimum.reduce(matrix.indices, initial=0)
     last = np.maximum.reduce(matrix.indices, initial=0)
     if first < 0 or (matrix.indices.size and last >= matrix.shape[1]):
@@ -192,31 +167,31 @@ def stack_columns(matrices: Sequence[sp.csr_array]) -> sp.csr_array:
     return place_columns(list(zip(starts[:-1], matrices, strict=True)), starts[-1])
 
 
-def place_columns(parts: Sequence[tuple[int, sp.csr_array]], num_columns: int) -> sp.csr_array:
+def place_columns(matrices: Sequence[tuple[int, sp.csr_array]], num_columns: int) -> sp.csr_array:
     """Place matrices [N, V_i] at their first columns in one CSR matrix [N, num_columns], in
-    ascending order; other columns are empty."""
-    if len(parts) == 1:
-        ((start, only),) = parts
-        if only.shape[1] == num_columns:
-            return only
-        placed = canonical_entries(only.data, only.indices + start, only.indptr, num_columns)
-        placed.has_canonical_format = only.has_canonical_format
+    ascending order; the remaining columns are empty."""
+    if len(matrices) == 1:
+        ((start, matrix),) = matrices
+        if matrix.shape[1] == num_columns:
+            return matrix
+        placed = canonical_entries(matrix.data, matrix.indices + start, matrix.indptr, num_columns)
+        placed.has_canonical_format = matrix.has_canonical_format
         return placed
-    if parts[0][1].shape[0] == 1:
-        data = np.concatenate([matrix.data for _, matrix in parts])
-        indices = np.concatenate([matrix.indices + start for start, matrix in parts])
+    if matrices[0][1].shape[0] == 1:
+        data = np.concatenate([matrix.data for _, matrix in matrices])
+        indices = np.concatenate([matrix.indices + start for start, matrix in matrices])
         indptr = np.array([0, data.size], indices.dtype)
-        row = canonical_entries(data, indices, indptr, num_columns)
-        row.has_canonical_format = all(matrix.has_canonical_format for _, matrix in parts)
-        return row
-    lengths = np.stack([np.diff(matrix.indptr) for _, matrix in parts]).astype(np.int64)
+        placed = canonical_entries(data, indices, indptr, num_columns)
+        placed.has_canonical_format = all(matrix.has_canonical_format for _, matrix in matrices)
+        return placed
+    lengths = np.stack([np.diff(matrix.indptr) for _, matrix in matrices]).astype(np.int64)
     indptr = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])
     firsts = indptr[:-1] + np.cumsum(lengths, axis=0) - lengths
     small = max(indptr[-1], num_columns) <= np.iinfo(np.int32).max
     number = np.int32 if small else np.int64
     indices = np.empty(indptr[-1], number)
-    data = np.empty(indptr[-1], np.result_type(*(matrix.dtype for _, matrix in parts)))
-    for (start, matrix), first, length in zip(parts, firsts, lengths, strict=True):
+    data = np.empty(indptr[-1], np.result_type(*(matrix.dtype for _, matrix in matrices)))
+    for (start, matrix), first, length in zip(matrices, firsts, lengths, strict=True):
         places = np.repeat(first - matrix.indptr[:-1], length)
         places += np.arange(matrix.nnz)
         indices[places] = matrix.indices + start
@@ -228,11 +203,11 @@ def place_columns(parts: Sequence[tuple[int, sp.csr_array]], num_columns: int) -
 def with_entries(
     matrix: sp.csr_array, data: Floats, indices: Integers, indptr: Integers
 ) -> sp.csr_array:
-    """Return a matrix of the same shape with other entries, as canonical as it is, without SciPy's
-    checks, which take longer than a search."""
-    other = sp.csr_array.__new__(sp.csr_array)
-    other.__dict__.update(matrix.__dict__, data=data, indices=indices, indptr=indptr)
-    return other
+    """Return a matrix of the same shape and format with new entries, without SciPy's checks, which
+    take longer than a search."""
+    copy = sp.csr_array.__new__(sp.csr_array)
+    copy.__dict__.update(matrix.__dict__, data=data, indices=indices, indptr=indptr)
+    return copy
 
 
 def canonical_entries(
@@ -251,10 +226,10 @@ def _no_entries(num_rows: int, num_columns: int) -> sp.csr_array:
 
 def neighbouring_rows(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
     """Return the rows from ``start`` to ``stop``: views of the matrix, where slicing would copy."""
-    own = slice(matrix.indptr[start], matrix.indptr[stop])
+    entries = slice(matrix.indptr[start], matrix.indptr[stop])
     indptr = matrix.indptr[start : stop + 1] - matrix.indptr[start]
     shape = stop - start, matrix.shape[1]
-    return sp.csr_array((matrix.data[own], matrix.indices[own], indptr), shape=shape)
+    return sp.csr_array((matrix.data[entries], matrix.indices[entries], indptr), shape=shape)
 
 
 def row_numbers(matrix: sp.csr_array) -> Integers:
@@ -279,14 +254,14 @@ def prune_rows(
     lengths = np.diff(matrix.indptr)
     if not lengths.size or lengths.max() <= max_active_dims:
         return matrix
-    rows = row_numbers(matrix)
+    numbers = row_numbers(matrix)
     impact = matrix.data if importance is None else matrix.data * importance[matrix.indices]
-    order = np.lexsort((matrix.indices, -impact, rows))
-    rank = np.arange(rows.size) - matrix.indptr[rows[order]]
-    kept = np.sort(order[rank < max_active_dims])
+    order = np.lexsort((matrix.indices, -impact, numbers))
+    rank = np.arange(numbers.size) - matrix.indptr[numbers[order]]
+    largest = np.sort(order[rank < max_active_dims])
     indptr = np.zeros_like(matrix.indptr)
     np.cumsum(np.minimum(lengths, max_active_dims), out=indptr[1:])
-    return with_entries(matrix, matrix.data[kept], matrix.indices[kept], indptr)
+    return with_entries(matrix, matrix.data[largest], matrix.indices[largest], indptr)
 
 
 def largest_weights(matrix: sp.csr_array) -> Floats:

@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 import lexicept
-from lexicept import Document, LexiceptError, SparseVectors
-from lexicept.vectors import Vocabulary
+from lexicept import Document, LexiceptError
+from lexicept.vectors import SparseVectors, Vocabulary
 
 MISUSES = r"""
 lexicept.open(None) -> path must be a text or a path, not None
@@ -355,18 +355,9 @@ SparseVectors(V * nan, ["a", "b"], two) -> weight nan in 'a' (row 0): weights mu
 SparseVectors(vec(-1), ["a"], [Vocabulary("words", 9)]) -> dimension -1 in a matrix of 9 dimensions
 SparseVectors(vec(9), ["a"], [Vocabulary("words", 9)]) -> dimension 9 in a matrix of 9 dimensions
 SparseVectors(V, ["a", ["b"]], two) -> ids must be a list of str, not ['a', ['b']]
-vectors.prune(0) -> max_active_dims must be at least 1, not 0
-vectors.prune(-1) -> max_active_dims must be at least 1, not -1
-vectors.prune("3") -> max_active_dims must be a whole number, not '3'
-vectors.prune(None) -> max_active_dims must be a whole number, not None
-vectors.prune(1.5) -> max_active_dims must be a whole number, not 1.5
 vectors.span("x") -> no vocabulary 'x' here, only: words
 vectors.span(None) -> no vocabulary None here, only: words
 vectors.select("x") -> no vocabulary 'x' here, only: words
-SparseVectors.concatenate([]) -> parts must be a list of SparseVectors, not []
-SparseVectors.concatenate(None) -> parts must be a list of SparseVectors, not None
-SparseVectors.concatenate([5]) -> parts must be a list of SparseVectors, not [5]
-SparseVectors.concatenate([vectors, vectors]) -> several vocabularies have the same name: ['words',
 """
 """Calls, each with a part of the message of its error."""
 
@@ -445,4 +436,3 @@ def test_what_is_odd_and_right(names: Mapping[str, Any]) -> None:
     assert pets.reader.rank(sp.csr_array((2, 10), dtype=np.float32)) == [[], []]
     assert pets.delete([]) == 0
     assert pets.add([]) == (0, 0)
-    assert names["vectors"].prune(np.int64(1)).weights.nnz == 2

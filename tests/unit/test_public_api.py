@@ -6,7 +6,7 @@ import pytest
 
 import lexicept
 
-NAMES = ["Document", "Index", "LexiceptError", "SparseVectors", "build", "open"]
+NAMES = ["Document", "Index", "LexiceptError", "build", "open"]
 
 
 def test_the_names_are_few_and_known() -> None:

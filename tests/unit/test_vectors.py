@@ -84,24 +84,6 @@ def test_span_and_select() -> None:
         vectors().select("latents")
 
 
-def test_concatenate_undoes_select() -> None:
-    parts = [vectors().select("words"), vectors().select("concepts")]
-    whole = SparseVectors.concatenate(parts)
-    assert whole.weights.toarray().tolist() == vectors().weights.toarray().tolist()
-    assert whole.vocabularies == vectors().vocabularies
-
-
-def test_concatenate_refuses_other_texts_repeated_names_and_nothing() -> None:
-    words = vectors().select("words")
-    other = SparseVectors(words.weights, ["b", "a"], [Vocabulary("other", 2)])
-    with pytest.raises(InputError, match="ids differ"):
-        SparseVectors.concatenate([words, other])
-    with pytest.raises(InputError, match="same name"):
-        SparseVectors.concatenate([words, words])
-    with pytest.raises(InputError, match="parts must be a list of SparseVectors"):
-        SparseVectors.concatenate([])
-
-
 @given(sparse_matrices())
 def test_row_numbers(matrix: sp.csr_array) -> None:
     assert row_numbers(matrix).tolist() == matrix.tocoo().coords[0].tolist()
@@ -147,11 +129,3 @@ def test_prune_ties_go_to_the_lower_dimension() -> None:
 def test_importance_decides_and_weights_stay() -> None:
     pruned = prune_rows(sp.csr_array([[5.0, 1, 2]]), 1, np.array([0.1, 1, 1]))
     assert pruned.toarray().tolist() == [[0, 0, 2]]
-
-
-def test_prune_keeps_ids_and_vocabularies() -> None:
-    pruned = vectors().prune(1)
-    assert pruned.weights.toarray().tolist() == [[0, 0, 2], [0, 3, 0]]
-    assert (pruned.ids, pruned.vocabularies) == (["a", "b"], (WORDS, CONCEPTS))
-    with pytest.raises(InputError, match="at least 1, not 0"):
-        vectors().prune(0)

@@ -1,9 +1,9 @@
-"""The concept atlas of an index: what every concept is, as the collection's documents show it.
+"""The concept atlas of an index: descriptions of concepts by the collection's documents.
 
-``interpretation.describe`` computes it; this is its stored form, which needs no model. It is a
-folder of files that never change, except for the labels: these are the vocabulary's terms, so that
-every result shows them. Numbers of documents are the index's own, and an example is shown only
-while its document is unchanged in the index.
+``interpretation.describe`` makes the descriptions; the stored form needs no model. The files never
+change, except for the labels: labels are the vocabulary's terms, so that every result shows them.
+Numbers of documents are the index's own, and an example is shown only while the document is
+unchanged.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from lexicept.storage.texts import TextStore
 from lexicept.vectors import Floats, Integers
 
 SOURCES = ("words", "llm", "explanations", "vocabulary", "none")
-"""Sources of labels: words of the documents that a concept fires in, a language model that was
-shown the words that fire it, explanations that came with a pretrained SAE, or the word that a
-dimension stands for. A concept without a name, whose documents share no word, has its number for a
+"""Sources of labels: words of the documents that a concept fires in, a language model that read the
+words that fire the concept, explanations published with a pretrained SAE, or the word that a
+dimension stands for. A concept without a name, whose documents share no word, has the number as
 label: ``#12``."""
 
 
@@ -53,19 +53,19 @@ class Concept:
     source: str
     """The label's source, one of ``SOURCES``."""
     documents: int
-    """Documents of the collection that have it."""
+    """Documents of the collection that have the concept."""
     firing_frequency: float
-    """Share of the sample's tokens that it fires on; 0 for one that the sample missed."""
+    """Share of the sample's tokens that fire the concept; 0 if the sample missed the concept."""
     words: tuple[tuple[str, float], ...]
-    """The words that it fires on more than on others, with the z-scores of their weighted
-    log-odds, strongest first."""
+    """Words that fire the concept more than average, with the z-scores of the weighted log-odds,
+    strongest first."""
     examples: tuple[Example, ...]
-    """Its largest activations, one per document, largest first."""
+    """The largest activations, one per document, largest first."""
     nearest: tuple[tuple[int, float], ...]
-    """Concepts with similar directions, and their cosines, nearest first."""
+    """Concepts with similar directions, and the cosines, nearest first."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the same as JSON values."""
+        """Return the concept as JSON values."""
         return {
             **asdict(self),
             "words": [{"word": word, "z": z} for word, z in self.words],
@@ -76,8 +76,7 @@ class Concept:
 
 @dataclass(frozen=True)
 class Findings:
-    """Descriptions of M concepts. The rows of the matrices are the concepts; their entries are in
-    the order in which they are shown."""
+    """Descriptions of M concepts, the rows of the matrices; entries are in the order of display."""
 
     labels: list[str]
     sources: Integers
@@ -93,7 +92,7 @@ class Findings:
     examples: sp.csr_array
     """Activations in documents [M, N]."""
     spans: Integers
-    """Start and end of every example in its document's content [examples, 2]."""
+    """Start and end of every example in the document's content [examples, 2]."""
     nearest: sp.csr_array
     """Cosines [M, M]."""
 
@@ -102,7 +101,7 @@ class Findings:
 
         Args:
             ids: of the N documents.
-            contents: what was read of them.
+            contents: of the N documents.
         """
         TextStore.write(folder / "terms", self.labels)
         atlas = folder / "atlas"
@@ -126,13 +125,13 @@ class Atlas(Sequence[Concept]):
     """The concepts of an opened index, by their numbers.
 
     Args:
-        folder: what ``Findings.save`` wrote.
+        folder: of ``Findings.save``.
         labels: of the M concepts.
         document_counts: documents of the collection that have each concept [M].
         content: returns a document's content by its id; None for an unknown id.
 
     Raises:
-        IndexFormatError: files that are damaged or do not fit together.
+        IndexFormatError: damaged files.
     """
 
     def __init__(
@@ -165,7 +164,7 @@ class Atlas(Sequence[Concept]):
             and bool((self._sources < len(SOURCES)).all())
         )
         if not sound:
-            raise IndexFormatError(f"{folder}: the parts of this atlas do not fit together")
+            raise IndexFormatError(f"{folder}: the files of this atlas do not fit together")
         self.firing_frequencies: Floats = firings / max(int(tokens or 0), 1)
         """Share of the sample's tokens that each concept fires on [M]."""
 
@@ -194,12 +193,12 @@ class Atlas(Sequence[Concept]):
         return SOURCES[self._sources[number]]
 
     def most_frequent(self) -> list[int]:
-        """Return the numbers of concepts that documents have, those with most documents first."""
+        """Return the numbers of concepts with documents, most documents first."""
         order = np.argsort(-self.document_counts, kind="stable")
         return [int(number) for number in order[: np.count_nonzero(self.document_counts)]]
 
     def search(self, text: str) -> list[int]:
-        """Return those of ``most_frequent`` with a text in their label or in one of their words."""
+        """Return the concepts with a text in the label or in a word, most documents first."""
         text = text.casefold()
         matches = [number for number, word in enumerate(self._words) if text in word.casefold()]
         entries = np.flatnonzero(np.isin(self._log_odds.indices, matches))
@@ -223,15 +222,16 @@ class Atlas(Sequence[Concept]):
 
 
 def digest(content: str) -> int:
-    """Return 64 bits of a hash, by which a changed document is recognised."""
+    """Return 64 bits of a hash, to recognise a changed document."""
     return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest())
 
 
 def unique_labels(labels: Sequence[str], changed: Collection[int] | None = None) -> list[str]:
-    """Return labels in one line each, with the concept's number where several have the same label.
+    """Return labels in one line each, with the concept's number after a label that is not unique,
+    or in place of an empty label.
 
-    The number stands alone where there is no label. Where only some were ``changed``, the others
-    stay as they are.
+    Args:
+        changed: concepts whose labels are made unique; None for all.
     """
     numbers = range(len(labels)) if changed is None else changed
     unique = list(labels)
@@ -253,6 +253,6 @@ def _save_rows(prefix: Path, matrix: sp.csr_array, columns: Integers, width: int
 
 
 def _row(matrix: sp.csr_array, number: int) -> list[tuple[int, float]]:
-    """The stored columns and values of a row, in the order in which they are stored."""
-    part = slice(int(matrix.indptr[number]), int(matrix.indptr[number + 1]))
-    return list(zip(matrix.indices[part].tolist(), matrix.data[part].tolist(), strict=True))
+    """Return the columns and values of a row in the stored order."""
+    entries = slice(int(matrix.indptr[number]), int(matrix.indptr[number + 1]))
+    return list(zip(matrix.indices[entries].tolist(), matrix.data[entries].tolist(), strict=True))

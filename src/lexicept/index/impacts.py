@@ -1,9 +1,9 @@
 """Impacts derived from a whole collection's tf: weights, pruning, RRA and postings.
 
-An index stores tf; the rest is derived from it, shard by shard, in seconds per 100,000 documents,
-and derived again after every change of a small collection. Of a large one without RRA, a change
-keeps the statistics that weights depend on, and so the postings of documents that stay; see
-``index.added_postings``.
+An index stores tf; weights and postings are derived from tf, shard by shard, in seconds per 100,000
+documents, and derived again after every change of a small collection. In a large collection without
+RRA, a change keeps the statistics that weights depend on, and so the postings of unchanged
+documents; see ``index.added_postings``.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ class VocabularySettings:
 
     weighting: Weighting
     query_max_active_dims: int | None = None
-    """Dimensions left in a query, the first by ``pruning``; None keeps all."""
+    """Most dimensions of a query, the first by ``pruning``; None sets no limit."""
     document_max_active_dims: int | None = None
-    """Dimensions left in a document, those with the largest weights; None keeps all."""
+    """Most dimensions of a document, by weight; None sets no limit."""
     query_max_qd_flops: float | None = None
-    """Largest QD-FLOPs of a query: the sum over its dimensions of the share of documents that have
-    each. In the order of ``pruning``, a dimension is kept if it still fits; None sets no limit."""
+    """Largest QD-FLOPs of a query: the sum over dimensions of the share of documents that have
+    each. In the order of ``pruning``, a dimension is kept if there is room; None sets no limit."""
     adapted: Mapping[str, int] | None = None
-    """Tokens and steps by which the vocabulary's model was adapted to the collection, which nothing
-    is derived from; None where it was not."""
+    """Tokens and steps by which the model was adapted to the collection, for the record; None
+    without adaptation."""
     pruning: Pruning = "weight"
     """Order in which limits keep a query's dimensions; a document's are always kept by weight."""
 
@@ -112,7 +112,7 @@ class VocabularySettings:
     def prune(
         self, queries: sp.csr_array, documents: sp.csr_array
     ) -> tuple[sp.csr_array, sp.csr_array]:
-        """Prune the weights of queries [n, V] and of all documents [N, V] that they search."""
+        """Prune the weights of queries [n, V] and of all documents [N, V]."""
         documents = self.prune_documents(documents)
         if self.query_max_active_dims is None and self.query_max_qd_flops is None:
             return queries, documents
@@ -186,7 +186,7 @@ class Weigher:
         return canonical_csr(stack_columns(weights))
 
     def weigh(self, shard: Shard) -> Weighed:
-        """The same, with RRA where there is any."""
+        """Return the shard's weights, re-weighted by RRA if there is a dialogue."""
         weights = self.plain(shard)
         if self.dialogue is None:
             return Weighed(single_precision(weights), np.full(weights.shape[0], np.inf))
@@ -199,7 +199,7 @@ class Weigher:
     def invert(
         self, shards: Sequence[Shard], scales: Floats, kind: np.dtype[Any]
     ) -> InvertedShards:
-        """Weigh and invert the documents of a segment, as if no other segment came before it.
+        """Weigh and invert the documents of a segment, as if it were the first.
 
         Args:
             shards: the documents, in order.
@@ -210,11 +210,11 @@ class Weigher:
         numbers: list[Floats] = []
         first = lost = 0
         for shard in shards:
-            own = self.weigh(shard)
-            blocks.append(ByDimension.of(own.weights, first))
-            numbers.append(own.scales)
-            first += own.scales.size
-            lost += own.lost
+            weighed = self.weigh(shard)
+            blocks.append(ByDimension.of(weighed.weights, first))
+            numbers.append(weighed.scales)
+            first += weighed.scales.size
+            lost += weighed.lost
         groups = inverted_in_groups(blocks, first, scales, kind, 0)
         return InvertedShards(list(groups), np.concatenate(numbers), lost)
 
@@ -237,12 +237,12 @@ class Derived:
 
     engine: PostingsEngine
     bounds: Floats
-    """The largest document weight of every dimension, before RRA [V]; times a query's weight, the
-    dimension's impact. Documents that were deleted since may have had it."""
+    """Largest document weight of every dimension, before RRA, of deleted documents too [V]; times a
+    query's weight, the dimension's impact."""
     background: Floats
     """RRA's query factors on the document offsets [V]; zeros without RRA."""
     lost: int = 0
-    """Postings that RRA made too small for single precision, where this was computed."""
+    """Postings that RRA made too small for single precision; counted by ``compute``."""
 
     @classmethod
     def compute(
@@ -256,20 +256,20 @@ class Derived:
     ) -> Derived:
         """Derive postings: tf [N, V_i] of each vocabulary → weights → pruning → RRA → postings.
 
-        Every pass goes over shards of the documents, and weights are computed again in each: what
-        is in memory at once depends on V and the documents' number, not on the non-zeros.
+        Every pass goes over shards of the documents and computes weights again: memory depends on
+        V and the number of documents, not on the non-zeros.
 
         Args:
-            tf: in memory, or on disk where they are too large for it.
-            folder: where ``load`` shall find the result, which is memory-mapped then; one that
-                does not exist yet. None keeps it in memory.
+            tf: in memory or on disk.
+            folder: a new folder for ``load``, from which the result is memory-mapped; None keeps
+                the result in memory.
             weight_bits: of the postings, see ``ExactEngine.build``.
-            over: maps over the shards on other machines, which also invert there, segment by
-                segment; the result is written by this process. None computes on this machine.
+            over: maps over the shards on a cluster, which also inverts segments; this process
+                writes the result. None computes on this machine.
 
         Raises:
-            InputError: weights that are not finite, or that RRA's alpha makes so; other arguments
-                that ``rra.reweight`` or ``ExactEngine.build`` refuses.
+            InputError: weights that are not finite, or arguments that ``rra.reweight`` or
+                ``ExactEngine.build`` refuses.
         """
         if folder is not None:
             folder.mkdir()
@@ -291,10 +291,10 @@ class Derived:
             added: Iterator[tuple[int, Weighed | InvertedShards]]
             if over is None:
                 weighed = mapped(weigher.weigh, shards)
-                added = ((postings.add(own.weights), own) for own in weighed)
+                added = ((postings.add(shard.weights), shard) for shard in weighed)
             else:
-                parts = over(weigher.invert, segments_of(tf), postings.scales, postings.kind)
-                added = ((postings.add_segment(p.groups, p.scales.size), p) for p in parts)
+                segments = over(weigher.invert, segments_of(tf), postings.scales, postings.kind)
+                added = ((postings.add_segment(s.groups, s.scales.size), s) for s in segments)
             engine, lost = _finish(added, postings, weigher.num_documents)
         if rra_settings is None and weight_bits == 32:
             bounds = postings.largest
@@ -306,13 +306,16 @@ class Derived:
 
     @classmethod
     def reweighted(cls, weights: sp.csr_array, rra_settings: RRASettings | None) -> Derived:
-        """Derive the same from document weights [N, V]."""
+        """Derive postings from document weights [N, V]."""
         return cls.compute([weights], [VocabularySettings(Unchanged())], rra_settings)
 
     @classmethod
     def load(cls, folder: Path) -> Derived:
-        """Memory-map what ``compute`` wrote. Raises IndexFormatError for anything else, and for
-        numbers that are not finite, except in the postings, which are not read."""
+        """Memory-map the files of ``compute``; the postings are not read.
+
+        Raises:
+            IndexFormatError: damaged files, or numbers that are not finite.
+        """
         engine: PostingsEngine
         if (folder / JOINED).is_dir():
             engine = JoinedEngine.open(folder)
@@ -332,15 +335,15 @@ class Derived:
 
 
 def save_statistics(folder: Path, collection: Sequence[Statistics]) -> None:
-    """Write the statistics of every vocabulary, but for the number of documents."""
+    """Write the statistics of every vocabulary, without the number of documents."""
     nothing = np.empty(0, np.int64)
-    save_array(folder / SIZES, np.array([own.df.size for own in collection], np.int64))
-    save_array(folder / "statistics.df.npy", np.concatenate([nothing, *(o.df for o in collection)]))
-    save_array(folder / "statistics.lengths.npy", np.array([own.length for own in collection]))
+    save_array(folder / SIZES, np.array([s.df.size for s in collection], np.int64))
+    save_array(folder / "statistics.df.npy", np.concatenate([nothing, *(s.df for s in collection)]))
+    save_array(folder / "statistics.lengths.npy", np.array([s.length for s in collection]))
 
 
 def load_statistics(folder: Path, num_documents: int) -> list[Statistics]:
-    """Return what ``save_statistics`` wrote. Raises IndexFormatError for anything else."""
+    """Read the files of ``save_statistics``. Raises IndexFormatError for damaged files."""
     sizes = load_array(folder / SIZES, np.int64)
     df = load_array(folder / "statistics.df.npy", np.int64)
     lengths = load_array(folder / "statistics.lengths.npy", np.float64)
@@ -348,8 +351,8 @@ def load_statistics(folder: Path, num_documents: int) -> list[Statistics]:
     positive = (sizes >= 0).all() and (df >= 0).all() and (lengths >= 0).all()
     if not (fitting and positive and np.isfinite(lengths).all()):
         raise IndexFormatError(f"{folder}: statistics that do not fit together")
-    own = np.split(df, np.cumsum(sizes)[:-1])
-    return [Statistics(num_documents, float(n), d) for n, d in zip(lengths, own, strict=True)]
+    per_vocabulary = zip(lengths.tolist(), np.split(df, np.cumsum(sizes)[:-1]), strict=True)
+    return [Statistics(num_documents, length, df) for length, df in per_vocabulary]
 
 
 def _statistics(shard: Shard, vocabulary: int) -> Statistics:
@@ -396,12 +399,12 @@ def _finish(
     """Return the postings of documents, and how many postings RRA has lost.
 
     Args:
-        added: for each block of documents, the number of its first and what was added.
+        added: each block of documents, after the number of its first document.
     """
     scales, lost = np.full(num_documents, np.inf), 0
-    for first, own in added:
-        lost += own.lost
-        scales[first : first + own.scales.size] = own.scales
+    for first, block in added:
+        lost += block.lost
+        scales[first : first + block.scales.size] = block.scales
     finite = np.isfinite(scales)
     offsets = np.zeros(num_documents)
     offsets[finite] = scales[finite] - scales[finite].min(initial=np.inf)

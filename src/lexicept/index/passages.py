@@ -1,9 +1,9 @@
-"""Documents that are indexed in passages: an index has a row for each passage, and a search finds
-the document by its best one.
+"""Documents that are indexed in passages: an index has an entry for each passage, and a search
+finds the document by the best passage.
 
-``passages/`` of a generation has ``ids`` and ``titles`` of these documents, and in ``spans.npy``
-their first rows and numbers of rows. The rows of a document follow one another. There is no such
-folder where every row is a document.
+``passages/`` of a generation has the ``ids`` and ``titles`` of divided documents, and in
+``spans.npy`` their first entries and numbers of entries. The entries of a document follow one
+another. An index without divided documents lacks the folder: every entry is a document.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from lexicept.vectors import Floats, Integers
 FOLDER = "passages"
 
 Ranking = tuple[Integers, Floats]
-"""Rows and their scores, best first."""
+"""Numbers of entries and their scores, best first."""
 
 FIRST_DEPTH = 4
-"""Rows searched first for each document that is wanted."""
+"""Entries searched first for each document of ``top_k``."""
 
 
 class Passages:
-    """The documents that are indexed in passages.
+    """The divided documents of an index.
 
     Args:
         folder: of the generation.
-        row_ids: the id of each row.
+        entry_ids: the id of each entry, a document or a passage.
 
     Raises:
         IndexFormatError: the files are damaged.
     """
 
-    def __init__(self, folder: Path, row_ids: Sequence[str]) -> None:
-        self._row_ids = row_ids
+    def __init__(self, folder: Path, entry_ids: Sequence[str]) -> None:
+        self._entry_ids = entry_ids
         self.folder = folder / FOLDER
         self.ids: Sequence[str] = ()
         self.titles: Sequence[str] = ()
@@ -61,21 +61,21 @@ class Passages:
         self.titles = TextStore(folder / FOLDER / "titles")
         spans = load_array(folder / FOLDER / "spans.npy", np.int64, ndim=2)
         if spans.shape != (len(self.ids), 2) or len(self.titles) != len(self.ids):
-            raise IndexFormatError(f"{folder / FOLDER}: its parts do not fit together")
+            raise IndexFormatError(f"{folder / FOLDER}: its files do not fit together")
         self._starts, self._counts = spans[:, 0], spans[:, 1]
         ends = self._starts + self._counts
-        bounds = np.concatenate([[0], np.stack([self._starts, ends], 1).ravel(), [len(row_ids)]])
+        bounds = np.concatenate([[0], np.stack([self._starts, ends], 1).ravel(), [len(entry_ids)]])
         if (np.diff(bounds) < 0).any() or (self._counts < 1).any():
-            raise IndexFormatError(f"{folder / FOLDER}: rows out of order")
+            raise IndexFormatError(f"{folder / FOLDER}: entries out of order")
 
     def __len__(self) -> int:
-        """The number of documents that are indexed in passages."""
+        """The number of divided documents."""
         return len(self.ids)
 
     @property
     def num_documents(self) -> int:
         """The number of all documents."""
-        return len(self._row_ids) - int((self._counts - 1).sum())
+        return len(self._entry_ids) - int((self._counts - 1).sum())
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -83,24 +83,24 @@ class Passages:
         return {name: number for number, name in enumerate(self.ids)}
 
     def span(self, number: int) -> range:
-        """Return the rows of one of these documents."""
+        """Return the entries of a divided document."""
         start = int(self._starts[number])
         return range(start, start + int(self._counts[number]))
 
-    def number_at(self, row: int) -> int | None:
-        """Return which of these documents has a row; None for a row that is a document."""
-        number = int(np.searchsorted(self._starts, row, "right")) - 1
-        return number if number >= 0 and row in self.span(number) else None
+    def number_at(self, entry: int) -> int | None:
+        """Return the divided document of an entry; None for an entry that is a document."""
+        number = int(np.searchsorted(self._starts, entry, "right")) - 1
+        return number if number >= 0 and entry in self.span(number) else None
 
-    def document_id(self, row: int) -> str:
-        """Return the id of the document of a row."""
-        number = self.number_at(row) if len(self.ids) else None
-        return self._row_ids[row] if number is None else self.ids[number]
+    def document_id(self, entry: int) -> str:
+        """Return the id of the document of an entry."""
+        number = self.number_at(entry) if len(self.ids) else None
+        return self._entry_ids[entry] if number is None else self.ids[number]
 
     @cached_property
     def of_rows(self) -> Integers:
-        """The number of each row's document among all documents [N]."""
-        follows = np.zeros(len(self._row_ids) + 1, np.int64)
+        """The number of each entry's document among all documents [N]."""
+        follows = np.zeros(len(self._entry_ids) + 1, np.int64)
         np.add.at(follows, self._starts + 1, 1)
         np.add.at(follows, self._starts + self._counts, -1)
         documents: Integers = np.cumsum(np.cumsum(follows[:-1]) == 0) - 1
@@ -108,48 +108,45 @@ class Passages:
 
     @cached_property
     def firsts(self) -> Integers:
-        """The first row of each document [documents]."""
+        """The first entry of each document [documents]."""
         return np.flatnonzero(np.diff(self.of_rows, prepend=-1))
 
     def spans(self) -> Iterator[tuple[str, range]]:
-        """Yield the id and the rows of every document, in order."""
-        row = 0
+        """Yield the id and the entries of every document, in order."""
+        end = 0
         for number in range(len(self.ids)):
-            rows = self.span(number)
-            for whole in range(row, rows.start):
-                yield self._row_ids[whole], range(whole, whole + 1)
-            yield self.ids[number], rows
-            row = rows.stop
-        for whole in range(row, len(self._row_ids)):
-            yield self._row_ids[whole], range(whole, whole + 1)
+            span = self.span(number)
+            for undivided in range(end, span.start):
+                yield self._entry_ids[undivided], range(undivided, undivided + 1)
+            yield self.ids[number], span
+            end = span.stop
+        for undivided in range(end, len(self._entry_ids)):
+            yield self._entry_ids[undivided], range(undivided, undivided + 1)
 
     def names(self) -> Iterator[str]:
         """Yield the id of every document, in order."""
-        return (name for name, _ in self.spans()) if len(self.ids) else iter(self._row_ids)
+        return (name for name, _ in self.spans()) if len(self.ids) else iter(self._entry_ids)
 
-    def per_document(self, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Keep of the rows that are true [N] the first of each document, and no other.
-
-        A document counts where any of its rows does.
-        """
+    def per_document(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return a mask of the first entry of each document with an entry in a mask [N]."""
         if not len(self.ids):
-            return rows
-        kept = np.zeros_like(rows)
-        kept[self.firsts] = np.logical_or.reduceat(rows, self.firsts)
-        return kept
+            return mask
+        first_entries = np.zeros_like(mask)
+        first_entries[self.firsts] = np.logical_or.reduceat(mask, self.firsts)
+        return first_entries
 
-    def first_of_each(self, rows: npt.NDArray[np.bool_]) -> Integers:
-        """Return the first row of every document among those that are true [N]."""
-        chosen: Integers = np.flatnonzero(rows)
+    def first_of_each(self, mask: npt.NDArray[np.bool_]) -> Integers:
+        """Return the number of each document's first entry in a mask [N]."""
+        entries: Integers = np.flatnonzero(mask)
         if not len(self.ids):
-            return chosen
-        return chosen[np.diff(self.of_rows[chosen], prepend=-1) > 0]
+            return entries
+        return entries[np.diff(self.of_rows[entries], prepend=-1) > 0]
 
-    def whole(self, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return the rows of all documents that have one of these [N]."""
+    def whole(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return a mask of all entries of the documents with an entry in a mask [N]."""
         if not len(self.ids):
-            return rows
-        documents: npt.NDArray[np.bool_] = np.logical_or.reduceat(rows, self.firsts)
+            return mask
+        documents: npt.NDArray[np.bool_] = np.logical_or.reduceat(mask, self.firsts)
         return documents[self.of_rows]
 
     def ranked(
@@ -161,7 +158,7 @@ class Passages:
         threads: int | None = None,
         mask: Mask | None = None,
     ) -> list[Ranking]:
-        """Return the best rows that an engine over these finds, one for each document.
+        """Return the best entries by an engine, one for each document.
 
         Args:
             factors: of the queries on RRA's offsets [n].
@@ -170,8 +167,8 @@ class Passages:
             return engine.search(queries, top_k, factors, threads, mask)
 
         def search(numbers: Integers, depth: int) -> list[Ranking]:
-            own = None if factors is None else factors[numbers]
-            return engine.search(queries[numbers], depth, own, threads, mask)
+            selected = None if factors is None else factors[numbers]
+            return engine.search(queries[numbers], depth, selected, threads, mask)
 
         return self._best(search, queries.shape[0], top_k)
 
@@ -181,35 +178,34 @@ class Passages:
         num_queries: int,
         top_k: int,
     ) -> list[Ranking]:
-        """Return the best row of each of the ``top_k`` best documents, for every query.
+        """Return the best entry of each of the ``top_k`` best documents, for every query.
 
         Args:
-            search: returns the best rows for the queries of these numbers, at most as many as it
-                is told.
+            search: takes the numbers of queries and a depth; returns the best entries.
         """
         results: list[Ranking] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * num_queries
         waiting, depth = np.arange(num_queries), FIRST_DEPTH * top_k
         while waiting.size:
-            depth = min(depth, len(self._row_ids))
+            depth = min(depth, len(self._entry_ids))
             again = []
-            for query, (rows, scores) in zip(waiting, search(waiting, depth), strict=True):
-                _, firsts = np.unique(self.of_rows[rows], return_index=True)
-                chosen = np.sort(firsts)[:top_k]
-                results[query] = rows[chosen], scores[chosen]
-                if chosen.size < top_k and rows.size == depth < len(self._row_ids):
+            for query, (entries, scores) in zip(waiting, search(waiting, depth), strict=True):
+                _, firsts = np.unique(self.of_rows[entries], return_index=True)
+                best = np.sort(firsts)[:top_k]
+                results[query] = entries[best], scores[best]
+                if best.size < top_k and entries.size == depth < len(self._entry_ids):
                     again.append(query)
             waiting, depth = np.array(again, np.int64), 4 * depth
         return results
 
 
 def check_joined(old: Passages, new: Passages, gone: Container[str]) -> None:
-    """Check that no document would have the id of another one's passage.
+    """Check that no document has the id of a passage after a change.
 
     Args:
-        gone: documents of the old ones that do not stay.
+        gone: old documents that are replaced or deleted.
 
     Raises:
-        InputError: one would, or would have passages of such ids.
+        InputError: a document does.
     """
     if not len(old) + len(new):
         return
@@ -221,50 +217,50 @@ def check_joined(old: Passages, new: Passages, gone: Container[str]) -> None:
             checker.check(place, Document(name, "", passages=passages))
     for number, name in enumerate(new.names(), 1):
         passages = marks if name in new.numbers else ()
-        given = Place("the documents", number, "document")
-        checker.check(given, Document(name, "", passages=passages))
+        record = Place("the documents", number, "document")
+        checker.check(record, Document(name, "", passages=passages))
 
 
 def join_passages(folder: Path, old: Passages, new: Passages, order: Integers) -> None:
-    """Write which rows are passages, of rows of two collections.
+    """Write the passages of a selection from two collections.
 
     Args:
         folder: of the generation.
-        order: numbers of the rows, counted through both, with all or none of a document's one
-            after the other [N].
+        order: numbers of the entries, counted through both collections; all or no entries of a
+            document, one after another [N].
     """
-    first = len(old._row_ids)
-    places = np.full(first + len(new._row_ids), -1)
+    first = len(old._entry_ids)
+    places = np.full(first + len(new._entry_ids), -1)
     places[order] = np.arange(order.size)
     starts = places[np.concatenate([old._starts, first + new._starts])]
     counts = np.concatenate([old._counts, new._counts])
-    kept = np.flatnonzero(starts >= 0)
-    kept = kept[np.argsort(starts[kept])]
-    if not kept.size:
+    selected = np.flatnonzero(starts >= 0)
+    selected = selected[np.argsort(starts[selected])]
+    if not selected.size:
         return
     (folder / FOLDER).mkdir()
     for name in ("ids", "titles"):
         stores = [TextStore(p.folder / name) for p in (old, new) if len(p)]
         with TextWriter(folder / FOLDER / name) as writer:
-            JoinedTexts(stores, kept).write(writer)
-    save_array(folder / FOLDER / "spans.npy", np.stack([starts[kept], counts[kept]], 1))
+            JoinedTexts(stores, selected).write(writer)
+    save_array(folder / FOLDER / "spans.npy", np.stack([starts[selected], counts[selected]], 1))
 
 
 class DocumentIds(LazySequence[str]):
-    """The id of each row's document."""
+    """The id of each entry's document."""
 
-    def __init__(self, passages: Passages, num_rows: int) -> None:
-        self._passages, self._num_rows = passages, num_rows
+    def __init__(self, passages: Passages, num_entries: int) -> None:
+        self._passages, self._num_entries = passages, num_entries
 
     def __len__(self) -> int:
-        return self._num_rows
+        return self._num_entries
 
     def _read(self, number: int) -> str:
         return self._passages.document_id(number)
 
 
 class PassageWriter:
-    """Writes which rows are passages of a document, as documents come; nothing where none is."""
+    """Writes the passages of documents, as documents come; no files without passages."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / FOLDER
@@ -272,11 +268,11 @@ class PassageWriter:
         self._open = ExitStack()
         self._texts: tuple[TextWriter, TextWriter] | None = None
 
-    def append(self, document: Document, row: int) -> None:
+    def append(self, document: Document, first: int) -> None:
         """Note a document that has passages.
 
         Args:
-            row: of its first passage.
+            first: number of the entry of the first passage.
         """
         if self._texts is None:
             self._folder.mkdir()
@@ -284,7 +280,7 @@ class PassageWriter:
             self._texts = self._open.enter_context(ids), self._open.enter_context(titles)
         self._texts[0].append(document.id)
         self._texts[1].append(document.title)
-        self._spans.extend((row, len(document.passages)))
+        self._spans.extend((first, len(document.passages)))
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Verification of an index: what ``lexicept index verify`` looks at."""
+"""Verification of all files of an index, and of the numbers in them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lexicept.vectorizers.interface import TOKEN_TABLE
 from lexicept.vectors import Integers, Vocabulary, canonical_csr
 
 TOGETHER = 1024
-"""Hashes whose ids are compared at once."""
+"""Hashes compared at once."""
 
 
 class Verification(NamedTuple):
@@ -35,17 +35,17 @@ class Verification(NamedTuple):
 
     files: int
     problems: list[str]
-    """A line for each thing that is wrong, naming it; empty for an index that is whole."""
+    """A line for each problem, with the file; empty for an intact index."""
     unknown: list[str]
-    """Names of what is in the folder and no part of the index; changes leave it as it is."""
+    """Names of files in the folder that do not belong to the index; changes leave them alone."""
 
 
 def verify(path: str | os.PathLike[str], progress: Progress = silent) -> Verification:
-    """Check all of an index: sizes and checksums of all files, those of other engines too; that
-    texts decode, that arrays fit together and that numbers are finite.
+    """Check sizes and checksums of all files of an index and its engines; that texts decode, arrays
+    fit together and numbers are finite.
 
-    Models are compared with their checksums only. A backbone that the index refers to is outside
-    it: its checksums are compared whenever the model is loaded.
+    Of models, only checksums are compared; a backbone outside of the index is checked whenever the
+    model is loaded.
 
     Raises:
         IndexFormatError: there is no index, or one of another version.
@@ -73,7 +73,7 @@ def _unknown_files(folder: Path, files: dict[str, Any]) -> Iterator[str]:
 
 
 def _misfits(root: Path, progress: Progress) -> Iterator[str]:
-    """Yield the inconsistencies between the parts of an index whose files are intact."""
+    """Yield inconsistencies between the intact files of an index."""
     try:
         index = IndexReader.open(root)
     except LexiceptError as error:
@@ -105,8 +105,8 @@ def _check_texts(texts: Sequence[str]) -> None:
 
 
 def _check_ids(index: IndexReader) -> None:
-    """Compare hashes of 64 bits, then the few ids whose hashes are equal: a set of all ids would
-    take most of the memory of large indexes."""
+    """Compare hashes of 64 bits, then the few ids with equal hashes: a set of all ids would take
+    most of the memory of large indexes."""
     hashes = np.fromiter(map(hash, index.ids), np.int64, len(index))
     hashes.sort()
     repeated = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
