@@ -42,23 +42,22 @@ def report(
     require_concepts()
     from lexicept.corpora import read_documents
     from lexicept.models.encoder import Encoder
-    from lexicept.models.heads.sae import SAEHead
     from lexicept.models.sae.quality import anisotropy, report_sae
     from lexicept.progress import ProgressBars
 
     with working("loading"):
         encoder = Encoder.load(model)
-    backbone, head = encoder.backbone, encoder.head
-    if not isinstance(head, SAEHead):
+    backbone, autoencoder = encoder.backbone, encoder.head.autoencoder
+    if autoencoder is None:
         raise InputError(f"{model}: the model has no SAE")
     language_model = None if base is None else _language_model(base, backbone)
     texts = [document.content for document in read_documents(corpus)]
     with ProgressBars() as progress:
         quality = report_sae(
             backbone,
-            head.sae,
+            autoencoder,
             texts,
-            transform=None if head.inner is None else head.inner.transform,
+            transform=encoder.head.before_autoencoder,
             language_model=language_model,
             progress=progress,
         )

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 
 from lexicept.models.heads.base import Head
-from lexicept.models.heads.sae import SAEHead
 from lexicept.progress import Progress, silent
 from lexicept.segments import Booleans, csr_of_rows
 from lexicept.vectors import Floats, Integers
@@ -21,9 +20,8 @@ COSINES = 2**24
 
 
 def directions(head: Head) -> torch.Tensor:
-    """Return each dimension's direction in the space of states [M, d]: the row of an SAE's decoder,
-    or of the head."""
-    return (head.sae.W_dec if isinstance(head, SAEHead) else head.rows).detach().float()
+    """Return each dimension's direction in the space of states [M, d], in single precision."""
+    return head.directions.detach().float()
 
 
 def nearest(rows: torch.Tensor, active: Booleans, progress: Progress = silent) -> sp.csr_array:

@@ -38,9 +38,11 @@ _DEFAULT = IndexSettings()
 
 _NAMES = "terms"
 
-_MODULES = {
-    f"{kind.__module__}.{kind.__name__}": kind
-    for kind in (Backbone, SAEHead, VocabularyHead, Lookup)
+HEAD_KINDS: tuple[type[Head], ...] = (SAEHead, VocabularyHead)
+"""Heads that a saved encoder may end in: a new kind is a subclass of ``Head``, listed here."""
+
+_MODULES: dict[str, Any] = {
+    f"{module.__module__}.{module.__name__}": module for module in (Backbone, Lookup, *HEAD_KINDS)
 }
 
 

@@ -17,7 +17,6 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from lexicept.errors import InputError
 from lexicept.models.heads.base import Head
-from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.windows import keep_whole, longest_input
 
 _UNKNOWN = "[UNK]"
@@ -103,7 +102,7 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
         Raises:
             InputError: the head's dimensions are not sub-words or words.
         """
-        if not isinstance(head, VocabularyHead):
+        if head.terms is None:
             raise InputError("an inference-free query side needs dimensions that texts name")
         if head.size == len(tokenizer):
             return cls(tokenizer, torch.ones(head.size))

@@ -258,13 +258,13 @@ def _labels(
     """Read the labels of an SAE's latents."""
     if path is None:
         return None
-    from lexicept.models.heads.sae import SAEHead
     from lexicept.models.sae.explanations import read_explanations
     from lexicept.vectorizers.concepts import ConceptVectorizer
 
-    if not isinstance(loaded, ConceptVectorizer) or not isinstance(loaded.head, SAEHead):
+    sae = loaded.head.autoencoder if isinstance(loaded, ConceptVectorizer) else None
+    if sae is None:
         raise InputError(f"{path}: explanations label an SAE's latents, and this model has no SAE")
-    return read_explanations(Path(path), loaded.head.sae)
+    return read_explanations(Path(path), sae)
 
 
 def _settings(

@@ -16,7 +16,6 @@ from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder, TokenShare
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
-from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.hub import model_folder
 from lexicept.models.pooled import MeanStates, TokenStates, pooled_activations
 from lexicept.models.sae.pretrained import find_pretrained_sae
@@ -130,9 +129,7 @@ class ConceptVectorizer:
     @property
     def kind(self) -> str:
         """Kind of the dimensions: concepts, sub-words or words."""
-        if not isinstance(self.head, VocabularyHead):
-            return self.name
-        return "sub-words" if self.size >= len(self.encoder.backbone.tokenizer) else "words"
+        return self.head.dimension_kind(len(self.encoder.backbone.tokenizer))
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
         """Return the pooled activation of every dimension in every document [n, size]."""
@@ -150,8 +147,9 @@ class ConceptVectorizer:
     def counts_tokens(self) -> bool:
         """True if a token table can stand in for the encoder: it is an SAE's with k, and has no
         lookup of its own."""
+        has_latents = self.head.autoencoder is not None
         k = self.head.settings.document_k
-        return isinstance(self.head, SAEHead) and k is not None and self.encoder.lookup is None
+        return has_latents and k is not None and self.encoder.lookup is None
 
     def token_table(self, sums: sp.csr_array) -> TokenTable:
         """Return the token table of a collection.

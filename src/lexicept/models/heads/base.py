@@ -8,10 +8,10 @@ the vocabulary and in the origin of the rows.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from safetensors import SafetensorError
@@ -22,6 +22,9 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.ops.linear_topk import fire, top_activations
 from lexicept.ops.pooling import Activations, pool_max, pool_sum, root_of_sums
+
+if TYPE_CHECKING:
+    from lexicept.models.sae.model import SAE
 
 DAMAGED = (SafetensorError, IndexFormatError)
 
@@ -65,6 +68,44 @@ class Head(Module):  # type: ignore[misc]
     def terms(self) -> Sequence[str] | None:
         """Readable name of each dimension; None where the dimensions have none."""
         return None
+
+    @property
+    def autoencoder(self) -> SAE | None:
+        """SAE whose latents are the dimensions; None for other heads."""
+        return None
+
+    @property
+    def before_autoencoder(self) -> Callable[[Tensor], Tensor] | None:
+        """Transform of the states [n, d] that the SAE reads; None for the states themselves."""
+        return None
+
+    @property
+    def directions(self) -> Tensor:
+        """Direction of each dimension in the space of states [size, d]."""
+        return self.rows
+
+    def dimension_kind(self, num_tokens: int) -> str:
+        """Return the kind of the dimensions: concepts, sub-words or words.
+
+        Args:
+            num_tokens: size of the backbone's tokenizer.
+        """
+        return "concepts"
+
+    def reconstruct(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the SAE's normalised input for token states [n, d], and its reconstruction [n, d].
+
+        Raises:
+            InputError: the head has no SAE.
+        """
+        raise InputError("only a head over an SAE reconstructs states")
+
+    def freeze_unused(self, decoder: bool) -> None:
+        """Freeze the parameters that no vector depends on.
+
+        Args:
+            decoder: whether to freeze an SAE's decoder, which only reconstruction needs.
+        """
 
     @property
     def size(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,22 +69,26 @@ class SAEHead(Head):
     def gain(self) -> Tensor:
         return self.sae.scale
 
-    def reconstruct(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the SAE's input for token states [n, d], and the SAE's reconstruction of it.
+    @property
+    def autoencoder(self) -> SAE:
+        return self.sae
 
-        Both are [n, d] and normalised. The reconstruction uses the documents' k, or the SAE's own
-        if that is None.
-        """
+    @property
+    def before_autoencoder(self) -> Callable[[Tensor], Tensor] | None:
+        return None if self.inner is None else self.inner.transform
+
+    @property
+    def directions(self) -> Tensor:
+        return self.sae.W_dec
+
+    def reconstruct(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Return normalised input and reconstruction of ``Head.reconstruct``, with the documents'
+        k, or the SAE's own if the documents' is None."""
         inner = states if self.inner is None else self.inner.transform(states).detach()
         acts, latents = self.sae.encode(inner, self.settings.document_k)
         return self.sae.normalise(inner), self.sae.decode(acts / self.sae.scale, latents)
 
     def freeze_unused(self, decoder: bool) -> None:
-        """Freeze the parameters that no vector depends on.
-
-        Args:
-            decoder: whether to freeze the decoder, which only reconstruction needs.
-        """
         if decoder:
             self.sae.W_dec.requires_grad_(False)
             if not self.sae.centred:

@@ -102,6 +102,9 @@ class VocabularyHead(Head):
     def terms(self) -> Sequence[str]:
         return self._terms
 
+    def dimension_kind(self, num_tokens: int) -> str:
+        return "sub-words" if self.size >= num_tokens else "words"
+
     def calibrate(self, states: Tensor, active_dims: int) -> None:
         """Shift all biases as ``Head.calibrate`` does; a head without biases gets them."""
         if not isinstance(self.offset, nn.Parameter):
