@@ -2,8 +2,8 @@
 
 A recipe is a folder ``<paper>/<table>`` with ``recipe.yaml``, ``expected.json`` and ``README.md``.
 Nothing in it is code. In ``recipe.yaml``, ``sizes`` has a job for each size, small and full. A row
-starts from these, or from those of the row above that ``like`` names; ``set`` has its changes to
-both, ``small`` and ``full`` those to one, or the reason why nothing is run.
+starts from these jobs, or from the jobs of the row above that ``like`` names; ``set`` changes both
+jobs, ``small`` and ``full`` one of them; a text instead of a job says why nothing is run.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,11 +23,11 @@ from reproduction.jobs import JOBS, Job, PooledJob
 
 RECIPES = Path(__file__).parent
 """Folder of the papers' recipes."""
-SIZES = ("small", "full")
+
+Size = Literal["small", "full"]
+SIZES: tuple[Size, ...] = ("small", "full")
 BASELINE = "bm25"
 """Name of the row that is BM25, in every recipe."""
-
-Kind = Literal["measured", "settings", "examples", "quoted"]
 
 
 @dataclass(frozen=True)
@@ -38,13 +37,13 @@ class Row:
     name: str
     label: str
     jobs: Mapping[str, Job | str]
-    """Size → what is computed, or why it is not at this size."""
+    """Size → the job, or the reason why there is none."""
     against: str | None = None
-    """A row that this one is compared with, query by query."""
+    """A row that this row is compared with, query by query."""
     at: float | None = None
     """The row's position on a figure's x axis."""
     series: str = ""
-    """The figure's line that it belongs to."""
+    """The row's line in a figure."""
 
 
 @settings
@@ -126,56 +125,88 @@ def measures_of(column: Column, size: str) -> list[str]:
     return [f"{dataset} {source.metric}" for dataset in source.datasets] or [source.metric]
 
 
-@dataclass(frozen=True)
+@settings
 class ExpectedRow:
     """A row of the paper's table."""
 
-    kind: Kind
-    values: Mapping[str, float | str | None]
+    kind: Literal["measured", "settings", "examples", "quoted"]
+    values: dict[str, float | str | None]
     """Column → what is printed."""
 
 
-@dataclass(frozen=True)
+@settings
 class Expected:
-    """A paper's table."""
+    """A paper's table: ``expected.json``."""
 
-    reference: str
-    columns: Mapping[str, Column]
-    rows: Mapping[str, ExpectedRow]
+    reference: Text
+    columns: dict[str, Column]
+    rows: dict[str, ExpectedRow]
+
+
+@settings
+class RowSettings:
+    """A row of ``recipe.yaml``."""
+
+    name: Text
+    label: Text | None = None
+    like: Text | None = None
+    set: dict[str, Any] = field(default_factory=dict)
+    small: dict[str, Any] | str = ""
+    full: dict[str, Any] | str = ""
+    against: Text | None = None
+    at: Number | None = None
+    series: Text = ""
+
+
+@settings
+class RecipeSettings:
+    """The content of ``recipe.yaml``."""
+
+    title: Text
+    claim: Text
+    kind: Literal["measured", "settings", "examples"]
+    sizes: dict[Size, dict[str, Any] | str] = field(default_factory=dict)
+    rows: Items[RowSettings] = ()
+    checks: Items[Check] = ()
+    figure: FigureSettings | None = None
+    not_comparable: Text | None = None
+    """Why neither size can be compared with the paper's numbers; checks are answered all the
+    same."""
+    backbone: Text | None = None
+    """The row that searches with the vectors of the dense model whose states the trained models
+    read."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A table or figure, ready to run."""
+    """A table or figure, ready to run; see ``RecipeSettings``."""
 
     name: str
     folder: Path
     title: str
     claim: str
-    kind: Kind
+    kind: str
     rows: tuple[Row, ...]
     checks: tuple[Check, ...]
     expected: Expected
     figure: FigureSettings | None = None
     not_comparable: str | None = None
-    """Why neither size can be compared with the paper's numbers; checks are answered all the
-    same."""
     backbone: str | None = None
-    """The row that searches with the vectors of the dense model whose states the trained models
-    read."""
 
     @property
     def baselines(self) -> tuple[str, ...]:
-        """The rows of which a trained model must reach at least one: ``bm25`` where there is one,
-        and ``backbone``."""
-        words = [row.name for row in self.rows if row.name == BASELINE]
-        return (*words, *([self.backbone] if self.backbone else []))
+        """Rows of which a trained model must reach one: BM25 and ``backbone``, if there are any."""
+        names = [row.name for row in self.rows]
+        return tuple(name for name in (BASELINE, self.backbone) if name in names)
+
+    @property
+    def recipes(self) -> Path:
+        """The folder of all recipes."""
+        return self.folder.parents[1]
 
 
-def recipes_folder(path: Path | None) -> Path:
-    """Return ``path``, or the papers' recipes for None. Raises InputError for any other folder."""
-    if path is None:
-        return RECIPES
+def recipes_folder(path: Path) -> Path:
+    """Return a folder of recipes. Raises InputError for any other folder."""
     if not (path / "datasets.yaml").exists():
         raise InputError(f"{path}: no recipes here (datasets.yaml is missing)")
     return path
@@ -183,32 +214,41 @@ def recipes_folder(path: Path | None) -> Path:
 
 def find_recipes(folder: Path) -> list[str]:
     """Return the names ``<paper>/<table>`` of all recipes, sorted. Raises InputError if none."""
-    names = sorted(path.parent.relative_to(folder).as_posix() for path in _files(folder))
+    paths = folder.glob("*/*/recipe.yaml")
+    names = sorted(path.parent.relative_to(folder).as_posix() for path in paths)
     if not names:
         raise InputError(f"{folder}: no recipes (PAPER/TABLE/recipe.yaml) here")
     return names
-
-
-def _files(folder: Path) -> list[Path]:
-    return list(folder.glob("*/*/recipe.yaml"))
 
 
 def load_recipe(folder: Path, name: str) -> Recipe:
     """Read and validate a recipe.
 
     Raises:
-        InputError: no such recipe, with the nearest name, or the file and place of what is wrong.
+        InputError: no such recipe, with the nearest name, or the file and place of an error.
     """
-    if name not in (known := find_recipes(folder)):
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    if name not in (names := find_recipes(folder)):
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
         raise InputError(f"no recipe {name!r}; the nearest name is {near[0]!r}")
     path = folder / name / "recipe.yaml"
-    content = read_yaml(path)
     if not _text(path.with_name("README.md")).strip():
         raise InputError(f"{path.with_name('README.md')}: empty")
     expected = load_expected(path.with_name("expected.json"))
     try:
-        recipe = _recipe(name, path.parent, content, expected)
+        content = from_mapping(RecipeSettings, read_yaml(path))
+        recipe = Recipe(
+            name=name,
+            folder=path.parent,
+            title=content.title,
+            claim=" ".join(content.claim.split()),
+            kind=content.kind,
+            rows=_rows(content),
+            checks=content.checks,
+            expected=expected,
+            figure=content.figure,
+            not_comparable=content.not_comparable,
+            backbone=content.backbone,
+        )
         _check_names(recipe)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
@@ -218,99 +258,52 @@ def load_recipe(folder: Path, name: str) -> Recipe:
 def load_expected(path: Path) -> Expected:
     """Read the paper's numbers. Raises InputError naming file and place."""
     try:
-        content = json.loads(_text(path))
-    except ValueError as error:
+        expected = from_mapping(Expected, json.loads(_text(path)))
+        for name, row in expected.rows.items():
+            if row.kind in ("measured", "quoted"):
+                for column, value in row.values.items():
+                    place = f"rows.{name}.values"
+                    _check_known(column, expected.columns, place, "column")
+                    if isinstance(value, str):
+                        raise InputError(f"{place}.{column} must be a number, not {value!r}")
+    except json.JSONDecodeError as error:
         raise InputError(f"{path}: not JSON: {error}") from None
-    try:
-        _only(content, ("reference", "columns", "rows"), "")
-        columns = {
-            name: from_mapping(Column, column, f"columns.{name}")
-            for name, column in _mapping(content["columns"], "columns").items()
-        }
-        rows = {
-            name: _expected_row(row, name, columns)
-            for name, row in _mapping(content["rows"], "rows").items()
-        }
-        return Expected(str(content["reference"]), columns, rows)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+    return expected
 
 
-def _expected_row(content: Any, name: str, columns: Mapping[str, Column]) -> ExpectedRow:
-    place = f"rows.{name}"
-    _only(content, ("kind", "values"), place)
-    if content["kind"] not in (kinds := ("measured", "settings", "examples", "quoted")):
-        raise InputError(f"{place}.kind is one of {', '.join(kinds)}, not {content['kind']!r}")
-    values = _mapping(content["values"], f"{place}.values")
-    for column, value in values.items():
-        if content["kind"] in ("measured", "quoted"):
-            _known(column, columns, f"{place}.values", "column")
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if value is not None and not (number and math.isfinite(value)):
-                raise InputError(f"{place}.values.{column} must be a number, not {value!r}")
-    return ExpectedRow(content["kind"], values)
+def _rows(content: RecipeSettings) -> tuple[Row, ...]:
+    jobs_of: dict[str, dict[Size, Any]] = {}
+    rows = []
+    for number, row in enumerate(content.rows):
+        if row.like is not None:
+            _check_known(row.like, jobs_of, f"rows[{number}].like", "row above")
+        base = content.sizes if row.like is None else jobs_of[row.like]
+        changes = {"small": row.small, "full": row.full}
+        jobs_of[row.name] = {
+            size: _changed(base.get(size, {}), row.set, changes[size]) for size in SIZES
+        }
+        jobs: dict[str, Job | str] = {}
+        for size, job in jobs_of[row.name].items():
+            if not job:
+                place = f"rows[{number}] ({row.name})"
+                raise InputError(f"{place}: no job for the size {size}, and no reason why")
+            jobs[size] = job if isinstance(job, str) else read_job(job, f"{row.name}.{size}")
+        rows.append(Row(row.name, row.label or row.name, jobs, row.against, row.at, row.series))
+    return tuple(rows)
 
 
-_FIELDS = (
-    *("title", "claim", "kind", "sizes", "rows", "checks", "figure"),
-    *("not_comparable", "backbone"),
-)
-_ROW_FIELDS = ("name", "label", "like", "set", *SIZES, "against", "at", "series")
-
-
-def _recipe(name: str, folder: Path, content: Any, expected: Expected) -> Recipe:
-    _only(content, _FIELDS, "", required=("title", "claim", "kind"))
-    sizes = _mapping(content.get("sizes", {}), "sizes")
-    for size in sizes:
-        _known(size, SIZES, "sizes", "size")
-    bases: dict[str | None, Any] = {None: sizes}
-    rows = tuple(_row(row, bases, n) for n, row in enumerate(content.get("rows", [])))
-    checks = tuple(
-        from_mapping(Check, check, f"checks[{n}]")
-        for n, check in enumerate(content.get("checks", []))
-    )
-    figure = content.get("figure")
-    drawn = None if figure is None else from_mapping(FigureSettings, figure, "figure")
-    if content["kind"] not in ("measured", "settings", "examples"):
-        raise InputError(f"kind is measured, settings or examples, not {content['kind']!r}")
-    texts = (str(content["title"]), " ".join(str(content["claim"]).split()))
-    kind, reason, dense = (content.get(key) for key in ("kind", "not_comparable", "backbone"))
-    return Recipe(name, folder, *texts, kind, rows, checks, expected, drawn, reason, dense)
-
-
-def _row(content: Any, bases: dict[str | None, Any], number: int) -> Row:
-    """Read a row, and add its jobs to ``bases``, by its name; None has those of ``sizes``."""
-    place = f"rows[{number}]"
-    _only(content, _ROW_FIELDS, place, required=("name",))
-    name, like = str(content["name"]), content.get("like")
-    if like is not None:
-        _known(like, [row for row in bases if row is not None], f"{place}.like", "row above")
-    own = {size: content.get(size, {}) for size in SIZES}
-    bases[name] = made = {
-        size: _changed(bases[like].get(size, {}), content.get("set", {}), own[size])
-        for size in SIZES
-    }
-    jobs: dict[str, Job | str] = {}
-    for size, job in made.items():
-        if not job:
-            raise InputError(f"{place} ({name}): no job for the size {size}, and no reason why")
-        jobs[size] = job if isinstance(job, str) else read_job(job, f"{name}.{size}")
-    at = content.get("at")
-    label, series = str(content.get("label", name)), str(content.get("series", ""))
-    return Row(name, label, jobs, content.get("against"), None if at is None else float(at), series)
-
-
-def _changed(base: Any, both: Any, own: Any) -> Any:
+def _changed(base: Any, both: Any, change: Any) -> Any:
     """Return a job with the changes of a row, or the reason why there is none."""
-    if isinstance(own, str) or (isinstance(base, str) and not own):
-        return own or base
-    return _override(_override({} if isinstance(base, str) else base, both), own)
+    if (isinstance(change, str) and change) or (isinstance(base, str) and not change):
+        return change or base
+    return _override(_override({} if isinstance(base, str) else base, both), change or {})
 
 
-def _override(base: Any, own: Any) -> Any:
-    """Return a job's changed values: another kind replaces the size's, the same kind changes it."""
-    same = isinstance(base, Mapping) and isinstance(own, Mapping) and base.keys() & own.keys()
-    return merge(base, own) if same or not own else own
+def _override(base: Any, change: Any) -> Any:
+    """Return a job's changed values: another kind replaces the job, the same kind changes it."""
+    return merge(base, change) if not change or base.keys() & change.keys() else change
 
 
 def merge(base: Any, changes: Any) -> Any:
@@ -320,13 +313,12 @@ def merge(base: Any, changes: Any) -> Any:
     return {**base, **{k: merge(base[k], v) if k in base else v for k, v in changes.items()}}
 
 
-def read_job(content: Any, place: str) -> Job:
+def read_job(content: Mapping[str, Any], place: str) -> Job:
     """Read a job from a mapping with its kind's name. Raises InputError naming the place."""
-    kinds = _mapping(content, place)
-    if len(kinds) != 1:
-        raise InputError(f"{place} must have one of {', '.join(JOBS)}, not {list(kinds)}")
-    (kind,) = kinds
-    _known(kind, JOBS, place, "job")
+    if len(content) != 1:
+        raise InputError(f"{place} must have one of {', '.join(JOBS)}, not {list(content)}")
+    (kind,) = content
+    _check_known(kind, JOBS, place, "job")
     return from_mapping(JOBS[kind], content[kind], f"{place}.{kind}")
 
 
@@ -344,12 +336,12 @@ def to_json(job: Job) -> dict[str, Any]:
 
 def _changes(settings: Any) -> dict[str, Any]:
     changes = {}
-    for field in dataclasses.fields(settings):
-        value, default = getattr(settings, field.name), field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
+    for setting in dataclasses.fields(settings):
+        value, default = getattr(settings, setting.name), setting.default
+        if setting.default_factory is not dataclasses.MISSING:
+            default = setting.default_factory()
         if value != default:
-            changes[field.name] = _plain(value)
+            changes[setting.name] = _plain(value)
     return changes
 
 
@@ -362,58 +354,45 @@ def _plain(value: Any) -> Any:
 def _check_names(recipe: Recipe) -> None:
     """Check that rows, checks and expected numbers name the same rows."""
     names = [row.name for row in recipe.rows]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise InputError(f"rows that are there twice: {', '.join(sorted(twice))}")
+    if duplicates := {name for name in names if names.count(name) > 1}:
+        raise InputError(f"rows that are there twice: {', '.join(sorted(duplicates))}")
     for row in recipe.rows:
         if row.against is not None:
-            _known(row.against, names, f"{row.name}.against", "row")
+            _check_known(row.against, names, f"{row.name}.against", "row")
     if recipe.backbone is not None:
-        _known(recipe.backbone, names, "backbone", "row")
-        dense = next(row for row in recipe.rows if row.name == recipe.backbone)
-        if not any(isinstance(job, PooledJob) and job.dense for job in dense.jobs.values()):
-            raise InputError(f"backbone: row {dense.name} has no job pooled with dense: true")
+        _check_known(recipe.backbone, names, "backbone", "row")
+        jobs = next(row.jobs for row in recipe.rows if row.name == recipe.backbone)
+        if not any(isinstance(job, PooledJob) and job.dense for job in jobs.values()):
+            raise InputError(f"backbone: row {recipe.backbone} has no job pooled with dense: true")
     for number, check in enumerate(recipe.checks):
         place = f"checks[{number}]"
-        for name in (*check.rising, *([check.row] if check.row else [])):
-            _known(name, names, place, "row")
         if bool(check.rising) == bool(check.row):
             raise InputError(f"{place}: set either rising or row")
+        for name in check.rows:
+            _check_known(name, names, place, "row")
         if check.row and check.least is None and check.most is None:
             raise InputError(f"{place}: set least or most for {check.row}")
     for name, expected in recipe.expected.rows.items():
         if expected.kind == "measured" and name not in names:
-            near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-            hint = f"; the nearest is {near[0]!r}" if near else ""
-            raise InputError(f"expected.json measures {name!r}, which is no row{hint}")
+            raise InputError(
+                f"expected.json measures {name!r}, which is no row{_nearest(name, names)}"
+            )
     for column, described in recipe.expected.columns.items():
         if described.over is not None:
-            _known(described.over, [*names, *recipe.expected.rows], f"columns.{column}.over", "row")
+            rows = [*names, *recipe.expected.rows]
+            _check_known(described.over, rows, f"columns.{column}.over", "row")
         for other in described.of:
-            _known(other, recipe.expected.columns, f"columns.{column}.of", "column")
+            _check_known(other, recipe.expected.columns, f"columns.{column}.of", "column")
 
 
-def _only(
-    content: Any, known: Sequence[str], place: str, required: Sequence[str] | None = None
-) -> None:
-    for key in _mapping(content, place or "the file"):
-        _known(key, known, place, "key")
-    for name in known if required is None else required:
-        if name not in content:
-            raise InputError(f"{place + ': ' if place else ''}{name} is missing")
+def _check_known(name: str, names: Iterable[str], place: str, what: str) -> None:
+    if name not in names:
+        raise InputError(f"{place}: unknown {what} {name!r}{_nearest(name, names)}")
 
 
-def _known(name: Any, known: Any, place: str, what: str) -> None:
-    if name not in known:
-        near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.0)
-        hint = f"; the nearest is {near[0]!r}" if near else ""
-        where = f"{place}: " if place else ""
-        raise InputError(f"{where}unknown {what} {name!r}{hint}")
-
-
-def _mapping(content: Any, place: str) -> Mapping[str, Any]:
-    if not isinstance(content, Mapping):
-        raise InputError(f"{place} must be a mapping, not {type(content).__name__}")
-    return content
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.0)
+    return f"; the nearest is {near[0]!r}" if near else ""
 
 
 def _text(path: Path) -> str:

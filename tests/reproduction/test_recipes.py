@@ -203,7 +203,7 @@ def damaged(change):
 
 
 DAMAGES = {
-    "unknown key 'sises'; the nearest is 'sizes'": lambda c: c.update(sises={}),
+    "unknown key 'sises'; the nearest name is 'sizes'": lambda c: c.update(sises={}),
     "title is missing": lambda c: c.pop("title"),
     "unknown key 'bm25.small.retrieval.sistem'; the nearest name is 'system'": lambda c: c["sizes"][
         "small"
@@ -266,7 +266,7 @@ def test_a_damaged_recipe_is_refused(message, recipes):
     [
         ('"QD": 1.5', '"QD": "1.5"', "rows.bm25.values.QD must be a number"),
         ('"QD": 1.5', '"Q": 1.5', "unknown column 'Q'; the nearest is 'QD'"),
-        ('"quoted"', '"cited"', "rows.others.kind is one of"),
+        ('"quoted"', '"cited"', "rows.others.kind must be"),
         ("{", "", "not JSON"),
     ],
 )
