@@ -30,7 +30,7 @@ from fastapi import FastAPI
 
 from benchmarks.common import Table
 from lexicept.index.reader import IndexReader
-from lexicept.models.precision import has_bfloat16
+from lexicept.models.half_bert import has_bfloat16
 
 QUERIES = 100_000
 QUERY_WORDS = 12

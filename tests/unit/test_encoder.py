@@ -223,7 +223,7 @@ def test_documents_may_be_read_in_bfloat16_and_queries_only_where_wanted(
 ):
     backbone = Backbone.from_pretrained(layer=2, precision="bfloat16")
     exact = states_of(Backbone.from_pretrained(layer=2), texts, "document")
-    monkeypatch.setattr("lexicept.models.precision.multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr("lexicept.models.half_bert.multiplies_bfloat16", lambda: True)
     found = states_of(backbone, texts, "document")
     assert found.dtype == torch.float32
     assert 0 < float((found - exact).norm() / exact.norm()) < 0.02
@@ -233,7 +233,7 @@ def test_documents_may_be_read_in_bfloat16_and_queries_only_where_wanted(
     backbone.save(str(tmp_path))
     loaded = Backbone.load(str(tmp_path))
     assert (loaded.precision, loaded.query_precision) == ("bfloat16", "float32")
-    monkeypatch.setattr("lexicept.models.precision.multiplies_bfloat16", lambda: False)
+    monkeypatch.setattr("lexicept.models.half_bert.multiplies_bfloat16", lambda: False)
     assert torch.equal(states_of(backbone, texts, "document"), exact)
     with pytest.raises(InputError, match="precision is one of float32, bfloat16, not 'float16'"):
         Backbone.from_pretrained(precision="float16")

@@ -31,7 +31,7 @@ def by_window(backbone: Backbone, windows: list[Window]) -> list[Tensor]:
 
 @pytest.fixture
 def bert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backbone:
-    monkeypatch.setattr("lexicept.models.precision.multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr("lexicept.models.half_bert.multiplies_bfloat16", lambda: True)
     backbone = tiny_backbone(tmp_path / "bert")
     if HalfBert.of(backbone.model) is None:
         pytest.skip("torch has no oneDNN that multiplies bfloat16 here")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lexicept.models.precision import autocast, has_bfloat16, multiplies_bfloat16
+from lexicept.models.half_bert import autocast, has_bfloat16, multiplies_bfloat16
 
 CPU = torch.device("cpu")
 
@@ -11,7 +11,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("present", [True, False])
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_product_is_in_bfloat16_where_wanted_and_present(monkeypatch, present, wanted):
-    monkeypatch.setattr("lexicept.models.precision.multiplies_bfloat16", lambda: present)
+    monkeypatch.setattr("lexicept.models.half_bert.multiplies_bfloat16", lambda: present)
     assert has_bfloat16(CPU) is present
     with autocast(CPU, wanted):
         product = torch.ones(2, 2) @ torch.ones(2, 2)

@@ -18,8 +18,7 @@ from lexicept.errors import InputError
 from lexicept.models.sae import pretrained as pretrained_module
 from lexicept.models.sae.formats import save_dictionary_learning, save_saelens, save_sparsify
 from lexicept.models.sae.formats.tensors import Tensors
-from lexicept.models.sae.hooks import block_of, layer_of
-from lexicept.models.sae.model import SAE
+from lexicept.models.sae.model import SAE, block_of, layer_of
 from lexicept.models.sae.pretrained import find_pretrained_sae, require_fit
 from support import sae_files
 from support.sae_files import D, K, M

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
+from lexicept.models.blocks import checkpoint_blocks, use_attention
 from lexicept.models.encoder import Encoder
-from lexicept.models.resources import checkpoint_blocks, use_attention
 from lexicept.pipelines.pretrain import pretrain
 from lexicept.training.run import train
 from support.runs import assert_same_model, configuration, metrics

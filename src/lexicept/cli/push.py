@@ -26,8 +26,7 @@ def push(
     require("concepts", "sentence_transformers")
     from lexicept.errors import InputError
     from lexicept.models.encoder import Encoder
-    from lexicept.models.hub import CARD, push_model
-    from lexicept.models.model_card import make_card, published
+    from lexicept.models.hub import CARD, make_card, published, push_model
 
     if not model.is_dir():
         raise InputError(f"{model}: no such folder")

@@ -26,8 +26,14 @@ from lexicept.models.blocks import (
     tell,
     trim,
 )
-from lexicept.models.half_bert import Converted, HalfBert
-from lexicept.models.known_states import KnownStates, read_known, read_once
+from lexicept.models.half_bert import (
+    DTYPES,
+    PRECISIONS,
+    Converted,
+    HalfBert,
+    autocast,
+    has_bfloat16,
+)
 from lexicept.models.loading import data_alone, no_remote_code, places, quiet_transformers
 from lexicept.models.lora import (
     copy_adapters,
@@ -36,12 +42,12 @@ from lexicept.models.lora import (
     load_adapters,
     save_adapters,
 )
-from lexicept.models.precision import DTYPES, PRECISIONS, autocast, has_bfloat16
 from lexicept.models.references import Reference
 from lexicept.models.sources import DEFAULT_BACKBONE, resolve
 from lexicept.models.windows import (
     LONGEST_WINDOW,
     Cut,
+    KnownStates,
     Window,
     cut_windows,
     group_windows,
@@ -49,6 +55,8 @@ from lexicept.models.windows import (
     keep_whole,
     longest_input,
     pad_windows,
+    read_known,
+    read_once,
     split_rows,
 )
 from lexicept.storage.files import disk_errors

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from lexicept.errors import InputError
+from lexicept.models.sources import AttentionKernel, Dtype
 from lexicept.models.windows import UNLIMITED
+
+if TYPE_CHECKING:
+    from lexicept.models.backbone import Backbone
 
 MOST_BLOCKS = 1000
 """Limit on the blocks of a model: a damaged configuration could ask for billions."""
@@ -129,3 +133,51 @@ def check_attention(backbone: Any) -> None:
 def _attends_as_wanted(backbone: Any) -> bool:
     # Both are tested: without padding the library may leave masking to the kernel.
     return all(sees_ahead(backbone, padding) == backbone.bidirectional for padding in (0, 1))
+
+
+def use_attention(backbone: Backbone, kernel: AttentionKernel) -> None:
+    """Let a backbone compute attention by a kernel, from now on.
+
+    Raises:
+        InputError: the model, this machine or the type of the weights does not allow it, or the
+            model no longer attends in the wanted directions.
+    """
+    if kernel not in (known := get_args(AttentionKernel)):
+        raise InputError(f"attn_implementation is one of {', '.join(known)}, not {kernel!r:.40}")
+    try:
+        backbone.model.set_attn_implementation(kernel)
+        check_attention(backbone)
+    except InputError:
+        raise
+    except (ImportError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"attn_implementation {kernel} can't be used here: {reason}") from None
+
+
+def check_checkpointing(backbone: Backbone) -> None:
+    """Raise InputError for a model whose class has no gradient checkpointing."""
+    if not backbone.model.supports_gradient_checkpointing:
+        kind = type(backbone.model).__name__
+        raise InputError(f"{backbone.source}: {kind} has no gradient checkpointing")
+
+
+def checkpoint_blocks(backbone: Backbone) -> None:
+    """Let a backbone keep only the inputs of its blocks for the backward pass, which computes the
+    rest again (Chen et al. 2016): a third more time for far less memory.
+
+    Raises:
+        InputError: the model's class has no gradient checkpointing.
+    """
+    check_checkpointing(backbone)
+    model: Any = backbone.model
+    # Reentrant checkpoints would detach the states that the hook of the last block reads.
+    arguments = {"use_reentrant": False}
+    if hasattr(model, "activation_checkpointing_enable"):  # since transformers 5.23
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs=arguments)
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=arguments)
+
+
+def cast_weights(backbone: Backbone, dtype: Dtype) -> None:
+    """Change the type of a backbone's weights, which is also the type that it is saved in."""
+    backbone.model.to(getattr(torch, dtype))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lexicept.errors import IndexFormatError
 from lexicept.models.backbone import Backbone
-from lexicept.models.precision import autocast, has_bfloat16
+from lexicept.models.half_bert import autocast, has_bfloat16
 from lexicept.models.sae.states import Reader
 from lexicept.models.windows import Window
 from lexicept.progress import Progress, silent

@@ -24,8 +24,7 @@ from lexicept.models.hub import model_folder
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.lookup import Lookup
 from lexicept.models.pooled import MeanStates, TokenStates, TokenSums, pooled_activations
-from lexicept.models.prompts import prompt_for
-from lexicept.models.windows import Window
+from lexicept.models.windows import Window, prompt_for
 from lexicept.storage.files import read_json
 from lexicept.storage.texts import TextStore
 from lexicept.vectors import Floats

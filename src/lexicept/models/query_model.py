@@ -18,13 +18,11 @@ from torch import Tensor
 
 from lexicept.models.bert import Bert
 from lexicept.models.exemplars import Exemplars
-from lexicept.models.half_bert import HalfBert, has_onednn
+from lexicept.models.half_bert import HalfBert, has_bfloat16, has_onednn
 from lexicept.models.heads.settings import HeadSettings, read_settings
 from lexicept.models.pooled import MeanStates, TokenStates, pooled_activations
-from lexicept.models.precision import has_bfloat16
-from lexicept.models.prompts import prompt_for
 from lexicept.models.sae.model import SAE
-from lexicept.models.windows import Window, pack_windows
+from lexicept.models.windows import Window, pack_windows, prompt_for
 from lexicept.ops.compiled import calls_kernels
 from lexicept.ops.linear_topk import takes_rounded
 from lexicept.ops.pooling import root_of_sums

@@ -160,8 +160,7 @@ def _convert_model(
 ) -> dict[str, Any]:
     from lexicept.models.converters import Kind, read_model, write_model
     from lexicept.models.encoder import Encoder
-    from lexicept.models.hub import CARD
-    from lexicept.models.model_card import make_card
+    from lexicept.models.hub import CARD, make_card
     from lexicept.models.onnx_export import write_onnx
 
     if to not in [*[layout.value for layout in Kind], "onnx"]:

@@ -13,6 +13,12 @@ from torch.utils.data import ConcatDataset
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
+from lexicept.models.blocks import (
+    cast_weights,
+    check_checkpointing,
+    checkpoint_blocks,
+    use_attention,
+)
 from lexicept.models.cached_states import cached_reader
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import Head
@@ -21,8 +27,6 @@ from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.lookup import Lookup
 from lexicept.models.lora import add_adapters
-from lexicept.models.resources import cast as cast_weights
-from lexicept.models.resources import check_checkpointing, checkpoint_blocks, use_attention
 from lexicept.models.sae.pretrained import USUAL_L0, find_pretrained_sae
 from lexicept.models.sae.states import origin_of
 from lexicept.training.candidates.neural_teachers import check_dense

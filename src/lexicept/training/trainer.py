@@ -26,7 +26,7 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.models.encoder import Encoder
-from lexicept.models.precision import has_bfloat16
+from lexicept.models.half_bert import has_bfloat16
 from lexicept.progress import Progress
 from lexicept.storage.cached import check_recorded
 from lexicept.storage.files import (

@@ -25,7 +25,7 @@ from torch import Tensor
 from lexicept.errors import InputError
 from lexicept.explanation.contributions import Sources, unnamed, whole
 from lexicept.models.language_heads import readable_terms
-from lexicept.models.prompts import prompt_for
+from lexicept.models.windows import prompt_for
 from lexicept.models.word_spans import split_words, whole_words
 from lexicept.vectorizers.interface import WeightedText
 

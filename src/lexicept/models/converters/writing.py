@@ -21,8 +21,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.models.backbone import Backbone
-from lexicept.models.converters.logits import require_same_logits
-from lexicept.models.converters.reading import Kind
+from lexicept.models.converters.reading import Kind, require_same_logits
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import outer_layers, token_terms

@@ -10,8 +10,7 @@ from typing import Any
 from lexicept.corpora.json_lines import read_objects
 from lexicept.corpora.records import Place
 from lexicept.errors import InputError
-from lexicept.models.sae.hooks import block_of
-from lexicept.models.sae.model import SAE
+from lexicept.models.sae.model import SAE, block_of
 
 
 def read_explanations(path: str | os.PathLike[str], sae: SAE) -> dict[int, str]:

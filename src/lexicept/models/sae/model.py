@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,28 @@ from lexicept.ops.chosen import chosen_outputs, sum_chosen
 from lexicept.ops.linear_topk import top_activations
 from lexicept.ops.rounding import Quantised
 from lexicept.storage.files import replace_file, write_json
+
+_BLOCK = re.compile(r"(?:^|\.)(?:blocks|layers|layer|h)\.(\d+)((?:\.\w+)*)$")
+_BEFORE_A_BLOCK = (".hook_resid_pre", ".hook_in")
+_AFTER_A_BLOCK = ("", ".output", ".hook_resid_post", ".hook_out")
+"""Names of Hugging Face's modules, TransformerLens's, and those of its version 3."""
+
+
+def block_of(hook: str | None) -> int | None:
+    """Return the block of a hook, counted from 0 as releases do; None if it names no block."""
+    match = _BLOCK.search(hook or "")
+    return int(match[1]) if match else None
+
+
+def layer_of(hook: str | None) -> int | None:
+    """Return the number of blocks before a hook; None if it is not between two blocks.
+
+    ``blocks.8.hook_resid_post``, the output of block 8, is the state after 9 blocks.
+    """
+    match = _BLOCK.search(hook or "")
+    if match and match[2] in _AFTER_A_BLOCK:
+        return int(match[1]) + 1
+    return int(match[1]) if match and match[2] in _BEFORE_A_BLOCK else None
 
 
 class SAE(nn.Module):

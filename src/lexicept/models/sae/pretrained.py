@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.sae.formats import LAYOUTS, Layout, Place, Scale
-from lexicept.models.sae.hooks import layer_of
-from lexicept.models.sae.model import SAE
+from lexicept.models.sae.model import SAE, layer_of
 
 USUAL_L0 = 100
 """Active latents per token that SPLARE prefers among SAEs of one layer and width."""

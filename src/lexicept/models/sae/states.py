@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from lexicept.models.backbone import Backbone
-from lexicept.models.sae.hooks import layer_of
+from lexicept.models.sae.model import layer_of
 from lexicept.vectors import Integers
 
 READ = 512

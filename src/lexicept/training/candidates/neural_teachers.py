@@ -17,8 +17,8 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.util import SimilarityFunction
 
 from lexicept.errors import InputError
+from lexicept.models.half_bert import autocast, has_bfloat16
 from lexicept.models.loading import quiet_transformers
-from lexicept.models.precision import autocast, has_bfloat16
 from lexicept.models.sources import DEFAULT_BACKBONE, Dtype, resolve
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_array

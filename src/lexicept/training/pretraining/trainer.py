@@ -20,12 +20,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import BATCH_TOKENS, Backbone
+from lexicept.models.blocks import check_checkpointing, checkpoint_blocks, use_attention
 from lexicept.models.encoder import Encoder
+from lexicept.models.half_bert import autocast
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.lora import add_adapters, merge_adapters
-from lexicept.models.precision import autocast
-from lexicept.models.resources import check_checkpointing, checkpoint_blocks, use_attention
 from lexicept.models.word_vocabulary import expanded_words
 from lexicept.progress import Progress, silent
 from lexicept.training.head_kinds import HEAD_KINDS, LanguageHead, Vocabulary

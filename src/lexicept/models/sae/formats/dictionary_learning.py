@@ -19,8 +19,7 @@ from lexicept.models.sae.formats.layout import (
     fold_norms,
     raw_weights,
 )
-from lexicept.models.sae.hooks import layer_of
-from lexicept.models.sae.model import SAE, fold_gate
+from lexicept.models.sae.model import SAE, fold_gate, layer_of
 from lexicept.storage.files import replace_file
 
 CONFIG, WEIGHTS = "config.json", "ae.pt"

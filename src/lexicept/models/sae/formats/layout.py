@@ -12,8 +12,7 @@ from torch import Tensor
 from lexicept.errors import InputError
 from lexicept.models.sae.formats.config import Config
 from lexicept.models.sae.formats.tensors import Npz, Pickled, Safetensors, Tensors
-from lexicept.models.sae.hooks import block_of, layer_of
-from lexicept.models.sae.model import SAE
+from lexicept.models.sae.model import SAE, block_of, layer_of
 
 Scale = Literal["raw", "normalised"]
 

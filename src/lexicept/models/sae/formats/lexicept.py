@@ -6,8 +6,7 @@ from pathlib import Path
 
 from lexicept.errors import InputError
 from lexicept.models.sae.formats.layout import Layout, Scale
-from lexicept.models.sae.hooks import layer_of
-from lexicept.models.sae.model import SAE
+from lexicept.models.sae.model import SAE, layer_of
 
 
 class Lexicept(Layout):

@@ -10,8 +10,7 @@ from safetensors.torch import save
 from lexicept.errors import InputError
 from lexicept.models.sae.formats.config import Config
 from lexicept.models.sae.formats.layout import Release, Weights, contiguous, raw_weights
-from lexicept.models.sae.hooks import layer_of
-from lexicept.models.sae.model import SAE
+from lexicept.models.sae.model import SAE, layer_of
 from lexicept.storage.files import replace_file
 
 CONFIG, WEIGHTS = "cfg.json", "sae.safetensors"
