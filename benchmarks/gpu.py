@@ -19,6 +19,8 @@ from torch import Tensor
 
 from benchmarks.common import Table, interleaved, ratio
 from benchmarks.training import lexicept_step, repeated, sparsify_step, synthetic_states
+from lexicept.ops.linear_max import largest_outputs
+from lexicept.ops.linear_topk import top_activations
 from lexicept.ops.pooling import Activations, pool_max
 
 TOKENS, LENGTH, K = 8192, 128, 8
@@ -42,10 +44,8 @@ def cases() -> Iterator[Callable[[], Table]]:
 
 def top_k(d: int, size: int, device: str = "cuda") -> Table:
     """Time each token's largest activations, in bfloat16."""
-    from lexicept.ops.triton.tokens import top_activations
-
     x, rows, bias = operands(TOKENS, d, size, device)
-    values = top_activations(x[:CHECKED].float(), rows, bias, K)[0].sort(descending=True)[0]
+    values = top_activations(x[:CHECKED], rows, bias, K)[0].sort(descending=True)[0]
     exact = torch.cat([double(x[:CHECKED], *part) for part in parts(rows, bias)], dim=1)
     wrong = relative(values, exact.topk(K, dim=1).values)
     del values, exact
@@ -60,13 +60,11 @@ def top_k(d: int, size: int, device: str = "cuda") -> Table:
 
 def vocabulary(size: int, d: int = 768, device: str = "cuda") -> Table:
     """Time a text's largest activations, in bfloat16."""
-    from lexicept.ops.triton.texts import maxima_with_winners
-
     x, rows, bias = operands(TOKENS, d, size, device)
     num_texts, checked = TOKENS // LENGTH, CHECKED // 16 * LENGTH
     text = torch.arange(TOKENS, device=device) // LENGTH
     few = checked // LENGTH
-    values, token = maxima_with_winners(x[:checked].float(), text[:checked], few, rows, bias)
+    values, token = largest_outputs(x[:checked], text[:checked], few, rows, bias)
     exact = torch.cat(
         [
             double(x[:checked], *part).view(few, LENGTH, -1).amax(dim=1).relu()
@@ -82,7 +80,7 @@ def vocabulary(size: int, d: int = 768, device: str = "cuda") -> Table:
         "GEMM, ReLU and maximum": lambda: (
             torch.addmm(bias, x, rows.T).relu().view(num_texts, LENGTH, -1).amax(dim=1)
         ),
-        "`maxima_with_winners`": lambda: maxima_with_winners(x, text, num_texts, rows, bias),
+        "`largest_outputs`": lambda: largest_outputs(x, text, num_texts, rows, bias),
     }
     title = f"V {size:,}, d {d}, {num_texts} texts of {LENGTH}; relative error {wrong:.1e}"
     return table(title, work, "bare GEMM")
@@ -186,15 +184,15 @@ def extra_memory(work: Callable[[], object]) -> int:
 
 def main() -> None:
     """Print every table; an error of one is printed in its place."""
-    if not torch.cuda.is_available() or find_spec("triton") is None:
-        sys.exit("python -m benchmarks.gpu needs an NVIDIA GPU, torch for CUDA and Triton")
+    if not torch.cuda.is_available():
+        sys.exit("python -m benchmarks.gpu needs an NVIDIA GPU and torch for CUDA")
     start = time.monotonic()
     print(f"{torch.cuda.get_device_name()}\n", flush=True)
     failed = False
     for case in cases():
         try:
             print(case().markdown(), flush=True)
-        except Exception as error:  # also out of memory, or a kernel that does not compile
+        except Exception as error:  # also out of memory
             failed = True
             print(f"{case}: {type(error).__name__}: {' '.join(str(error).split())}", flush=True)
         torch.cuda.empty_cache()

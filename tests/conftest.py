@@ -16,9 +16,6 @@ pytest.register_assert_rewrite("support")
 if TYPE_CHECKING:
     from support.commands import Result, Run
 
-# Read where Triton is first imported; 0 from outside runs its kernels on a GPU.
-os.environ.setdefault("TRITON_INTERPRET", "1")
-
 # The first call of a compiled kernel takes longer than any deadline.
 settings.register_profile("lexicept", deadline=None)
 settings.load_profile("lexicept")

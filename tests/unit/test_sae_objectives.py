@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lexicept.cli.build import ArchitectureChoice
 from lexicept.models.sae.model import SAE
-from lexicept.ops import entries, linear_topk
+from lexicept.ops import linear_topk
 from lexicept.ops.jump import Count, Jump
 from lexicept.training.loop import Loop
 from lexicept.training.sae.objectives import CONTROL, OBJECTIVES, equal_shares
@@ -452,8 +452,7 @@ class Sizes(TorchDispatchMode):
 @pytest.mark.parametrize("architecture", ["batch_topk", "relu", "jumprelu", "gated"])
 @pytest.mark.parametrize("short", [False, True])
 def test_no_array_of_tokens_and_latents_is_made(architecture, short, monkeypatch):
-    for module in (linear_topk, entries):
-        monkeypatch.setattr(module, "CHUNK_CELLS", 20_000)
+    monkeypatch.setattr(linear_topk, "CHUNK_CELLS", 20_000)
     monkeypatch.setattr(linear_topk, "TILE_CELLS", 20_000)
     use_bytes(monkeypatch, short)
     x = states(1024, 8).float()

@@ -24,7 +24,7 @@ from lexicept.ops.candidates import (
 )
 from lexicept.ops.chosen import GATHERED, sum_by_group
 from lexicept.ops.compiled import over_rows
-from lexicept.ops.linear_topk import CHUNK_CELLS, TOKENS, tiles
+from lexicept.ops.linear_topk import TOKENS, tiles, tokens_at_once
 from lexicept.ops.rounding import (
     Quantised,
     choose_by_bytes,
@@ -100,10 +100,7 @@ def _by_slices(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> tuple[En
     single = x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu"
     find = scan if single else scan_reference
     floor = floor.detach().to(x.dtype).expand(len(rows)).contiguous()
-    parts = [
-        find(torch.addmm(bias, some, rows.T), floor)
-        for some in x.split(max(1, CHUNK_CELLS // len(rows)))
-    ]
+    parts = [find(torch.addmm(bias, some, rows.T), floor) for some in x.split(tokens_at_once(rows))]
     if not parts:
         none = torch.zeros(0, dtype=torch.long, device=x.device)
         return Entries(none.new_zeros(1), none), x.new_zeros(0)
@@ -161,7 +158,7 @@ def _by_bytes(
     finite."""
     short, threads = quantised(x), torch.get_num_threads()
     tokens, columns, outputs = [], [], []
-    for part in tiles(len(x), len(rows)):
+    for part in tiles(len(x), rows):
         scores = short_scores(short, quantised(rows[part]), bias[part], floor[part])
         if scores is None:
             return None

@@ -19,7 +19,6 @@ from lexicept.ops.rounding import (
     quantised,
     summed_errors,
 )
-from lexicept.ops.triton import usable
 
 TOKENS = 4096
 """Tokens that share one pass over the rows."""
@@ -56,12 +55,8 @@ def largest_outputs(
 ) -> tuple[Tensor, Tensor]:
     """Fast version of ``largest_outputs_reference``, without gradient; a NaN is a maximum.
 
-    Under autocast values are still of the precision of x and rows, except by the kernel for GPUs.
+    Under autocast values are still of the precision of x and rows.
     """
-    if usable(x, rows):
-        from lexicept.ops.triton.texts import maxima_with_winners
-
-        return maxima_with_winners(x, text, num_texts, rows, bias)
     x, rows, bias = x.detach().contiguous(), rows.detach().contiguous(), bias.detach()
     maxima = x.new_zeros(num_texts, len(rows))
     tokens = torch.zeros(num_texts, len(rows), dtype=torch.long, device=x.device)
@@ -74,7 +69,7 @@ def largest_outputs(
             ends = [0, *counts.cumsum(0).tolist()]
             kind = _by_bytes if choose_by_bytes(some, rows) else _plainly
             of_tile = kind(some, ends)
-            for columns in tiles(len(some), len(rows)):
+            for columns in tiles(len(some), rows):
                 best, token = of_tile(rows[columns], bias[columns])
                 before, earlier = maxima[names, columns], tokens[names, columns]
                 better = (best > before) | best.isnan()

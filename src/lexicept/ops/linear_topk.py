@@ -27,7 +27,6 @@ from lexicept.ops.rounding import (
     worst_errors,
 )
 from lexicept.ops.topk import top_columns
-from lexicept.ops.triton import usable
 from lexicept.vectors import Floats, Integers
 
 CHUNK_CELLS = 2**21
@@ -35,6 +34,9 @@ CHUNK_CELLS = 2**21
 
 TILE_CELLS = 2**19
 """Most cells of a tile, unless one output has more: 2 MB, which stay in a processor's cache."""
+
+GPU_CELLS = 2**26
+"""Most cells of either kind on a GPU, which needs large products to be busy: 256 MB."""
 
 TOKENS = 2048
 """Tokens that share one pass over the rows."""
@@ -78,15 +80,11 @@ def top_activations(
     """Fast version of ``top_activations_reference``, without gradient.
 
     For k None there are as many columns as the token with most active dimensions needs. Under
-    autocast values are still of the precision of x and rows, except by the kernels for GPUs.
+    autocast values are still of the precision of x and rows.
 
     Args:
         rounded: ``rounding.quantised(rows)``, which makes calls with few tokens faster.
     """
-    if k is not None and usable(x, rows):
-        from lexicept.ops.triton.tokens import top_activations as fast
-
-        return fast(x, rows, bias, k, threshold)
     x, rows, bias = x.detach(), rows.detach(), bias.detach()
     with torch.autocast(x.device.type, enabled=False):
         if k is None or threshold is not None or not _scannable(x, rows, k):
@@ -125,7 +123,7 @@ def _by_slices(
     width = min(k or 1, len(rows))
     acts = x.new_zeros(len(x), width)
     dimensions = torch.zeros(len(x), width, dtype=torch.long, device=x.device)
-    step = max(1, CHUNK_CELLS // len(rows))
+    step = tokens_at_once(rows)
     for start in range(0, len(x), step):
         pre = torch.addmm(bias, x[start : start + step], rows.T)
         if threshold is not None:
@@ -156,7 +154,7 @@ def _by_tiles(
     add = partial(_add_by_bytes, quantised(x), rounded) if short else _add
     # Comparisons lose a NaN, so that there must be none.
     finite = torch.ones(len(x), dtype=torch.bool)
-    for part in tiles(len(x), len(rows)):
+    for part in tiles(len(x), rows):
         finite &= add(x, rows[part], bias[part], part.start, values, columns)
     fill = by_work(values.size * 10 * LOOPED, fill_up, fill_up.py_func)
     _over(fill, len(x), values, columns)
@@ -202,8 +200,13 @@ def _over(kernel: Callable[..., None], rows: int, *arguments: object) -> None:
     over_rows(kernel, rows, torch.get_num_threads(), *arguments)
 
 
-def tiles(count: int, size: int) -> Iterator[slice]:
-    """Yield the tiles of ``size`` outputs for ``count`` tokens, as slices."""
-    step = max(1, TILE_CELLS // count)
-    for start in range(0, size, step):
-        yield slice(start, min(start + step, size))
+def tokens_at_once(rows: Tensor) -> int:
+    """Return the number of tokens whose outputs of all rows are computed at once."""
+    return max(1, (GPU_CELLS if rows.is_cuda else CHUNK_CELLS) // len(rows))
+
+
+def tiles(count: int, rows: Tensor) -> Iterator[slice]:
+    """Yield the tiles of the outputs of rows [V, d] for ``count`` tokens, as slices."""
+    step = max(1, (GPU_CELLS if rows.is_cuda else TILE_CELLS) // count)
+    for start in range(0, len(rows), step):
+        yield slice(start, min(start + step, len(rows)))

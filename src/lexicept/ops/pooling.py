@@ -1,8 +1,4 @@
-"""A linear map over tokens, pooled to texts, without an array of tokens × vocabulary.
-
-On a GPU, Triton kernels find each token's k largest activations and each text's maxima
-(``ops.triton``). Sums without k, and all gradients, are PyTorch's own operations there.
-"""
+"""A linear map over tokens, pooled to texts, without an array of tokens × vocabulary."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lexicept.ops.chosen import chosen_outputs, sum_by_group
 from lexicept.ops.linear_max import largest_outputs
-from lexicept.ops.linear_topk import CHUNK_CELLS, fire, top_activations
+from lexicept.ops.linear_topk import fire, tokens_at_once, top_activations
 from lexicept.ops.topk import top_columns_reference
 
 
@@ -108,7 +104,7 @@ def pool_sum(tokens: Activations, *, log: bool) -> Tensor:
         return _sum_top(tokens._replace(x=tokens.x.to(tokens.rows.dtype)), log)
     x, text = tokens.x, tokens.text
     pooled = tokens.rows.new_zeros(tokens.num_texts, len(tokens.rows))
-    for part in torch.arange(len(x), device=x.device).split(_chunk(tokens.rows)):
+    for part in torch.arange(len(x), device=x.device).split(tokens_at_once(tokens.rows)):
         some = tokens._replace(x=x[part], text=text[part])
         pooled = pooled + checkpoint(pool_sum_reference, some, log=log, use_reentrant=False)
     return pooled
@@ -124,10 +120,6 @@ def _sum_top(tokens: Activations, log: bool) -> Tensor:
     acts = torch.log1p(acts) if log else acts
     flat = acts.new_zeros(num_texts * len(rows)).index_add(0, tokens.places(kept), acts.ravel())
     return flat.view(num_texts, len(rows))
-
-
-def _chunk(rows: Tensor) -> int:
-    return max(1, CHUNK_CELLS // len(rows))
 
 
 class _PoolMax(torch.autograd.Function):

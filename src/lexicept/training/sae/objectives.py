@@ -383,7 +383,7 @@ def equal_shares(x: Tensor, rows: Tensor, bias: Tensor, k: int) -> Tensor:
     count = min(n, max(1, round(k * n / M)))
     reached = [
         torch.topk(torch.addmm(bias[tile, None], rows[tile], x.T), count).values[:, -1]
-        for tile in tiles(n, M)
+        for tile in tiles(n, rows)
     ]
     return (torch.cat(reached) * (1 - 1e-3)).clamp_min(1e-6)
 
