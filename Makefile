@@ -56,6 +56,6 @@ $(VENV)/.docs: $(VENV)/.demo
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	@echo "Installing all extras and the test tools (Ray, Milvus, mypy, ...): 2.5 GB more."
+	@echo "Installing all extras and the test tools (Ray, mypy, ...): 2.5 GB more."
 	$(PIP) -e '.[train,offline,dev]'
 	touch $@
