@@ -62,9 +62,10 @@ def test_what_is_no_model_is_not_overwritten(tmp_path):
         ({"head": "sae"}, "head must be 'mlm', 'expanded' or 'random', not 'sae'"),
         (
             {"masking": "letters"},
-            "masking must be 'subwords', 'words', 'mntp', 'causal' or None, not 'letters'",
+            "masking letters does not go with head mlm",
         ),
         ({"steps": 0}, "steps must be at least 1, not 0"),
+        ({"step": 5}, "unknown key 'step'; the nearest name is 'steps'"),
     ],
 )
 def test_settings_that_do_not_go_together_leave_nothing_behind(bert, tmp_path, settings, message):

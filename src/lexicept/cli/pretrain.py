@@ -128,7 +128,6 @@ DtypeOption = Annotated[
 AttentionOption = Annotated[
     AttentionChoice | None,
     typer.Option(
-        "--attn-implementation",
         help="Implementation of attention; flash_attention_2 requires a GPU and half precision. "
         "Default: transformers' choice.",
     ),
@@ -163,7 +162,7 @@ def pretrain(
     lora_rank: Annotated[int, typer.Option(help="Rank of the adapters of --trained lora.")] = 64,
     bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")] = False,
     dtype: DtypeOption = None,
-    attention: AttentionOption = None,
+    attn_implementation: AttentionOption = None,
     gradient_checkpointing: CheckpointingOption = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the order, masks and dropout.")] = 0,
     restart: RestartOption = False,
@@ -179,10 +178,13 @@ def pretrain(
     build with (--model), or as a backbone (--backbone).
     Re-running the command resumes interrupted pretraining.
     """
+    given = {name: getattr(value, "value", value) for name, value in locals().items()}
     require_concepts()
     from lexicept.models.encoder import Encoder
     from lexicept.pipelines.pretrain import pretrain as run
+    from lexicept.training.pretraining.settings import PretrainingSettings
 
+    settings = {name: given[name] for name in PretrainingSettings.__dataclass_fields__}
     model = run(
         corpus,
         out,
@@ -191,25 +193,10 @@ def pretrain(
         head=head.value,
         size=size,
         vocabulary=vocabulary,
-        masking=None if masking is None else masking.value,
-        mask_share=mask_share,
-        hidden_share=hidden_share,
-        trained=trained.value,
-        lora_rank=lora_rank,
-        steps=steps,
-        batch_size=batch_size,
-        max_tokens=max_tokens,
-        learning_rate=learning_rate,
-        warmup_steps=warmup_steps,
-        weight_decay=weight_decay,
-        bf16=bf16,
-        dtype=None if dtype is None else dtype.value,
-        attn_implementation=None if attention is None else attention.value,
-        gradient_checkpointing=gradient_checkpointing,
-        seed=seed,
         restart=restart,
         overwrite=overwrite,
         progress=True,
+        **settings,
     )
     size = Encoder.load(model).head.size
     print_report({"model": str(model), "dimensions": size, "steps": steps}, as_json)

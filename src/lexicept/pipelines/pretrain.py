@@ -29,25 +29,10 @@ def pretrain(
     head: Literal["mlm", "expanded", "random"] = "mlm",
     size: int | None = None,
     vocabulary: Documents | None = None,
-    masking: Literal["subwords", "words", "mntp", "causal"] | None = None,
-    mask_share: float | None = None,
-    hidden_share: float = 0.9,
-    trained: Literal["head", "lora", "all"] = "head",
-    lora_rank: int = 64,
-    steps: int = 1000,
-    batch_size: int = 32,
-    max_tokens: int | None = None,
-    learning_rate: float = 1e-3,
-    warmup_steps: int = 100,
-    weight_decay: float = 0.01,
-    bf16: bool = False,
-    dtype: Literal["float32", "bfloat16", "float16"] | None = None,
-    attn_implementation: Literal["eager", "sdpa", "flash_attention_2"] | None = None,
-    gradient_checkpointing: bool = False,
-    seed: int = 0,
     restart: bool = False,
     overwrite: bool = False,
     progress: bool | Progress = False,
+    **settings: Any,
 ) -> Path:
     """Train a language head and its backbone to predict masked words of a corpus.
 
@@ -66,27 +51,11 @@ def pretrain(
             100,000 by default.
         vocabulary: texts to count these words in, such as those that the model is trained on later
             (ESPLADE, 3.1.3); the corpus by default.
-        masking: what is masked and predicted; words by default for the head ``expanded``,
-            sub-words for the others. See ``PretrainingSettings`` for it and the settings below.
-        mask_share: share that is masked; 0.2 by default for ``mntp``, 0.15 for the others.
-        hidden_share: share of it that is hidden; the rest is seen and predicted.
-        trained: parameters that learn: the head, low-rank adapters of the backbone, or all.
-        lora_rank: rank of the adapters.
-        steps: optimiser steps.
-        batch_size: windows of text in a step.
-        max_tokens: tokens at which a text is cut; by default longer texts have several windows.
-        learning_rate: the highest learning rate.
-        warmup_steps: steps of linear warm-up.
-        weight_decay: AdamW's weight decay, on matrices.
-        bf16: multiply matrices in bfloat16.
-        dtype: type of the backbone's weights, also in the saved model; float32 by default.
-        attn_implementation: how attention is computed; transformers' choice by default.
-        gradient_checkpointing: compute activations again in the backward pass instead of keeping
-            them.
-        seed: seed of the order, the masks, dropout and random rows.
         restart: discard unfinished work instead of resuming it.
         overwrite: replace the model at ``out``.
         progress: True shows bars on standard error; a callback gets the reports.
+        settings: fields of ``PretrainingSettings``, such as ``steps=100``. ``masking`` is by
+            default ``words`` for the head ``expanded``, ``subwords`` for the other heads.
 
     Returns:
         The folder of the model.
@@ -100,26 +69,9 @@ def pretrain(
     require("concepts", "sentence_transformers", "peft", "pydantic")
     from lexicept.training.pretraining.settings import PretrainingSettings, masking_of, words_of
 
-    masked = masking_of(head, masking)
+    masked = masking_of(head, settings.pop("masking", None))
     words = words_of(masked, size)
-    settings = PretrainingSettings(
-        masking=masked,
-        mask_share=mask_share,
-        hidden_share=hidden_share,
-        trained=trained,
-        lora_rank=lora_rank,
-        steps=steps,
-        batch_size=batch_size,
-        max_tokens=max_tokens,
-        learning_rate=learning_rate,
-        warmup_steps=warmup_steps,
-        weight_decay=weight_decay,
-        bf16=bf16,
-        dtype=dtype,
-        attn_implementation=attn_implementation,
-        gradient_checkpointing=gradient_checkpointing,
-        seed=seed,
-    )
+    pretraining = PretrainingSettings(masking=masked, **settings)
     if vocabulary is not None and words is None:
         raise InputError(f"vocabulary, a source of words, requires masking words, not {masked}")
     if overwrite and Path(out).exists() and not (Path(out) / "modules.json").exists():
@@ -127,7 +79,7 @@ def pretrain(
     start = {"backbone": backbone, "layer": layer, "head": head, "size": words}
     workspace = Workspace(out, "pretrain", restart=restart, overwrite=overwrite)
     with workspace as work, reporting(progress) as report:
-        _pretrain(corpus, vocabulary, work, start, settings, report)
+        _pretrain(corpus, vocabulary, work, start, pretraining, report)
     return Path(out)
 
 
