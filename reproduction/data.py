@@ -145,32 +145,30 @@ class Data:
         return str(path)
 
 
-def check_unchanged(path: Path, known: Path) -> None:
+def check_unchanged(path: Path, record: Path) -> None:
     """Compare a file or folder with its content at the first check.
 
     Args:
-        known: file that keeps its checksum, computed again where a size or a time has changed.
+        record: file of the checksum, computed again where a size or a time has changed.
 
     Raises:
         InputError: the content has changed.
     """
-    files = [one for one in (path, *sorted(path.rglob("*"))) if one.is_file()]
-    names = [one.relative_to(path).as_posix() for one in files]
-    stats = [one.stat() for one in files]
-    looks = [[n, s.st_size, s.st_mtime_ns] for n, s in zip(names, stats, strict=True)]
-    before = read_json(known) if known.exists() else {}
-    if before.get("files") == looks:
+    files = [file for file in (path, *sorted(path.rglob("*"))) if file.is_file()]
+    names = [file.relative_to(path).as_posix() for file in files]
+    stats = [file.stat() for file in files]
+    signs = [[n, s.st_size, s.st_mtime_ns] for n, s in zip(names, stats, strict=True)]
+    before = read_json(record) if record.exists() else {}
+    if before.get("files") == signs:
         return
-    content = fingerprint(
-        part for n, one in zip(names, files, strict=True) for part in (n, sha256(one))
-    )
+    content = fingerprint([*names, *map(sha256, files)])
     if before.get("fingerprint", content) != content:
         raise InputError(
             f"{path}: its files have changed since results were made from them; put them back, or "
             "use another --out"
         )
-    known.parent.mkdir(parents=True, exist_ok=True)
-    write_json(known, {"files": looks, "fingerprint": content})
+    record.parent.mkdir(parents=True, exist_ok=True)
+    write_json(record, {"files": signs, "fingerprint": content})
 
 
 def source_of(name: str, sources: Mapping[str, Source]) -> Source | None:
@@ -266,12 +264,8 @@ def judged(source: str, split: str, count: int | None) -> Judged:
     if count is not None and count < len(queries):
         rows = sorted(np.random.default_rng(0).permutation(len(queries))[:count])
         queries = [queries[row] for row in rows]
-    return _judged_of(queries, read_qrels(source, split))
-
-
-def _judged_of(queries: list[Query], qrels: Any) -> Judged:
     names = {query.id for query in queries}
-    return Judged(queries, [qrel for qrel in qrels if qrel.query_id in names])
+    return Judged(queries, [q for q in read_qrels(source, split) if q.query_id in names])
 
 
 def check_dataset(name: str, split: str, sources: Mapping[str, Source]) -> None:
@@ -293,27 +287,17 @@ def check_dataset(name: str, split: str, sources: Mapping[str, Source]) -> None:
     known = ir_datasets_name(name, sources)
     if known is None or find_spec("ir_datasets") is None:
         return
-    registry = _registry()
-    if known not in registry:
+    if known not in import_module("ir_datasets").registry:
         raise InputError(f"dataset {name!r}: neither datasets.yaml nor ir_datasets knows {known!r}")
 
 
-@cache
-def _registry() -> frozenset[str]:
-    return frozenset(import_module("ir_datasets").registry)
-
-
 def check_tasks(names: Sequence[str]) -> None:
-    """Check that MTEB, if installed, knows these tasks.
-
-    Raises:
-        InputError: it does not.
-    """
+    """Check that MTEB, if installed, knows these tasks. Raises InputError for an unknown task."""
     if not names or find_spec("mteb") is None:
         return
-    known = _tasks()
+    tasks = _tasks()
     for name in names:
-        if name not in known:
+        if name not in tasks:
             raise InputError(f"MTEB knows no task {name!r}")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from lexicept.storage.files import read_json, replace_file, write_json
 from reproduction.claims import FILE, ClaimAnswer, SmallRun, answer_claim, load_claims
 from reproduction.recipe import SIZES, Recipe, find_recipes, load_recipe
-from reproduction.run import Outcome, Result
+from reproduction.run import Outcome, Result, present_results
 from reproduction.verdicts import (
     LEVEL,
     Comparison,
@@ -77,24 +77,16 @@ def recorded(recipe: Recipe, size: str) -> tuple[Outcome, list[Contrast]]:
     """Return the recorded results of the recipe's present jobs, and their tests."""
     path = recipe.folder / f"{size}.json"
     content = read_json(path) if path.exists() else {"rows": {}, "tests": []}
-    results, missing = {}, {}
-    for row in recipe.rows:
-        job, fields = row.jobs[size], content["rows"].get(row.name)
-        if isinstance(job, str):
-            missing[row.name] = job
-        elif fields is None:
-            missing[row.name] = "not run"
-        elif (result := Result.from_json(fields, path)).belongs_to(job, recipe):
-            results[row.name] = result
-        else:
-            missing[row.name] = "run with another configuration than the recipe has now"
+    results = {name: Result.from_json(fields, path) for name, fields in content["rows"].items()}
+    outcome = present_results(recipe, size, results)
     names = {row.name for row in recipe.rows}
     tests = [
         test
         for test in (Contrast(**fields) for fields in content["tests"])
-        if test.row in results and (test.against in results or test.against not in names)
+        if test.row in outcome.results
+        and (test.against in outcome.results or test.against not in names)
     ]
-    return Outcome(results, missing), tests
+    return outcome, tests
 
 
 def write_comparison(recipe: Recipe, size: str, outcome: Outcome, folder: Path) -> Comparison:

@@ -178,40 +178,39 @@ def row_file(folder: Path, row: str) -> Path:
 
 
 def known_results(recipe: Recipe, size: str, folder: Path) -> Outcome:
-    """Read the results that belong to the current jobs."""
-    results: dict[str, Result] = {}
-    missing: dict[str, str] = {}
+    """Read a run's results that belong to the recipe's present jobs."""
+    results = {}
     for row in recipe.rows:
-        job, path = row.jobs[size], row_file(folder, row.name)
+        if (path := row_file(folder, row.name)).exists():
+            results[row.name] = Result.from_json(read_json(path), path)
+    return present_results(recipe, size, results)
+
+
+def present_results(recipe: Recipe, size: str, results: Mapping[str, Result]) -> Outcome:
+    """Return the results that belong to the recipe's present jobs, and why others are missing."""
+    present, missing = {}, {}
+    for row in recipe.rows:
+        job, result = row.jobs[size], results.get(row.name)
         if isinstance(job, str):
             missing[row.name] = job
-        elif not path.exists():
+        elif result is None:
             missing[row.name] = "not run"
+        elif result.belongs_to(job, recipe):
+            present[row.name] = result
         else:
-            result = Result.from_json(read_json(path), path)
-            if result.belongs_to(job, recipe):
-                results[row.name] = result
-            else:
-                missing[row.name] = "run with another configuration than the recipe has now"
-    return Outcome(results, missing)
+            missing[row.name] = "run with another configuration than the recipe has now"
+    return Outcome(present, missing)
 
 
 def job_fingerprint(job: Job, recipe: Recipe) -> str:
-    """Return the fingerprint of another table that a job reads, and of the datasets in which hits
-    of the query's own id are left out."""
-    content = []
-    folder = recipe.folder.parents[1]
-    if isinstance(job, E2Job):
-        content.append(sha256(expected_of(job, folder)))
-    sources = load_sources(folder / "datasets.yaml")
+    """Return the fingerprint of what a job reads beside its data: another table's numbers, and the
+    datasets in which hits of the query's own id are left out."""
+    content = (
+        [sha256(recipe.recipes / job.table / "expected.json")] if isinstance(job, E2Job) else []
+    )
+    sources = load_sources(recipe.recipes / "datasets.yaml")
     names = {dataset.name for dataset in datasets_of(job)}
-    content += sorted(name for name in names if ignores_identical_ids(name, sources))
-    return fingerprint(content)
-
-
-def expected_of(job: E2Job, recipes: Path) -> Path:
-    """Return the path of the printed numbers that a row is computed from."""
-    return recipes / job.table / "expected.json"
+    return fingerprint(content + sorted(n for n in names if ignores_identical_ids(n, sources)))
 
 
 def run_row(
@@ -238,7 +237,7 @@ def run_row(
 
 def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -> Measurements:
     if isinstance(job, E2Job):
-        return run_e2(job, recipe.folder.parents[1])
+        return run_e2(job, recipe.recipes)
     if isinstance(job, ExampleJob):
         from reproduction.example import run_example
 
@@ -251,12 +250,10 @@ def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -
         case EffectJob():
             return systems.run_effect(job, data)
         case TrainingJob():
-            metrics = set[str]()
-            for column in recipe.expected.columns.values():
-                metrics.add(column.metric)
-                for source in (column, column.small):
-                    datasets = () if source is None else source.datasets
-                    metrics |= {f"{dataset} {column.metric}" for dataset in datasets}
+            columns = recipe.expected.columns.values()
+            sources = [source for column in columns for source in (column, column.small) if source]
+            metrics = {source.metric for source in sources}
+            metrics |= {f"{d} {source.metric}" for source in sources for d in source.datasets}
             return trained.run_training(job, data, work, progress, metrics)
         case PooledJob():
             return pooled.run_pooled(job, data, work, progress)
@@ -276,19 +273,16 @@ def run_e2(job: E2Job, recipes: Path) -> Measurements:
     Raises:
         InputError: no row of the table has all three numbers.
     """
-    table = load_expected(expected_of(job, recipes))
+    table = load_expected(recipes / job.table / "expected.json")
     base = e2(job.baseline_mrr / 100, job.baseline_flops)
     measurements = Measurements()
-    off: list[float] = []
+    off = []
     for name, row in table.rows.items():
         mrr, flops, printed = (row.values.get(c) for c in (job.mrr, job.flops, job.printed))
-        if isinstance(mrr, str) or isinstance(flops, str) or isinstance(printed, str):
-            continue
-        if mrr is None or flops is None or printed is None:
-            continue
-        computed = 100 * (e2(mrr / 100, flops) - base)
-        measurements.values[f"{name} ΔE²"] = computed
-        off.append(abs(computed - printed))
+        if isinstance(mrr, float) and isinstance(flops, float) and isinstance(printed, float):
+            computed = 100 * (e2(mrr / 100, flops) - base)
+            measurements.values[f"{name} ΔE²"] = computed
+            off.append(abs(computed - printed))
     if not off:
         raise InputError(f"{job.table}: no row has {job.mrr}, {job.flops} and {job.printed}")
     measurements.values |= {"rows": float(len(off)), "largest difference": max(off)}
@@ -302,9 +296,8 @@ def machine() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    processor = names[0] if names else platform.processor() or platform.machine()
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    return f"{processor}, {os.cpu_count()} cores{gpu}"
+    return f"{(names or [platform.machine()])[0]}, {os.cpu_count()} cores{gpu}"
 
 
 def versions() -> dict[str, str]:
