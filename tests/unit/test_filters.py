@@ -220,10 +220,10 @@ expressions = st.recursive(
 def meets(document: dict[str, Any], expression: Expression) -> bool:
     """Evaluate a filter on one document in plain Python."""
     if isinstance(expression, Not):
-        return not meets(document, expression.part)
+        return not meets(document, expression.expression)
     if isinstance(expression, All | Some):
         join = all if isinstance(expression, All) else any
-        return join(meets(document, part) for part in expression.parts)
+        return join(meets(document, part) for part in expression.expressions)
     value = document.get(expression.field, [])
     values = value if isinstance(value, list) else [value]
     if expression.operator == "exists":
@@ -244,10 +244,10 @@ def quoted(text: str, mark: str) -> str:
 
 def as_text(expression: Expression) -> str:
     if isinstance(expression, Not):
-        return f"not ({as_text(expression.part)})"
+        return f"not ({as_text(expression.expression)})"
     if isinstance(expression, All | Some):
         word = " and " if isinstance(expression, All) else " OR "
-        return word.join(f"({as_text(part)})" for part in expression.parts)
+        return word.join(f"({as_text(part)})" for part in expression.expressions)
     values = [quoted(v, "'") if isinstance(v, str) else str(v) for v in expression.values]
     name = quoted(expression.field, "`") if " " in expression.field else expression.field
     if expression.operator == "in":
@@ -257,10 +257,10 @@ def as_text(expression: Expression) -> str:
 
 def as_dict(expression: Expression) -> dict[str, Any]:
     if isinstance(expression, Not):
-        return {"not": as_dict(expression.part)}
+        return {"not": as_dict(expression.expression)}
     if isinstance(expression, All | Some):
         word = "and" if isinstance(expression, All) else "or"
-        return {word: [as_dict(part) for part in expression.parts]}
+        return {word: [as_dict(part) for part in expression.expressions]}
     if expression.operator == "exists":
         return {expression.field: {"exists": True}}
     several = expression.operator == "in"

@@ -22,7 +22,7 @@ from lexicept.explanation.contributions import (
     strong_and_weak,
 )
 from lexicept.explanation.explanation import Explanation
-from lexicept.fields.facets import ValueCount
+from lexicept.fields.columns import ValueCount
 from lexicept.index.hits import Hit
 from lexicept.sanitize import safe
 

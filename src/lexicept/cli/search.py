@@ -28,7 +28,7 @@ from lexicept.errors import InputError
 
 if TYPE_CHECKING:
     from lexicept.explanation.contributions import QueryTerm
-    from lexicept.fields.facets import ValueCount
+    from lexicept.fields.columns import ValueCount
     from lexicept.index.hits import Hit, Hits
     from lexicept.pipelines.index import Index
 

@@ -36,12 +36,12 @@ def elastic_condition(filter_: Filter, columns: Columns) -> JSON:
 
 def _elastic(expression: Expression, columns: Columns) -> JSON:
     if isinstance(expression, Not):
-        return {"bool": {"must_not": [_elastic(expression.part, columns)]}}
+        return {"bool": {"must_not": [_elastic(expression.expression, columns)]}}
     if isinstance(expression, All):
-        conditions = [_elastic(part, columns) for part in expression.parts]
+        conditions = [_elastic(part, columns) for part in expression.expressions]
         return {"bool": {"filter": conditions}} if conditions else {"match_all": {}}
     if isinstance(expression, Some):
-        return _elastic_some([_elastic(part, columns) for part in expression.parts])
+        return _elastic_some([_elastic(part, columns) for part in expression.expressions])
     path = f"{GROUP}.{expression.field}"
     if expression.operator == "exists":
         return {"exists": {"field": path}}
@@ -75,11 +75,11 @@ def qdrant_condition(filter_: Filter, columns: Columns) -> JSON:
 
 def _qdrant(expression: Expression, columns: Columns) -> JSON:
     if isinstance(expression, Not):
-        return {"must_not": [_qdrant(expression.part, columns)]}
+        return {"must_not": [_qdrant(expression.expression, columns)]}
     if isinstance(expression, All):
-        return {"must": [_qdrant(part, columns) for part in expression.parts]}
+        return {"must": [_qdrant(part, columns) for part in expression.expressions]}
     if isinstance(expression, Some):
-        return _qdrant_some([_qdrant(part, columns) for part in expression.parts])
+        return _qdrant_some([_qdrant(part, columns) for part in expression.expressions])
     key = _qdrant_key(expression.field)
     if expression.operator == "exists":
         return {"must_not": [{"is_empty": {"key": key}}]}

@@ -1,7 +1,7 @@
 """Fields on disk: a column for each field of a collection, memory-mapped.
 
 ``fields.json`` lists the fields. Column n is ``n.values.npy``, with the documents' places in
-``n.offsets.npy`` where they have lists, and the distinct texts of keywords, in order, in
+``n.offsets.npy`` for lists, and the distinct texts of keywords, in order, in
 ``n.terms``. A missing value is -1 for keywords, ``MISSING`` for whole numbers and dates, and NaN
 for numbers with fractions.
 """
@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from lexicept.errors import IndexFormatError
 from lexicept.fields.values import FieldKind, Scalar, Value, iso
+from lexicept.ops.counting import count_values
 from lexicept.storage.arrays import load_array
 from lexicept.storage.files import read_json
 from lexicept.storage.texts import TextStore
@@ -32,15 +34,15 @@ KINDS = ("keyword", "number", "date")
 
 @dataclass(frozen=True)
 class Column:
-    """The values of one field in all documents."""
+    """The values of a field in all documents."""
 
     kind: FieldKind
     days: bool
-    """True if all of its dates are whole days."""
+    """True if all dates are whole days."""
     values: Any
     """Numbers of terms (i32), numbers (i64 or f64), or microseconds from 1970 (i64) [values]."""
     offsets: Integers | None
-    """The places of each document's values [N + 1]; None where each document has one place."""
+    """The bounds of each document's values [N + 1]; None for a single value per document."""
     terms: TextStore | None
     """The distinct texts of keywords, in order."""
 
@@ -49,10 +51,10 @@ class Column:
         """Memory-map a column.
 
         Args:
-            entry: its entry in ``LISTING``.
+            entry: the column's entry in ``LISTING``.
 
         Raises:
-            IndexFormatError: its files are damaged, or hold another number of documents.
+            IndexFormatError: damaged files, or another number of documents.
         """
         kind, many, days = entry["kind"], entry["many"], entry["days"]
         if kind not in KINDS or type(many) is not bool or type(days) is not bool:
@@ -74,7 +76,7 @@ class Column:
         return cls(FieldKind(kind, many), days, values, offsets, terms)
 
     def check(self) -> None:
-        """Read all values. Raises IndexFormatError for a damaged one."""
+        """Read all values. Raises IndexFormatError for a damaged value."""
         if self.terms is not None:
             terms = list(self.terms)
             if sorted(set(terms)) != terms:
@@ -83,7 +85,7 @@ class Column:
             self.scalar(stored)
 
     def scalar(self, stored: int | float) -> Scalar | None:
-        """Return a value as documents have it; None for a missing one.
+        """Return the value of a stored number; None for a missing value.
 
         Raises:
             IndexFormatError: the stored number stands for no value.
@@ -101,24 +103,49 @@ class Column:
                 raise IndexFormatError(f"damaged field: {stored} is no date") from None
         return stored if isinstance(stored, int) or not stored.is_integer() else int(stored)
 
+    def most_frequent(self, allowed: npt.NDArray[np.bool_], most: int) -> list[ValueCount]:
+        """Return the most frequent values; equal counts by value, ascending.
+
+        Args:
+            allowed: the documents to count [N].
+            most: values at most.
+        """
+        offsets = np.arange(allowed.size + 1) if self.offsets is None else self.offsets
+        if self.terms is not None:
+            stored, codes = np.arange(len(self.terms)), np.asarray(self.values, np.int64)
+        else:
+            stored, codes = np.unique(self.values, return_inverse=True)
+            missing = (stored == MISSING) | (stored != stored)
+            codes = np.where(missing[codes], -1, codes)
+        counts = count_values(codes, np.asarray(offsets), allowed, stored.size)
+        order = np.argsort(-counts, kind="stable")[:most]
+        counted = ((self.scalar(stored[code].item()), int(counts[code])) for code in order)
+        return [ValueCount(value, count) for value, count in counted if count and value is not None]
+
     def value(self, document: int) -> Value | None:
-        """Return a document's value; None where it has none."""
+        """Return a document's value; None for a missing value."""
         if self.offsets is None:
             return self.scalar(self.values[document].item())
         stored = self.values[slice(*self.offsets[document : document + 2])].tolist()
-        found = [one for one in map(self.scalar, stored) if one is not None]
-        return found or None
+        values = [value for value in map(self.scalar, stored) if value is not None]
+        return values or None
+
+
+class ValueCount(NamedTuple):
+    """A value of a field, and the number of documents with the value."""
+
+    value: Scalar
+    documents: int
 
 
 class Columns:
     """The fields of all documents.
 
     Args:
-        folder: where ``FieldWriter`` put them; without it there are no fields.
-        num_documents: how many documents there are.
+        folder: the output of ``FieldWriter``; a missing folder has no fields.
 
     Raises:
-        IndexFormatError: the files are damaged, or hold another number of documents.
+        IndexFormatError: damaged files, or another number of documents.
     """
 
     def __init__(self, folder: Path, num_documents: int) -> None:
@@ -151,10 +178,10 @@ class Columns:
         return self._columns[name]
 
     def get(self, name: str) -> Column | None:
-        """Return a column; None where there is none of that name."""
+        """Return a column; None for an unknown name."""
         return self._columns.get(name)
 
     def of(self, document: int) -> dict[str, Value]:
-        """Return the fields that one document has."""
-        found = ((name, column.value(document)) for name, column in self._columns.items())
-        return {name: value for name, value in found if value is not None}
+        """Return the fields of a document."""
+        values = ((name, column.value(document)) for name, column in self._columns.items())
+        return {name: value for name, value in values if value is not None}

@@ -1,4 +1,4 @@
-"""Filters: conditions on fields, as a text or as a dict, and what they mean.
+"""Filters: conditions on fields, as a text or as a dict.
 
     or          = and { "or" and }
     and         = not { "and" not }
@@ -9,7 +9,7 @@
     name        = letters, digits, "_", "." and "-", not first a digit or "-"; or any text in `
     value       = number | date | text in ' or " | "true" | "false"
 
-A backslash in a quoted text takes the next character as it is.
+A backslash in a quoted text escapes the next character.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ LONGEST = 100_000
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on one field: ``=``, an order, ``in`` or ``exists``."""
+    """Condition on a field: ``=``, an order, ``in`` or ``exists``."""
 
     field: str
     operator: str
     values: tuple[Scalar, ...]
-    """One for = and orders, any number for in, none for exists."""
+    """A single value for = and orders, any number for in, none for exists."""
     place: int | None = None
     """The position of the field's name in the text of the filter."""
     value_places: tuple[int, ...] = ()
@@ -49,39 +49,38 @@ class Condition:
 
 @dataclass(frozen=True)
 class Not:
-    """Condition that documents must not meet."""
+    """Negation of a condition."""
 
-    part: Expression
+    expression: Expression
 
 
 @dataclass(frozen=True)
 class All:
-    """Conditions of which documents must meet all."""
+    """Conjunction of conditions."""
 
-    parts: tuple[Expression, ...]
+    expressions: tuple[Expression, ...]
 
 
 @dataclass(frozen=True)
 class Some:
-    """Conditions of which documents must meet one."""
+    """Disjunction of conditions."""
 
-    parts: tuple[Expression, ...]
+    expressions: tuple[Expression, ...]
 
 
 Expression: TypeAlias = Condition | Not | All | Some
 
 
-def all_of(parts: Sequence[Expression]) -> Expression:
-    """Return the condition of meeting all of some, of which there is at least one."""
-    return parts[0] if len(parts) == 1 else All(tuple(parts))
+def all_of(expressions: Sequence[Expression]) -> Expression:
+    """Return the conjunction of at least one condition."""
+    return expressions[0] if len(expressions) == 1 else All(tuple(expressions))
 
 
 class FilterError(InputError):
-    """Raised for something that is no filter, or a filter that does not fit the fields.
+    """Raised for a malformed filter, or a filter that does not fit the fields.
 
     Args:
-        problem: what is wrong.
-        place: where, in characters of the filter's text from 0.
+        place: the position of the problem in the filter's text, from 0.
     """
 
     def __init__(self, problem: str, place: int | None = None) -> None:
@@ -89,17 +88,17 @@ class FilterError(InputError):
         super().__init__(f"filter{where}: {problem}")
 
 
-def parse(given: Filter) -> Expression:
-    """Return what a filter says.
+def parse(filter_: Filter) -> Expression:
+    """Return the expression of a filter.
 
     Raises:
         FilterError: naming the position in a text, or the field in a dict.
     """
-    if isinstance(given, str):
-        return _Parser(given).whole()
-    if isinstance(given, Mapping):
-        return _from_dict(given, 0)
-    raise FilterError(f"a filter is a text or a dict, not {given!r:.80}")
+    if isinstance(filter_, str):
+        return _Parser(filter_).whole()
+    if isinstance(filter_, Mapping):
+        return _from_dict(filter_, 0)
+    raise FilterError(f"a filter is a text or a dict, not {filter_!r:.80}")
 
 
 class _Token(NamedTuple):
@@ -133,22 +132,26 @@ def _tokens(text: str) -> Iterable[_Token]:
             if text[place] in "'\"`":
                 raise FilterError(f"a quote {text[place]} without its end", place)
             raise FilterError(f"unexpected {text[place : place + 20]!r}", place)
-        kind, found = str(match.lastgroup), match[0]
+        kind, text_of_token = str(match.lastgroup), match[0]
         place = match.end()
         if kind == "space":
             continue
         if kind in ("text", "quoted"):
-            value = re.sub(r"\\(.)", r"\1", found[1:-1], flags=re.DOTALL)
+            value = re.sub(r"\\(.)", r"\1", text_of_token[1:-1], flags=re.DOTALL)
             yield _Token("name" if kind == "quoted" else "text", value, match.start())
-        elif kind == "name" and found.lower() in _WORDS:
-            yield _Token("word", found.lower(), match.start())
+        elif kind == "name" and text_of_token.lower() in _WORDS:
+            yield _Token("word", text_of_token.lower(), match.start())
         elif kind == "number":
-            number = int(found) if re.fullmatch(r"[+-]?[0-9]{1,40}", found) else float(found)
+            number = (
+                int(text_of_token)
+                if re.fullmatch(r"[+-]?[0-9]{1,40}", text_of_token)
+                else float(text_of_token)
+            )
             if abs(number) == float("inf"):
-                raise FilterError(f"the number {found:.40} is too large", match.start())
+                raise FilterError(f"the number {text_of_token:.40} is too large", match.start())
             yield _Token("number", number, match.start())
         else:
-            yield _Token(kind, "=" if found == "==" else found, match.start())
+            yield _Token(kind, "=" if text_of_token == "==" else text_of_token, match.start())
     yield _Token("end", "the end", len(text))
 
 
@@ -163,10 +166,10 @@ class _Parser:
         self._depth = 0
 
     def whole(self) -> Expression:
-        found = self._either()
+        expression = self._either()
         if self._token.kind != "end":
             self._refuse("and, or, or the end")
-        return found
+        return expression
 
     @property
     def _token(self) -> _Token:
@@ -174,44 +177,44 @@ class _Parser:
 
     def _refuse(self, expected: str) -> NoReturn:
         token = self._token
-        found = token.value if token.kind == "end" else repr(token.value)
-        raise FilterError(f"expected {expected}, found {found}", token.place)
+        shown_token = token.value if token.kind == "end" else repr(token.value)
+        raise FilterError(f"expected {expected}, found {shown_token}", token.place)
 
     def _took(self, kind: str, *values: str) -> bool:
-        """Go on and return true if the next token is one of these."""
+        """Consume the next token if it matches; return True if it did."""
         if self._token.kind == kind and (not values or self._token.value in values):
             self._next += 1
             return True
         return False
 
     def _either(self) -> Expression:
-        parts = [self._both()]
+        expressions = [self._both()]
         while self._took("word", "or"):
-            parts.append(self._both())
-        return parts[0] if len(parts) == 1 else Some(tuple(parts))
+            expressions.append(self._both())
+        return expressions[0] if len(expressions) == 1 else Some(tuple(expressions))
 
     def _both(self) -> Expression:
-        parts = [self._negated()]
+        expressions = [self._negated()]
         while self._took("word", "and"):
-            parts.append(self._negated())
-        return all_of(parts)
+            expressions.append(self._negated())
+        return all_of(expressions)
 
     def _negated(self) -> Expression:
         place = self._token.place
         self._depth += 1
         if self._depth > DEEPEST:
             raise FilterError(f"more than {DEEPEST} conditions inside each other", place)
-        found: Expression
+        expression: Expression
         if self._took("word", "not"):
-            found = Not(self._negated())
+            expression = Not(self._negated())
         elif self._took("sign", "("):
-            found = self._either()
+            expression = self._either()
             if not self._took("sign", ")"):
                 self._refuse("and, or, or )")
         else:
-            found = self._comparison()
+            expression = self._comparison()
         self._depth -= 1
-        return found
+        return expression
 
     def _comparison(self) -> Expression:
         name, place = self._token.value, self._token.place
@@ -221,19 +224,20 @@ class _Parser:
         if self._took("sign", "=", "!=", *ORDERS):
             value_place = self._token.place
             value = self._value()
-            wanted = "=" if operator.value == "!=" else operator.value
-            found = Condition(name, wanted, (value,), place, (value_place,))
-            return Not(found) if operator.value == "!=" else found
+            sign = "=" if operator.value == "!=" else operator.value
+            condition = Condition(name, sign, (value,), place, (value_place,))
+            return Not(condition) if operator.value == "!=" else condition
         if self._took("word", "exists"):
             return Condition(name, "exists", (), place)
         negated = self._took("word", "not")
         if not self._took("word", "in"):
             self._refuse("in" if negated else "=, !=, <, <=, >, >=, in, not in or exists")
-        members = Condition(name, "in", *self._list(place))
+        values, places = self._list()
+        members = Condition(name, "in", values, place, places)
         return Not(members) if negated else members
 
-    def _list(self, place: int) -> tuple[tuple[Scalar, ...], int, tuple[int, ...]]:
-        """Return the values of a list, the field's place, and the places of the values."""
+    def _list(self) -> tuple[tuple[Scalar, ...], tuple[int, ...]]:
+        """Return the values of a list, and the places of the values."""
         if not self._took("sign", "["):
             self._refuse("[")
         values: list[Scalar] = []
@@ -243,7 +247,7 @@ class _Parser:
             values.append(self._value())
         if not self._took("sign", "]"):
             self._refuse(", or ]")
-        return tuple(values), place, tuple(places)
+        return tuple(values), tuple(places)
 
     def _value(self) -> Scalar:
         value: Scalar = self._token.value
@@ -254,66 +258,67 @@ class _Parser:
         return value
 
 
-def _from_dict(given: Mapping[str, Any], depth: int) -> Expression:
-    """Return a dict's conditions, all of which are to be met.
+def _from_dict(conditions: Mapping[str, Any], depth: int) -> Expression:
+    """Return the conjunction of a dict's conditions.
 
     ``{"year": {">=": 2020}, "tag": ["a", "b"], "lang": "en", "or": [{...}, {...}]}``
     """
     if depth > DEEPEST:
         raise FilterError(f"more than {DEEPEST} conditions inside each other")
-    parts = [part for key, value in given.items() for part in _entry(key, value, depth)]
-    return parts[0] if len(parts) == 1 else All(tuple(parts))
+    expressions = [
+        expression for key, value in conditions.items() for expression in _entry(key, value, depth)
+    ]
+    return expressions[0] if len(expressions) == 1 else All(tuple(expressions))
 
 
 def _entry(key: object, value: Any, depth: int) -> list[Expression]:
-    """Return the conditions of one key of a dict."""
+    """Return the conditions of a key."""
     if not isinstance(key, str):
         raise FilterError(f"the name of a field is a text, not {key!r:.80}")
     if key in ("and", "or"):
         if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
             raise FilterError(f"{key!r} takes a list of filters, not {value!r:.80}")
-        inner = tuple(_part(one, depth) for one in value)
+        inner = tuple(_member(operand, depth) for operand in value)
         return [All(inner) if key == "and" else Some(inner)]
     if key == "not":
-        return [Not(_part(value, depth))]
+        return [Not(_member(value, depth))]
     if not isinstance(value, Mapping):
         several = isinstance(value, list | tuple | set | frozenset)
         return [_condition(key, "in" if several else "=", value)]
     if not value:
         raise FilterError(f"{key!r} has no condition")
-    return [_condition(key, operator, one) for operator, one in value.items()]
+    return [_condition(key, operator, operand) for operator, operand in value.items()]
 
 
-def _part(given: Any, depth: int) -> Expression:
-    if isinstance(given, Mapping):
-        return _from_dict(given, depth + 1)
-    return parse(given)
+def _member(member: Any, depth: int) -> Expression:
+    if isinstance(member, Mapping):
+        return _from_dict(member, depth + 1)
+    return parse(member)
 
 
 def _condition(name: str, operator: object, value: Any) -> Expression:
     if operator == "exists":
         if not isinstance(value, bool):
             raise FilterError(f"{name!r}: exists takes True or False, not {value!r:.80}")
-        found = Condition(name, "exists", ())
-        return found if value else Not(found)
+        condition = Condition(name, "exists", ())
+        return condition if value else Not(condition)
     if operator in ("in", "not in"):
         if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
             raise FilterError(f"{name!r}: {operator} takes a list, not {value!r:.80}")
-        members = Condition(name, "in", tuple(_scalar(name, one) for one in value))
+        members = Condition(name, "in", tuple(_scalar(name, member) for member in value))
         return members if operator == "in" else Not(members)
     if operator in ("=", "==", "!=", *ORDERS):
-        wanted = "=" if operator in ("==", "!=") else str(operator)
-        found = Condition(name, wanted, (_scalar(name, value),))
-        return Not(found) if operator == "!=" else found
+        sign = "=" if operator in ("==", "!=") else str(operator)
+        condition = Condition(name, sign, (_scalar(name, value),))
+        return Not(condition) if operator == "!=" else condition
     raise FilterError(f"{name!r}: no operator {operator!r:.80}")
 
 
 def _scalar(name: str, value: Any) -> Scalar:
     try:
-        kept = value if value == "" else plain(value)
+        scalar = value if value == "" else plain(value)
     except (UnkeptError, ValueError) as error:
         raise FilterError(f"{name!r}: {error}") from None
-    if kept is None or isinstance(kept, list):
+    if scalar is None or isinstance(scalar, list):
         raise FilterError(f"{name!r}: compared with {value!r:.80}")
-    scalar: Scalar = kept
     return scalar

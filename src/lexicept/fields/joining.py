@@ -1,4 +1,4 @@
-"""Columns of two collections made one, without going through their documents."""
+"""Columns of two collections joined, without reading the documents."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lexicept.errors import InputError
 from lexicept.fields.columns import LISTING, MISSING, Column, Columns
 from lexicept.fields.values import FieldKind
-from lexicept.fields.writing import DAY, EXACT
+from lexicept.fields.writing import DAY, EXACT, too_many_digits
 from lexicept.storage.arrays import save_array
 from lexicept.storage.files import write_json
 from lexicept.storage.texts import TextStore
@@ -19,32 +18,32 @@ from lexicept.vectors import Integers
 
 
 class _Joined(NamedTuple):
-    """One field of rows of two collections."""
+    """A field of documents from two collections."""
 
     kind: FieldKind
     values: Any
     """As in ``Column``; of keywords, numbers of ``terms``."""
     offsets: Integers
-    """The place of each row's values, and the end [N + 1]."""
+    """The bounds of each document's values [N + 1]."""
     terms: Sequence[str]
-    """The texts of the first collection's keywords, then those of the second's."""
+    """The keywords of the first collection, then of the second."""
 
     @property
     def missing(self) -> Any:
-        """Return which values stand for a missing one."""
+        """Flags of missing values."""
         return self.values == -1 if self.kind.kind == "keyword" else _missing(self.values)
 
 
 def join_columns(
     folder: Path, old: Columns, new: Columns, order: Integers, ids: Sequence[str]
 ) -> None:
-    """Write the fields of rows of two collections; nothing where these have none.
+    """Write the fields of documents from two collections; nothing if no document has a field.
 
     Args:
-        folder: of the columns, which does not exist yet.
-        old: its fields keep their types.
-        order: numbers of the rows, counted through both collections [N].
-        ids: of the rows, for errors.
+        folder: of the columns; does not exist yet.
+        old: the collection whose fields keep their types.
+        order: numbers of the documents, counted through both collections [N].
+        ids: of the documents, for errors.
 
     Raises:
         InputError: a whole number that is not exact beside fractions.
@@ -67,38 +66,41 @@ def _joined(old: Columns, new: Columns, name: str, order: Integers, ids: Sequenc
     terms: list[str] = []
     values, lengths = [], []
     for columns, side in zip((old, new), sides, strict=True):
-        own, count = _rows(side, columns.num_documents, kind.kind, many)
+        side_values, count = _side_values(side, columns.num_documents, kind.kind, many)
         if side is not None and side.terms is not None:
-            own = np.where(own < 0, own, own + len(terms))
+            side_values = np.where(side_values < 0, side_values, side_values + len(terms))
             terms.extend(side.terms)
-        values.append(own)
+        values.append(side_values)
         lengths.append(count)
     number = np.concatenate(lengths)
     starts = np.cumsum(number) - number
     offsets = np.concatenate([[0], np.cumsum(number[order])])
     places = np.arange(offsets[-1]) + np.repeat(starts[order] - offsets[:-1], number[order])
-    parts, first = [], 0
-    for own in values:
-        chosen = (places >= first) & (places < first + own.size)
-        parts.append((chosen, own[places[chosen] - first]))
-        first += own.size
-    fractions = any(own.dtype == np.float64 and own.size for _, own in parts)
+    gathers, first = [], 0
+    for side_values in values:
+        from_side = (places >= first) & (places < first + side_values.size)
+        gathers.append((from_side, side_values[places[from_side] - first]))
+        first += side_values.size
+    fractions = any(
+        side_values.dtype == np.float64 and side_values.size for _, side_values in gathers
+    )
     dtype = np.float64 if fractions else {"keyword": np.int32}.get(kind.kind, np.int64)
     gathered = np.empty(places.size, dtype)
-    for chosen, own in parts:
-        whole = fractions and own.dtype != np.float64
-        if whole and (large := (np.abs(own) > EXACT) & ~_missing(own)).any():
-            row = int(np.searchsorted(offsets, np.flatnonzero(chosen)[large][0], "right")) - 1
-            raise InputError(
-                f"document {ids[row]!r}: the field {name!r} is {int(own[large][0])}, which has too "
-                "many digits beside numbers with fractions; as texts they would be kept"
+    for from_side, side_values in gathers:
+        whole = fractions and side_values.dtype != np.float64
+        if whole and (large := (np.abs(side_values) > EXACT) & ~_missing(side_values)).any():
+            document = (
+                int(np.searchsorted(offsets, np.flatnonzero(from_side)[large][0], "right")) - 1
             )
-        gathered[chosen] = np.where(_missing(own), np.nan, own) if whole else own
+            raise too_many_digits(ids[document], name, int(side_values[large][0]))
+        gathered[from_side] = (
+            np.where(_missing(side_values), np.nan, side_values) if whole else side_values
+        )
     return _Joined(FieldKind(kind.kind, many), gathered, offsets, terms)
 
 
-def _rows(side: Column | None, count: int, kind: str, many: bool) -> tuple[Any, Integers]:
-    """Return the values of one side's rows, and how many each row has [count]."""
+def _side_values(side: Column | None, count: int, kind: str, many: bool) -> tuple[Any, Integers]:
+    """Return the values of a side's documents, and the number of values of each [count]."""
     if side is None:
         if many:
             return np.empty(0, np.int64), np.zeros(count, np.int64)
@@ -117,7 +119,7 @@ def _missing(values: Any) -> Any:
 
 
 def _write(prefix: Path, column: _Joined) -> dict[str, Any]:
-    """Write the files of a column; return what the listing says of it."""
+    """Write the files of a column; return the column's entry in the listing."""
     values, kind = column.values, column.kind
     if kind.kind == "keyword":
         used = np.unique(values[values >= 0])

@@ -1,4 +1,4 @@
-"""The documents that a filter lets pass."""
+"""Documents that pass a filter."""
 
 from __future__ import annotations
 
@@ -18,37 +18,36 @@ from lexicept.fields.filters import ORDERS, All, Condition, Expression, FilterEr
 from lexicept.fields.values import LARGEST_INTEGER, Scalar, microseconds_of, parse_date
 from lexicept.fields.writing import DAY
 from lexicept.ops.counting import any_of
-from lexicept.vectors import Integers
 
-Passing = npt.NDArray[np.bool_]
+Flags = npt.NDArray[np.bool_]
 
 Interval = tuple[Any, Any]
 """The least and the largest value, both included; empty if the largest is below the least."""
 
 
-def matching(expression: Expression, columns: Columns) -> Passing:
-    """Return whether each document passes a filter [N].
+def matching(expression: Expression, columns: Columns) -> Flags:
+    """Return the documents that pass a filter, as flags [N].
 
-    A condition on a list holds if it holds for one of its values, and none holds for a document
-    without the field. ``not`` passes all others.
+    A list meets a condition if at least one value does; documents without the field meet no
+    condition. ``not`` passes all documents that the inner expression does not pass.
 
     Raises:
-        FilterError: an unknown field, or a value or an order that its type can't be compared with.
+        FilterError: an unknown field, or a value or an order that does not suit the field's type.
     """
     if isinstance(expression, Condition):
         return _condition(expression, columns)
     if isinstance(expression, Not):
-        return ~matching(expression.part, columns)
+        return ~matching(expression.expression, columns)
     everything = isinstance(expression, All)
-    parts = (matching(part, columns) for part in expression.parts)
+    flags = (matching(member, columns) for member in expression.expressions)
     join = np.logical_and if everything else np.logical_or
-    return reduce(join, parts, np.full(columns.num_documents, everything))
+    return reduce(join, flags, np.full(columns.num_documents, everything))
 
 
-def _condition(condition: Condition, columns: Columns) -> Passing:
+def _condition(condition: Condition, columns: Columns) -> Flags:
     if condition.field not in columns:
-        known = ", ".join(columns) or "none"
-        raise FilterError(f"there is no field {condition.field!r}, only: {known}", condition.place)
+        names = ", ".join(columns) or "none"
+        raise FilterError(f"there is no field {condition.field!r}, only: {names}", condition.place)
     column = columns[condition.field]
     kind = column.kind.kind
     if condition.operator == "exists":
@@ -58,11 +57,14 @@ def _condition(condition: Condition, columns: Columns) -> Passing:
         places = _keywords(condition, column)
     else:
         places = _within(column.values, intervals(condition, column))
-    return places if column.offsets is None else _any(places, column.offsets)
+    if column.offsets is None:
+        return np.asarray(places)
+    passing: Flags = any_of(places, column.offsets)
+    return passing
 
 
 def intervals(condition: Condition, column: Column) -> list[Interval]:
-    """Return the numbers, or the microseconds of dates, that meet a condition.
+    """Return the numbers, or the microseconds of dates, within a condition.
 
     Raises:
         FilterError: a value of another type than the field's.
@@ -71,24 +73,18 @@ def intervals(condition: Condition, column: Column) -> list[Interval]:
     return (_number_intervals if numbers else _date_intervals)(condition, column)
 
 
-def _any(places: Passing, offsets: Integers) -> Passing:
-    """Return whether any of each document's values is in ``places`` [N]."""
-    passing: Passing = any_of(places, offsets)
-    return passing
-
-
-def _within(values: Any, intervals: Sequence[Interval]) -> Passing:
-    """Return whether each value is in one of the intervals."""
+def _within(values: Any, intervals: Sequence[Interval]) -> Flags:
+    """Return the values inside an interval, as flags."""
     points = [least for least, largest in intervals if least == largest]
     wider = [(least, largest) for least, largest in intervals if least < largest]
-    found = np.zeros(values.size, bool)
+    inside = np.zeros(values.size, bool)
     if len(points) == 1:
-        found = values == points[0]
+        inside = values == points[0]
     elif points:
-        found = np.isin(values, np.array(points, values.dtype))
+        inside = np.isin(values, np.array(points, values.dtype))
     for least, largest in wider:
-        found |= (values >= least) & (values <= largest)
-    return found
+        inside |= (values >= least) & (values <= largest)
+    return inside
 
 
 def _refuse(condition: Condition, position: int, problem: str) -> FilterError:
@@ -96,7 +92,7 @@ def _refuse(condition: Condition, position: int, problem: str) -> FilterError:
     return FilterError(f"the field {condition.field!r} is a {problem}", place)
 
 
-def _keywords(condition: Condition, column: Column) -> Passing:
+def _keywords(condition: Condition, column: Column) -> Flags:
     assert column.terms is not None
     if condition.operator in ORDERS:
         problem = f"keyword, which {condition.operator} does not compare: = or in"
@@ -109,27 +105,27 @@ def _keywords(condition: Condition, column: Column) -> Passing:
         if code < len(column.terms) and column.terms[code] == value:
             codes.append(code)
     if len(codes) == 1:
-        found: Passing = column.values == codes[0]
-        return found
-    wanted = np.zeros(len(column.terms) + 1, bool)  # the last one is that of missing values
-    wanted[codes] = True
-    members: Passing = np.take(wanted, column.values, mode="wrap")
+        equal: Flags = column.values == codes[0]
+        return equal
+    is_member = np.zeros(len(column.terms) + 1, bool)  # the last entry is for missing values
+    is_member[codes] = True
+    members: Flags = np.take(is_member, column.values, mode="wrap")
     return members
 
 
 def _number_intervals(condition: Condition, column: Column) -> list[Interval]:
-    found = []
+    ranges = []
     for position, value in enumerate(condition.values):
         if isinstance(value, str):
             raise _refuse(condition, position, f"number, not a text such as {value!r:.40}")
         whole = column.values.dtype == np.int64
         ends = _whole_interval if whole else _fraction_interval
-        found.append(ends(condition.operator, value))
-    return found
+        ranges.append(ends(condition.operator, value))
+    return ranges
 
 
 def _whole_interval(operator: str, value: float) -> Interval:
-    """Return the whole numbers of 64 bits that compare so with a number, exactly."""
+    """Return the 64-bit whole numbers within a comparison with a number, exactly."""
     least, largest = -LARGEST_INTEGER, LARGEST_INTEGER
     if operator in ("<", "<="):
         largest = math.floor(value) if operator == "<=" else math.ceil(value) - 1
@@ -142,7 +138,7 @@ def _whole_interval(operator: str, value: float) -> Interval:
 
 
 def _fraction_interval(operator: str, value: float) -> Interval:
-    """Return the numbers in double precision that compare so with a number, exactly."""
+    """Return the double-precision numbers within a comparison with a number, exactly."""
     try:
         nearest = float(value)
     except OverflowError:
@@ -157,7 +153,7 @@ def _fraction_interval(operator: str, value: float) -> Interval:
 
 
 def _date_intervals(condition: Condition, column: Column) -> list[Interval]:
-    found = []
+    ranges = []
     for position, value in enumerate(condition.values):
         period = _period(value)
         if period is None:
@@ -165,7 +161,7 @@ def _date_intervals(condition: Condition, column: Column) -> list[Interval]:
             raise _refuse(condition, position, problem)
         start, last = period
         earliest, latest = MISSING + 1, LARGEST_INTEGER
-        found.append(
+        ranges.append(
             {
                 "<": (earliest, start - 1),
                 "<=": (earliest, last),
@@ -173,7 +169,7 @@ def _date_intervals(condition: Condition, column: Column) -> list[Interval]:
                 ">=": (start, latest),
             }.get(condition.operator, (start, last))
         )
-    return found
+    return ranges
 
 
 def _period(value: Scalar) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""Values of fields: texts, numbers, dates, and lists of one of these."""
+"""Values of fields: texts, numbers, dates, and lists of scalars."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class FieldKind(NamedTuple):
 
 
 class UnkeptError(ValueError):
-    """Raised for a value of a kind that fields do not hold; documents are read without it."""
+    """Raised for a kind of value that fields do not hold; documents are read without the value."""
 
 
 def plain(value: Any) -> Value | None:
-    """Return a value as fields hold it; None for a missing one.
+    """Return a value as fields hold it; None for a missing value.
 
-    Missing are None, the empty text and the empty list. Times without a zone are taken for UTC.
+    Missing are None, the empty text and the empty list. Times without a zone count as UTC.
 
     Raises:
-        UnkeptError: an object, bytes, or a list of these or of lists.
+        UnkeptError: an object, bytes, or a list of objects or lists.
         ValueError: a number that is not finite or has more than 64 bits, a list of texts and
             numbers, or a text that UTF-8 can't hold.
     """
@@ -57,10 +57,10 @@ def plain(value: Any) -> Value | None:
         value = value.tolist()
     if not isinstance(value, list | tuple | set | frozenset):
         return _scalar(value)
-    found = [one for one in (_scalar(part) for part in value) if one is not None]
-    if len({isinstance(one, str) for one in found}) > 1:
+    scalars = [scalar for scalar in (_scalar(member) for member in value) if scalar is not None]
+    if len({isinstance(scalar, str) for scalar in scalars}) > 1:
         raise ValueError("a list of texts and numbers")
-    return found or None
+    return scalars or None
 
 
 def _scalar(value: Any) -> Scalar | None:
@@ -99,7 +99,7 @@ def _number(value: float | Decimal) -> int | float:
 
 
 def parse_date(text: str) -> int | None:
-    """Return the microseconds from 1970 to an ISO 8601 date or time; None for another text."""
+    """Return the microseconds from 1970 to an ISO 8601 date or time; None for a text without."""
     if not _ISO.fullmatch(text):
         return None
     try:
@@ -116,34 +116,34 @@ def microseconds_of(moment: datetime) -> int:
 
 
 def iso(microseconds: int, *, days: bool) -> str:
-    """Return a time in ISO 8601, or its day alone."""
+    """Return a time, or a day, in ISO 8601."""
     moment = _EPOCH + timedelta(microseconds=microseconds)
     return moment.date().isoformat() if days else moment.isoformat().replace("+00:00", "Z")
 
 
 def family(value: Value) -> str:
-    """Return text or number: the values of a field in all documents are one of these."""
+    """Return text or number: a field has values of a single family in all documents."""
     first = value[0] if isinstance(value, list) else value
     return "text" if isinstance(first, str) else "number"
 
 
-def conflict(known: FieldKind, value: Value) -> str | None:
-    """Return why a value does not fit a field of that kind; None where it does."""
-    given = family(value)
-    if known.kind == "number" or given == "number":
-        if (known.kind == "number") == (given == "number"):
+def conflict(kind: FieldKind, value: Value) -> str | None:
+    """Return the reason why a value does not fit a field's kind; None for a fitting value."""
+    value_family = family(value)
+    if kind.kind == "number" or value_family == "number":
+        if (kind.kind == "number") == (value_family == "number"):
             return None
-        return f"is a {known.kind}, but here {value!r:.80}"
+        return f"is a {kind.kind}, but here {value!r:.80}"
     texts = value if isinstance(value, list) else [value]
-    wrong = next((one for one in texts if parse_date(str(one)) is None), None)
-    return None if known.kind != "date" or wrong is None else f"is a date, but here {wrong!r:.80}"
+    wrong = next((text for text in texts if parse_date(str(text)) is None), None)
+    return None if kind.kind != "date" or wrong is None else f"is a date, but here {wrong!r:.80}"
 
 
 class FieldChecker:
-    """Checks the fields of documents as they come: each is texts or numbers, in all of them.
+    """Checks that a field is texts in all documents, or numbers in all documents.
 
     Args:
-        kinds: the types of fields that an index already has.
+        kinds: the types of fields of an existing index.
     """
 
     def __init__(self, kinds: Mapping[str, FieldKind] = NOTHING) -> None:
@@ -154,16 +154,16 @@ class FieldChecker:
         """By name: how many documents are read without it, the first, and its value's kind."""
 
     def check(self, document_id: str, fields: Fields) -> dict[str, Value]:
-        """Return the fields as they are kept.
+        """Return a document's fields as an index stores them.
 
         Raises:
             ValueError: a value that no field may have, or of another type than before.
         """
         if not isinstance(fields, Mapping):
             raise ValueError(f"fields must be a mapping, not {fields!r:.80}")
-        kept: dict[str, Value] = {}
-        for name, given in fields.items():
-            value = self._value(document_id, name, given)
+        checked: dict[str, Value] = {}
+        for name, raw_value in fields.items():
+            value = self._value(document_id, name, raw_value)
             if value is None:
                 continue
             if name in self._kinds:
@@ -171,23 +171,23 @@ class FieldChecker:
                 if problem is not None:
                     raise ValueError(f"document {document_id!r}: the field {name!r} {problem}")
             elif name in self._families and self._families[name][0] != family(value):
-                known, first = self._families[name]
+                first_family, first = self._families[name]
                 raise ValueError(
-                    f"document {document_id!r}: the field {name!r} is a {known} in document "
+                    f"document {document_id!r}: the field {name!r} is a {first_family} in document "
                     f"{first!r}, but here {value!r:.80}"
                 )
-            kept[name] = value
-        for name, value in kept.items():
+            checked[name] = value
+        for name, value in checked.items():
             self._families.setdefault(name, (family(value), document_id))
-        return kept
+        return checked
 
-    def _value(self, document_id: str, name: object, given: Any) -> Value | None:
+    def _value(self, document_id: str, name: object, raw_value: Any) -> Value | None:
         if not isinstance(name, str):
             raise ValueError(f"document {document_id!r}: a field's name is no text: {name!r:.80}")
         try:
             if not name or not name.isprintable():
                 raise UnkeptError("a value without a printable name")
-            return plain(given)
+            return plain(raw_value)
         except UnkeptError as error:
             count, first, kind = self.unkept.get(name, (0, document_id, str(error)))
             self.unkept[name] = count + 1, first, kind
@@ -197,11 +197,12 @@ class FieldChecker:
 
 
 def fields_in(values: Mapping[str, Any], reserved: Collection[str]) -> dict[str, Any]:
-    """Return the members of a record that are fields: all but the reserved ones, where those of
-    an object ``fields`` or ``metadata`` stand for themselves."""
-    found = {name: value for name, value in values.items() if name not in reserved}
+    """Return the members of a record that are fields: all unreserved names. The members of
+    an object ``fields`` or ``metadata`` count as members of the record.
+    """
+    fields = {name: value for name, value in values.items() if name not in reserved}
     for group in ("metadata", "fields"):
-        if isinstance(found.get(group), Mapping):
-            inner = found.pop(group)
-            found = {**{n: v for n, v in inner.items() if n not in reserved}, **found}
-    return found
+        if isinstance(fields.get(group), Mapping):
+            inner = fields.pop(group)
+            fields = {**{n: v for n, v in inner.items() if n not in reserved}, **fields}
+    return fields

@@ -1,4 +1,4 @@
-"""Writing columns: documents come one by one, and the last of them may change a field's type."""
+"""Writing columns: documents come in order, and the last may change a field's type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lexicept.storage.files import disk_errors, write_json
 from lexicept.storage.texts import MANY, TextStore
 
 MOST_FIELDS = 1_000
-"""Most fields of a collection: each is a few open files while they are written."""
+"""Most fields of a collection: each takes a few open files during writing."""
 
 DAY = 86_400_000_000
 """Microseconds of a day."""
@@ -29,16 +29,22 @@ EXACT = 2**53
 """Whole numbers of at most this size are exact in a column that also has fractions."""
 
 
+def too_many_digits(document_id: str, name: str, number: int) -> InputError:
+    """Return the error for a whole number that is not exact beside fractions."""
+    problem = "has too many digits beside numbers with fractions; as texts they would be kept"
+    return InputError(f"document {document_id!r}: the field {name!r} is {number}, which {problem}")
+
+
 @dataclass
-class _Seen:
+class _FieldState:
     """State of a field while its values are read."""
 
-    known: FieldKind | None
-    """Its type in the index that is changed."""
+    indexed: FieldKind | None
+    """The type in the index that is changed."""
     family: str = "text"
     many: bool = False
     codes: dict[str, int] = field(default_factory=dict)
-    """Its texts, numbered as they came."""
+    """Texts, numbered by first appearance."""
     dates: bool = True
     """True if all texts are dates."""
     fractions: bool = False
@@ -47,17 +53,17 @@ class _Seen:
 
     @property
     def kind(self) -> FieldKind:
-        many = self.many or (self.known is not None and self.known.many)
-        if self.known is not None:
-            return self.known._replace(many=many)
+        many = self.many or (self.indexed is not None and self.indexed.many)
+        if self.indexed is not None:
+            return self.indexed._replace(many=many)
         texts = "date" if self.dates and self.codes else "keyword"
         return FieldKind("number" if self.family == "number" else texts, many)
 
     def add(self, document_id: str, value: Value) -> Any:
-        """Note a value; return it with numbers in place of texts."""
+        """Note a value; return numbers in place of texts."""
         if isinstance(value, list):
             self.many = True
-            return [self.add(document_id, one) for one in value]
+            return [self.add(document_id, member) for member in value]
         self.family = family(value)
         if isinstance(value, str):
             code = self.codes.get(value)
@@ -73,10 +79,10 @@ class _Seen:
 
 
 class FieldWriter:
-    """Writes the fields of documents, which ``FieldChecker`` has checked, into a folder.
+    """Writes the fields of documents, checked by ``FieldChecker``, into a folder.
 
-    They wait in a file beside it until the last document has decided their types. Distinct texts
-    are kept in memory, as ids are.
+    Fields wait in a file beside the folder until the last document has decided the types. Distinct
+    texts stay in memory, as ids do.
 
     Args:
         folder: of the columns; made at the end, if there are any.
@@ -88,7 +94,7 @@ class FieldWriter:
 
     def __init__(self, folder: Path, kinds: Mapping[str, FieldKind] = NOTHING) -> None:
         self._folder = folder
-        self._seen = {name: _Seen(kind) for name, kind in kinds.items()}
+        self._states = {name: _FieldState(kind) for name, kind in kinds.items()}
         self._count = 0
         self._spool = folder.with_name(f"{folder.name}.spool")
         self._file: BinaryIO | None = None
@@ -99,18 +105,18 @@ class FieldWriter:
         Raises:
             InputError: more than ``MOST_FIELDS`` fields.
         """
-        if new := [name for name in fields if name not in self._seen]:
-            if len(self._seen) + len(new) > MOST_FIELDS:
+        if new := [name for name in fields if name not in self._states]:
+            if len(self._states) + len(new) > MOST_FIELDS:
                 problem = f"more than {MOST_FIELDS:,} fields, with {new[-1]!r:.80}"
                 raise InputError(f"document {document_id!r}: {problem}")
-            self._seen |= {name: _Seen(None) for name in new}
-        row = {name: self._seen[name].add(document_id, value) for name, value in fields.items()}
+            self._states |= {name: _FieldState(None) for name in new}
+        codes = {name: self._states[name].add(document_id, value) for name, value in fields.items()}
         with disk_errors(self._spool):
-            if self._file is None and row:
+            if self._file is None and codes:
                 self._file = self._spool.open("w+b")
                 self._file.write(b"\n" * self._count)
             if self._file is not None:
-                self._file.write(json.dumps(row).encode() + b"\n" if row else b"\n")
+                self._file.write(json.dumps(codes).encode() + b"\n" if codes else b"\n")
         self._count += 1
 
     def __enter__(self) -> Self:
@@ -127,18 +133,18 @@ class FieldWriter:
                 self._file.close()
                 self._spool.unlink(missing_ok=True)
 
-    def _finish(self, rows: BinaryIO) -> None:
+    def _finish(self, spool: BinaryIO) -> None:
         self._folder.mkdir()
         with ExitStack() as files:
             columns = {
-                name: files.enter_context(_ColumnWriter(self._folder / str(number), name, seen))
-                for number, (name, seen) in enumerate(self._seen.items())
+                name: files.enter_context(_ColumnWriter(self._folder / str(number), name, state))
+                for number, (name, state) in enumerate(self._states.items())
             }
-            rows.seek(0)
-            for line in rows:
-                row = json.loads(line) if len(line) > 1 else {}
+            spool.seek(0)
+            for line in spool:
+                codes = json.loads(line) if len(line) > 1 else {}
                 for name, column in columns.items():
-                    column.append(row.get(name))
+                    column.append(codes.get(name))
         listing = {name: column.entry() for name, column in columns.items()}
         write_json(self._folder / LISTING, listing)
 
@@ -146,29 +152,27 @@ class FieldWriter:
 class _ColumnWriter:
     """Writes the files of one column (see ``lexicept.fields.columns``)."""
 
-    def __init__(self, prefix: Path, name: str, seen: _Seen) -> None:
-        self._kind = kind = seen.kind
+    def __init__(self, prefix: Path, name: str, state: _FieldState) -> None:
+        self._kind = kind = state.kind
         self._codes: Any = None
         """The stored number of each text, in the order in which they came."""
         self._days = False
         self._missing: float = MISSING
         dtype: type = np.int64
         if kind.kind == "keyword":
-            order = sorted(seen.codes)
+            order = sorted(state.codes)
             self._codes = np.empty(len(order), np.int64)
-            self._codes[[seen.codes[text] for text in order]] = np.arange(len(order))
+            self._codes[[state.codes[text] for text in order]] = np.arange(len(order))
             TextStore.write(prefix.with_name(f"{prefix.name}.terms"), order)
             self._missing, dtype = -1, np.int32
         elif kind.kind == "date":
-            self._codes = np.array([parse_date(text) for text in seen.codes], np.int64)
+            self._codes = np.array([parse_date(text) for text in state.codes], np.int64)
             self._days = not (self._codes % DAY).any()
-        elif seen.fractions:
+        elif state.fractions:
             self._missing, dtype = np.nan, np.float64
-            if seen.large is not None:
-                raise InputError(
-                    f"document {seen.large[0]!r}: the field {name!r} is {seen.large[1]}, which has "
-                    "too many digits beside numbers with fractions; as texts they would be kept"
-                )
+            if state.large is not None:
+                document_id, number = state.large
+                raise too_many_digits(document_id, name, number)
         self._values = array("d" if dtype is np.float64 else "q")
         self._offsets = array("q", [0])
         self._total = 0
@@ -182,7 +186,7 @@ class _ColumnWriter:
             self._open = files.pop_all()
 
     def append(self, value: Any) -> None:
-        """Add the next document's value, None for a missing one."""
+        """Add the next document's value, None for a missing value."""
         if self._to_offsets is None:
             self._values.append(self._stored(value))
         elif value is not None:
@@ -207,7 +211,7 @@ class _ColumnWriter:
             del self._offsets[:]
 
     def entry(self) -> dict[str, Any]:
-        """Return what the listing says of the column."""
+        """Return the column's entry in the listing."""
         return {"kind": self._kind.kind, "many": self._kind.many, "days": self._days}
 
     def __enter__(self) -> Self:

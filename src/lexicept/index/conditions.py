@@ -7,15 +7,13 @@ from contextlib import suppress
 from functools import lru_cache, partial, reduce
 
 import numpy as np
-import numpy.typing as npt
 
 from lexicept.engines import PostingsEngine
 from lexicept.engines.mask import Mask
 from lexicept.errors import InputError, check_count
-from lexicept.fields.columns import Columns
-from lexicept.fields.facets import ValueCount, value_counts
+from lexicept.fields.columns import Columns, ValueCount
 from lexicept.fields.filters import Condition, Expression, Filter, all_of, parse
-from lexicept.fields.matching import matching
+from lexicept.fields.matching import Flags, matching
 from lexicept.index.passages import Passages
 from lexicept.index.query_encoders import QueryEncoders
 from lexicept.index.stored import StoredDocuments
@@ -28,8 +26,6 @@ CACHED_MASKS = 16
 
 DOCUMENTS_PER_LOCK = 64
 """Documents that are read for a phrase before other threads may use the words' vectorizer."""
-
-Flags = npt.NDArray[np.bool_]
 
 
 class FieldMasks:
@@ -76,7 +72,7 @@ class FieldMasks:
                 raise InputError(f"there is no field {name!r}, only: {known}")
         everything = np.ones(self._columns.num_documents, bool)
         allowed = self._passages.per_document(everything if mask is None else mask.allowed)
-        return {name: value_counts(self._columns[name], allowed, most) for name in names}
+        return {name: self._columns[name].most_frequent(allowed, most) for name in names}
 
 
 class QueryMasks:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.explanation.explanation import Explanation
-from lexicept.fields.facets import ValueCount
+from lexicept.fields.columns import ValueCount
 from lexicept.fields.filters import Filter, all_of
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.feedback import Marked, like, with_feedback

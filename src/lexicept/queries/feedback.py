@@ -1,4 +1,4 @@
-"""Relevance feedback: the dimensions that documents of interest add to a query."""
+"""Relevance feedback: dimensions of relevant documents, added to a query."""
 
 from __future__ import annotations
 
@@ -20,15 +20,12 @@ def centroid(documents: sp.csr_array, dimensions: int) -> sp.csr_array:
 
     Args:
         documents: weights [n, V].
-        dimensions: the most dimensions to keep, at least 1.
-
-    Raises:
-        InputError: ``dimensions`` below 1.
+        dimensions: the most dimensions of the result, at least 1.
     """
     check_count("dimensions", dimensions)
     lengths = np.sqrt(documents.multiply(documents).sum(axis=1))
-    rows = sp.diags_array(np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0))
-    mean = sp.csr_array((rows @ documents).mean(axis=0).reshape(1, -1))
+    scaling = sp.diags_array(np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0))
+    mean = sp.csr_array((scaling @ documents).mean(axis=0).reshape(1, -1))
     return prune_rows(mean, dimensions)
 
 
@@ -38,13 +35,13 @@ def rocchio(
     dimensions: int = DIMENSIONS,
     strength: float = STRENGTH,
 ) -> sp.csr_array:
-    """Return what relevant documents add to a query [1, V] (Rocchio 1971, without negative part).
+    """Return the dimensions to add to a query [1, V] (Rocchio 1971, without negative part).
 
-    The query moves towards the centroid of the documents, over words and concepts at once. Its own
-    dimensions may be among those that get more weight.
+    The query moves towards the centroid of the documents, over words and concepts at once.
+    Dimensions of the query may get more weight.
 
     Args:
-        query: its weights [1, V]; an empty one counts as of length 1.
+        query: weights [1, V]; an empty query counts as of length 1.
         documents: weights of the relevant documents [n, V].
         dimensions: the most dimensions to add, at least 1.
         strength: length of the added part, as a share of the query's, above 0.

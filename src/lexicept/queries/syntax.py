@@ -2,7 +2,7 @@
 
     query  = { phrase | "-" phrase | "-" word | field ":" value | "-" field ":" value | words }
     phrase = a text in " or in “ and ”
-    field  = the name of a field of the index, in ` where it has spaces
+    field  = the name of a field of the index, in ` if it has spaces
     value  = a word, or a text in quotes; for numbers and dates also <, <=, > or >= and a value, or
              two values with ".." between them, of which one may be missing
 
@@ -27,7 +27,7 @@ DimensionNumbers: TypeAlias = Mapping[tuple[str, int], float]
 _QUOTES = {'"': '"', "“": "”"}
 
 _SIGN = re.compile('[-:"“]')
-"""Signs, one of which every part of the syntax has: a query without any is plain words."""
+"""Signs of the syntax: a query without a sign is plain words."""
 
 _START = re.compile(r"(?P<minus>-?)(?:(?P<field>`(?:\\.|[^`\\])+`|[^\W\d][\w.-]*):)?")
 
@@ -38,10 +38,10 @@ _RANGE = re.compile(r"(?P<first>.*?)\.\.(?P<last>.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class ParsedQuery:
-    """A query in its parts, checked once.
+    """The parts of a query, checked once.
 
     ``lexicept.Index.parse`` parses a text; ``lexicept.Index.search`` takes a text or a parsed
-    query. The text of a parsed query has no syntax: its words are searched as they are.
+    query. The text of a parsed query has no syntax: every word is searched literally.
 
     Raises:
         InputError: the text is no text, or not valid UTF-8.
@@ -78,7 +78,7 @@ class ParsedQuery:
 
     @property
     def conditions(self) -> tuple[object, ...]:
-        """All conditions that results must meet; hashable."""
+        """All conditions on results; hashable."""
         return self.phrases, self.without, self.condition, self.hidden, self.filter
 
     @property
@@ -90,10 +90,10 @@ class ParsedQuery:
 
 
 def parse(text: str, kinds: Mapping[str, FieldKind]) -> ParsedQuery:
-    """Return a query in its parts.
+    """Return the parts of a query.
 
     Args:
-        text: the query as somebody has written it.
+        text: the query as a person wrote it.
         kinds: the fields of the index. Any other name before a colon is plain text.
     """
     return _Parser(text, kinds).parsed() if _SIGN.search(text) else ParsedQuery(text)
@@ -105,16 +105,16 @@ class _Parser:
         self._words: list[str] = []
         self._phrases: list[str] = []
         self._without: list[str] = []
-        self._parts: list[Expression] = []
+        self._conditions: list[Expression] = []
         self._last = {opening: text.rfind(closing) for opening, closing in _QUOTES.items()}
 
     def parsed(self) -> ParsedQuery:
         place = 0
         while (place := self._skip_spaces(place)) < len(self._text):
             place = self._item(place)
-        if not (self._phrases or self._without or self._parts):
+        if not (self._phrases or self._without or self._conditions):
             return ParsedQuery(self._text)
-        condition = all_of(self._parts) if self._parts else None
+        condition = all_of(self._conditions) if self._conditions else None
         words = " ".join(self._words)
         return ParsedQuery(words, tuple(self._phrases), tuple(self._without), condition)
 
@@ -124,24 +124,24 @@ class _Parser:
         return place
 
     def _item(self, place: int) -> int:
-        """Take the item that starts here; return where it ends."""
+        """Take the item at a place; return the item's end."""
         start = _START.match(self._text, place)
         assert start is not None  # all of it is optional
         negated, name = bool(start["minus"]), _name(start["field"])
-        known = name is not None and name in self._kinds
-        after = start.end() if known else place + negated
+        is_field = name is not None and name in self._kinds
+        after = start.end() if is_field else place + negated
         end = self._closing_quote(after)
-        if end is not None and (known or name is None):
+        if end is not None and (is_field or name is None):
             inner = self._text[after + 1 : end]
             return self._take(inner, name, negated, quoted=True, place=place, end=end + 1)
         end = after
         while end < len(self._text) and not self._text[end].isspace():
             end += 1
         inner = self._text[after:end]
-        return self._take(inner, name if known else None, negated, False, place, end)
+        return self._take(inner, name if is_field else None, negated, False, place, end)
 
     def _closing_quote(self, place: int) -> int | None:
-        """Return where the quote that opens here is closed; None where none opens or closes."""
+        """Return the place of the closing quote; None without a quoted text here."""
         opening = self._text[place : place + 1]
         if opening not in _QUOTES or self._last[opening] <= place:
             return None
@@ -152,8 +152,8 @@ class _Parser:
     ) -> int:
         if name is not None and inner:
             kind = self._kinds[name].kind
-            wanted = _condition(name, inner, kind) if not quoted else _equal(name, inner)
-            self._parts.append(Not(wanted) if negated else wanted)
+            condition = _condition(name, inner, kind) if not quoted else _equal(name, inner)
+            self._conditions.append(Not(condition) if negated else condition)
         elif quoted and re.search(r"\w", inner):
             (self._without if negated else self._phrases).append(inner)
             if not negated:
@@ -165,11 +165,11 @@ class _Parser:
         return end
 
 
-def _name(given: str | None) -> str | None:
-    """Return a field's name without its backquotes."""
-    if given is None or not given.startswith("`"):
-        return given
-    return re.sub(r"\\(.)", r"\1", given[1:-1], flags=re.DOTALL)
+def _name(written: str | None) -> str | None:
+    """Return a field's name without backquotes."""
+    if written is None or not written.startswith("`"):
+        return written
+    return re.sub(r"\\(.)", r"\1", written[1:-1], flags=re.DOTALL)
 
 
 def _equal(name: str, value: Scalar) -> Condition:
@@ -177,7 +177,7 @@ def _equal(name: str, value: Scalar) -> Condition:
 
 
 def _condition(name: str, value: str, kind: str) -> Expression:
-    """Return what ``name:value`` says of a field of one kind."""
+    """Return the condition ``name:value`` on a field of a kind."""
     if kind == "keyword":
         return _equal(name, value)
     compared, between = _COMPARED.fullmatch(value), _RANGE.fullmatch(value)
@@ -190,7 +190,7 @@ def _condition(name: str, value: str, kind: str) -> Expression:
 
 
 def _scalar(value: str, kind: str) -> Scalar:
-    """Return a number for a field of numbers; text that is not one is refused with the field."""
+    """Return the number of a numeric field; other text is refused later, with the field's name."""
     if kind == "number" and re.fullmatch(r"[+-]?[0-9]{1,40}", value):
         return int(value)
     if kind == "number" and re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?\d+)?", value):
