@@ -131,7 +131,7 @@ def test_the_backbone_reads_no_document_twice(
     read.clear()
     monkeypatch.setattr(adaptation, "SAMPLE_TOKENS", 60)
     monkeypatch.setattr("lexicept.interpretation.describe.describe", lambda *_, **__: None)
-    monkeypatch.setattr("lexicept.interpretation.kept_names.names_for", lambda *_: Nothing())
+    monkeypatch.setattr("lexicept.interpretation.describe.names_for", lambda *_: Nothing())
     lexicept.build(TEXTS, tmp_path / "part", vocabulary="concepts", precision="float32")
     assert sum(read) == len(TEXTS)
 

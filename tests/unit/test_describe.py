@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 
 from lexicept.index.atlas import SOURCES, Findings
-from lexicept.interpretation import activations, neighbours
+from lexicept.interpretation import activations
 from lexicept.interpretation import describe as describing
 from lexicept.interpretation.describe import describe, strongest_documents
 from lexicept.models.encoder import Encoder
@@ -95,7 +95,7 @@ def test_describe_is_brute_force(tiny: Encoder, frequencies: sp.csr_array) -> No
         near, values = row(found.nearest, concept)
         alive = [n for n in fired if n != concept] if concept in fired else []
         expected = sorted((cosines[concept, n].item() for n in alive), reverse=True)
-        assert values == pytest.approx(expected[: neighbours.NEAREST], abs=1e-5)
+        assert values == pytest.approx(expected[: describing.NEAREST], abs=1e-5)
         assert [cosines[concept, n].item() for n in near] == pytest.approx(values, abs=1e-5)
     assert found.labels[5] == "five things"
     for concept, label in enumerate(found.labels):
@@ -129,7 +129,7 @@ def test_small_buffers_change_nothing(
     expected = describe(tiny, TEXTS, frequencies)
     monkeypatch.setattr(activations, "BUFFER", 50)
     monkeypatch.setattr(activations, "READ", 4)
-    monkeypatch.setattr(neighbours, "COSINES", 100)
+    monkeypatch.setattr(describing, "COSINES", 100)
     found = describe(tiny, TEXTS, frequencies)
     assert found.labels == expected.labels
     assert (found.spans == expected.spans).all()
@@ -227,7 +227,7 @@ def test_what_is_read_for_missed_concepts_is_limited(
     tiny: Encoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(describing, "SAMPLE_TOKENS", 60)
-    monkeypatch.setattr(describing, "STEP", 1)
+    monkeypatch.setattr(describing, "READ_TOGETHER", 1)
     everything = describe(tiny, TEXTS, frequencies)
     monkeypatch.setattr(describing, "MISSED_TOKENS", 1)
     found = describe(tiny, TEXTS, frequencies)

@@ -5,7 +5,7 @@ import scipy.sparse as sp
 import torch
 
 from lexicept.index.atlas import SOURCES, Findings
-from lexicept.interpretation.kept_names import names_for
+from lexicept.interpretation.describe import names_for
 
 FOUND = ["cats", "#1", "#2", "#3", "#4", "#5"]
 """The first two were described: by a name, and by words of no name."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lexicept.interpretation.neighbours import nearest
+from lexicept.interpretation.describe import nearest
 
 
 def test_neighbours_of_few() -> None:

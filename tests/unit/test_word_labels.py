@@ -7,8 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from lexicept.interpretation import word_labels
-from lexicept.interpretation.document_terms import document_terms
-from lexicept.interpretation.word_labels import Firing, Namer
+from lexicept.interpretation.word_labels import Firing, Namer, document_terms
 from lexicept.vectorizers.words import Tokenizer
 
 OTHERS = ["old trees grow in a quiet forest", "the rain fell on grey roofs"] * 12

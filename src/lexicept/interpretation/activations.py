@@ -1,5 +1,4 @@
-"""Concepts' activations in texts: how often they fire, on which words, and where most; and the mean
-states of the words."""
+"""Activations of concepts in texts: frequencies, words and best examples; mean states of words."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ class ReadTexts(NamedTuple):
     """Texts that an encoder has read, or reads as their batches are iterated."""
 
     texts: Integers
-    """The number of each window's text [windows]."""
+    """The text number of each window [windows]."""
     spans: list[list[tuple[int, int]]]
     """The word of every token of each window; see ``word_spans``."""
     batches: Iterable[TokenActivations]
@@ -78,10 +77,10 @@ class TextReader:
 
 @contextmanager
 def reading_on(cluster: Cluster | None, encoder: Encoder, folder: Path) -> Iterator[Read]:
-    """Return what reads texts on a cluster while the block runs, or on this machine without one.
+    """Yield a reader of texts on a cluster or, without a cluster, on this machine.
 
     Args:
-        folder: where the encoder's ``ConceptVectorizer`` is saved; all nodes see it.
+        folder: the saved ``ConceptVectorizer`` of the encoder, on a disk that all nodes see.
     """
     if cluster is None:
         yield partial(map, partial(read_texts, encoder))
@@ -91,14 +90,14 @@ def reading_on(cluster: Cluster | None, encoder: Encoder, folder: Path) -> Itera
 
 
 class FiringReader:
-    """Reader of texts that collects concepts' activations by word and their best examples.
+    """Reader of texts that collects activations by word and the best examples of concepts.
 
     Tokens that two windows of a text share are read twice.
 
     Args:
         encoder: of M concepts.
-        texts: ``read`` takes their numbers.
-        read: reads them through the encoder; on this machine by default.
+        texts: the documents, which ``read`` takes by number.
+        read: reads texts through the encoder; on this machine by default.
     """
 
     def __init__(self, encoder: Encoder, texts: Sequence[str], read: Read | None = None) -> None:
@@ -110,7 +109,7 @@ class FiringReader:
         self.tokens = 0
         """Number of tokens read for all concepts."""
         self.firings = np.zeros(size, np.int64)
-        """Number of these tokens on which each concept fires [M]."""
+        """Number of read tokens on which each concept fires [M]."""
         self.has_example = np.zeros(size, bool)
         self.background: Floats = np.zeros(0)
         """Number of occurrences of every word."""
@@ -130,45 +129,50 @@ class FiringReader:
         numbers: Sequence[int],
         stage: str,
         progress: Progress,
-        wanted: Booleans | None = None,
+        concepts: Booleans | None = None,
     ) -> int:
-        """Read texts and return the number of their tokens; if ``wanted`` [M] is given, keep the
-        activations of those concepts only."""
+        """Read texts and return the number of tokens.
+
+        Args:
+            numbers: the texts.
+            concepts: a mask of the concepts to collect [M]; None for all.
+        """
         count = 0
         starts = range(0, len(numbers), READ)
         blocks = ([self._texts[n] for n in numbers[start : start + READ]] for start in starts)
-        for start, read in zip(starts, self._read_blocks(blocks), strict=True):
-            some = numbers[start : start + READ]
-            self.numbers.update(some)
-            count += self._add_texts(some, read, wanted)
-            progress(stage, start + len(some), len(numbers))
+        for start, texts in zip(starts, self._read_blocks(blocks), strict=True):
+            block = numbers[start : start + READ]
+            self.numbers.update(block)
+            count += self._add_texts(block, texts, concepts)
+            progress(stage, start + len(block), len(numbers))
         return count
 
-    def _add_texts(self, numbers: Sequence[int], own: ReadTexts, wanted: Booleans | None) -> int:
+    def _add_texts(self, numbers: Sequence[int], texts: ReadTexts, mask: Booleans | None) -> int:
+        """Add the activations of texts, of concepts in a mask [M], and return their tokens."""
         count = 0
         batch = [self._texts[number] for number in numbers]
-        for acts, concepts, tokens, states in own.batches:
+        for acts, concepts, tokens, states in texts.batches:
             count += len(tokens)
             fired = acts > 0
-            if wanted is None:
+            if mask is None:
                 self.tokens += len(tokens)
                 self.firings += np.bincount(concepts[fired].numpy(), minlength=self._size)
             else:
-                fired &= torch.from_numpy(wanted)[concepts]
-            token, place = (part.numpy() for part in fired.nonzero(as_tuple=True))
+                fired &= torch.from_numpy(mask)[concepts]
+            token, place = (indices.numpy() for indices in fired.nonzero(as_tuple=True))
             concept, act = concepts.numpy()[token, place], acts.numpy()[token, place]
             # Places of the words: window, start and end. A word fires as its strongest token.
-            places = [(window, *own.spans[window][place]) for window, place in tokens]
+            places = [(window, *texts.spans[window][place]) for window, place in tokens]
             table = np.array(places, np.int64).reshape(-1, 3)
             read, of_token = np.unique(table, axis=0, return_inverse=True)
             concept, word, act = _maxima(concept, of_token[token], act)
-            text = own.texts[read[:, 0]]
+            text = texts.texts[read[:, 0]]
             self._best.add(concept, np.asarray(numbers)[text][word], act, read[word, 1:])
             self.has_example[concept] = True
             spelled = np.array(
                 [
-                    self._word(batch[row][start:end])
-                    for row, (_, start, end) in zip(text, read, strict=True)
+                    self._word(batch[text_place][start:end])
+                    for text_place, (_, start, end) in zip(text, read, strict=True)
                 ],
                 np.int64,
             )
@@ -195,8 +199,8 @@ class FiringReader:
         self.background = counts
 
     def word_counts(self) -> sp.csr_array:
-        """Return activations by word [M, W], scaled so that a concept's add up to the words that it
-        fires on."""
+        """Return activations by word [M, W], scaled to add up to the number of words that the
+        concept fires on."""
         keys, sums = self._sums.result()
         concept = keys >> 32
         totals = np.bincount(concept, sums, self._size)
@@ -205,13 +209,12 @@ class FiringReader:
         return csr_of_rows(scaled, keys & 0xFFFFFFFF, lengths, (self._size, len(self._words)))
 
     def word_vectors(self) -> Floats:
-        """Return the mean state of every word's tokens less that of all words, at unit length
-        [W, d]."""
+        """Return the mean state of every word less the mean of all words, at unit length [W, d]."""
         return self._states.result(len(self._words))
 
     def examples(self) -> tuple[sp.csr_array, Integers]:
-        """Return the largest activation of every concept in its best texts [M, N], largest first,
-        and their spans."""
+        """Return the activations of every concept in the best texts [M, N], largest first, and the
+        spans of words."""
         concept, text, act, span = self._best.result()
         lengths = np.bincount(concept, minlength=self._size)
         return csr_of_rows(act, text, lengths, (self._size, len(self._texts))), span
@@ -223,23 +226,25 @@ class _Best:
     def __init__(self, size: int) -> None:
         self._floor = np.zeros(size, np.float32)
         """Smallest activation that each concept keeps [M]."""
-        self._parts: list[tuple[Integers, Integers, Floats, Integers]] = []
+        self._blocks: list[tuple[Integers, Integers, Floats, Integers]] = []
         self._buffered = 0
 
     def add(self, concept: Integers, text: Integers, act: Floats, span: Integers) -> None:
         """Add concepts, texts and activations [n], and words' spans [n, 2]."""
-        kept = act >= self._floor[concept]
-        self._parts.append((concept[kept], text[kept], act[kept], span[kept]))
-        self._buffered += int(kept.sum())
+        large = act >= self._floor[concept]
+        self._blocks.append((concept[large], text[large], act[large], span[large]))
+        self._buffered += int(large.sum())
         if self._buffered > BUFFER:
             self.result()
 
     def result(self) -> tuple[Integers, Integers, Floats, Integers]:
-        """Return the same, sorted by concept and then by activation, largest first."""
-        if not self._parts:
+        """Return the entries sorted by concept and then by activation, largest first."""
+        if not self._blocks:
             nothing = np.zeros(0, np.int64)
             return nothing, nothing, np.zeros(0), nothing.reshape(0, 2)
-        concept, text, act, span = (np.concatenate(p) for p in zip(*self._parts, strict=True))
+        concept, text, act, span = (
+            np.concatenate(arrays) for arrays in zip(*self._blocks, strict=True)
+        )
         order = np.lexsort((span[:, 0], -act, text, concept))
         order = order[firsts(concept[order], text[order])]
         order = order[np.lexsort((text[order], -act[order], concept[order]))]
@@ -247,9 +252,9 @@ class _Best:
         last = order[rank == EXAMPLES - 1]
         self._floor[concept[last]] = act[last]
         order = order[rank < EXAMPLES]
-        self._parts = [(concept[order], text[order], act[order], span[order])]
+        self._blocks = [(concept[order], text[order], act[order], span[order])]
         self._buffered = 0
-        return self._parts[0]
+        return self._blocks[0]
 
 
 class _Sums:
@@ -268,7 +273,7 @@ class _Sums:
             self.result()
 
     def result(self) -> tuple[Integers, Floats]:
-        """Return the distinct keys in ascending order, and their sums."""
+        """Return the distinct keys in ascending order, and the sums."""
         keys, inverse = np.unique(np.concatenate(self._keys), return_inverse=True)
         sums = np.zeros(keys.size)
         np.add.at(sums, inverse, np.concatenate(self._values))
@@ -284,19 +289,18 @@ class _Means:
         self._counts = np.zeros(0)
 
     def add(self, words: Integers, states: Floats) -> None:
-        """Add words [n], of which those below 0 are left out, and states [n, d]."""
+        """Add words [n] and states [n, d]; words below 0 are left out."""
         size = int(words.max(initial=-1)) + 1
         if size > len(self._sums):
             room = 2 * size - len(self._sums)
             self._sums = np.pad(self._sums, ((0, room), (0, 0)))
             self._counts = np.pad(self._counts, (0, room))
-        kept = np.flatnonzero(words >= 0)
-        seen, place = np.unique(words[kept], return_inverse=True)
-        shape = (seen.size, len(words))
-        self._sums[seen] += sp.csr_array((np.ones(kept.size, np.float32), (place, kept)), shape) @ (
-            states.astype(np.float32)
-        )
-        self._counts[seen] += np.bincount(place, minlength=seen.size)
+        tokens = np.flatnonzero(words >= 0)
+        distinct, place = np.unique(words[tokens], return_inverse=True)
+        ones = np.ones(tokens.size, np.float32)
+        of_word = sp.csr_array((ones, (place, tokens)), (distinct.size, len(words)))
+        self._sums[distinct] += of_word @ states.astype(np.float32)
+        self._counts[distinct] += np.bincount(place, minlength=distinct.size)
 
     def result(self, size: int) -> Floats:
         sums, counts = self._sums[:size], self._counts[:size]

@@ -1,25 +1,27 @@
 """Describing concepts by the texts and words that they fire on, without given labels.
 
 A sample of the collection is read once: how often concepts fire, on which words, and where most.
-Concepts that the sample misses are looked for in the documents that have most of them. The words
-that these fire on are compared with all words that were read, as they do not fire in the sample;
-the words of the other concepts are compared with the sample. A concept is named by the words that
-its strongest documents share, preferably words that it fires on.
+Concepts that the sample misses are looked for in the documents with the largest activations. Their
+words are compared with all words that were read, the words of other concepts with the sample. A
+concept is named by the words that its strongest documents share, preferably words that it fires on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
 
+from lexicept.explanation.contributions import unnamed
 from lexicept.index.atlas import SOURCES, Findings, unique_labels
 from lexicept.interpretation.activations import FiringReader, Read
-from lexicept.interpretation.document_terms import document_terms
-from lexicept.interpretation.neighbours import directions, nearest
-from lexicept.interpretation.word_labels import Firing, Namer
+from lexicept.interpretation.word_labels import SIGNIFICANT, Firing, Namer, document_terms
 from lexicept.models.encoder import Encoder
+from lexicept.models.heads.base import Head
 from lexicept.progress import Progress, silent
 from lexicept.segments import Booleans, csr_of_rows, first_of_rows, ranks
 from lexicept.vectorizers.words import Tokenizer
@@ -31,8 +33,8 @@ SAMPLE_TOKENS = 100_000
 MISSED_TOKENS = 100_000
 """Number of tokens, or a few more, that are read for concepts that the sample missed."""
 
-STEP = 64
-"""Documents that are read for them at once."""
+READ_TOGETHER = 64
+"""Documents that are read for missed concepts at once."""
 
 CHARACTERS = 2**23
 """Number of characters of the evenly spread documents whose terms name concepts."""
@@ -42,6 +44,15 @@ WORDS = 10
 
 ROUNDS = 3
 """Largest number of documents that are read in turn for a concept without an example."""
+
+NEAREST = 8
+"""Number of neighbours of a concept."""
+
+COSINES = 2**24
+"""Number of cosines in memory at once: 64 MB."""
+
+SAME_LATENT = 0.8
+"""Smallest cosine of the encoder rows of one latent, before and after further training."""
 
 PRIOR = 500.0
 """Weight of the log-odds' prior in words, distributed as in the background."""
@@ -58,21 +69,21 @@ def describe(
     read: Read | None = None,
     progress: Progress = silent,
 ) -> Findings:
-    """Describe an encoder's dimensions by the documents that it encoded.
+    """Describe the dimensions of an encoder by encoded documents.
 
-    It costs the encoding of about ``SAMPLE_TOKENS`` tokens, and of about ``MISSED_TOKENS`` more for
-    concepts that fire in the collection but not in the sample. The documents that are the strongest
-    of most of them come first; if they are too many, the rest has no words and no example.
-    Names cost reading the terms of about ``CHARACTERS`` of the texts, less than twice as many.
+    The cost is the encoding of about ``SAMPLE_TOKENS`` tokens, and of about ``MISSED_TOKENS`` more
+    for concepts that fire in the collection but not in the sample. Documents with the largest
+    activations of many missed concepts come first; with too many concepts, some get no words and
+    no example. Names cost reading the terms of about ``CHARACTERS`` of the texts.
 
     Args:
         texts: the documents [N].
-        tf: what the encoder found in them [N, M].
-        language: whose stop words are left out of labels, and whose stems tell words apart.
+        tf: the encoder's term frequencies [N, M].
+        language: the language of stop words and stems.
         explanations: labels of some concepts that came with a pretrained SAE.
-        among: the numbers of the documents to read, such as those whose states are known; all by
+        among: the numbers of the documents to read, such as documents with cached states; all by
             default.
-        read: reads them through the encoder, see ``reading_on``; on this machine by default.
+        read: reads texts through the encoder, see ``reading_on``; on this machine by default.
 
     Raises:
         InputError: no such language.
@@ -87,11 +98,11 @@ def describe(
     sampled, sample_words = reader.has_example.copy(), reader.background
     _read_missed(reader, tf, active, readable, progress)
     counts = reader.word_counts()
-    every = _log_odds(counts, sampled, sample_words, reader.background)
-    log_odds = first_of_rows(every, WORDS)
+    all_log_odds = _log_odds(counts, sampled, sample_words, reader.background)
+    log_odds = first_of_rows(all_log_odds, WORDS)
     words = reader.words
     if head.terms is None:
-        names = _names(reader, texts, tf, counts, every, tokenizer)
+        names = _names(reader, texts, tf, counts, all_log_odds, tokenizer)
         labels, sources = _labels(names, explanations or {})
     else:
         labels, sources = list(head.terms), np.full(head.size, SOURCES.index("vocabulary"))
@@ -110,43 +121,43 @@ def describe(
 
 
 def sample(texts: Sequence[str], among: Sequence[int]) -> Sequence[int]:
-    """Return evenly spread numbers of ``among`` whose texts have about ``SAMPLE_TOKENS`` tokens
-    together, or all if they have fewer."""
+    """Return evenly spread document numbers with about ``SAMPLE_TOKENS`` tokens, or all."""
     # About four characters to a token: enough texts for the sample, from the whole collection.
     return spread(texts, among, 4 * SAMPLE_TOKENS)
 
 
 def spread(texts: Sequence[str], among: Sequence[int], characters: int) -> Sequence[int]:
-    """Return evenly spread numbers of ``among`` whose texts have about ``characters``, and less
-    than twice as many, or all if they have fewer."""
+    """Return evenly spread document numbers with about ``characters`` together, less than twice as
+    many, or all."""
     lengths = [len(texts[i]) for i in among[:: max(1, len(among) // 100)]]
     total = float(np.mean(lengths)) * len(among) if lengths else 0.0
     return among[:: max(1, int(total / characters))]
 
 
 def strongest_documents(
-    tf: sp.csr_array, wanted: Booleans, rank: int, among: Sequence[int]
+    tf: sp.csr_array, dimensions: Booleans, rank: int, among: Sequence[int]
 ) -> tuple[Integers, Integers]:
-    """Return the document with the largest frequency of each wanted dimension, or another rank.
+    """Return the document of a rank by the frequency of each dimension.
 
     Args:
-        tf: [N, M].
-        wanted: [M].
-        rank: 0 for the largest, 1 for the second; a dimension of fewer documents has none.
-        among: the numbers of the documents that count.
+        tf: term frequencies [N, M].
+        dimensions: a mask of dimensions [M].
+        rank: 0 for the largest frequency, 1 for the second; dimensions with fewer documents are
+            left out.
+        among: the numbers of the documents that are ranked.
 
     Returns:
-        Dimensions and their documents, both [n].
+        Dimensions and document numbers, both [n].
     """
-    counting = np.zeros(tf.shape[0], bool)
-    counting[np.asarray(among, np.int64)] = True
-    entries = np.flatnonzero(wanted[tf.indices])
-    rows = np.searchsorted(tf.indptr, entries, side="right") - 1
-    entries, rows = entries[counting[rows]], rows[counting[rows]]
+    ranked = np.zeros(tf.shape[0], bool)
+    ranked[np.asarray(among, np.int64)] = True
+    entries = np.flatnonzero(dimensions[tf.indices])
+    documents = np.searchsorted(tf.indptr, entries, side="right") - 1
+    entries, documents = entries[ranked[documents]], documents[ranked[documents]]
     columns = tf.indices[entries]
-    order = np.lexsort((rows, -tf.data[entries], columns))
-    chosen = order[ranks(columns[order]) == rank]
-    return columns[chosen], rows[chosen]
+    order = np.lexsort((documents, -tf.data[entries], columns))
+    order = order[ranks(columns[order]) == rank]
+    return columns[order], documents[order]
 
 
 def _read_missed(
@@ -157,15 +168,15 @@ def _read_missed(
     progress: Progress,
 ) -> None:
     """Read the strongest documents of active concepts that do not fire in the sample."""
-    wanted = active & ~reader.has_example
+    missed_by_sample = active & ~reader.has_example
     left = MISSED_TOKENS
     for rank in range(ROUNDS):
         missed = active & ~reader.has_example
         concepts, documents = strongest_documents(tf, missed, rank, among)
         while left > 0 and documents.size:
             numbers, counts = np.unique(documents, return_counts=True)
-            read = numbers[np.argsort(-counts, kind="stable")[:STEP]]
-            left -= reader.read(read.tolist(), "", silent, wanted)
+            read = numbers[np.argsort(-counts, kind="stable")[:READ_TOGETHER]]
+            left -= reader.read(read.tolist(), "", silent, missed_by_sample)
             progress("examples", MISSED_TOKENS - max(left, 0), MISSED_TOKENS)
             still = ~(reader.has_example[concepts] | np.isin(documents, read))
             concepts, documents = concepts[still], documents[still]
@@ -174,13 +185,13 @@ def _read_missed(
 def _log_odds(
     counts: sp.csr_array, sampled: Booleans, sample_words: Floats, all_words: Floats
 ) -> sp.csr_array:
-    """Compare each concept with the text it was read from: the sample, or all that was read."""
-    rows = [
+    """Compare each concept with the sample or, for missed concepts, with all texts read."""
+    blocks = [
         weighted_log_odds(counts[sampled], sample_words),
         weighted_log_odds(counts[~sampled], all_words),
     ]
     places = np.argsort(~sampled, kind="stable").argsort()
-    return sp.csr_array(sp.vstack(rows, format="csr"))[places]
+    return sp.csr_array(sp.vstack(blocks, format="csr"))[places]
 
 
 def _names(
@@ -191,12 +202,14 @@ def _names(
     log_odds: sp.csr_array,
     tokenizer: Tokenizer,
 ) -> list[str]:
-    """Return the name of every concept; an empty text for one that has none."""
+    """Return the name of every concept, or an empty text."""
     numbers = sorted({*spread(texts, range(len(texts)), CHARACTERS), *reader.numbers})
     terms = document_terms((texts[number] for number in numbers), tokenizer)
     stem_of = np.array([terms.stem(word, tokenizer) for word in reader.words], np.int64)
-    to = (reader.word_vectors(), stem_of, len(terms.stems))
-    return Namer(tf[numbers], terms, Firing.of(counts, log_odds, reader.words, *to)).labels()
+    firing = Firing.of(
+        counts, log_odds, reader.words, reader.word_vectors(), stem_of, len(terms.stems)
+    )
+    return Namer(tf[numbers], terms, firing).labels()
 
 
 def _labels(names: Sequence[str], explanations: Mapping[int, str]) -> tuple[list[str], Integers]:
@@ -209,33 +222,94 @@ def _labels(names: Sequence[str], explanations: Mapping[int, str]) -> tuple[list
 
 
 def weighted_log_odds(counts: sp.csr_array, background: Floats) -> sp.csr_array:
-    """Compare how often each row and its background use a word, in standard deviations.
+    """Compare the use of words by each concept and in the background, in standard deviations.
 
-    Returns the z-scores of log-odds ratios with an informative Dirichlet prior (Monroe, Colaresi &
-    Quinn 2008, "Fightin' Words", equations 16, 20 and 22). With counts y of a row and c of all
-    text that they were counted in, their sums n and m, and a prior α = ``PRIOR`` · c / m::
+    The z-scores of log-odds ratios have an informative Dirichlet prior (Monroe, Colaresi & Quinn
+    2008, "Fightin' Words", equations 16, 20 and 22). With counts y of a concept and c of the
+    background, the sums n and m of both, and a prior α = ``PRIOR`` · c / m::
 
         δ = log((y + α) / (n + PRIOR − y − α)) − log((c + α) / (m + PRIOR − c − α))
         z = δ / √(1 / (y + α) + 1 / (c + α))
 
     Args:
         counts: y [M, W].
-        background: c [W], above 0 wherever a row has a count.
+        background: c [W], above 0 wherever a concept has a count.
 
     Returns:
-        CSR [M, W], of the positive z alone, largest first in every row.
+        CSR [M, W] of the positive z alone, largest first for every concept.
     """
-    rows = row_numbers(counts)
+    concepts = row_numbers(counts)
     c = background[counts.indices]
     m = background.sum()
     prior = PRIOR * c / m
     y = counts.data + prior
-    n = np.bincount(rows, counts.data, counts.shape[0])[rows] + PRIOR
+    n = np.bincount(concepts, counts.data, counts.shape[0])[concepts] + PRIOR
     c = c + prior
     with np.errstate(divide="ignore", invalid="ignore"):  # a sample of a single word
         delta = np.log(y / (n - y)) - np.log(c / (m + PRIOR - c))
         z = np.nan_to_num(delta / np.sqrt(1 / y + 1 / c), nan=0.0, posinf=0.0, neginf=0.0)
-    order = np.lexsort((counts.indices, -z, rows))
+    order = np.lexsort((counts.indices, -z, concepts))
     order = order[z[order] > 0]
-    lengths = np.bincount(rows[order], minlength=counts.shape[0])
+    lengths = np.bincount(concepts[order], minlength=counts.shape[0])
     return csr_of_rows(z[order], counts.indices[order], lengths, counts.shape)
+
+
+def directions(head: Head) -> torch.Tensor:
+    """Return each dimension's direction in the space of states [M, d], in single precision."""
+    return head.directions.detach().float()
+
+
+def nearest(vectors: torch.Tensor, active: Booleans, progress: Progress = silent) -> sp.csr_array:
+    """Return the cosines of active vectors [M, d] with ``NEAREST`` active neighbours each, largest
+    first [M, M]."""
+    numbers = np.flatnonzero(active)
+    count = min(NEAREST, max(0, numbers.size - 1))
+    lengths = np.zeros(len(vectors), np.int64)
+    lengths[numbers] = count
+    unit = F.normalize(vectors[torch.from_numpy(numbers).to(vectors.device)], dim=1)
+    values: list[Floats] = []
+    columns: list[Integers] = []
+    step = max(1, COSINES // max(1, len(unit)))
+    for start in range(0, len(unit) if count else 0, step):
+        cosines = unit[start : start + step] @ unit.T
+        cosines.diagonal(offset=start).fill_(-2.0)  # no concept is its own neighbour
+        largest = cosines.topk(count, dim=1)
+        values.append(largest.values.cpu().numpy().ravel())
+        columns.append(numbers[largest.indices.cpu().numpy().ravel()])
+        progress("neighbours", min(start + step, len(unit)), len(unit))
+    empty = np.zeros(0, np.int64)
+    return csr_of_rows(
+        np.concatenate([empty.astype(np.float32), *values]),
+        np.concatenate([empty, *columns]),
+        lengths,
+        (len(vectors), len(vectors)),
+    )
+
+
+def names_for(
+    findings: Findings, names: Sequence[str], before: torch.Tensor, after: torch.Tensor
+) -> Findings:
+    """Return findings with earlier names of latents that changed little and can't be described.
+
+    A latent without a name that fires on no word more than by chance keeps the earlier name if
+    the cosine of the encoder rows before and after further training is at least ``SAME_LATENT``.
+
+    Args:
+        findings: the result of ``describe`` for M latents.
+        names: the earlier names of the model's latents.
+        before: the encoder rows of the model, latent by latent.
+        after: the encoder rows of the M latents [M, d]; latents beyond the model's are new.
+    """
+    size = min(len(before), len(after))
+    cosines = F.cosine_similarity(before[:size].float(), after[:size].float(), dim=1)
+    described = np.zeros(len(findings.labels), bool)
+    log_odds = findings.log_odds
+    described[row_numbers(log_odds)[log_odds.data >= SIGNIFICANT]] = True
+    labels, sources = list(findings.labels), findings.sources.copy()
+    renamed = []
+    for latent in torch.nonzero(cosines >= SAME_LATENT).ravel().tolist():
+        nameless = SOURCES[sources[latent]] == "none" and not described[latent]
+        if nameless and names[latent] != unnamed(latent):
+            labels[latent], sources[latent] = names[latent], SOURCES.index("words")
+            renamed.append(latent)
+    return replace(findings, labels=unique_labels(labels, renamed), sources=sources)

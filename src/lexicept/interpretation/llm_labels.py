@@ -1,8 +1,8 @@
 """Labels of concepts from a language model, through an OpenAI-compatible endpoint.
 
-The model sees the words that fire a concept and examples in context. Its prompt holds texts of
-documents, so that a document may manipulate a label; whatever the model replies, a label is a few
-words in one line.
+The model sees the words that fire a concept and examples in context. The prompt holds texts of
+documents, so that a document may manipulate a label; a label is a few words in one line, whatever
+the model replies.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Labels(NamedTuple):
     labels: dict[int, str]
     """Labels by concept number."""
     refused: dict[int, str]
-    """The last reply's problem, of concepts that got no label."""
+    """The problem of the last reply, by concept without a label."""
 
 
 def label_index(
@@ -110,11 +110,11 @@ def label_index(
     *,
     restart: bool = False,
 ) -> Labels:
-    """Label those of an index's ``count`` most frequent concepts whose label is made of their words
-    or missing.
+    """Label the ``count`` most frequent concepts of an index that have no label or a label from
+    words.
 
-    Labels are kept as they come, in ``<path>.labels.partial``, until the index has them: an
-    interrupted call is resumed by calling it again.
+    Labels are stored on arrival in ``<path>.labels.partial``: a second call resumes an interrupted
+    call.
 
     Args:
         restart: discard the labels of an interrupted call.
@@ -144,43 +144,42 @@ def label_concepts(
     store: GrowingFile,
     progress: Progress = silent,
 ) -> Labels:
-    """Return labels of those of the ``count`` most frequent concepts whose label is made of their
-    words or missing.
+    """Return labels of the ``count`` most frequent concepts without a label or with one from words.
 
-    Requests that fail are repeated, with longer and longer waits. So are those whose reply is no
-    label; in the end such a concept is left out.
+    Failed requests and requests without a label in the reply are repeated, with longer and longer
+    waits; a concept without a label after the last attempt is left out.
 
     Args:
-        store: labels as JSON Lines; those that are there are not asked for again.
+        store: labels as JSON Lines; stored labels are not requested again.
 
     Raises:
-        InputError: an index without an atlas or whose dimensions have terms of their own, an
-            endpoint that refuses or does not answer, or nothing but replies that are no labels.
+        InputError: an index without an atlas or of dimensions with terms, an endpoint that refuses
+            or does not answer, or no reply with a label.
     """
     atlas = labelled_atlas(index)
-    wanted = [n for n in atlas.most_frequent()[:count] if atlas.source(n) in ("words", "none")]
-    known = {entry["concept"]: entry["label"] for entry in map(json.loads, store.lines())}
+    concepts = [n for n in atlas.most_frequent()[:count] if atlas.source(n) in ("words", "none")]
+    labels = {entry["concept"]: entry["label"] for entry in map(json.loads, store.lines())}
     refused: dict[int, str] = {}
-    missing = [number for number in wanted if number not in known]
-    kept = len(wanted) - len(missing)
-    for done, (number, reply) in enumerate(_ask_all(index, missing, endpoint), kept + 1):
+    missing = [number for number in concepts if number not in labels]
+    stored = len(concepts) - len(missing)
+    for done, (number, reply) in enumerate(_ask_all(index, missing, endpoint), stored + 1):
         if isinstance(reply, _ReplyError):
             refused[number] = str(reply)
         else:
-            known[number] = reply
-            store.append_lines([json.dumps({"concept": number, "label": reply})], len(known))
-        progress("labels", done, len(wanted))
+            labels[number] = reply
+            store.append_lines([json.dumps({"concept": number, "label": reply})], len(labels))
+        progress("labels", done, len(concepts))
     if refused and len(refused) == len(missing):
         reason = next(iter(refused.values()))
         raise InputError(f"{endpoint.address}: no reply was a label; the first: {reason}")
-    return Labels(known, refused)
+    return Labels(labels, refused)
 
 
 def labelled_atlas(index: IndexReader) -> Atlas:
-    """Return the atlas of an index that labels can be added to.
+    """Return the atlas of an index for labels.
 
     Raises:
-        InputError: it has no atlas, or its dimensions have terms of their own.
+        InputError: no atlas, or dimensions with terms of their own.
     """
     atlas = index.atlas
     if atlas is None:
@@ -204,12 +203,12 @@ def _ask_all(
         httpx2.Client(headers=headers, timeout=TIMEOUT) as client,
         ThreadPoolExecutor(CONCURRENT) as pool,
     ):
-        asked = {pool.submit(_ask, client, index, n, endpoint, stop): n for n in numbers}
+        requests = {pool.submit(_ask, client, index, n, endpoint, stop): n for n in numbers}
         failure: BaseException | None = None
         try:
-            for future in as_completed(asked):
+            for future in as_completed(requests):
                 if (error := future.exception()) is None:
-                    yield asked[future], future.result()
+                    yield requests[future], future.result()
                 elif failure is None:
                     # Replies that are on their way are paid for: they are kept.
                     failure = error
@@ -250,17 +249,17 @@ def _ask(
         no_label, problem = None, f"{response.status_code} {_reason(response)}"
         if response.status_code not in _AGAIN:
             raise InputError(f"{endpoint.address} answered {problem}")
-        if stop.wait(_asked_wait(response)):
+        if stop.wait(_retry_after(response)):
             break
     if no_label is not None:
         return no_label
     raise InputError(f"{endpoint.address}: {ATTEMPTS} requests failed, the last: {problem}")
 
 
-def _asked_wait(response: httpx2.Response) -> float:
-    """Return the seconds that the endpoint asks to wait."""
-    asked = response.headers.get("Retry-After", "")
-    return min(float(asked), LONGEST_WAIT) if re.fullmatch(r"\d{1,6}", asked) else 0.0
+def _retry_after(response: httpx2.Response) -> float:
+    """Return the seconds of the header ``Retry-After``, at most ``LONGEST_WAIT``."""
+    seconds = response.headers.get("Retry-After", "")
+    return min(float(seconds), LONGEST_WAIT) if re.fullmatch(r"\d{1,6}", seconds) else 0.0
 
 
 def _reason(response: httpx2.Response) -> str:
@@ -268,7 +267,7 @@ def _reason(response: httpx2.Response) -> str:
 
 
 def prompt(index: IndexReader, number: int) -> list[dict[str, str]]:
-    """Return the chat messages that ask for the label of a concept."""
+    """Return the chat messages of a request for the label of a concept."""
     assert index.atlas is not None
     concept = index.atlas[number]
     words = ", ".join(word for word, _ in concept.words)
@@ -293,8 +292,8 @@ def read_reply(content: bytes) -> str:
         raise _ReplyError(f"no chat completion: {content[:80]!r}") from None
     if not isinstance(text, str):
         raise _ReplyError(f"no text: {text!r:.80}")
-    said = re.sub(r"(?s)^.*</think>", "", text).strip()  # what reasoning models say first
-    line = one_line(said.split("\n")[0])
+    answer = re.sub(r"(?s)^.*</think>", "", text).strip()  # what reasoning models say first
+    line = one_line(answer.split("\n")[0])
     label = re.sub(r"(?i)^label:", "", line.strip("\"'`*_# ")).strip("\"'`*_#. ")
     if not label or len(label) > LONGEST_LABEL or len(label.split()) > MOST_WORDS:
         raise _ReplyError(f"no label of 1 to {MOST_WORDS} words: {text!r:.80}")
@@ -302,7 +301,7 @@ def read_reply(content: bytes) -> str:
 
 
 def _fingerprint(index: IndexReader) -> str:
-    """Return a fingerprint of an index's concepts: of their atlas, without the labels."""
+    """Return a fingerprint of the atlas of an index, without the labels."""
     start = f"{index.folder.name}/concepts/atlas/"
     files = index.manifest["files"]
     sums = [files[f"{start}{name}"]["sha256"] for name in ("firings.npy", "nearest.data.npy")]

@@ -38,7 +38,7 @@ RELATIONS: tuple[Relation, ...] = ("synonymy", "polysemy", "identity")
 
 
 class Pair(NamedTuple):
-    """A token, a latent, and the numbers of documents that have them."""
+    """A token, a latent, and numbers of documents with each and both."""
 
     token: int
     """The token: a dimension of the first collection."""
@@ -68,11 +68,11 @@ class Pair(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A dimension, and its pairs of one relation."""
+    """A dimension with the pairs of one relation."""
 
     dimension: int
     pairs: tuple[Pair, ...]
-    """Those of the most documents first."""
+    """Pairs in most documents first."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def dimension_pairs(tokens: SparseVectors, latents: SparseVectors) -> Pairs:
     N, by_token = T.shape[0], t_ones.T.tocsr()
     del tokens, latents, T, L, t_ones  # as large as what follows
     step = max(1, CELLS // max(1, l_numbers.size))
-    parts = [(np.zeros(0, np.int64),) * 3]
+    blocks = [(np.zeros(0, np.int64),) * 3]
     for start in range(0, t_numbers.size, step):
         end = min(start + step, t_numbers.size)
         # Probabilities of .1 are out of reach where one of the two is ten times as frequent.
@@ -149,14 +149,14 @@ def dimension_pairs(tokens: SparseVectors, latents: SparseVectors) -> Pairs:
         first = np.searchsorted(l_counts, np.floor(MIN_PROBABILITY * t_counts[start]))
         last = np.searchsorted(l_counts, t_counts[end - 1] / MIN_PROBABILITY, side="right")
         both = sp.csr_array(by_token[start:end] @ l_ones[:, first:last])
-        rows = np.arange(start, end, dtype=np.int32)
-        t, l = np.repeat(rows, np.diff(both.indptr)), both.indices + int(first)  # noqa: E741
+        tokens_of_block = np.arange(start, end, dtype=np.int32)
+        t, l = np.repeat(tokens_of_block, np.diff(both.indptr)), both.indices + int(first)  # noqa: E741
         k = both.data
-        kept = k / np.maximum(t_counts[t], l_counts[l]) >= MIN_PROBABILITY
-        t, l, k = t[kept], l[kept], k[kept]  # noqa: E741
-        kept = _together(t_counts[t], l_counts[l], k, N)
-        parts.append((t[kept], l[kept], k[kept]))
-    t, l, k = (np.concatenate(part) for part in zip(*parts, strict=True))  # noqa: E741
+        probable = k / np.maximum(t_counts[t], l_counts[l]) >= MIN_PROBABILITY
+        t, l, k = t[probable], l[probable], k[probable]  # noqa: E741
+        together = _together(t_counts[t], l_counts[l], k, N)
+        blocks.append((t[together], l[together], k[together]))
+    t, l, k = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))  # noqa: E741
     p_l, p_t = k / t_counts[t], k / l_counts[l]
     high = (p_l >= HIGH, p_t >= HIGH)
     cases = [(p_t <= LOW) & high[0], (p_l <= LOW) & high[1], high[0] & high[1]]
@@ -164,12 +164,20 @@ def dimension_pairs(tokens: SparseVectors, latents: SparseVectors) -> Pairs:
     order = np.lexsort((l_numbers[l], t_numbers[t]))
     order = order[relation[order] >= 0]
     t, l, k = t[order], l[order], k[order]  # noqa: E741
-    numbers, counts = (t_numbers[t], l_numbers[l]), (t_counts[t], l_counts[l])
-    return Pairs(*numbers, *counts, k, relation[order], relation.size, N)
+    return Pairs(
+        t_numbers[t],
+        l_numbers[l],
+        t_counts[t],
+        l_counts[l],
+        k,
+        relation[order],
+        relation.size,
+        N,
+    )
 
 
 def align(collections: Sequence[SparseVectors]) -> list[sp.csr_array]:
-    """Return the weights of each collection [N, V_i], in the order of the first one's ids.
+    """Return the weights of each collection [N, V_i], in the order of the first ids.
 
     Raises:
         InputError: no collections, or an id that is not in all of them.
@@ -182,28 +190,28 @@ def align(collections: Sequence[SparseVectors]) -> list[sp.csr_array]:
         if collection.ids == ids:
             aligned.append(collection.weights)
             continue
-        rows = {name: row for row, name in enumerate(collection.ids)}
-        if strange := set(ids) ^ rows.keys():
+        numbers = {name: number for number, name in enumerate(collection.ids)}
+        if strange := set(ids) ^ numbers.keys():
             name = min(strange)
             raise InputError(f"collections of different texts: {name!r} is not in all of them")
-        aligned.append(collection.weights[[rows[name] for name in ids]])
+        aligned.append(collection.weights[[numbers[name] for name in ids]])
     return aligned
 
 
 def synonyms(pairs: Pairs) -> list[Group]:
-    """Group pairs of synonymy by their latent: each covers several tokens (SAE-SPLADE, Table 8).
+    """Group pairs of synonymy by latent: each covers several tokens (SAE-SPLADE, Table 8).
 
     Returns:
-        Latents with two tokens and more, those with most first.
+        Latents with two tokens and more, most tokens first.
     """
     return _groups(pairs, "synonymy", "latent")
 
 
 def senses(pairs: Pairs) -> list[Group]:
-    """Group pairs of polysemy by their token: each has several latents (SAE-SPLADE, Table 9).
+    """Group pairs of polysemy by token: each has several latents (SAE-SPLADE, Table 9).
 
     Returns:
-        Tokens with two latents and more, those with most first.
+        Tokens with two latents and more, most latents first.
     """
     return _groups(pairs, "polysemy", "token")
 
@@ -213,12 +221,12 @@ def _groups(pairs: Pairs, relation: Relation, side: Literal["token", "latent"]) 
     for number in np.flatnonzero(pairs.relation == RELATIONS.index(relation)).tolist():
         pair = pairs[number]
         groups.setdefault(getattr(pair, side), []).append(pair)
-    found = [
-        Group(dimension, tuple(sorted(of_one, key=lambda pair: -pair.both)))
-        for dimension, of_one in groups.items()
-        if len(of_one) > 1
+    several = [
+        Group(dimension, tuple(sorted(pairs_of_group, key=lambda pair: -pair.both)))
+        for dimension, pairs_of_group in groups.items()
+        if len(pairs_of_group) > 1
     ]
-    return sorted(found, key=lambda group: (-len(group.pairs), group.dimension))
+    return sorted(several, key=lambda group: (-len(group.pairs), group.dimension))
 
 
 def _by_frequency(matrix: sp.csr_array) -> tuple[Integers, Integers, sp.csr_array]:

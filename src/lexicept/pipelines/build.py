@@ -224,8 +224,7 @@ def _add_concepts(
 ) -> None:
     """Encode the documents, and describe concepts that have no labels, and lexicept-mini's."""
     from lexicept.interpretation.activations import reading_on
-    from lexicept.interpretation.describe import describe
-    from lexicept.interpretation.kept_names import names_for
+    from lexicept.interpretation.describe import describe, names_for
 
     concepts = fitted.concepts
     if fitted.texts is None:
