@@ -123,26 +123,18 @@ def _convert_sae(
     l0: float | None,
     scale: Literal["raw", "normalised"] | None,
 ) -> dict[str, Any]:
-    from lexicept.models.sae.formats import save_dictionary_learning, save_saelens, save_sparsify
+    from lexicept.models.sae.formats import WRITERS
     from lexicept.models.sae.pretrained import USUAL_L0, find_pretrained_sae
 
     if "/" not in source and not Path(source).exists():
         raise InputError(f"{source}: no such folder")
-    if to not in ("lexicept", *SAE_LIBRARIES):
+    if to not in WRITERS:
         raise InputError(f"{to} is a layout of models; {source} holds no known model")
     wanted = USUAL_L0 if l0 is None else l0
     release = find_pretrained_sae(source, layer, width, l0=wanted, pickles=True)
     sae = release.load(scale)
     with new_folder(out, "convert") as staged:
-        match to:
-            case "saelens":
-                save_saelens(sae, staged)
-            case "sparsify":
-                save_sparsify(sae, staged)
-            case "dictionary-learning":
-                save_dictionary_learning(sae, staged)
-            case _:
-                sae.save(staged)
+        WRITERS[to](sae, staged)
     return {
         "found": release.layout.name,
         "source": release.origin["source"],

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
-from lexicept.models.sae.formats import LAYOUTS, Layout, Place, Scale
+from lexicept.models.sae.formats import LAYOUTS, Layout, PathFacts, Scale
 from lexicept.models.sae.model import SAE, layer_of
 
 USUAL_L0 = 100
@@ -136,15 +136,15 @@ def hub_folder(name: str, files: Sequence[str]) -> Path:
 class _Candidate(NamedTuple):
     kind: type[Layout]
     folder: str
-    place: Place
+    facts: PathFacts
 
     @classmethod
     def of(cls, kind: type[Layout], folder: str, where: str) -> _Candidate:
-        return cls(kind, folder, kind.place(f"{where}/{folder}".rstrip("/")))
+        return cls(kind, folder, kind.path_facts(f"{where}/{folder}".rstrip("/")))
 
     @property
     def layer(self) -> int | None:
-        return layer_of(self.place.hook)
+        return layer_of(self.facts.hook)
 
     def files(self) -> list[str]:
         names = (self.kind.config_file, self.kind.weights_file)
@@ -201,16 +201,16 @@ def _recognise(files: Sequence[str]) -> list[tuple[type[Layout], str]]:
 def _choose(
     candidates: list[_Candidate], where: str, layer: int | None, width: int | None, l0: float
 ) -> _Candidate:
-    states = [c for c in candidates if c.layer is not None or c.place.hook is None]
+    states = [c for c in candidates if c.layer is not None or c.facts.hook is None]
     if layer is not None and not states:
-        hooks = sorted({str(c.place.hook) for c in candidates})
+        hooks = sorted({str(c.facts.hook) for c in candidates})
         raise InputError(f"{where}: reads {', '.join(hooks[:SHOWN])}, not the state after a block")
     candidates = states or candidates
     candidates = _narrow(candidates, "layer", layer, lambda c: c.layer, where)
-    candidates = _narrow(candidates, "width", width, lambda c: c.place.width, where)
-    known = [c for c in candidates if c.place.l0 is not None]
+    candidates = _narrow(candidates, "width", width, lambda c: c.facts.width, where)
+    known = [c for c in candidates if c.facts.l0 is not None]
     if known:  # Gemma Scope 2 has some both under resid_post and under resid_post_all
-        return min(known, key=lambda c: (abs((c.place.l0 or 0) - l0), "_all/" in c.folder))
+        return min(known, key=lambda c: (abs((c.facts.l0 or 0) - l0), "_all/" in c.folder))
     if len(candidates) > 1:
         names = ", ".join(c.folder for c in candidates[:SHOWN]) + (
             ", …" if len(candidates) > SHOWN else ""

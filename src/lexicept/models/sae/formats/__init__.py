@@ -1,18 +1,21 @@
 """Layouts of pretrained SAEs, one module each, behind one interface."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 from lexicept.models.sae.formats.dictionary_learning import (
     DictionaryLearning,
     save_dictionary_learning,
 )
 from lexicept.models.sae.formats.gemma_scope import GemmaScope, GemmaScope2
-from lexicept.models.sae.formats.layout import Layout, Place, Scale
-from lexicept.models.sae.formats.lexicept import Lexicept
+from lexicept.models.sae.formats.layout import Layout, LexiceptLayout, PathFacts, Scale
 from lexicept.models.sae.formats.llama_scope import LlamaScope
 from lexicept.models.sae.formats.saelens import SAELens, save_saelens
 from lexicept.models.sae.formats.sparsify import Sparsify, save_sparsify
+from lexicept.models.sae.model import SAE
 
 LAYOUTS: tuple[type[Layout], ...] = (
-    Lexicept,
+    LexiceptLayout,
     LlamaScope,
     GemmaScope,
     GemmaScope2,
@@ -20,13 +23,14 @@ LAYOUTS: tuple[type[Layout], ...] = (
     Sparsify,
     DictionaryLearning,
 )
+"""Layouts that are read."""
 
-__all__ = [
-    "LAYOUTS",
-    "Layout",
-    "Place",
-    "Scale",
-    "save_dictionary_learning",
-    "save_saelens",
-    "save_sparsify",
-]
+WRITERS: dict[str, Callable[[SAE, Path], None]] = {
+    "lexicept": SAE.save,
+    "saelens": save_saelens,
+    "sparsify": save_sparsify,
+    "dictionary-learning": save_dictionary_learning,
+}
+"""Layouts that are written, by their names in ``lexicept.convert``."""
+
+__all__ = ["LAYOUTS", "WRITERS", "Layout", "PathFacts", "Scale"]

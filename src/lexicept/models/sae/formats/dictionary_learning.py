@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from pathlib import Path
 
@@ -12,34 +11,34 @@ import torch.nn.functional as F
 
 from lexicept.errors import InputError
 from lexicept.models.sae.formats.layout import (
-    Place,
+    PathFacts,
     Release,
+    WeightNames,
     Weights,
     contiguous,
     fold_norms,
     raw_weights,
+    write_sae_files,
 )
-from lexicept.models.sae.model import SAE, fold_gate, layer_of
-from lexicept.storage.files import replace_file
+from lexicept.models.sae.model import SAE, layer_of
 
-CONFIG, WEIGHTS = "config.json", "ae.pt"
 
-_LINEAR = ("encoder.weight", "encoder.bias", "decoder.weight")
-_MATRICES = ("W_enc", "b_enc", "W_dec", "b_dec")
+def _linear(b_dec: str, b_enc: str = "encoder.bias") -> WeightNames:
+    return WeightNames("encoder.weight", b_enc, "decoder.weight", b_dec, decoder_by_latent=False)
+
+
+_MATRICES = WeightNames("W_enc", "b_enc", "W_dec", "b_dec", encoder_by_latent=False)
 
 _CLASSES = {
-    "AutoEncoder": ("relu", (*_LINEAR, "bias")),
-    "AutoEncoderNew": ("relu", (*_LINEAR, "decoder.bias")),
-    "AutoEncoderTopK": ("topk", (*_LINEAR, "b_dec")),
-    "BatchTopKSAE": ("batchtopk", (*_LINEAR, "b_dec")),
-    "GatedAutoEncoder": (
-        "gated",
-        ("encoder.weight", "mag_bias", "decoder.weight", "decoder_bias"),
-    ),
+    "AutoEncoder": ("relu", _linear("bias")),
+    "AutoEncoderNew": ("relu", _linear("decoder.bias")),
+    "AutoEncoderTopK": ("topk", _linear("b_dec")),
+    "BatchTopKSAE": ("batchtopk", _linear("b_dec")),
+    "GatedAutoEncoder": ("gated", _linear("decoder_bias", "mag_bias")),
     "JumpReluAutoEncoder": ("jumprelu", _MATRICES),
     "MatryoshkaBatchTopKSAE": ("batchtopk", _MATRICES),
 }
-"""Each class's architecture, and its names of W_enc, b_enc, W_dec and b_dec."""
+"""Each class's architecture and names of tensors."""
 
 _NOT_CENTRED = ("AutoEncoderNew", "JumpReluAutoEncoder")
 
@@ -53,39 +52,33 @@ class DictionaryLearning(Release):
     """
 
     name = "dictionary_learning"
-    config_file = CONFIG
-    weights_file = WEIGHTS
+    config_file = "config.json"
+    weights_file = "ae.pt"
     pickled = True
 
     def __init__(self, folder: Path, path: str) -> None:
         super().__init__(folder, path)
-        tensors, trainer = self.tensors, self.config.section("trainer")
+        trainer = self.config.section("trainer")
         trainer.require("dict_class", *_CLASSES)
         self.kind = trainer.text("dict_class")
         self.centred = self.kind not in _NOT_CENTRED
         self.model = trainer.optional_text("lm_name")
         self.hook = _hook(trainer.optional_text("submodule_name"), trainer.values.get("layer"))
-        self.architecture, self._names = _CLASSES[self.kind]
-        W_enc, b_enc, W_dec, b_dec = self._names
-        shape = tensors.shape(W_enc)
-        self.num_latents, self.d_in = reversed(shape) if self._names == _MATRICES else shape
+        self.architecture, names = _CLASSES[self.kind]
+        per_latent = {"gated": ("gate_bias", "r_mag"), "jumprelu": ("threshold",)}
+        self._open_tensors(names, *per_latent.get(self.architecture, ()))
         self._require_sizes(trainer, "activation_dim", "dict_size")
-        tensors.expect(W_dec, *reversed(shape))
-        tensors.expect(b_dec, self.d_in)
-        rows = {"gated": ("gate_bias", "r_mag"), "jumprelu": ("threshold",)}
-        for name in (b_enc, *rows.get(self.architecture, ())):
-            tensors.expect(name, self.num_latents)
         if self.architecture == "topk":
-            self._use_top(self._k(trainer.integer("k")))
+            self._use_top(self._checked_k(trainer.integer("k")))
         elif self.architecture == "batchtopk":
-            tensors.expect("threshold")
+            self.tensors.expect("threshold")
 
     @classmethod
-    def place(cls, path: str) -> Place:
+    def path_facts(cls, path: str) -> PathFacts:
         match = re.search(r"(?:^|/)(\w+_layer_(\d+))(?=/|_|$)", path)
-        return Place(_hook(match[1], int(match[2])) if match else None)
+        return PathFacts(_hook(match[1], int(match[2])) if match else None)
 
-    def _k(self, said: int) -> int:
+    def _checked_k(self, said: int) -> int:
         if "k" not in self.tensors:
             return said
         self.tensors.expect("k")
@@ -95,24 +88,19 @@ class DictionaryLearning(Release):
         return said
 
     def weights(self) -> Weights:
-        W_enc, b_enc, W_dec, b_dec = map(self.tensors.read, self._names)
-        if self._names == _MATRICES:
-            W_enc = W_enc.T.contiguous()
-        else:
-            W_dec = W_dec.T.contiguous()
+        weights = self._read_matrices()
         if self.architecture == "topk":
-            return Weights(W_enc, b_enc, W_dec, b_dec)
+            return weights
         if self.architecture == "gated":
-            b_gate, r_mag = self.tensors.read("gate_bias"), self.tensors.read("r_mag")
-            threshold = fold_gate(W_enc, b_gate, r_mag, b_enc)
+            threshold = self._fold_gate(weights, "gate_bias")
         elif self.architecture == "relu":
             threshold = torch.zeros(self.num_latents)
         else:
             # BatchTopK has one threshold for all latents, which is negative before training.
             threshold = F.relu(self.tensors.read("threshold")).expand(self.num_latents)
         if self.kind == "AutoEncoder":
-            fold_norms(W_enc, b_enc, W_dec)
-        return Weights(W_enc, b_enc, W_dec, b_dec, threshold.contiguous())
+            fold_norms(weights)
+        return weights._replace(threshold=threshold.contiguous())
 
 
 def _hook(submodule: str | None, layer: object) -> str | None:
@@ -153,5 +141,9 @@ def save_dictionary_learning(sae: SAE, folder: Path) -> None:
         trainer["lm_name"] = model
     content = io.BytesIO()
     torch.save(state, content)
-    replace_file(folder / WEIGHTS, content.getvalue())
-    replace_file(folder / CONFIG, json.dumps({"trainer": trainer}).encode())
+    layout = DictionaryLearning
+    write_sae_files(
+        folder,
+        (layout.config_file, {"trainer": trainer}),
+        (layout.weights_file, content.getvalue()),
+    )

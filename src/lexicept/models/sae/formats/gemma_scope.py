@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import torch.nn.functional as F
 
-from lexicept.models.sae.formats.layout import Place, Release, Weights
+from lexicept.models.sae.formats.layout import PathFacts, Release, WeightNames, Weights
 
 L0_NAMES = {"small": 15.0, "medium": 45.0, "big": 100.0}
 """Middle of each range of ℓ0 that Gemma Scope 2 names, approximately."""
@@ -25,32 +25,26 @@ class GemmaScope(Release):
     name = "Gemma Scope"
     config_file: ClassVar[str | None] = None
     weights_file = "params.npz"
-    tensor_names = ("W_enc", "b_enc", "W_dec", "b_dec", "threshold")
+    weight_names = WeightNames("W_enc", "b_enc", "W_dec", "b_dec", encoder_by_latent=False)
 
     def __init__(self, folder: Path, path: str) -> None:
         super().__init__(folder, path)
-        W_enc, b_enc, W_dec, b_dec, threshold = self.tensor_names
-        self.d_in, self.num_latents = self.tensors.shape(W_enc)
-        self.tensors.expect(b_enc, self.num_latents)
-        self.tensors.expect(W_dec, self.num_latents, self.d_in)
-        self.tensors.expect(b_dec, self.d_in)
-        self.tensors.expect(threshold, self.num_latents)
+        self._open_tensors(self.weight_names, "threshold")
         size = re.search(r"gemma-scope-(\w+)-(pt|it)-", path)
         if size:
             self.model = f"google/gemma-2-{size[1]}{'-it' if size[2] == 'it' else ''}"
 
     @classmethod
-    def place(cls, path: str) -> Place:
+    def path_facts(cls, path: str) -> PathFacts:
         match = re.search(r"(layer_(\d+)|embedding)/width_(\d+[km])/average_l0_(\d+)$", path)
         if not match:
-            return Place()
+            return PathFacts()
         hook = "hook_embed" if match[2] is None else f"blocks.{match[2]}.{_site(path)}"
-        return Place(hook, _width(match[3]), float(match[4]))
+        return PathFacts(hook, _width(match[3]), float(match[4]))
 
     def weights(self) -> Weights:
-        W_enc, b_enc, W_dec, b_dec, threshold = map(self.tensors.read, self.tensor_names)
         # With ReLU, a threshold below 0 acts as one of 0.
-        return Weights(W_enc.T.contiguous(), b_enc, W_dec, b_dec, F.relu(threshold))
+        return self._read_matrices()._replace(threshold=F.relu(self.tensors.read("threshold")))
 
 
 class GemmaScope2(GemmaScope):
@@ -59,7 +53,7 @@ class GemmaScope2(GemmaScope):
     name = "Gemma Scope 2"
     config_file = "config.json"
     weights_file = "params.safetensors"
-    tensor_names = ("w_enc", "b_enc", "w_dec", "b_dec", "threshold")
+    weight_names = WeightNames("w_enc", "b_enc", "w_dec", "b_dec", encoder_by_latent=False)
 
     def __init__(self, folder: Path, path: str) -> None:
         super().__init__(folder, path)
@@ -72,12 +66,12 @@ class GemmaScope2(GemmaScope):
         self.model = config.optional_text("model_name")
 
     @classmethod
-    def place(cls, path: str) -> Place:
+    def path_facts(cls, path: str) -> PathFacts:
         match = re.search(r"(\w+)/layer_(\d+)_width_(\d+[km])_l0_(\w+?)(_affine)?$", path)
         if not match:
-            return Place()
+            return PathFacts()
         site = match[1].removesuffix("_all")
-        return Place(f"blocks.{match[2]}.hook_{site}", _width(match[3]), L0_NAMES.get(match[4]))
+        return PathFacts(f"blocks.{match[2]}.hook_{site}", _width(match[3]), L0_NAMES.get(match[4]))
 
 
 def _site(path: str) -> str:

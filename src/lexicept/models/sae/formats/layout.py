@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
@@ -12,21 +13,35 @@ from torch import Tensor
 from lexicept.errors import InputError
 from lexicept.models.sae.formats.config import Config
 from lexicept.models.sae.formats.tensors import Npz, Pickled, Safetensors, Tensors
-from lexicept.models.sae.model import SAE, block_of, layer_of
+from lexicept.models.sae.model import SAE, block_of, fold_gate, layer_of
+from lexicept.storage.files import replace_file
 
 Scale = Literal["raw", "normalised"]
 
 _READERS: dict[str, type[Tensors]] = {".safetensors": Safetensors, ".npz": Npz, ".pt": Pickled}
 
 
-class Place(NamedTuple):
-    """Properties of an SAE that its folder's path tells; None for those it does not."""
+class PathFacts(NamedTuple):
+    """Properties of an SAE in the path of its folder; None for absent properties."""
 
     hook: str | None = None
     width: int | None = None
     """Number of latents."""
     l0: float | None = None
     """Mean number of active latents of a token."""
+
+
+class WeightNames(NamedTuple):
+    """Names of an SAE's tensors in a file, and the orientation of both matrices."""
+
+    W_enc: str
+    b_enc: str
+    W_dec: str
+    b_dec: str
+    encoder_by_latent: bool = True
+    """True for W_enc as [num_latents, d], False for [d, num_latents]."""
+    decoder_by_latent: bool = True
+    """The same of W_dec."""
 
 
 class Weights(NamedTuple):
@@ -83,17 +98,17 @@ class Layout(ABC):
 
     def __init__(self, folder: Path, path: str) -> None:
         self.folder = folder
-        self.hook = self.place(path).hook
+        self.hook = self.path_facts(path).hook
         empty = Config(str(folder), {})
         self.config = Config.read(folder / self.config_file) if self.config_file else empty
         weights = folder / self.weights_file
         self.tensors = _READERS[weights.suffix](weights)
 
     @classmethod
-    def place(cls, path: str) -> Place:
-        """Return what a folder's path tells: by default the hook, if its last part names one."""
+    def path_facts(cls, path: str) -> PathFacts:
+        """Return the properties in a folder's path: here the hook, if the last name is a hook."""
         name = path.rpartition("/")[2]
-        return Place(name if block_of(name) is not None else None)
+        return PathFacts(name if block_of(name) is not None else None)
 
     @property
     def layer(self) -> int | None:
@@ -126,6 +141,40 @@ class Layout(ABC):
         self.k, self.architecture = k, "topk"
 
 
+class LexiceptLayout(Layout):
+    """The files ``sae.json`` and ``sae.safetensors`` of ``SAE.save``, for all architectures."""
+
+    name = "lexicept"
+    config_file = "sae.json"
+    weights_file = "sae.safetensors"
+
+    def __init__(self, folder: Path, path: str) -> None:
+        super().__init__(folder, path)
+        self.num_latents, self.d_in = self.tensors.shape("W_enc")
+        self._require_sizes(self.config, "d_in", "num_latents")
+        self.architecture = self.config.text("architecture")
+        if self.config.values.get("k") is not None:
+            self._use_top(self.config.integer("k"))
+        self.origin = self.config.section("origin")
+        self.hook = self.origin.optional_text("hook")
+        self.model = self.origin.optional_text("model")
+        bidirectional = self.origin.values.get("bidirectional")
+        self.bidirectional = bidirectional if isinstance(bidirectional, bool) else None
+
+    @property
+    def layer(self) -> int | None:
+        recorded = self.origin.values.get("layer") is not None
+        return self.origin.integer("layer") if recorded else layer_of(self.hook)
+
+    def load(self, scale: Scale | None) -> SAE:
+        saved = self.origin.text("scale", "raw")
+        if scale not in (None, saved):
+            raise InputError(
+                f"{self.folder}: this SAE was saved with the scale {saved}, not {scale}"
+            )
+        return SAE.load(self.folder).eval().requires_grad_(False)
+
+
 class Release(Layout):
     """A layout of another library, whose weights are converted to ``Weights``."""
 
@@ -156,6 +205,32 @@ class Release(Layout):
     def weights(self) -> Weights:
         """Read and convert the weights."""
 
+    def _open_tensors(self, names: WeightNames, *per_latent: str) -> None:
+        """Take the sizes from W_enc's shape, and check the shapes of all other tensors.
+
+        Args:
+            per_latent: further tensors of one number for each latent.
+        """
+        self.names, shape = names, self.tensors.shape(names.W_enc)
+        by_latent = shape if names.encoder_by_latent else shape[::-1]
+        self.num_latents, self.d_in = by_latent
+        self.tensors.expect(names.W_dec, *by_latent[:: 1 if names.decoder_by_latent else -1])
+        self.tensors.expect(names.b_dec, self.d_in)
+        for name in (names.b_enc, *per_latent):
+            self.tensors.expect(name, self.num_latents)
+
+    def _read_matrices(self) -> Weights:
+        """Read matrices and biases, with one row per latent and without thresholds."""
+        W_enc, b_enc, W_dec, b_dec = map(self.tensors.read, self.names[:4])
+        W_enc = W_enc if self.names.encoder_by_latent else W_enc.T.contiguous()
+        W_dec = W_dec if self.names.decoder_by_latent else W_dec.T.contiguous()
+        return Weights(W_enc, b_enc, W_dec, b_dec)
+
+    def _fold_gate(self, weights: Weights, gate_bias: str) -> Tensor:
+        """Return the thresholds [num_latents] of a gated SAE, and scale W_enc in place."""
+        b_gate, r_mag = self.tensors.read(gate_bias), self.tensors.read("r_mag")
+        return fold_gate(weights.W_enc, b_gate, r_mag, weights.b_enc)
+
 
 def raw_weights(sae: SAE, *, centred: bool) -> Weights:
     """Return the weights of an SAE over raw states: its normalisation is folded into them.
@@ -183,15 +258,21 @@ def contiguous(**tensors: Tensor) -> dict[str, Tensor]:
     return {name: tensor.float().clone().contiguous() for name, tensor in tensors.items()}
 
 
-def fold_norms(W_enc: Tensor, b_enc: Tensor, W_dec: Tensor) -> None:
+def write_sae_files(folder: Path, config: tuple[str, object], weights: tuple[str, bytes]) -> None:
+    """Write an SAE's weights, then its configuration, each given by file name and content."""
+    replace_file(folder / weights[0], weights[1])
+    replace_file(folder / config[0], json.dumps(config[1]).encode())
+
+
+def fold_norms(weights: Weights) -> None:
     """Scale decoder rows to norm 1, in place, and activations by the rows' norms.
 
     The reconstruction stays the same.
     """
-    norms = W_dec.norm(dim=1)
-    W_enc.mul_(norms[:, None])
-    b_enc.mul_(norms)
-    W_dec.div_(norms.clamp_min(torch.finfo(norms.dtype).tiny)[:, None])
+    norms = weights.W_dec.norm(dim=1)
+    weights.W_enc.mul_(norms[:, None])
+    weights.b_enc.mul_(norms)
+    weights.W_dec.div_(norms.clamp_min(torch.finfo(norms.dtype).tiny)[:, None])
 
 
 def _multiply(weights: Weights, s: float) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from lexicept.errors import InputError
-from lexicept.models.sae.formats.layout import Place, Release, Weights, fold_norms
+from lexicept.models.sae.formats.layout import PathFacts, Release, WeightNames, Weights, fold_norms
 
 _SITES = {
     "R": "hook_resid_post",
@@ -17,6 +17,10 @@ _SITES = {
     "M": "hook_mlp_out",
     "TC": "ln2.hook_normalized",
 }
+
+_NAMES = WeightNames(
+    "encoder.weight", "encoder.bias", "decoder.weight", "decoder.bias", decoder_by_latent=False
+)
 
 
 class LlamaScope(Release):
@@ -35,7 +39,7 @@ class LlamaScope(Release):
 
     def __init__(self, folder: Path, path: str) -> None:
         super().__init__(folder, path)
-        config, tensors = self.config, self.tensors
+        config = self.config
         config.require("act_fn", "jumprelu")
         config.require("use_glu_encoder", False, default=False)
         config.require("norm_activation", "dataset-wise", "none", default="none")
@@ -44,11 +48,8 @@ class LlamaScope(Release):
         self._threshold = config.number("jump_relu_threshold")
         if self._threshold < 0:
             raise InputError(f"{config.place}: jump_relu_threshold {self._threshold} is below 0")
-        self.num_latents, self.d_in = tensors.shape("encoder.weight")
+        self._open_tensors(_NAMES)
         self._require_sizes(config, "d_model", "d_sae")
-        tensors.expect("encoder.bias", self.num_latents)
-        tensors.expect("decoder.weight", self.d_in, self.num_latents)
-        tensors.expect("decoder.bias", self.d_in)
         self._output_scale = 1.0
         if config.values.get("norm_activation") == "dataset-wise":
             norms = config.section("dataset_average_activation_norm")
@@ -58,17 +59,20 @@ class LlamaScope(Release):
             self.input_scale, self._output_scale = (math.sqrt(self.d_in) / mean for mean in means)
 
     @classmethod
-    def place(cls, path: str) -> Place:
+    def path_facts(cls, path: str) -> PathFacts:
         match = re.search(r"L(\d+)(R|A|M|TC)-\d+x$", path)
-        return Place(f"blocks.{match[1]}.{_SITES[match[2]]}" if match else None)
+        return PathFacts(f"blocks.{match[1]}.{_SITES[match[2]]}" if match else None)
 
     def weights(self) -> Weights:
         s_in, s_out = self.input_scale, self._output_scale
-        W_enc = self.tensors.read("encoder.weight")
-        b_enc = self.tensors.read("encoder.bias") / s_in
-        W_dec = self.tensors.read("decoder.weight").T.contiguous().mul_(s_in / s_out)
-        b_dec = self.tensors.read("decoder.bias") / s_out
+        stored = self._read_matrices()
+        weights = Weights(
+            stored.W_enc,
+            stored.b_enc / s_in,
+            stored.W_dec.mul_(s_in / s_out),
+            stored.b_dec / s_out,
+            torch.full((self.num_latents,), self._threshold),
+        )
         if self.config.flag("sparsity_include_decoder_norm", True):
-            fold_norms(W_enc, b_enc, W_dec)
-        threshold = torch.full((self.num_latents,), self._threshold)
-        return Weights(W_enc, b_enc, W_dec, b_dec, threshold)
+            fold_norms(weights)
+        return weights

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
@@ -14,15 +13,14 @@ from lexicept.errors import InputError
 from lexicept.models.sae.formats.config import Config
 from lexicept.models.sae.formats.layout import (
     Release,
+    WeightNames,
     Weights,
     contiguous,
     fold_norms,
     raw_weights,
+    write_sae_files,
 )
-from lexicept.models.sae.model import SAE, fold_gate
-from lexicept.storage.files import replace_file
-
-CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
+from lexicept.models.sae.model import SAE
 
 VERSION = "6.0.0"
 """The version of SAELens whose layout is written."""
@@ -40,8 +38,8 @@ class SAELens(Release):
     """
 
     name = "SAELens"
-    config_file = CONFIG
-    weights_file = WEIGHTS
+    config_file = "cfg.json"
+    weights_file = "sae_weights.safetensors"
 
     def __init__(self, folder: Path, path: str) -> None:
         super().__init__(folder, path)
@@ -49,23 +47,19 @@ class SAELens(Release):
         self.kind = _architecture(config)
         self.centred = config.flag("apply_b_dec_to_input", True)
         metadata = config.section("metadata").values
-        names = Config(config.place, {**config.values, **metadata})
-        self.hook = names.optional_text("hook_name", "hook_point") or self.hook
-        self.model = names.optional_text("model_name")
-        self.input_scale = _input_scale(names)
-        self.d_in, self.num_latents = tensors.shape("W_enc")
+        described = Config(config.place, {**config.values, **metadata})
+        self.hook = described.optional_text("hook_name", "hook_point") or self.hook
+        self.model = described.optional_text("model_name")
+        self.input_scale = _input_scale(described)
+        gated = self.kind == "gated"
+        names = WeightNames("W_enc", "b_mag" if gated else "b_enc", "W_dec", "b_dec", False)
+        scaled = ["scaling_factor"] if "scaling_factor" in tensors else []
+        self._open_tensors(names, *(["b_gate", "r_mag"] if gated else []), *scaled)
         self._require_sizes(config, "d_in", "d_sae")
-        biases = ("b_gate", "b_mag", "r_mag") if self.kind == "gated" else ("b_enc",)
-        for name in biases:
-            tensors.expect(name, self.num_latents)
-        tensors.expect("W_dec", self.num_latents, self.d_in)
-        tensors.expect("b_dec", self.d_in)
-        if "scaling_factor" in tensors:
-            tensors.expect("scaling_factor", self.num_latents)
         self._threshold = ""
         if self.kind == _TOP:
-            own = config.section("activation_fn_kwargs") if "k" not in config.values else config
-            self._use_top(own.integer("k"))
+            old = "k" not in config.values
+            self._use_top((config.section("activation_fn_kwargs") if old else config).integer("k"))
             return
         self.architecture = {"standard": "relu"}.get(self.kind, self.kind)
         if self.kind == "jumprelu":
@@ -76,27 +70,25 @@ class SAELens(Release):
             tensors.expect(self._threshold)
 
     def weights(self) -> Weights:
-        W_enc = self.tensors.read("W_enc").T.contiguous()
-        W_dec, b_dec = self.tensors.read("W_dec"), self.tensors.read("b_dec")
+        weights, s = self._read_matrices(), self.input_scale
         threshold: Tensor | None = None
         if self.kind == "gated":
-            b_gate, r_mag, b_enc = map(self.tensors.read, ("b_gate", "r_mag", "b_mag"))
-            threshold = fold_gate(W_enc, b_gate, r_mag, b_enc)
-        else:
-            b_enc = self.tensors.read("b_enc")
-        if self._threshold:
+            threshold = self._fold_gate(weights, "b_gate")
+        elif self.kind == "standard":
+            threshold = torch.zeros(self.num_latents)
+        elif self._threshold:
             threshold = self.tensors.read(self._threshold).expand(self.num_latents)
             log = self._threshold == "log_threshold"
             threshold = threshold.exp() if log else F.relu(threshold)
-        elif self.kind == "standard":
-            threshold = torch.zeros(self.num_latents)
         if self.config.flag("rescale_acts_by_decoder_norm", self.kind in _BATCH_TOP):
-            fold_norms(W_enc, b_enc, W_dec)
+            fold_norms(weights)
         if "scaling_factor" in self.tensors:
-            W_dec.mul_(self.tensors.read("scaling_factor")[:, None])
-        s = self.input_scale
-        threshold = None if threshold is None else (threshold / s).contiguous()
-        return Weights(W_enc, b_enc / s, W_dec, b_dec / s, threshold)
+            weights.W_dec.mul_(self.tensors.read("scaling_factor")[:, None])
+        return weights._replace(
+            b_enc=weights.b_enc / s,
+            b_dec=weights.b_dec / s,
+            threshold=None if threshold is None else (threshold / s).contiguous(),
+        )
 
 
 def save_saelens(sae: SAE, folder: Path) -> None:
@@ -110,9 +102,9 @@ def save_saelens(sae: SAE, folder: Path) -> None:
     """
     W_enc, b_enc, W_dec, b_dec, threshold = raw_weights(sae, centred=sae.centred)
     tensors = {"W_enc": W_enc.T, "W_dec": W_dec, "b_enc": b_enc, "b_dec": b_dec}
-    own: dict[str, object] = {"architecture": "jumprelu"}
+    sparsity: dict[str, object] = {"architecture": "jumprelu"}
     if threshold is None:
-        own = {"architecture": _TOP, "k": sae.k, "rescale_acts_by_decoder_norm": False}
+        sparsity = {"architecture": _TOP, "k": sae.k, "rescale_acts_by_decoder_norm": False}
     else:
         tensors["threshold"] = threshold
     names = {"hook_name": sae.origin.get("hook"), "model_name": sae.origin.get("model")}
@@ -129,10 +121,10 @@ def save_saelens(sae: SAE, folder: Path) -> None:
             "sae_lens_training_version": None,
             **{name: value for name, value in names.items() if value is not None},
         },
-        **own,
+        **sparsity,
     }
-    replace_file(folder / WEIGHTS, save(contiguous(**tensors)))
-    replace_file(folder / CONFIG, json.dumps(config).encode())
+    content = save(contiguous(**tensors))
+    write_sae_files(folder, (SAELens.config_file, config), (SAELens.weights_file, content))
 
 
 def _architecture(config: Config) -> str:

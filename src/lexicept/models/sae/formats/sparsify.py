@@ -2,62 +2,63 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from safetensors.torch import save
 
 from lexicept.errors import InputError
 from lexicept.models.sae.formats.config import Config
-from lexicept.models.sae.formats.layout import Release, Weights, contiguous, raw_weights
+from lexicept.models.sae.formats.layout import (
+    Release,
+    WeightNames,
+    Weights,
+    contiguous,
+    raw_weights,
+    write_sae_files,
+)
 from lexicept.models.sae.model import SAE, layer_of
-from lexicept.storage.files import replace_file
 
-CONFIG, WEIGHTS = "cfg.json", "sae.safetensors"
+_NAMES = WeightNames("encoder.weight", "encoder.bias", "W_dec", "b_dec")
 
 
 class Sparsify(Release):
     """The files ``cfg.json`` and ``sae.safetensors`` in ``layers.{N}/``.
 
-    ``encoder`` is a linear layer, W_dec has one row per latent, b_dec is subtracted from the input.
+    ``encoder`` is a linear layer; b_dec is subtracted from the input.
     """
 
     name = "sparsify"
-    config_file = CONFIG
-    weights_file = WEIGHTS
+    config_file = "cfg.json"
+    weights_file = "sae.safetensors"
     centred = True
 
     def __init__(self, folder: Path, path: str) -> None:
         super().__init__(folder, path)
-        config, tensors = self.config, self.tensors
+        config = self.config
         config.require("activation", "topk", default="topk")
         for name in ("transcode", "skip_connection", "signed"):
             config.require(name, False, default=False)
-        self.num_latents, self.d_in = tensors.shape("encoder.weight")
+        self._open_tensors(_NAMES)
         sizes = config.values
         if not sizes.get("num_latents"):  # 0 leaves the width to expansion_factor
             width = config.integer("d_in") * config.integer("expansion_factor")
             sizes = {**sizes, "num_latents": width}
         self._require_sizes(Config(config.place, sizes), "d_in", "num_latents")
-        tensors.expect("encoder.bias", self.num_latents)
-        tensors.expect("W_dec", self.num_latents, self.d_in)
-        tensors.expect("b_dec", self.d_in)
         self._use_top(config.integer("k"))
 
     def weights(self) -> Weights:
-        names = ("encoder.weight", "encoder.bias", "W_dec", "b_dec")
-        return Weights(*map(self.tensors.read, names))
+        return self._read_matrices()
 
 
 def save_sparsify(sae: SAE, folder: Path) -> None:
-    """Write an SAE so that sparsify loads it with ``SparseCoder.load_many(folder, local=True)``.
+    """Write an SAE that sparsify loads with ``SparseCoder.load_many(folder, local=True)``.
 
-    The folder inside is named after the hook, which is how sparsify names them: ``layers.{N}``, or
-    the module of an encoder's block. Where the hook is unknown, the files are in ``folder`` itself.
-    Normalisation is folded into the weights, so that activations are those of ``sae``.
+    The folder inside is named after the hook: ``layers.{N}``, or the module of an encoder's block.
+    Files of an unknown hook are in ``folder`` itself. Normalisation is folded into the weights:
+    activations equal ``sae``'s.
 
     Raises:
-        InputError: the SAE has no decoder, or has thresholds, which sparsify's SAEs do not have.
+        InputError: the SAE has no decoder, or has thresholds, which sparsify does not know.
     """
     weights = raw_weights(sae, centred=True)
     if sae.k is None:
@@ -66,11 +67,7 @@ def save_sparsify(sae: SAE, folder: Path) -> None:
     if layer is not None:
         folder = folder / (f"layers.{layer - 1}" if "hook_" in str(hook) else str(hook))
         folder.mkdir()
-    tensors = contiguous(
-        W_dec=weights.W_dec,
-        b_dec=weights.b_dec,
-        **{"encoder.weight": weights.W_enc, "encoder.bias": weights.b_enc},
-    )
+    tensors = contiguous(**dict(zip(_NAMES[:4], weights[:4], strict=True)))
     config = {
         "activation": "topk",
         "normalize_decoder": False,
@@ -81,5 +78,4 @@ def save_sparsify(sae: SAE, folder: Path) -> None:
         "transcode": False,
         "d_in": sae.d_in,
     }
-    replace_file(folder / WEIGHTS, save(tensors))
-    replace_file(folder / CONFIG, json.dumps(config).encode())
+    write_sae_files(folder, (Sparsify.config_file, config), (Sparsify.weights_file, save(tensors)))
