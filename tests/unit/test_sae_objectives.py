@@ -192,7 +192,7 @@ def test_what_inference_finds_is_what_training_did(architecture, tmp_path):
     else:
         assert torch.equal(active, outcome.active)
         assert torch.allclose(error, outcome.error, atol=1e-12)
-    assert (sae.k is None) == (sae.threshold is not None) == made.thresholds
+    assert (sae.k is None) == (sae.threshold is not None) == made.settings.has_thresholds
     assert sae.threshold is None or not sae.threshold.requires_grad
     sae.float().save(tmp_path)
     loaded = SAE.load(tmp_path)
@@ -245,7 +245,7 @@ TOP_K = pytest.mark.parametrize(
 @TOP_K
 def test_small_activations_count_and_those_of_0_do_not(architecture):
     settings = SAESettings(3, 2, architecture=architecture, ks=(2,), prefixes=(3,))
-    sae = SAE(3, 3, None if OBJECTIVES[architecture].thresholds else 2)
+    sae = SAE(3, 3, None if SAESettings(architecture=architecture).has_thresholds else 2)
     with torch.no_grad():
         for rows in (sae.W_enc, sae.W_dec):
             rows.copy_(torch.eye(3))

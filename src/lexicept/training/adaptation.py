@@ -202,6 +202,7 @@ def sample(backbone: Backbone, texts: Sequence[str], most: int, prompt: str = ""
     order = np.random.default_rng(SEED).choice(len(texts), min(len(texts), most), replace=False)
     number_of: dict[str, int] = {}
     tokens = 0
+    # Blocks of texts are tokenised together; the sample ends within a block.
     for start in range(0, len(order), READ):
         numbers = order[start : start + READ].tolist()
         block = [prompt + texts[number] for number in numbers]

@@ -230,6 +230,7 @@ def _split(
         held_out = {name: texts[name] for name in sorted(names[: settings.count])}
         judged = [q for q in read_qrels(settings.queries, settings.split) if q.query_id in held_out]
         return HeldOut(held_out, judged), queries, qrels
+    # Without judged queries for validation, a tenth of the training queries is held out.
     names = sorted(name for name in queries if name in qrels)
     random.shuffle(names)
     held_out_names = sorted(names[: min(settings.count, len(names) // 10)])
@@ -254,8 +255,10 @@ def _lists(
     given_lists: Lists | None,
 ) -> Sequence[CandidateList]:
     data, path = run.config.data, run.prepared / "lists.jsonl"
+    # In-batch training without candidates: nothing to mine.
     if data.lists is None and not data.negatives and data.positive_share == 1:
         return _judged_alone(training)
+    # A file of lists serves as it is, unless its queries were sampled or held out.
     if given_lists is not None and data.count is None and run.config.validation.queries is not None:
         return given_lists
 

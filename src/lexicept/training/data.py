@@ -163,11 +163,13 @@ class Sampler:
 
     def __getitem__(self, number: int) -> Sample:
         epoch, position = divmod(number, len(self._data.lists))
+        # The order of an epoch is drawn once, and again after a resume.
         if self._order[0] != epoch:
             random = np.random.default_rng((self._seed, epoch))
             self._order = (epoch, random.permutation(len(self._data.lists)))
         candidates = self._data.lists[int(self._order[1][position])]
         random = np.random.default_rng((self._seed, 1, number))
+        # Places in the list: at most one relevant document, then other candidates.
         places: list[int] = []
         negatives = len(candidates.documents) - candidates.relevant
         share = self._positive_share if negatives else 1.0
@@ -276,6 +278,7 @@ class Collator:
             if sample.scores is not None:
                 scores[number, :size] = torch.tensor(sample.scores)
             relevant[number, [column_of[n] for n in sample.known if n in column_of]] = True
+        # Scores of a list hold for its query alone; the teacher scores all pairs of the batch.
         targets = {
             "columns": columns,
             "mask": mask,

@@ -190,6 +190,7 @@ class Loop(Generic[Batch]):
             "optimizer": self.optimizer.state_dict(),
         }
         weights = sum(parameter.nbytes for parameter in self.task.parameters())
+        # The trailing digest lets a resumed run detect a damaged file.
         with replacing(path, 3 * weights) as file:  # AdamW has two moments for each weight
             torch.save(content, file)
             file.flush()

@@ -74,6 +74,7 @@ def margin_mse(scores: Tensor, teacher: Tensor, *, mask: Tensor | None = None) -
     """
     real = _real_candidates(scores, teacher, mask)
     pairs = real[:, :1] & real[:, 1:]
+    # (s_pos − t_pos) − (s_neg − t_neg) is the difference of both margins.
     gaps = scores - teacher.detach()
     errors = (gaps[:, :1] - gaps[:, 1:]).masked_fill(~pairs, 0.0)
     return errors.square().sum() / pairs.sum().clamp(min=1)

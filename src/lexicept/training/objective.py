@@ -227,6 +227,7 @@ class Objective(nn.Module):
         scores = self.scores(queries, documents, targets)
         if q_top_k is None and d_top_k is None:
             return self._rank(scores, targets)
+        # ESPLADE: the ranking of vectors cut to their largest weights, and of whole vectors (dual).
         masked_q = queries if q_top_k is None else losses.mask_top_k(queries, q_top_k)
         masked_d = documents if d_top_k is None else losses.mask_top_k(documents, d_top_k)
         masked = self.scores(masked_q, masked_d, targets)
@@ -240,6 +241,7 @@ class Objective(nn.Module):
 
     def _rank(self, scores: Tensor, targets: dict[str, Tensor]) -> dict[str, Tensor]:
         settings, terms = self.settings, {}
+        # Scores of each query's own candidates [B, n], out of those of all documents [B, D].
         lists, mask = scores.gather(1, targets["columns"]), targets["mask"]
         teacher = targets.get("teacher")
         taught = targets.get("scores")
@@ -271,6 +273,7 @@ class Objective(nn.Module):
         terms = {}
         for side, vectors in (("query", queries), ("document", documents)):
             settings, weight = self.sides[side], self._schedules[side].at(self.step)
+            # Frequencies first, so that the penalties of a first batch are not all 0.
             if side in self.df and self.training and settings.df_source == "batches":
                 self._df(side).update(vectors.detach())
             if weight:
@@ -367,6 +370,7 @@ class Objective(nn.Module):
             if gradient is not None:
                 add = gradient * factor
                 parameter.grad = add if parameter.grad is None else parameter.grad + add
+        # Each mini-batch again, with its dropout, now with gradients: d loss / d vectors is known.
         now = _random_state()
         for (side, features), state, gradient in zip(
             step.mini_batches, step.random_states, step.vector_gradients, strict=True

@@ -146,6 +146,7 @@ class DocumentFrequencies(nn.Module):
             torch.distributed.all_reduce(counts)
         active, documents = counts[:-2], counts[-2]
         self.count += counts[-1]
+        # n / seen is the exact share at first; n / window the running average afterwards.
         weight = (documents / self.count.clamp(1, self.window)).clamp(max=1)
         self.ratios.lerp_(active / documents.clamp(min=1), weight)
 

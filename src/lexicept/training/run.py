@@ -83,6 +83,7 @@ def train(
     run = RunFolder(config, path, shared, progress if writes else silent, writes)
     with claimed(config, path, restart=restart) if writes else nullcontext():
         with processes.main_process_first():
+            # Models first: a missing or damaged model is an error before minutes of work on data.
             loaded = load_models(config)
             data = read_run_data(run)
             if writes:
@@ -129,6 +130,7 @@ def _prepare(run: RunFolder, run_data: RunData, encoder: Encoder) -> _Prepared:
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
     source: Backbone | tuple[CachedStates | None, CachedStates] = backbone
     model = encoder
+    # With a frozen backbone, the head alone runs in a step, on cached token states.
     if config.model.trained == "head":
         source = (
             None if lookup else run.states(backbone, data.queries, "queries"),
@@ -226,6 +228,7 @@ def _draw(ids: Sequence[str], count: int, qrels: Sequence[Qrel], seed: int) -> l
 def _finish(run: RunFolder, encoder: Encoder, objective: Objective) -> None:
     """Publish the model, with its card and curves."""
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
+    # Beside words, the learned balance of both scores becomes a factor on query weights.
     learned = run.config.loss.words > 0
     scale = objective.query_scale if learned else run.config.model.query_scale
     if lookup is None:
@@ -235,6 +238,7 @@ def _finish(run: RunFolder, encoder: Encoder, objective: Objective) -> None:
             lookup.weight.mul_(scale)
     path, metrics = run.path, read_metrics(run.work / "metrics.jsonl")
     encoder.eval()
+    # The adapters are saved on their own first, as merging ends them.
     if has_adapters(backbone.model):
         adapter = _save(run, encoder, metrics, "adapter.unfinished")
         remove(path / "adapter")

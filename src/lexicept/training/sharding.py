@@ -39,8 +39,10 @@ class Shards:
     def __init__(self, backbone: Backbone, device: torch.device) -> None:
         self._backbone, self._device = backbone, device
         model = backbone.model.to("cpu")
+        # A whole copy in the first process, for the trained weights in the end.
         self._whole = deepcopy(model) if dist.get_rank() == 0 else None
         mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+        # Blocks are gathered one at a time; the outer module has what is left.
         for block in find_blocks(model, backbone.num_layers):
             fully_shard(block, mesh=mesh)
         # By default the outermost weights, embeddings, would stay gathered after a forward pass.

@@ -136,6 +136,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         callbacks: list[TrainerCallback] = [Metrics(folder / "metrics.jsonl", progress)]
         if evaluator is not None and validation.patience is not None:
             callbacks.append(Patience(validation.patience))
+        # The data set is the numbers of samples; the collator makes a batch of them.
         numbers = Dataset.from_dict({"number": range(self._samples(arguments))})
         super().__init__(
             model,
@@ -253,6 +254,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         for number, side in enumerate(SIDES):
             settings = self.objective.sides[side]
             sampled = settings.kind == "df_flops" and settings.df_source == "sample"
+            # The mark keeps accumulated batches of one step from counting twice.
             if not sampled or step % settings.df_every or self._counted.get(side) == step:
                 continue
             size = self.collator.mini_batch or self.args.train_batch_size
@@ -300,6 +302,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         with disk_errors(folder, 3 * weights):  # AdamW has two more numbers for each
             super()._save_checkpoint(model, trial)
         self.accelerator.wait_for_everyone()
+        # The order on disk: files, their checksums, and only then the removal of older checkpoints.
         if self.args.should_save:
             sync_folder(folder)
             write_json(folder / CHECKSUMS, {"files": describe_files(folder, folder)})

@@ -97,7 +97,8 @@ def tune(
                 for large in ("work", "model", "adapter"):
                     shutil.rmtree(_folder(out, assignments) / large, ignore_errors=True)
         progress("trials", len(grid), len(grid))
-        order = sorted(trials.values(), key=_worse)  # the first of equals is the best
+        # The first of equals is the best, as in the order of the grid.
+        order = sorted(trials.values(), key=_worse)
         if order[0].selection is None:
             raise InputError(f"{out}: no trial has a finite loss; try lower rates or other values")
         best = to_mapping(load_config(config, [*changes, *order[0].changes]))

@@ -87,6 +87,7 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
             "query_length": mean_length(queries),
             "document_length": mean_length(documents),
         }
+        # Side by side: one dot product is the sum of the words' and the encoder's scores.
         if self.words is not None:
             queries = stack_columns([self.words.queries, queries * self.words.query_scale()])
             documents = stack_columns([self.words.documents, documents])
@@ -108,6 +109,7 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         select, budget = self.settings.select, self.settings.max_qd_flops
         if select == E2:
             return report["e2"]
+        # Above the budget the value is negative, below any value within the budget.
         over = 0.0 if budget is None else report["qd_flops"] - budget
         return report["ndcg" if select == "nDCG@10" else select] if over <= 0 else -over
 

@@ -36,6 +36,7 @@ def max_sim(
         query_lengths: tokens of each query, m in all.
         document_lengths: tokens of each document, n in all.
     """
+    # The best token of each document for every query token, then the mean over query tokens.
     zeros = queries.new_zeros(len(queries))
     similarities = (documents @ queries.T).split(document_lengths)
     best = torch.stack([s.amax(dim=0) if len(s) else zeros for s in similarities], dim=1)

@@ -148,6 +148,7 @@ class Lists(LazySequence[CandidateList]):
         line_format: _Format | None = None
         position = 0
         with readable(name), open(name, "rb") as file:
+            # One pass notes where lines begin; lists are parsed when read.
             for number, raw in enumerate(file, 1):
                 if number == 1 and raw.startswith(b"\x1f\x8b"):
                     raise InputError(f"{name}: gzipped, and read in random order: gunzip it first")

@@ -78,10 +78,12 @@ def mine(
         for start in range(file.done, len(names), BATCH):
             batch = names[start : start + BATCH]
             vectors = index.query_vectors([queries[name] for name in batch], vocabulary)
+            # Relevant documents among the hits are not candidates: search for as many more.
             most = depth + max(len(positives[name]) for name in batch)
             lists = []
             for number, hits in enumerate(index.rank(vectors, most)):
                 query, relevant_ids = batch[number], positives[batch[number]]
+                # Above the limit, a candidate is probably a relevant document without judgement.
                 limit = np.inf
                 if max_positive_share is not None and relevant_ids:
                     scores = (_score(index, vectors, number, document) for document in relevant_ids)

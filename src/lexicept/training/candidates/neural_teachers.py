@@ -191,6 +191,7 @@ def _embed(
     """Write embeddings f16 [n, size], shard by shard; an interrupted run is resumed."""
     with Workspace(path, "embed", {"embeddings": path.stem}) as work:
         array = work.growing(path.name)
+        # A .npy header first, then rows appended shard by shard.
         if not array.size:
             header = io.BytesIO()
             described = {"descr": "<f2", "fortran_order": False, "shape": (len(texts), size)}

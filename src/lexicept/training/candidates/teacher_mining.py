@@ -65,6 +65,7 @@ def _best(data: TrainingData, queries: range, count: int) -> list[list[int]]:
     """Return the numbers of the ``count`` best documents of each query, best first."""
     scores = torch.empty(len(queries), 0)
     numbers = torch.empty(len(queries), 0, dtype=torch.long)
+    # The best so far compete with each block of documents, so that memory stays bounded.
     for start in range(0, len(data.document_ids), DOCUMENTS):
         block = range(start, min(start + DOCUMENTS, len(data.document_ids)))
         taught = data.teach(queries, block)

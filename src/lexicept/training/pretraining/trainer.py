@@ -172,6 +172,7 @@ class MaskedTask(Task[list[Example]]):
 
     def backward(self, batch: Sequence[Example], step: int) -> StepLoss:
         random = np.random.default_rng((self.settings.seed, 3, step))
+        # Masks depend on seed and step alone, so that a resumed run draws the same.
         masked = [self._hidden(example, random) for example in batch]
         count = sum(len(window.places) for window in masked)
         loss, correct = 0.0, 0

@@ -161,6 +161,7 @@ class WindowStream:
         for number in numbers.tolist():
             window = windows[number]
             if self._settings.masking == "words":
+                # A word cut by the window's border is no whole word, and is not masked.
                 cut_start = number > 0 and windows[number - 1].text == window.text
                 cut_end = number + 1 < len(windows) and windows[number + 1].text == window.text
                 if self._settings.max_tokens is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -51,9 +51,6 @@ class Outcome(NamedTuple):
 
 class SAEObjective(nn.Module, ABC):
     """An SAE in training, with the k or the thresholds of the architecture."""
-
-    thresholds: ClassVar[bool] = False
-    """True if the trained SAE has thresholds instead of k."""
 
     def __init__(self, sae: SAE, settings: SAESettings) -> None:
         super().__init__()
@@ -118,10 +115,9 @@ class BatchTopK(TopK):
     """The k · n largest latents of a batch of n tokens (Bussmann et al. 2024). The threshold of
     inference, one for all latents, is a running mean of the batches' smallest activation."""
 
-    thresholds = True
-
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
         sae, centred = self.sae, self.sae.centre(x)
+        # k · n over the tokens of all processes, wherever the largest activations are.
         count = self.settings.k * self.processes.total(len(x))
         entries, smallest = largest_entries(centred, sae.W_enc, sae.b_enc, count, self.processes)
         acts = F.relu(entry_outputs(centred, sae.W_enc, sae.b_enc, entries))
@@ -143,6 +139,7 @@ class HierarchicalTopK(TopK):
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
         sae, ks = self.sae, self.settings.hierarchy
+        # The error shrinks level by level: each decodes the latents that it adds.
         values, latents = self._largest(x, ks[-1])
         latents = latents.gather(1, values.argsort(dim=1, descending=True))
         acts = _acts_of(sae, x, latents)
@@ -164,6 +161,7 @@ class MatryoshkaTopK(TopK):
         latents = self._largest(x, self.settings.k)[1]
         acts = _acts_of(sae, x, latents)
         error, loss, start = x - sae.b_dec, x.new_zeros(()), 0
+        # Each prefix adds the latents between the last prefix and its end.
         for end in self.settings.nested:
             inside = (latents >= start) & (latents < end)
             error = error - (sae.decode(acts * inside, latents) - sae.b_dec)
@@ -192,7 +190,6 @@ class Penalised(SAEObjective):
     So all architectures can be compared at one k.
     """
 
-    thresholds = True
     weight: Tensor
     """λ, without warm-up."""
     step: Tensor

@@ -138,6 +138,7 @@ def train_on_states(
         share=processes if processes.count > 1 else None,
     )
     batches = stream.batches(position)
+    # Three beginnings: a checkpoint, an SAE to go on with, or the first states.
     if loop is None and start is not None:
         loop = Loop(SAETask.going_on(start, settings))
     elif loop is None:
@@ -242,6 +243,7 @@ class SAETask(Task[Tensor]):
         x = self.sae.normalise(processes.share(batch))
         dead = torch.nonzero(self._quiet >= self.settings.dead_tokens).ravel()
         outcome = self.objective(x, dead)
+        # A share's mean loss counts by its tokens, so that the sum is the mean over the batch.
         loss = outcome.loss * (len(x) / len(batch))
         loss.backward()
         if processes.count > 1:
@@ -258,6 +260,7 @@ class SAETask(Task[Tensor]):
         (x, outcome, tokens), self._last = self._last, None
         l0 = float(outcome.active.sum()) / tokens
         self.objective.after_step(l0)
+        # A latent without activity ages by the batch's tokens.
         self._quiet += tokens
         self._quiet[outcome.active > 0] = 0
         self.tokens += tokens
@@ -318,7 +321,7 @@ def _check_start(start: SAE, settings: SAESettings) -> None:
 
 def _empty_sae(d_in: int, settings: SAESettings) -> SAE:
     """Return an SAE of zeros with the architecture's k or thresholds."""
-    k = None if OBJECTIVES[settings.architecture].thresholds else settings.k
+    k = None if settings.has_thresholds else settings.k
     return SAE(d_in, settings.num_latents, k, architecture=settings.architecture)
 
 
