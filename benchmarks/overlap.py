@@ -17,7 +17,7 @@ from lexicept.corpora import Document, read_documents
 from lexicept.index.reader import IndexReader
 from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
 from lexicept.vectors import SparseVectors, Vocabulary
-from reproduction.shared_dimensions import Overlap, mean_and_std, overlap
+from reproduction.overlap import Overlap, mean_and_std, overlap
 
 
 def word_vectors(collections: dict[str, Sequence[Document]]) -> list[SparseVectors]:

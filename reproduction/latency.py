@@ -1,9 +1,8 @@
-"""Latency of retrieval: with Seismic as in SPLARE (appendix E, table 12), and with Block-Max
-Pruning (BMP), which SAE-SPLADE uses (section 4.3)."""
+"""Latency of retrieval: Seismic (SPLARE, table 12) and Block-Max Pruning (SAE-SPLADE, 4.3)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -20,10 +19,10 @@ from lexicept.evaluation.runs import run_of_rows, without_identical_ids
 from reproduction.measuring import Collection, Measurements
 
 METRIC = "Seismic ms"
-"""Name of the metric, in milliseconds per query; measured for recipes with this column."""
+"""Milliseconds per query with Seismic; measured for recipes with this column."""
 
 BMP_METRIC = "BMP ms"
-"""The same with BMP, on one thread."""
+"""Milliseconds per query with BMP, on one thread."""
 
 TOP_K = 1000
 SETTINGS = {
@@ -51,12 +50,12 @@ LEVELS = 255
 ROUNDS = 5
 MEASURES = ("nDCG@10", "RR@10")
 
+Hits = Sequence[tuple[Any, Any]]
+"""Document numbers and scores of each query."""
+
 
 def measure_latency(collection: Collection, measurements: Measurements) -> None:
-    """Add Seismic's latency per query, the median over rounds, and its effectiveness.
-
-    Args:
-        collection: pruned already.
+    """Add Seismic's latency per query and its effectiveness, for a pruned collection.
 
     Raises:
         InputError: Seismic is not installed.
@@ -66,98 +65,93 @@ def measure_latency(collection: Collection, measurements: Measurements) -> None:
 
     offset_dimension, documents = OffsetDimension.of(collection.documents, None)
     vectors = offset_dimension.extend(collection.queries, np.zeros(len(collection.query_ids)))
-    asked = {q: v for q, v in zip(collection.query_ids, vectors, strict=True) if v is not None}
-    arguments = seismic.batch_arguments([*asked.values()])
-    arguments |= {**SETTINGS, "k": min(TOP_K, max(10, documents.shape[0] // PART))}
-    arguments["k"] += collection.ignore_identical_ids
+    queries = {q: v for q, v in zip(collection.query_ids, vectors, strict=True) if v is not None}
+    arguments = seismic.batch_arguments([*queries.values()])
+    arguments |= {**SETTINGS, "k": _depth(collection)}
     index = seismic.build_index(documents, N_POSTINGS)
-    hits = seismic.hits_of(index.batch_search(**arguments), len(asked))
-    name = collection.name
-    found_rows = [(np.array(rows), np.array(scores)) for rows, scores in hits]
-    run = run_of_rows([*asked], found_rows, collection.document_ids)
-    if collection.ignore_identical_ids:
-        run = without_identical_ids(run)
-    for measured, values in evaluate_queries(collection.qrels, run, MEASURES).items():
-        measurements.values[f"{name} Seismic {measured}"] = float(np.mean(list(values.values())))
-    times = _milliseconds(lambda: index.batch_search(**arguments), len(asked))
-    measurements.values[f"{name} {METRIC}"] = times
+    _add(
+        collection,
+        measurements,
+        METRIC,
+        [*queries],
+        lambda: index.batch_search(**arguments),
+        lambda results: seismic.hits_of(results, len(queries)),
+    )
 
 
 def measure_bmp(collection: Collection, measurements: Measurements) -> None:
-    """Add BMP's latency per query, the median over rounds, and its effectiveness; a note where BMP
-    is not installed, so that nothing else of a row is lost.
+    """Add BMP's latency per query and its effectiveness, for a pruned collection.
 
     Documents' weights are rounded to the 8 bits that BMP reads, as an export to CIFF does, and
-    queries search exhaustively (α and β 1).
-
-    Args:
-        collection: pruned already.
+    queries search exhaustively (α and β 1). Without BMP a note says so, and nothing else is lost.
     """
     try:
         import bmp
     except ImportError:
         measurements.notes.append(f"{BMP_METRIC} is not measured: pip install 'lexicept[bmp]'")
         return
-    documents, ids = _impacts(collection.documents), collection.document_ids
-    known = np.diff(sp.csc_array(documents).indptr) > 0  # BMP panics at a term it does not know
-    asked = {}
-    for row, query in enumerate(collection.query_ids):
-        vector = _terms(collection.queries, row, known)
-        if vector:
-            asked[query] = vector
+    documents = sp.csr_array(collection.documents, copy=True)
+    documents.data = np.rint(documents.data * (LEVELS / (documents.data.max(initial=0) or 1.0)))
+    documents.eliminate_zeros()
+    # BMP panics at a term that no document has.
+    used = np.diff(sp.csc_array(documents).indptr) > 0
+    queries = {}
+    for number, name in enumerate(collection.query_ids):
+        if vector := _terms(collection.queries, number, used):
+            queries[name] = vector
     with TemporaryDirectory() as folder:
         path = str(Path(folder) / "index.bmp")
         indexer = bmp.Indexer(path, bsize=BLOCK, compress_range=False)
-        for row in range(documents.shape[0]):
-            indexer.add_document(str(row), _terms(documents, row, known))
+        for number in range(documents.shape[0]):
+            indexer.add_document(str(number), _terms(documents, number, used))
         indexer.finish()
         searcher = bmp.Searcher(path)
-        options: dict[str, Any] = {
-            "k": min(TOP_K, max(10, len(ids) // PART)) + collection.ignore_identical_ids,
-            "alpha": 1.0,
-            "beta": 1.0,
-        }
-        hits = [searcher.search(vector, **options) for vector in asked.values()]
-        times = _milliseconds(
-            lambda: [searcher.search(vector, **options) for vector in asked.values()], len(asked)
+        options: dict[str, Any] = {"k": _depth(collection), "alpha": 1.0, "beta": 1.0}
+        _add(
+            collection,
+            measurements,
+            BMP_METRIC,
+            [*queries],
+            lambda: [searcher.search(vector, **options) for vector in queries.values()],
         )
-    rows = [(np.array(found, np.int64), np.array(scores)) for found, scores in hits]
-    run = run_of_rows([*asked], rows, ids)
+
+
+def _depth(collection: Collection) -> int:
+    depth = min(TOP_K, max(10, len(collection.document_ids) // PART))
+    return depth + collection.ignore_identical_ids
+
+
+def _add(
+    collection: Collection,
+    measurements: Measurements,
+    metric: str,
+    query_ids: Sequence[str],
+    search: Callable[[], Any],
+    read: Callable[[Any], Hits] = list,
+) -> None:
+    """Add a search's effectiveness, and the median over rounds of its time per query."""
+    hits = [(np.array(numbers, np.int64), np.array(scores)) for numbers, scores in read(search())]
+    run = run_of_rows(query_ids, hits, collection.document_ids)
     if collection.ignore_identical_ids:
         run = without_identical_ids(run)
-    name = collection.name
-    for measured, values in evaluate_queries(collection.qrels, run, MEASURES).items():
-        measurements.values[f"{name} BMP {measured}"] = float(np.mean(list(values.values())))
-    measurements.values[f"{name} {BMP_METRIC}"] = times
-
-
-def _impacts(documents: sp.csr_array) -> sp.csr_array:
-    """Return weights as whole numbers up to ``LEVELS``, without those that round to 0."""
-    largest = float(documents.data.max(initial=0.0)) or 1.0
-    impacts = documents.copy()
-    impacts.data = np.rint(documents.data * (LEVELS / largest))
-    impacts.eliminate_zeros()
-    return impacts
-
-
-def _terms(matrix: sp.csr_array, row: int, known: np.ndarray) -> dict[str, float]:
-    """Return a row's known dimensions as BMP takes them, whole numbers as such."""
-    start, end = matrix.indptr[row : row + 2]
-    dimensions, weights = matrix.indices[start:end], matrix.data[start:end]
-    kept = known[dimensions]
-    numbers = weights[kept].tolist()
-    terms = map(str, dimensions[kept].tolist())
-    return {
-        term: int(number) if number == int(number) else number
-        for term, number in zip(terms, numbers, strict=True)
-    }
-
-
-def _milliseconds(search: Callable[[], object], count: int) -> float:
-    """Return the median over rounds of the time per query."""
+    engine = metric.removesuffix(" ms")
+    for measure, values in evaluate_queries(collection.qrels, run, MEASURES).items():
+        mean = float(np.mean(list(values.values())))
+        measurements.values[f"{collection.name} {engine} {measure}"] = mean
     times = []
     for _ in range(ROUNDS):
         start = perf_counter()
         search()
-        times.append(1e3 * (perf_counter() - start) / max(1, count))
-    return median(times)
+        times.append(1e3 * (perf_counter() - start) / max(1, len(query_ids)))
+    measurements.values[f"{collection.name} {metric}"] = median(times)
+
+
+def _terms(matrix: sp.csr_array, number: int, used: np.ndarray) -> dict[str, float]:
+    """Return the used dimensions of a row as BMP takes them, whole numbers as such."""
+    start, end = matrix.indptr[number : number + 2]
+    pairs = zip(matrix.indices[start:end].tolist(), matrix.data[start:end].tolist(), strict=True)
+    return {
+        str(dimension): int(weight) if weight == int(weight) else weight
+        for dimension, weight in pairs
+        if used[dimension]
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,18 +11,19 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import Document, read_documents
+from lexicept.errors import InputError
+from lexicept.interpretation.pairs import align
 from lexicept.models.encoder import Encoder
 from lexicept.parallel.shards import Shard
 from lexicept.progress import Progress
 from lexicept.training.config import ValidationSettings
 from lexicept.training.validation import RetrievalEvaluator
 from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
-from lexicept.vectors import SparseVectors, Vocabulary
+from lexicept.vectors import Floats, Integers, SparseVectors, Vocabulary
 from lexicept.weighting import BM25
 from reproduction.data import Data, Judged, fetching, judged
 from reproduction.jobs import OverlapJob
 from reproduction.measuring import Collection, Measurements, measure
-from reproduction.shared_dimensions import mean_and_std, overlap, shifted
 from reproduction.trained import models_of
 
 
@@ -140,3 +141,72 @@ def _searched(collections: Sequence[Collection]) -> dict[str, float]:
         by_query = measurements.per_query[f"{collection.name} nDCG@10"]
         found |= {f"{collection.name}/{query}": value for query, value in by_query.items()}
     return found
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Active dimensions of N documents in several languages."""
+
+    shared: Integers
+    """Number of dimensions active in every language's version of a document [N]."""
+    lengths: Integers
+    """Number of active dimensions of each version [languages, N]."""
+
+    @property
+    def shares(self) -> Floats:
+        """Shared dimensions over the mean length of a document's versions [N]; 0 where all are
+        empty."""
+        lengths = self.lengths.mean(axis=0)
+        shares: Floats = np.divide(
+            self.shared, lengths, out=np.zeros(len(lengths)), where=lengths > 0
+        )
+        return shares
+
+
+def overlap(collections: Sequence[SparseVectors]) -> Overlap:
+    """Count the dimensions that are above 0 in all translations of a document.
+
+    Args:
+        collections: one for each language, with the same ids in any order, over one vocabulary;
+            where that grew from one to the next, the earlier ones are narrower.
+
+    Raises:
+        InputError: no collections, or ids that differ.
+    """
+    matrices = align(collections)
+    width = max(matrix.shape[1] for matrix in matrices)
+    shared = _ones(matrices[0], width)
+    for matrix in matrices[1:]:
+        shared = shared.multiply(_ones(matrix, width)).tocsr()
+    lengths = np.stack([np.diff(matrix.indptr) for matrix in matrices])
+    return Overlap(np.diff(shared.indptr), lengths)
+
+
+def shifted(collections: Sequence[SparseVectors]) -> list[SparseVectors]:
+    """Return collections under the same ids whose documents do not translate each other.
+
+    Those of L languages are moved by 0, N // L, 2 (N // L), ... documents, as neighbours may be of
+    one article.
+
+    Raises:
+        InputError: no collections, ids that differ, or fewer documents than languages.
+    """
+    matrices, ids = align(collections), collections[0].ids
+    step = len(ids) // len(matrices)
+    if not step:
+        raise InputError(f"{len(matrices)} languages need as many documents, not {len(ids)}")
+    orders = [np.roll(np.arange(len(ids)), number * step) for number in range(len(matrices))]
+    return [
+        SparseVectors(matrix[order], ids, collection.vocabularies)
+        for matrix, order, collection in zip(matrices, orders, collections, strict=True)
+    ]
+
+
+def _ones(matrix: sp.csr_array, width: int) -> sp.csr_array:
+    ones = np.ones(matrix.nnz, np.int8)
+    return sp.csr_array((ones, matrix.indices, matrix.indptr), shape=(matrix.shape[0], width))
+
+
+def mean_and_std(counts: Integers) -> tuple[float, float]:
+    """Return the mean of counts and their standard deviation (divided by N); 0 without any."""
+    return (float(counts.mean()), float(counts.std())) if counts.size else (0.0, 0.0)
