@@ -149,8 +149,7 @@ def test_the_same_command_goes_on_where_it_was_killed(
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [("settings", "seed was 0 and is now 1"), ("texts", "texts.bin was")],
+    ("change", "message"), [("settings", "seed was 0 and is now 1"), ("texts", "texts.bin was")]
 )
 def test_unfinished_work_on_something_else_is_refused_and_discarded_by_restart(
     go: Any,

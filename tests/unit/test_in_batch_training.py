@@ -8,13 +8,7 @@ from lexicept.errors import InputError
 from lexicept.training import collection
 from lexicept.training.objective import Objective
 from lexicept.training.run import train
-from support.runs import (
-    assert_same_model,
-    configuration,
-    kill_in_step,
-    killed_run,
-    metrics,
-)
+from support.runs import assert_same_model, configuration, kill_in_step, killed_run, metrics
 
 pytestmark = pytest.mark.usefixtures("_hasty")
 

@@ -84,9 +84,7 @@ def test_it_equals_a_loop_over_tokens(
     assert scores.std() > 0.1
 
 
-def test_a_text_s_own_score_is_1(
-    cached: tuple[CachedStates, CachedStates],
-) -> None:
+def test_a_text_s_own_score_is_1(cached: tuple[CachedStates, CachedStates]) -> None:
     _, documents = cached
     own = LateInteraction(documents, documents, LIMITS).scores(range(6), range(6)).diagonal()
     assert own.tolist() == pytest.approx([1, 0, 1, 1, 1, 1], abs=1e-5)

@@ -16,13 +16,7 @@ from hypothesis import strategies as st
 
 from lexicept.corpora import Document, Qrel, read_documents, read_qrels, read_queries
 from lexicept.errors import InputError
-from lexicept.training.candidates.lists import (
-    CandidateList,
-    Lists,
-    from_qrels,
-    joined,
-    write_lists,
-)
+from lexicept.training.candidates.lists import CandidateList, Lists, from_qrels, joined, write_lists
 from lexicept.training.candidates.text_datasets import read_texts_dataset, write_texts_dataset
 
 Folders = pytest.TempPathFactory
@@ -262,10 +256,7 @@ def test_lists_come_back(tmp_path_factory: Folders, items: list[CandidateList]) 
 
 def test_what_is_written(tmp_path: Path) -> None:
     path = tmp_path / "l.jsonl"
-    items = [
-        CandidateList("q", ("ä", "b"), 1, (np.float32(0.5), 2)),
-        CandidateList("r", ("b",), 0),
-    ]
+    items = [CandidateList("q", ("ä", "b"), 1, (np.float32(0.5), 2)), CandidateList("r", ("b",), 0)]
     write_lists(path, items)
     assert path.read_text(encoding="utf-8") == (
         '{"query_id": "q", "relevant": ["ä"], "candidates": ["b"], "scores": [0.5, 2.0]}\n'
@@ -370,10 +361,7 @@ def test_lists_of_judgements() -> None:
         Qrel("q1", "b", 3),
         Qrel("q1", "a", 1),
     ]
-    assert from_qrels(qrels) == [
-        CandidateList("q1", ("a", "b"), 2),
-        CandidateList("q2", ("d",), 1),
-    ]
+    assert from_qrels(qrels) == [CandidateList("q1", ("a", "b"), 2), CandidateList("q2", ("d",), 1)]
 
 
 def test_lists_of_real_judgements(data: Path, tmp_path: Path) -> None:

@@ -233,10 +233,7 @@ def test_padding_changes_nothing(loss, sizes, padding, filler, seed):
     scores, teacher = lists(len(sizes), width, seed=seed), lists(len(sizes), width, seed=seed + 100)
     mask = torch.arange(width) < torch.tensor(sizes)[:, None]
     value, gradient = with_gradient(
-        loss,
-        scores.masked_fill(~mask, filler),
-        teacher.masked_fill(~mask, filler),
-        mask=mask,
+        loss, scores.masked_fill(~mask, filler), teacher.masked_fill(~mask, filler), mask=mask
     )
     alone = [
         with_gradient(loss, scores[i : i + 1, :n], teacher[i : i + 1, :n])

@@ -40,14 +40,7 @@ NONE = {"kl": 0.0}
 
 
 def make(
-    loss,
-    query=None,
-    document=None,
-    joint=None,
-    model=None,
-    size=3,
-    cached=False,
-    reconstruct=None,
+    loss, query=None, document=None, joint=None, model=None, size=3, cached=False, reconstruct=None
 ):
     return Objective(
         model or nn.Identity(),
@@ -74,9 +67,7 @@ def values(found):
 
 def test_kl_of_the_teacher_over_all_documents():
     found = components(
-        make({"kl": 2.0, "temperature": 2.0, "scale": 3.0}),
-        teacher=TEACHER,
-        scores=SCORES,
+        make({"kl": 2.0, "temperature": 2.0, "scale": 3.0}), teacher=TEACHER, scores=SCORES
     )
     student = 3 / 2 * QUERIES @ DOCUMENTS.T
     expected = 2 * losses.kl_divergence(student, TEACHER)

@@ -27,7 +27,7 @@ from lexicept.training.pretraining import windows
 from lexicept.training.pretraining.settings import PretrainingSettings
 from lexicept.training.pretraining.trainer import MaskedTask, pretrain
 from lexicept.training.pretraining.windows import (
-    Example,
+    MaskableWindow,
     Masked,
     StreamPosition,
     WindowStream,
@@ -212,7 +212,7 @@ def test_every_window_once_an_epoch_and_words_that_windows_cut_are_left_out(
     windows = [w for w in backbone.windows(TEXTS) if len(w.token_ids) > 2]
     assert len(windows) == len({tuple(w.token_ids) for w in windows}) > len(TEXTS)
     batches = stream(backbone, head, masking="subwords").batches(StreamPosition())
-    epochs: dict[int, list[Example]] = {0: [], 1: [], 2: []}
+    epochs: dict[int, list[MaskableWindow]] = {0: [], 1: [], 2: []}
     for position, batch in batches:
         if position.epoch == 3:
             break
@@ -307,7 +307,7 @@ def test_the_loss_is_cross_entropy_at_the_masked_places(model: Any) -> None:
         assert task._loss([short._replace(labels=labels.tolist())])[1] == 1
 
 
-def first_batch(backbone: Backbone, head: VocabularyHead, batch_size: int) -> list[Example]:
+def first_batch(backbone: Backbone, head: VocabularyHead, batch_size: int) -> list[MaskableWindow]:
     settings = replace(SMALL, batch_size=batch_size)
     _, batch = next(WindowStream(backbone, head, TEXTS, settings).batches(StreamPosition()))
     return batch

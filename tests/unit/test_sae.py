@@ -12,12 +12,7 @@ from lexicept.models.sae.model import SAE, fold_gate
 from lexicept.models.sae.states import Position, StateStream, backbone_reader, without_sinks
 from lexicept.training.loop import Loop, learning_rate_at
 from lexicept.training.sae.settings import SAESettings
-from lexicept.training.sae.trainer import (
-    SAETask,
-    initial_sae,
-    train_on_states,
-    train_sae,
-)
+from lexicept.training.sae.trainer import SAETask, initial_sae, train_on_states, train_sae
 
 SMALL = SAESettings(num_latents=64, k=4, tokens=2000, batch_size=100, warmup_steps=2)
 

@@ -377,12 +377,7 @@ def test_a_line_of_metrics_that_was_torn_comes_back(places, unbroken, tmp_path):
 def test_adapters_start_the_same_after_a_kill_while_an_sae_is_trained(places, tmp_path):
     """What the SAE's training draws at random must not decide what adapters start from."""
     config = configuration(
-        places,
-        model={
-            **new_sae(places),
-            "trained": "lora",
-        },
-        optimizer={"steps": 2},
+        places, model={**new_sae(places), "trained": "lora"}, optimizer={"steps": 2}
     )
     train(config, tmp_path / "unbroken")
     killed_run(config, tmp_path / "run", kill_in_step, 0)
@@ -717,10 +712,7 @@ def test_one_process_at_a_time(places, tmp_path):
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        (
-            {"teacher": {"bm25_weight": 0.0}},
-            r"loss\.margin_mse require teacher\.dense",
-        ),
+        ({"teacher": {"bm25_weight": 0.0}}, r"loss\.margin_mse require teacher\.dense"),
         ({"model": {"start": "nowhere"}}, r"nowhere: no saved encoder"),
         ({"data": {"split": "test"}}, "no split 'test'"),
         ({"data": {"corpus": "nowhere"}}, "nowhere"),

@@ -95,7 +95,7 @@ class Adaptation(NamedTuple):
     own settings."""
 
 
-class Sample(NamedTuple):
+class TextSample(NamedTuple):
     """Distinct texts of a collection."""
 
     documents: list[int]
@@ -193,7 +193,7 @@ def read_to_describe(
     return drawn.documents
 
 
-def sample(backbone: Backbone, texts: Sequence[str], most: int, prompt: str = "") -> Sample:
+def sample(backbone: Backbone, texts: Sequence[str], most: int, prompt: str = "") -> TextSample:
     """Draw distinct texts at random, up to ``most`` tokens.
 
     Args:
@@ -215,4 +215,4 @@ def sample(backbone: Backbone, texts: Sequence[str], most: int, prompt: str = ""
                 tokens += count
         if tokens >= most:
             break
-    return Sample(list(number_of.values()), list(number_of), tokens)
+    return TextSample(list(number_of.values()), list(number_of), tokens)

@@ -281,11 +281,7 @@ def _judged_alone(training: TrainingData) -> list[CandidateList]:
 
 
 def _mined(
-    run: RunFolder,
-    corpus: Corpus,
-    queries: dict[str, str],
-    qrels: Relevant,
-    training: TrainingData,
+    run: RunFolder, corpus: Corpus, queries: dict[str, str], qrels: Relevant, training: TrainingData
 ) -> Lists:
     """Mine candidates by words, the teacher or both."""
     depth, progress = run.config.data.mining_depth, run.progress
@@ -344,9 +340,5 @@ def _teacher(
             teacher.dense, queries, documents, folder, run.progress, bf16=bf16
         )
     return TeacherScores(
-        query_vectors,
-        document_vectors,
-        teacher.dense_weight,
-        teacher.bm25_weight,
-        teacher.max_sim,
+        query_vectors, document_vectors, teacher.dense_weight, teacher.bm25_weight, teacher.max_sim
     )

@@ -14,7 +14,7 @@ Masking = Literal["subwords", "words", "mntp", "causal"]
 SUBWORD_MASKINGS: tuple[Masking, ...] = ("subwords", "mntp", "causal")
 
 
-class Vocabulary(NamedTuple):
+class HeadVocabulary(NamedTuple):
     """The dimensions of a new head."""
 
     terms: Sequence[str]
@@ -22,18 +22,18 @@ class Vocabulary(NamedTuple):
     """Sub-words of each term, for terms that are words."""
 
 
-def own_head(head: VocabularyHead, vocabulary: Vocabulary, seed: int) -> VocabularyHead:
+def own_head(head: VocabularyHead, vocabulary: HeadVocabulary, seed: int) -> VocabularyHead:
     """Return the backbone's own head."""
     return head
 
 
-def expanded_head(head: VocabularyHead, vocabulary: Vocabulary, seed: int) -> VocabularyHead:
+def expanded_head(head: VocabularyHead, vocabulary: HeadVocabulary, seed: int) -> VocabularyHead:
     """Return a head over words, with means over sub-words (ESPLADE, 3.1.3)."""
     assert vocabulary.pieces is not None
     return head.expanded(vocabulary.pieces, vocabulary.terms)
 
 
-def random_head(head: VocabularyHead, vocabulary: Vocabulary, seed: int) -> VocabularyHead:
+def random_head(head: VocabularyHead, vocabulary: HeadVocabulary, seed: int) -> VocabularyHead:
     """Return a head of random rows over any terms."""
     random = head.random(len(vocabulary.terms), seed)
     return head.with_rows(random.rows, random.bias, vocabulary.terms)
@@ -42,7 +42,7 @@ def random_head(head: VocabularyHead, vocabulary: Vocabulary, seed: int) -> Voca
 class HeadKind(NamedTuple):
     """A kind of language head."""
 
-    make: Callable[[VocabularyHead, Vocabulary, int], VocabularyHead]
+    make: Callable[[VocabularyHead, HeadVocabulary, int], VocabularyHead]
     """(the backbone's own head, the new dimensions, a seed) → the head to train."""
     dimensions: Literal["subwords", "words", "numbers"]
     """Dimensions in training for ranking; words and numbers need ``model.size``."""

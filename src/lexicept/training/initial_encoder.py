@@ -32,7 +32,7 @@ from lexicept.models.sae.states import origin_of
 from lexicept.training.candidates.neural_teachers import check_dense
 from lexicept.training.config import ModelSettings, TrainingConfig
 from lexicept.training.data import TrainingData
-from lexicept.training.head_kinds import HEAD_KINDS, Vocabulary
+from lexicept.training.head_kinds import HEAD_KINDS, HeadVocabulary
 from lexicept.training.run_folder import RunFolder
 from lexicept.training.sae.trainer import train_on_states, train_sae
 
@@ -203,13 +203,13 @@ def _language_head(
     if settings.head == "sae":  # a pretrained encoder's language head
         return own_head
     kind, size = HEAD_KINDS[settings.head], settings.size or 0
-    vocabulary = Vocabulary(own_head.terms)
+    vocabulary = HeadVocabulary(own_head.terms)
     if kind.dimensions == "numbers":
-        vocabulary = Vocabulary([f"#{number}" for number in range(size)])
+        vocabulary = HeadVocabulary([f"#{number}" for number in range(size)])
     elif kind.dimensions == "words":
         from lexicept.models.word_vocabulary import expanded_words
 
-        vocabulary = Vocabulary(*expanded_words(data.documents, backbone.tokenizer, size))
+        vocabulary = HeadVocabulary(*expanded_words(data.documents, backbone.tokenizer, size))
     return kind.make(own_head, vocabulary, run.config.optimizer.seed)
 
 

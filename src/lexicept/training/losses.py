@@ -81,11 +81,7 @@ def margin_mse(scores: Tensor, teacher: Tensor, *, mask: Tensor | None = None) -
 
 
 def in_batch_softmax(
-    scores: Tensor,
-    positives: Tensor,
-    *,
-    temperature: float = 1.0,
-    excluded: Tensor | None = None,
+    scores: Tensor, positives: Tensor, *, temperature: float = 1.0, excluded: Tensor | None = None
 ) -> Tensor:
     """Return the cross entropy of each query's positive among all documents, the mean over queries.
 
@@ -142,11 +138,7 @@ def mask_top_k(vectors: Tensor, k: int) -> Tensor:
 
 
 def mask_divergence(
-    scores: Tensor,
-    masked_scores: Tensor,
-    *,
-    temperature: float = 1.0,
-    mask: Tensor | None = None,
+    scores: Tensor, masked_scores: Tensor, *, temperature: float = 1.0, mask: Tensor | None = None
 ) -> Tensor:
     """Return the KL from the ranking of whole vectors to that of vectors cut by ``mask_top_k``.
 

@@ -33,7 +33,7 @@ _DETAILS = """
 """
 
 
-class Metrics(TrainerCallback):  # type: ignore[misc]
+class MetricsFile(TrainerCallback):  # type: ignore[misc]
     """Report progress, and write logged values as JSON Lines, each step once."""
 
     def __init__(self, path: Path, progress: Progress) -> None:

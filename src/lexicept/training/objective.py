@@ -33,7 +33,7 @@ class Regularizers(NamedTuple):
     joint: JointSettings = JointSettings()
 
 
-class _Outputs(NamedTuple):
+class _TextOutputs(NamedTuple):
     """The model's outputs for a mini-batch of texts."""
 
     vectors: Tensor
@@ -177,14 +177,14 @@ class Objective(nn.Module):
         scores = self.log_scale.exp() / self.settings.temperature * (queries @ documents.T)
         return scores + self.word_weight * targets["words"] if self.settings.words else scores
 
-    def _run(self, features: dict[str, Any], task: str) -> _Outputs:
+    def _run(self, features: dict[str, Any], task: str) -> _TextOutputs:
         features = self.model(dict(features), task=task)
         vectors = features["sentence_embedding"]
         if self._reconstruct is None or task == "query":
-            return _Outputs(vectors, None)
-        return _Outputs(vectors, features["token_embeddings"][features["token_mask"]].detach())
+            return _TextOutputs(vectors, None)
+        return _TextOutputs(vectors, features["token_embeddings"][features["token_mask"]].detach())
 
-    def _reconstruction(self, outputs: Sequence[_Outputs]) -> dict[str, Tensor]:
+    def _reconstruction(self, outputs: Sequence[_TextOutputs]) -> dict[str, Tensor]:
         """Compute the fraction of variance unexplained by the SAE on the documents' states."""
         if self._reconstruct is None:
             return {}
@@ -194,7 +194,7 @@ class Objective(nn.Module):
         return {"reconstruction": self.settings.reconstruction * loss}
 
     def _cached_reconstruction(
-        self, outputs: Sequence[_Outputs], learned: Sequence[nn.Parameter]
+        self, outputs: Sequence[_TextOutputs], learned: Sequence[nn.Parameter]
     ) -> tuple[Tensor, list[Tensor | None]]:
         """Compute the reconstruction loss and gradients, one mini-batch at a time.
 

@@ -14,10 +14,7 @@ from datasets import Dataset
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
-from sentence_transformers import (
-    SparseEncoderTrainer,
-    SparseEncoderTrainingArguments,
-)
+from sentence_transformers import SparseEncoderTrainer, SparseEncoderTrainingArguments
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
@@ -29,19 +26,12 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.half_bert import has_bfloat16
 from lexicept.progress import Progress
 from lexicept.storage.cached import check_recorded
-from lexicept.storage.files import (
-    disk_errors,
-    remove,
-    replace_file,
-    sync,
-    sync_folder,
-    write_json,
-)
+from lexicept.storage.files import disk_errors, remove, replace_file, sync, sync_folder, write_json
 from lexicept.storage.manifest import describe_files
 from lexicept.training.config import TrainingConfig
 from lexicept.training.data import Collator
 from lexicept.training.loop import NotFiniteError
-from lexicept.training.metrics import Metrics, Patience
+from lexicept.training.metrics import MetricsFile, Patience
 from lexicept.training.objective import Objective
 from lexicept.training.sharding import (
     clip_gradients,
@@ -133,7 +123,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         )
         # Several devices without a launcher would split a batch's tensors of windows.
         arguments._n_gpu = min(arguments.n_gpu, 1)
-        callbacks: list[TrainerCallback] = [Metrics(folder / "metrics.jsonl", progress)]
+        callbacks: list[TrainerCallback] = [MetricsFile(folder / "metrics.jsonl", progress)]
         if evaluator is not None and validation.patience is not None:
             callbacks.append(Patience(validation.patience))
         # The data set is the numbers of samples; the collator makes a batch of them.

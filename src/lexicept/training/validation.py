@@ -83,10 +83,7 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
             pruning=head.pruning,
         )
         queries, documents = limits.prune(queries, documents)
-        lengths = {
-            "query_length": mean_length(queries),
-            "document_length": mean_length(documents),
-        }
+        lengths = {"query_length": mean_length(queries), "document_length": mean_length(documents)}
         # Side by side: one dot product is the sum of the words' and the encoder's scores.
         if self.words is not None:
             queries = stack_columns([self.words.queries, queries * self.words.query_scale()])

@@ -70,10 +70,7 @@ def generate_known_items(
 
 
 def generate_queries(
-    model_name_or_path: str,
-    documents: Sequence[Document],
-    out: Path,
-    progress: Progress = silent,
+    model_name_or_path: str, documents: Sequence[Document], out: Path, progress: Progress = silent
 ) -> list[tuple[str, str]]:
     """Write the likeliest query for every document to a file; return document ids and queries.
 

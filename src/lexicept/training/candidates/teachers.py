@@ -209,10 +209,7 @@ def score_lists(
 
 
 def _survey(
-    lists: Sequence[CandidateList],
-    queries: ById,
-    documents: ById,
-    used: dict[str, str],
+    lists: Sequence[CandidateList], queries: ById, documents: ById, used: dict[str, str]
 ) -> Iterator[str]:
     """Yield each list's ids as JSON, for a fingerprint; put the texts of queries into ``used``."""
     for number, item in enumerate(lists, 1):

@@ -28,11 +28,11 @@ from lexicept.models.language_heads import language_head
 from lexicept.models.lora import add_adapters, merge_adapters
 from lexicept.models.word_vocabulary import expanded_words
 from lexicept.progress import Progress, silent
-from lexicept.training.head_kinds import HEAD_KINDS, LanguageHead, Vocabulary
+from lexicept.training.head_kinds import HEAD_KINDS, HeadVocabulary, LanguageHead
 from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
 from lexicept.training.pretraining.settings import PretrainingSettings
 from lexicept.training.pretraining.windows import (
-    Example,
+    MaskableWindow,
     Masked,
     StreamPosition,
     WindowStream,
@@ -79,9 +79,9 @@ def encoder_to_pretrain(
         InputError: texts without words.
     """
     backbone, own_head = models
-    vocabulary = Vocabulary(own_head.terms)
+    vocabulary = HeadVocabulary(own_head.terms)
     if size is not None:
-        vocabulary = Vocabulary(*expanded_words(texts, backbone.tokenizer, size))
+        vocabulary = HeadVocabulary(*expanded_words(texts, backbone.tokenizer, size))
     return Encoder.of(backbone, HEAD_KINDS[kind].make(own_head, vocabulary, seed))
 
 
@@ -121,7 +121,7 @@ def pretrain(
         task.finish()
 
 
-class MaskedTask(Task[list[Example]]):
+class MaskedTask(Task[list[MaskableWindow]]):
     """Prediction of masked tokens; see ``pretrain`` for errors."""
 
     title = "pretraining"
@@ -170,7 +170,7 @@ class MaskedTask(Task[list[Example]]):
     def parameters(self) -> Iterable[nn.Parameter]:
         return self.trained.parameters()
 
-    def backward(self, batch: Sequence[Example], step: int) -> StepLoss:
+    def backward(self, batch: Sequence[MaskableWindow], step: int) -> StepLoss:
         random = np.random.default_rng((self.settings.seed, 3, step))
         # Masks depend on seed and step alone, so that a resumed run draws the same.
         masked = [self._hidden(example, random) for example in batch]
@@ -217,7 +217,7 @@ class MaskedTask(Task[list[Example]]):
         """Devices with a random state beside the processor's."""
         return [self.device] if self.device.type == "cuda" else []
 
-    def _hidden(self, example: Example, random: np.random.Generator) -> Masked:
+    def _hidden(self, example: MaskableWindow, random: np.random.Generator) -> Masked:
         """Mask a window; with shifted prediction, move the places to the previous position."""
         tokens, spans = example
         if self.settings.masking == "causal":

@@ -96,7 +96,7 @@ class StreamPosition(NamedTuple):
     """Number of the block's batches before the position."""
 
 
-class Example(NamedTuple):
+class MaskableWindow(NamedTuple):
     """A window and the spans that can be masked."""
 
     token_ids: list[int]
@@ -124,7 +124,9 @@ class WindowStream:
         words = head.terms if settings.masking == "words" else []
         self._finder = WordFinder(words, backbone.tokenizer)
 
-    def batches(self, start: StreamPosition) -> Iterator[tuple[StreamPosition, list[Example]]]:
+    def batches(
+        self, start: StreamPosition
+    ) -> Iterator[tuple[StreamPosition, list[MaskableWindow]]]:
         """Yield the batches from a position on, each with the next position.
 
         Raises:
@@ -156,7 +158,7 @@ class WindowStream:
 
     def _examples(
         self, texts: Sequence[str], windows: Sequence[Window], numbers: np.ndarray
-    ) -> list[Example]:
+    ) -> list[MaskableWindow]:
         examples = []
         for number in numbers.tolist():
             window = windows[number]
@@ -174,7 +176,7 @@ class WindowStream:
                 ordinary = [p >= first and token not in self._special for p, token in places]
                 spans = subword_spans(window.token_ids, ordinary)
             if spans:
-                examples.append(Example(window.token_ids, spans))
+                examples.append(MaskableWindow(window.token_ids, spans))
         return examples
 
 
