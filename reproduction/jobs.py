@@ -1,4 +1,4 @@
-"""Jobs: what one row of a table computes, as a recipe says."""
+"""Jobs: the computation of one row of a table, as settings of a recipe."""
 
 from __future__ import annotations
 
@@ -38,20 +38,19 @@ class DatasetSettings:
     split: Text = "test"
     """Split of the judgements."""
     queries: Count | None = None
-    """Largest number of judged queries, drawn once; null takes all."""
+    """Largest number of judged queries, drawn at random; null for all."""
     language: Text = "en"
     """Language of BM25's words."""
     max_query_tokens: Count | None = None
-    """Tokens at which a trained model cuts its queries; null for the model's own length."""
+    """Length at which a trained model cuts queries; null for the model's length."""
     tau: NotNegative = 5.0
-    """E²'s τ: the QD-FLOPs from which cost is penalised steeply; 5 is meant for MS MARCO."""
+    """E²'s τ, the QD-FLOPs from which cost is penalised steeply; 5 is for MS MARCO."""
     column: Text | None = None
-    """Name of its values, where vectors of one dataset are in several folders; null for
-    ``name``."""
+    """Name in results, where vectors of one dataset are in several folders; null for ``name``."""
 
     @property
     def title(self) -> str:
-        """The name that its values begin with."""
+        """The first word of the names of values."""
         return self.column or self.name
 
 
@@ -60,17 +59,17 @@ class RRAChoice:
     """Rational Retrieval Acts over the whole collection."""
 
     alpha: Positive | None = None
-    """α; null chooses it on known-item queries, see ``evaluation.alpha``."""
+    """α; null chooses α on known-item queries, see ``evaluation.alpha``."""
     folds: Count | None = None
-    """Parts of the judged queries; each is searched with the α that is best on the others, so that
-    α is never chosen on the query that it serves; null for none."""
+    """Folds of the judged queries, each searched with the best α of the other folds; null for
+    none."""
     split: Text | None = None
-    """Another split of the judgements, such as ``train``, whose best α is taken; null for none."""
+    """Another split of the judgements, such as ``train``, to choose α on; null for none."""
     documents: Count = 500
     """Documents to choose α on, with one query each (RRA, section 3.1)."""
     generator: Text | None = None
-    """Causal language model that writes these queries (RRA: Llama 3 8B); null takes half of the
-    words of a sentence or, where there are vectors alone, some of the strongest dimensions."""
+    """Causal language model that writes known-item queries (RRA: Llama 3 8B); null takes half of a
+    sentence's words or, of published vectors, some of the strongest dimensions."""
     iterations: Count = 1
     """Pairs of speaker and listener."""
     transform: Text = "1+x"
@@ -95,13 +94,11 @@ class RetrievalJob:
     mteb: Items[Text] = ()
     """MTEB tasks, for the system ``encoder``."""
     system: Literal["bm25", "vectors", "encoder"] = "bm25"
-    """BM25 over words; published sparse vectors, which the dataset's folder holds; or an encoder
-    of sentence-transformers' ``SparseEncoder``."""
+    """BM25 over words, published sparse vectors in the dataset's folder, or a ``SparseEncoder``."""
     model: Text | None = None
     """Model of the system ``encoder``: a hub name, a folder, or ``lexicept-mini``."""
     vocabulary: Text | None = None
-    """Dataset folder with ``vocab.txt``, for the system ``vectors``; null for the vectors' own
-    terms."""
+    """Dataset folder with ``vocab.txt``, for the system ``vectors``; null for their terms."""
     weight: Number = 1.0
     """Value of a stored document weight of 1, for the system ``vectors``."""
     k1: NotNegative = 0.9
@@ -115,8 +112,8 @@ class RetrievalJob:
     document_max_active_dims: Count | None = None
     """Largest number of dimensions of a document; null keeps all."""
     curve: Flag = False
-    """True searches with many limits of dimensions too, for values at equal cost:
-    ``NAME nDCG@10 at 2`` (QD-FLOPs); see ``evaluation.curves``."""
+    """True adds searches with many limits of dimensions, for values at equal cost:
+    ``NAME nDCG@10 at 2`` (QD-FLOPs); see ``estimates.CostCurve``."""
 
     def __post_init__(self) -> None:
         if not (self.datasets or self.mteb):
@@ -136,17 +133,16 @@ class PretrainingStage:
     corpus: Text = ""
     """Dataset of the texts."""
     head: LanguageHead = "mlm"
-    """Initial rows of the head: the backbone's own, means over words' sub-words (ESPLADE), or
-    random."""
+    """Initial rows of the head: of the backbone, means over words' sub-words (ESPLADE), random."""
     words: Count | None = None
-    """Number of words that are dimensions, the most frequent ones, with masking ``words``; null for
-    the default."""
+    """Number of most frequent words that are dimensions, with masking ``words``; null for the
+    default."""
     vocabulary: Literal["corpus", "training"] = "corpus"
-    """Texts to count these words in: the corpus, or the documents and queries that the training
-    learns from (ESPLADE, 3.1.3)."""
+    """Texts to count words in: the corpus, or the training's documents and queries (ESPLADE,
+    3.1.3)."""
     shared: Flag = False
     """True if trainings of all seeds start from one pretrained model, as the papers start from one
-    published checkpoint; otherwise each has its own."""
+    published checkpoint; False for a pretraining per seed."""
     settings: PretrainingSettings = field(default_factory=PretrainingSettings)
 
     def __post_init__(self) -> None:
@@ -174,8 +170,7 @@ class TuningChoice:
 
 @settings
 class TrainingJob:
-    """The training of a model, or of several whose mean is the model, and its retrieval; with
-    ``seeds`` all of it several times.
+    """The training of a model, or of several models that are averaged, and retrieval with it.
 
     Rows of one ``config`` share the model; rows that differ in model or loss alone share prepared
     data.
@@ -186,24 +181,23 @@ class TrainingJob:
     mteb: Items[Text] = ()
     """MTEB tasks."""
     pretraining: PretrainingStage | None = None
-    """Pretraining before the training; its model is the training's start or, for a decoder, its
-    backbone."""
+    """Pretraining of the training's start or, for a decoder, of the backbone."""
     seeds: Items[Seed] = ()
     """Seeds of separate trainings, from the SAE or the pretraining on, whose values are averaged;
-    empty for the config's own seed alone. Data and token states are shared."""
+    empty for the config's seed. Data and token states are shared."""
     averaged: Items[Seed] = ()
-    """Seeds of the trainings whose mean is the model (SPLARE); empty for the config's own alone."""
+    """Seeds of the trainings whose mean is the model (SPLARE); empty for the config's seed."""
     tuning: TuningChoice | None = None
-    """Values chosen by short trainings before; null takes the config's."""
+    """Values to choose by short trainings before; null for the config's values."""
     rra: RRAChoice | None = None
     """Re-weighting of the documents by RRA; null for none."""
     query_max_active_dims: Count | None = None
-    """Largest number of dimensions of a query; null for the model's own."""
+    """Largest number of dimensions of a query; null for the model's limit."""
     document_max_active_dims: Count | None = None
-    """Largest number of dimensions of a document; null for the model's own."""
+    """Largest number of dimensions of a document; null for the model's limit."""
     curve: Flag = False
-    """True searches with many limits of dimensions too, for values at equal cost:
-    ``NAME nDCG@10 at 2`` (QD-FLOPs); see ``evaluation.curves``."""
+    """True adds searches with many limits of dimensions, for values at equal cost:
+    ``NAME nDCG@10 at 2`` (QD-FLOPs); see ``estimates.CostCurve``."""
 
     def __post_init__(self) -> None:
         if not (self.test or self.mteb):
@@ -221,13 +215,13 @@ class PooledJob:
     """Dense retriever, a ``SentenceTransformer``."""
     sae: SAESettings = field(default_factory=SAESettings)
     unseen: Share = 0.1
-    """Share of the documents that the SAE does not learn from, to see what it explains of them."""
+    """Share of the documents that the SAE does not learn from, for ``unseen FVU``."""
     query_k: Count | None = None
     """Number of latents of a query; null for the SAE's k."""
     document_k: Count | None = None
     """Number of latents of a document; null for the SAE's k."""
     dense: Flag = False
-    """True searches the dense vectors themselves, the baseline."""
+    """True searches the dense vectors, the baseline."""
 
 
 @settings
@@ -238,12 +232,12 @@ class OverlapJob:
     """A folder with a BEIR folder for each language."""
     languages: Items[Text]
     training: TrainingJob | None = None
-    """Trainings of the model, which another table may share; null for each language's words."""
+    """Training of the model, which another table may share; null for words of each language."""
     documents: Count | None = None
-    """Number of documents, the first ones; null takes all."""
+    """Number of first documents; null for all."""
     queries: Count | None = None
-    """Number of judged queries of each language, drawn once, that are searched in its documents, as
-    a control; null takes all."""
+    """Number of judged queries of each language, searched in the language's documents as a control;
+    null for all."""
 
 
 @settings
@@ -257,7 +251,7 @@ class PairsJob:
     latents: TrainingJob
     """Training of the model whose dimensions are latents."""
     documents: Count = 10_000
-    """Number of documents, drawn once (appendix E: 10,000)."""
+    """Number of documents, drawn at random (appendix E: 10,000)."""
 
 
 @settings
@@ -272,7 +266,7 @@ class EffectJob:
     weight: Number = 1.0
     """See ``RetrievalJob``."""
     terms: Items[Text] = ()
-    """Terms of the first document that has all of them; the first is compared with the others."""
+    """Terms whose weights are followed, in the first document that has all of them."""
     frequent: Count = 20
     """Number of the most frequent dimensions, whose mean rank is followed."""
 
