@@ -1,4 +1,4 @@
-"""Contributions of dimensions to a score, and the text that activates them."""
+"""Contributions of dimensions to a score, and the activating text."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ class Span(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """The places of a text that activate a dimension, the largest share first."""
+    """Spans of a text that activate a dimension, the largest share first."""
 
     spans: tuple[Span, ...] = ()
     shares: tuple[float, ...] = ()
-    """The share of each span in the activation. They add up to 1, less the shares of a prompt that
-    the encoder puts before the text and, where it counts them, of special tokens: both have no
-    characters."""
+    """The share of each span in the activation. The sum is 1 less the shares of a prompt before the
+    text and of counted special tokens, which have no characters."""
 
     @classmethod
-    def of(cls, parts: Iterable[tuple[Span, float]]) -> Self:
-        """Order spans with their shares; the shares of the same characters are added."""
+    def of(cls, spans: Iterable[tuple[Span, float]]) -> Self:
+        """Order spans by share; the shares of equal spans are added."""
         shares: dict[Span, float] = {}
-        for span, share in parts:
+        for span, share in spans:
             shares[span] = shares.get(span, 0.0) + share
-        ordered = sorted(shares.items(), key=lambda part: (-part[1], part[0]))
+        ordered = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
         return cls(tuple(span for span, _ in ordered), tuple(share for _, share in ordered))
 
     @classmethod
@@ -45,14 +44,13 @@ class Sources(NamedTuple):
 
 
 class QueryTerm(NamedTuple):
-    """One dimension of a query and its weight."""
+    """A dimension of a query and the weight."""
 
     vocabulary: str
     dimension: int
     """The number within the vocabulary: for concepts the latent's."""
     term: str
-    """The dimension's name: a stem, or a concept's label; its number, as in "#12", for a concept
-    without a name."""
+    """A stem or a concept's label; for a concept without a name the number, as in "#12"."""
     weight: float
     spans: tuple[Span, ...]
     """Characters of the query, as in ``Contribution``."""
@@ -61,7 +59,7 @@ class QueryTerm(NamedTuple):
 
     @property
     def in_query(self) -> Sources:
-        """``spans`` with their shares."""
+        """``spans`` with shares."""
         return Sources(self.spans, self.shares)
 
 
@@ -72,38 +70,35 @@ class Contribution(NamedTuple):
     dimension: int
     """The number within the vocabulary: for concepts the latent's."""
     term: str
-    """The dimension's name: a stem, or a concept's label; its number, as in "#12", for a concept
-    without a name."""
+    """A stem or a concept's label; for a concept without a name the number, as in "#12"."""
     score: float
     """``query_weight * document_weight``."""
     query_weight: float
     document_weight: float
     query_spans: tuple[Span, ...]
-    """Characters of the query that activate the dimension; empty where spans were not asked for.
-    For a word all its occurrences. For a concept the word whose token has the largest activation
-    with max pooling, and with other poolings all words whose tokens add to it; for a query that
-    needs no inference, the tokens that name the dimension."""
+    """Characters of the query that activate the dimension; empty without ``spans``. All occurrences
+    of a word. For a concept, the word with the largest activation (max pooling) or all words with
+    an activation (other poolings); for a query without inference, tokens that name the concept."""
     query_shares: tuple[float, ...]
-    """The share of each in the query's activation, the largest first; together 1, less the share of
-    a prompt and of special tokens. A span's part of the score is its share of ``score``."""
+    """The share of each span in the query's activation, the largest first; see ``Sources``."""
     document_spans: tuple[Span, ...]
-    """Characters of the document's content (title and text) that activate it, likewise."""
+    """Characters of the document's content (title and text) that activate the dimension."""
     document_shares: tuple[float, ...]
-    """The share of each in the document's activation, likewise."""
+    """The share of each span in the document's activation."""
 
     @property
     def in_query(self) -> Sources:
-        """``query_spans`` with their shares."""
+        """``query_spans`` with shares."""
         return Sources(self.query_spans, self.query_shares)
 
     @property
     def in_document(self) -> Sources:
-        """``document_spans`` with their shares."""
+        """``document_spans`` with shares."""
         return Sources(self.document_spans, self.document_shares)
 
 
 def whole(text: str, start: int, end: int) -> Span:
-    """Return a span without spaces at its ends, and with the combining marks of its last letter."""
+    """Return a span without outer spaces, and with the combining marks of the last letter."""
     while start < end and text[start].isspace():
         start += 1
     while end > start and text[end - 1].isspace():
@@ -114,34 +109,35 @@ def whole(text: str, start: int, end: int) -> Span:
 
 
 def strong_and_weak(sources: Sources) -> tuple[list[Span], list[Span]]:
-    """Return the spans with at least half of the largest share, and the others."""
-    largest = max(sources.shares, default=0.0)
-    parts: tuple[list[Span], list[Span]] = ([], [])
-    for span, share in zip(*sources, strict=True):
-        parts[share < largest / 2].append(span)
-    return parts
+    """Return the spans with at least half of the largest share, and the weaker spans."""
+    half = max(sources.shares, default=0.0) / 2
+    pairs = list(zip(sources.spans, sources.shares, strict=True))
+    strong = [span for span, share in pairs if share >= half]
+    return strong, [span for span, share in pairs if share < half]
 
 
 def spellings(text: str, sources: Sources) -> dict[str, float]:
-    """Return the distinct strings under spans of a text, ignoring case, with their shares, the
-    largest first."""
+    """Return the shares of the distinct strings under spans of a text, ignoring case, the largest
+    first."""
     strings: dict[str, str] = {}
     shares: dict[str, float] = {}
-    for (start, end), share in zip(*sources, strict=True):
+    for (start, end), share in zip(sources.spans, sources.shares, strict=True):
         spelling = strings.setdefault(text[start:end].casefold(), text[start:end])
         shares[spelling] = shares.get(spelling, 0.0) + share
-    return dict(sorted(shares.items(), key=lambda part: -part[1]))
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
 def spelled(text: str, sources: Sources, most: int = SPELLED) -> str:
-    """Return the strings under spans of a text as one line, with their shares if there are several:
-    "heart 60%, cardiac 25%, 3 more 15%"."""
+    """Return the strings under spans of a text in one line, several with shares: "heart 60%,
+    cardiac 25%, 3 more 15%"."""
     strings = spellings(text, sources)
     if len(strings) < 2:
         return "".join(strings)
-    parts = [f"{spelling} {share:.0%}" for spelling, share in [*strings.items()][:most]]
-    rest = math.fsum([*strings.values()][most:])
-    return ", ".join(parts + [f"{len(strings) - most} more {rest:.0%}"] * (len(strings) > most))
+    entries = [f"{spelling} {share:.0%}" for spelling, share in [*strings.items()][:most]]
+    if len(strings) > most:
+        remainder = math.fsum([*strings.values()][most:])
+        entries.append(f"{len(strings) - most} more {remainder:.0%}")
+    return ", ".join(entries)
 
 
 def unnamed(number: int) -> str:
@@ -149,14 +145,17 @@ def unnamed(number: int) -> str:
     return f"#{number}"
 
 
-def shown_term(part: Contribution, query: str, content: str) -> str:
-    """Return what a term is called: a concept without a name after the strongest word of the query
-    and that of the document that fire it, as in "fracture ↔ fractures"."""
-    if part.vocabulary == "concepts" and part.term == unnamed(part.dimension):
-        pair = (spellings(query, part.in_query), spellings(content, part.in_document))
-        if all(pair):
-            return " ↔ ".join(next(iter(strings)) for strings in pair)
-    return part.term
+def shown_term(contribution: Contribution, query: str, content: str) -> str:
+    """Return the name of a term; for a concept without a name, the strongest words of query and
+    document, as in "fracture ↔ fractures"."""
+    if contribution.vocabulary == "concepts" and contribution.term == unnamed(
+        contribution.dimension
+    ):
+        query_words = spellings(query, contribution.in_query)
+        document_words = spellings(content, contribution.in_document)
+        if query_words and document_words:
+            return f"{next(iter(query_words))} ↔ {next(iter(document_words))}"
+    return contribution.term
 
 
 def split_spans(
@@ -166,11 +165,11 @@ def split_spans(
     title, text = len(document.title), len(document.text)
     joined = f"{document.title} {document.text}"
     stripped = len(joined) - len(joined.lstrip())
-    known = list(spans)
-    return _within(known, -stripped, title), _within(known, title + 1 - stripped, text)
+    spans = list(spans)
+    return _within(spans, -stripped, title), _within(spans, title + 1 - stripped, text)
 
 
 def _within(spans: Iterable[Span], start: int, length: int) -> tuple[Span, ...]:
-    """Return the parts of spans within ``length`` characters from ``start``, counted from there."""
+    """Return spans cut to ``length`` characters from ``start``, relative to ``start``."""
     moved = ((max(first - start, 0), min(last - start, length)) for first, last in spans)
     return tuple(Span(first, last) for first, last in moved if first < last)

@@ -13,10 +13,10 @@ from lexicept.explanation.contributions import Contribution, shown_term, spelled
 from lexicept.sanitize import safe
 
 SHOWN = 10
-"""Contributions that an explanation's ``repr`` shows."""
+"""Contributions in the ``repr`` of an explanation."""
 
 CELL = 40
-"""Characters that a cell of its table has at most."""
+"""Most characters of a cell in the ``repr``."""
 
 
 @dataclass(frozen=True)
@@ -30,38 +30,36 @@ class Explanation:
     contributions: tuple[Contribution, ...]
     """The contributions above 0, largest first."""
     prior: float
-    """RRA's offset of the document times the query's factor on it; 0 without RRA."""
+    """RRA's offset of the document times the query's factor; 0 without RRA."""
     passage: str | None = None
-    """The id of the document's passage that was scored; None for a document indexed whole."""
+    """The id of the scored passage; None for a document indexed whole."""
 
     @property
     def score(self) -> float:
         """The sum of the contributions and the prior.
 
-        It is exact up to double precision. A search adds the same n numbers, none of them negative,
-        in single precision: the two differ by at most (n + 1) · 2⁻²⁴ of the score.
+        The sum is exact up to double precision. A search adds the same n numbers, none negative, in
+        single precision: both differ by at most (n + 1) · 2⁻²⁴ of the score.
         """
-        return math.fsum([self.prior, *(part.score for part in self.contributions)])
+        return math.fsum([self.prior, *(entry.score for entry in self.contributions)])
 
     def __repr__(self) -> str:
         """Return an aligned table of the largest contributions."""
-        shown = self.contributions[:SHOWN]
-        rows = [("score", "share", "", "term", "in the query", "in the document")]
-        for part in shown:
-            own = (
-                part.vocabulary.removesuffix("s"),
-                shown_term(part, self.query, self.content),
-                spelled(self.query, part.in_query),
-                spelled(self.content, part.in_document),
-            )
-            rows.append((*self._share(part.score), *own))
-        rest = math.fsum(part.score for part in self.contributions[SHOWN:])
-        if rest:
-            rows.append((*self._share(rest), "", f"{len(self.contributions) - SHOWN} more", "", ""))
+        lines = [("score", "share", "", "term", "in the query", "in the document")]
+        for entry in self.contributions[:SHOWN]:
+            term = shown_term(entry, self.query, self.content)
+            in_query = spelled(self.query, entry.in_query)
+            in_document = spelled(self.content, entry.in_document)
+            vocabulary = entry.vocabulary.removesuffix("s")
+            lines.append((*self._share(entry.score), vocabulary, term, in_query, in_document))
+        remainder = math.fsum(entry.score for entry in self.contributions[SHOWN:])
+        if remainder:
+            more = f"{len(self.contributions) - SHOWN} more"
+            lines.append((*self._share(remainder), "", more, "", ""))
         if self.prior:
-            rows.append((*self._share(self.prior), "", "document prior", "", ""))
+            lines.append((*self._share(self.prior), "", "document prior", "", ""))
         title = f"Explanation of {self.document_id!r} for {self.query!r}: {self.score:.4f}"
-        return "\n".join([safe(title), *_aligned(rows)])
+        return "\n".join([safe(title), *_aligned(lines)])
 
     def _repr_html_(self) -> str:
         """Return a coloured table, which a notebook shows."""
@@ -73,7 +71,7 @@ class Explanation:
         return f"{score:.4f}", f"{score / self.score:.1%}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return dictionaries, lists, texts and numbers, with shares of the score added."""
+        """Return JSON values, with shares of the score added."""
         score = self.score
         return {
             "query": self.query,
@@ -82,19 +80,18 @@ class Explanation:
             "score": score,
             "prior": self.prior,
             "contributions": [
-                {**part._asdict(), "share": part.score / score} for part in self.contributions
+                {**entry._asdict(), "share": entry.score / score} for entry in self.contributions
             ],
         }
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of cells as lines of equal columns, the first two columns to the right."""
-    cells = [[textwrap.shorten(safe(cell), CELL, placeholder="…") for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if place < 2 else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
+def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines of aligned cells, the first two columns to the right."""
+    table = [
+        [textwrap.shorten(safe(cell), CELL, placeholder="…") for cell in cells] for cells in lines
     ]
+    columns = []
+    for place, column in enumerate(zip(*table, strict=True)):
+        width = max(map(len, column))
+        columns.append([cell.rjust(width) if place < 2 else cell.ljust(width) for cell in column])
+    return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]

@@ -27,7 +27,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 class Explained(Protocol):
-    """The parts of an ``Explanation`` that the templates show."""
+    """The properties of an ``Explanation`` in the templates."""
 
     @property
     def query(self) -> str: ...
@@ -49,7 +49,7 @@ PLAIN, WEAK, STRONG = range(3)
 
 
 class Piece(NamedTuple):
-    """Characters of a text between two ends of spans."""
+    """Characters of a text between neighbouring ends of spans."""
 
     text: str
     mark: int
@@ -58,9 +58,9 @@ class Piece(NamedTuple):
 
 @cache
 def environment(*folders: Path) -> Environment:
-    """Return an environment for templates in folders, and for those of explanations.
+    """Return an environment for templates in folders and for the templates of explanations.
 
-    It escapes what it shows, also control characters and marks that reorder other text.
+    Values are escaped, also control characters and marks that reorder text.
     """
     return Environment(
         loader=FileSystemLoader([*folders, TEMPLATES]),
@@ -77,7 +77,7 @@ def _readable(value: Any) -> Any:
 
 
 def highlighted(text: str, spans: Iterable[Span]) -> Markup:
-    """Return a text as escaped HTML with its spans in ``<mark>``; overlapping spans become one."""
+    """Return a text as escaped HTML with spans in ``<mark>``; overlapping spans are joined."""
     marks: Any = environment().get_template("marks.html").module
     html: Markup = marks.marked(_pieces(text, spans))
     return html
@@ -90,9 +90,9 @@ def explanation_page(explanation: Explained, document: Document) -> str:
 
 
 def explanation_fragment(explanation: Explained, document: Document) -> str:
-    """Return the query, the parts of the score and the document as HTML.
+    """Return the query, the contributions and the document as HTML.
 
-    The fragment has its own style sheet, which applies to nothing else on a page or in a notebook.
+    The style sheet in the fragment applies to nothing outside of the fragment.
     """
     style = environment().get_template("style.css").render()
     fragment = environment().get_template("fragment.html").render(_values(explanation, document))
@@ -101,21 +101,23 @@ def explanation_fragment(explanation: Explained, document: Document) -> str:
 
 def _values(explanation: Explained, document: Document) -> dict[str, Any]:
     """Return the variables of the templates."""
-    parts = explanation.contributions
+    contributions = explanation.contributions
     prior = ["prior"] if explanation.prior else []
-    asked = _strong_and_weak(part.in_query for part in parts)
-    matched = _strong_and_weak(part.in_document for part in parts)
-    titles, texts = zip(*(split_spans(document, spans) for spans in matched), strict=True)
+    query_strong, query_weak = _strong_and_weak(entry.in_query for entry in contributions)
+    strong, weak = _strong_and_weak(entry.in_document for entry in contributions)
+    title_strong, text_strong = split_spans(document, strong)
+    title_weak, text_weak = split_spans(document, weak)
+    title = _pieces(document.title, title_strong, title_weak)
     return {
         "explanation": explanation,
-        "contributions": parts,
-        "kinds": [*dict.fromkeys(part.vocabulary for part in parts), *prior],
+        "contributions": contributions,
+        "kinds": [*dict.fromkeys(entry.vocabulary for entry in contributions), *prior],
         "total": explanation.score,
-        "largest": max([explanation.prior, *(part.score for part in parts[:1])]),
-        "query": _pieces(explanation.query, *asked),
+        "largest": max([explanation.prior, *(entry.score for entry in contributions[:1])]),
+        "query": _pieces(explanation.query, query_strong, query_weak),
         "name": document.title or document.id,
-        "title": _pieces(document.title, *titles) or [Piece(document.id, PLAIN)],
-        "text": _pieces(document.text, *texts),
+        "title": title or [Piece(document.id, PLAIN)],
+        "text": _pieces(document.text, text_strong, text_weak),
         "shown_term": shown_term,
         "spelled": spelled,
     }
@@ -123,13 +125,16 @@ def _values(explanation: Explained, document: Document) -> dict[str, Any]:
 
 def _strong_and_weak(sources: Iterable[Sources]) -> tuple[list[Span], list[Span]]:
     """Return the strong and the weak spans of several dimensions."""
-    pairs = [strong_and_weak(of_one) for of_one in sources]
-    strong, weak = ([span for pair in pairs for span in pair[i]] for i in (0, 1))
+    strong: list[Span] = []
+    weak: list[Span] = []
+    for spans in map(strong_and_weak, sources):
+        strong += spans[0]
+        weak += spans[1]
     return strong, weak
 
 
 def _pieces(text: str, strong: Iterable[Span], weak: Iterable[Span] = ()) -> list[Piece]:
-    """Split a text at the ends of its spans; where spans overlap, a strong one shows."""
+    """Split a text at the ends of spans; a strong span hides an overlapping weak span."""
     marks = bytearray(len(text))
     for mark, spans in ((WEAK, weak), (STRONG, strong)):
         for start, end in spans:

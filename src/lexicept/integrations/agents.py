@@ -1,7 +1,7 @@
 """Tools for language models: searches and explanations as short texts.
 
-A model reads every character that a tool returns, so that each answer has ``LONGEST`` characters at
-most, and says what it leaves out.
+A model reads every character of an answer: an answer has at most ``LONGEST`` characters, and a note
+about omissions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PAGE = 6_000
 SNIPPET = 280
 """Characters of a document in a list of results."""
 
-PARTS = 12
+TERMS = 12
 """Words and concepts listed for a query or a score."""
 
 Query = Annotated[
@@ -59,7 +59,7 @@ FilterText = Annotated[
         "tag in ['bio']. Leave it out to search all documents.",
     ),
 ]
-Searched = Annotated[
+SearchedVocabulary = Annotated[
     Literal["words", "concepts", "texts"] | None,
     Field(
         description="Search by words only, by concepts only, or by what whole texts are like. "
@@ -75,8 +75,8 @@ class AgentTools:
     Changes of the index on disk show at the next call. Threads may share the tools.
 
     Args:
-        index: an opened index; it is refreshed when it has changed on disk.
-        query_encoder: what encodes the queries' concepts; see ``Index.search``.
+        index: an opened index, refreshed after changes on disk.
+        query_encoder: the encoder of the queries' concepts; see ``Index.search``.
     """
 
     def __init__(self, index: Index, query_encoder: Literal["model", "lookup"] = "model") -> None:
@@ -84,7 +84,7 @@ class AgentTools:
         self._refreshing = threading.Lock()
 
     def _fresh(self) -> Index:
-        """Return the index as it is on disk; as it was, where it can't be opened now."""
+        """Return the index, refreshed unless opening the changed index fails."""
         with self._refreshing, suppress(LexiceptError):
             if self._index.stale:
                 self._index.refresh()
@@ -95,18 +95,18 @@ class AgentTools:
         query: Query,
         top_k: TopK = 5,
         filter: FilterText = None,  # noqa: A002
-        vocabulary: Searched = None,
+        vocabulary: SearchedVocabulary = None,
     ) -> str:
         """Find documents by the words and the concepts (meanings) of a query, best first. Each
         result has the document's id, title, fields and a passage. Read a whole document with
         get_document, and ask explain why it was found."""
-        found = self._fresh().search(
+        hits = self._fresh().search(
             query, top_k, vocabulary=vocabulary, filter=filter, query_encoder=self._encoder
         )
-        notes = [found.note] if found.note else []
-        if found.did_you_mean:
-            notes.append(f"did you mean: {found.did_you_mean}")
-        return _results(found, notes)
+        notes = [hits.note] if hits.note else []
+        if hits.did_you_mean:
+            notes.append(f"did you mean: {hits.did_you_mean}")
+        return _results(hits, notes)
 
     def similar_documents(self, document_id: DocumentId, top_k: TopK = 5) -> str:
         """Find documents that are like one: those with the same words and concepts, best first."""
@@ -118,21 +118,22 @@ class AgentTools:
         """Show why a document matches a query: each word and concept that both have, its share of
         the score, and which words of the query and of the document it stands for. The shares add
         up to the whole score."""
-        found = self._fresh().explain(query, document_id, query_encoder=self._encoder)
-        head = f'[{_name(document_id)}] for "{_name(query)}": score {found.score:.4g}'
-        if not found.score:
+        explanation = self._fresh().explain(query, document_id, query_encoder=self._encoder)
+        score, content = explanation.score, explanation.content
+        head = f'[{_name(document_id)}] for "{_name(query)}": score {score:.4g}'
+        if not score:
             return f"{head}; the two share no word and no concept"
         lines = []
-        for part in found.contributions:
-            term = shown_term(part, query, found.content)
-            asked = spelled(query, part.in_query, 3)
-            matched = spelled(found.content, part.in_document, 3)
-            where = one_line(f": {asked} → {matched}") if matched else ""
-            name = _shown(part.vocabulary, part.dimension, term)
-            lines.append(f"{part.score / found.score:5.1%} {name}{where}")
-        if found.prior:
-            lines.append(f"{found.prior / found.score:5.1%} the document's own (RRA)")
-        return _bounded(head, lines, "smaller contributions", PARTS)
+        for entry in explanation.contributions:
+            query_words = spelled(query, entry.in_query, 3)
+            document_words = spelled(content, entry.in_document, 3)
+            places = one_line(f": {query_words} → {document_words}") if document_words else ""
+            term = shown_term(entry, query, content)
+            name = _term_key(entry.vocabulary, entry.dimension, term)
+            lines.append(f"{entry.score / score:5.1%} {name}{places}")
+        if explanation.prior:
+            lines.append(f"{explanation.prior / score:5.1%} the document's own (RRA)")
+        return _bounded(head, lines, "smaller contributions", TERMS)
 
     def get_document(
         self,
@@ -170,16 +171,16 @@ class AgentTools:
         """List the concepts of this collection, or find some by name: number, name, and how many
         documents have each. The most frequent come first."""
         reader = self._fresh().reader
-        reader.span("concepts")  # raises InputError where there are none
-        found = concept_list(reader, find, top_k)
-        concepts = found["concepts"]
+        reader.span("concepts")  # raises InputError without concepts
+        listing = concept_list(reader, find, top_k)
+        concepts = listing["concepts"]
         lines = [
             f"concept:{c['number']} {one_line(c['label'])}, {c['documents']:,} documents"
             for c in concepts
         ]
         about = f' with "{_name(find)}"' if find.strip() else ""
-        head = f"{found['total']:,} concepts{about} in {len(reader):,} documents"
-        left = found["total"] - len(concepts)
+        head = f"{listing['total']:,} concepts{about} in {len(reader):,} documents"
+        left = listing["total"] - len(concepts)
         return _bounded(head, lines, "concepts", len(lines), left)
 
     def get_concept(
@@ -237,34 +238,37 @@ class AgentTools:
         reader = index.reader.using(self._encoder)
         steering = _by_dimension(reader, "factors", factors)
         parsed = replace(index.parse(query), steering=steering)
-        own = reader.query_vectors([parsed]).data
-        heaviest = float(own.max(initial=0)) or 1.0
+        query_vector = reader.query_vectors([parsed]).data
+        heaviest = float(query_vector.max(initial=0)) or 1.0
         weights = _by_dimension(reader, "add", add)
         changed = replace(parsed, added={key: w * heaviest for key, w in weights.items()})
         hits = index.search(changed, top_k, filter=filter, query_encoder=self._encoder)
         terms = [term for term in reader.query_terms(changed) if term.weight]
-        parts = [f"{term.weight:.3g} {_shown(*term[:3])}" for term in terms[:PARTS]]
-        parts += [f"{len(terms) - PARTS} lighter ones"] if len(terms) > PARTS else []
-        return _results(hits, [f"weights: {'; '.join(parts) or 'nothing that is searched'}"])
+        weighted = [
+            f"{term.weight:.3g} {_term_key(term.vocabulary, term.dimension, term.term)}"
+            for term in terms[:TERMS]
+        ]
+        weighted += [f"{len(terms) - TERMS} lighter ones"] if len(terms) > TERMS else []
+        return _results(hits, [f"weights: {'; '.join(weighted) or 'nothing that is searched'}"])
 
 
 def _by_dimension(reader: IndexReader, argument: str, numbers: Numbers) -> DimensionNumbers:
     """Return the numbers of an argument by vocabulary and dimension.
 
     Raises:
-        InputError: naming a key that is no dimension, one that is there twice, or a number that is
-            not from 0 to ``MAX_FACTOR``.
+        InputError: a key that is no dimension, a key that is there twice, or a number that is not
+            from 0 to ``MAX_FACTOR``.
     """
-    found: dict[tuple[str, int], float] = {}
+    by_dimension: dict[tuple[str, int], float] = {}
     for key, number in numbers.items():
         dimension = _dimension(reader, key)
-        if dimension in found:
+        if dimension in by_dimension:
             raise InputError(f"{argument}: {key!r:.80} is there twice")
         if not 0 <= number <= MAX_FACTOR:
             limits = f"must be from 0 to {MAX_FACTOR:,.0f}, not {number}"
             raise InputError(f"{argument}: the number of {key!r:.80} {limits}")
-        found[dimension] = number
-    return found
+        by_dimension[dimension] = number
+    return by_dimension
 
 
 def _dimension(reader: IndexReader, key: str) -> tuple[str, int]:
@@ -272,7 +276,7 @@ def _dimension(reader: IndexReader, key: str) -> tuple[str, int]:
     ``text:NUMBER``.
 
     Raises:
-        InputError: naming a key that is none of these, or that the index does not have.
+        InputError: a malformed key, or a dimension that the index does not have.
     """
     kind, colon, name = key.partition(":")
     vocabulary = f"{kind.strip().removesuffix('s')}s"
@@ -293,23 +297,23 @@ def _dimension(reader: IndexReader, key: str) -> tuple[str, int]:
     words = reader.vectorizers.get("words")
     assert isinstance(words, WordVectorizer)
     with reader.vectorizers.lock("words"):
-        known = [dimension for dimension, _ in words.terms_in(name)]
-    if len(known) != 1:
+        dimensions = [dimension for dimension, _ in words.terms_in(name)]
+    if len(dimensions) != 1:
         raise InputError(f"{key!r:.80} is not one word that is searched")
-    if known[0] is None:
+    if dimensions[0] is None:
         raise InputError(f"no document has the word {name!r:.80}")
-    return vocabulary, known[0]
+    return vocabulary, dimensions[0]
 
 
-def _shown(vocabulary: str, number: int, term: str) -> str:
-    """Return a dimension as ``steer`` takes it, a concept or an exemplar with its name."""
+def _term_key(vocabulary: str, number: int, term: str) -> str:
+    """Return a dimension in the notation of ``steer``, with the name of a concept or exemplar."""
     if vocabulary == "words":
         return f"word:{one_line(term)}"
     return f"{vocabulary.removesuffix('s')}:{number} {one_line(term)}"
 
 
 def _results(hits: Hits, notes: Iterable[str]) -> str:
-    """Return results in lines, as many as there is room for."""
+    """Return results in lines, within ``LONGEST`` characters."""
     head = [*map(one_line, notes)]
     query = hits.query.text
     if not hits:
@@ -325,25 +329,25 @@ def _results(hits: Hits, notes: Iterable[str]) -> str:
 def _heading(document: Document, score: float | None = None) -> str:
     """Return a document's id, title, score and fields in a line or two."""
     title = f" {one_line(document.title)}" if document.title else ""
-    parts = (
+    values = (
         f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
         for name, value in document.fields.items()
     )
-    fields = one_line("; ".join(parts))
-    known = f"\n{_short(fields, SNIPPET)}" if fields else ""
+    fields = one_line("; ".join(values))
+    fields = f"\n{_short(fields, SNIPPET)}" if fields else ""
     scored = "" if score is None else f" (score {score:.4g})"
-    return f"[{_name(document.id)}]{_short(title, SNIPPET)}{scored}{known}"
+    return f"[{_name(document.id)}]{_short(title, SNIPPET)}{scored}{fields}"
 
 
 def _snippet(text: str, words: Iterable[str]) -> str:
-    """Return a passage around the longest of some words, or the beginning."""
-    found = (re.search(re.escape(word), text, re.IGNORECASE) for word in words)
-    first = next((match for match in found if match), None)
-    start, end = first.span() if first else (0, 0)
-    side = SNIPPET // 2 if first and start > SNIPPET // 2 else SNIPPET
-    first_shown, last = around(text, start, end, side)
-    before, after = "…" if first_shown else "", "…" if last < len(text) else ""
-    return _short(f"{before}{one_line(text[first_shown:last])}{after}", SNIPPET + 40)
+    """Return a passage around the first word that the text has, or the beginning."""
+    matches = (re.search(re.escape(word), text, re.IGNORECASE) for word in words)
+    match = next(filter(None, matches), None)
+    start, end = match.span() if match else (0, 0)
+    side = SNIPPET // 2 if match and start > SNIPPET // 2 else SNIPPET
+    first, last = around(text, start, end, side)
+    before, after = "…" if first else "", "…" if last < len(text) else ""
+    return _short(f"{before}{one_line(text[first:last])}{after}", SNIPPET + 40)
 
 
 def _name(text: str) -> str:
@@ -357,18 +361,18 @@ def _short(text: str, most: int) -> str:
 def _bounded(
     head: str, lines: list[str], noun: str, most: int | None = None, left_out: int = 0
 ) -> str:
-    """Return a heading and as many lines as there is room for, with a note about the rest.
+    """Return a heading and lines within ``LONGEST`` characters, with a note about omitted lines.
 
     Args:
-        noun: what the lines are, for the note.
+        noun: the noun of the note.
         most: the most lines.
-        left_out: how many there are besides.
+        left_out: the number of lines that were omitted before.
     """
-    text, shown = _short(head, LONGEST // 2), 0
+    text, written = _short(head, LONGEST // 2), 0
     for line in lines[:most]:
         if len(text) + len(line) > LONGEST - 100:
             break
         text += f"\n{line.rstrip()}" if text else line.rstrip()
-        shown += 1
-    rest = len(lines) - shown + left_out
-    return f"{text}\n({rest:,} more {noun} left out)" if rest else text
+        written += 1
+    omitted = len(lines) - written + left_out
+    return f"{text}\n({omitted:,} more {noun} left out)" if omitted else text

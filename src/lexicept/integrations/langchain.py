@@ -18,14 +18,12 @@ from lexicept.queries.syntax import ParsedQuery
 
 
 class LexiceptRetriever(BaseRetriever):
-    """Documents with ``id``, ``title``, ``score`` and fields in their metadata, best first.
+    """Documents with ``id``, ``title``, ``score`` and fields in the metadata, best first.
 
-    A document in passages has the text of its best one, and that one's id as ``passage``.
-
-    ``invoke`` raises InputError for what ``Index.search`` refuses. Its ``k``, the name that
-    LangChain's own retrievers use, replaces ``top_k`` for one call, and its ``filter`` replaces the
-    retriever's. Changes that others make to the index on disk are found after ``index.refresh()``.
-    A pickled retriever opens the index again, by its path.
+    A document in passages has the text of the best passage, and the id of the passage as
+    ``passage``. ``invoke`` raises the InputErrors of ``Index.search``; the arguments ``k`` (as in
+    LangChain's own retrievers) and ``filter`` replace ``top_k`` and ``filter`` for one call. A
+    pickled retriever opens the index again by path.
     """
 
     index: Index
@@ -33,12 +31,12 @@ class LexiceptRetriever(BaseRetriever):
     top_k: int = 10
     """Documents per query, at least 1."""
     vocabulary: str | None = None
-    """Search in one vocabulary only; None searches all of them at once."""
+    """Search in one vocabulary only; None searches all vocabularies at once."""
     filter: str | dict[str, Any] | None = None
-    """Which documents may be results, by their fields; see ``Index.search``."""
+    """A condition on the fields of documents; see ``Index.search``."""
     syntax: bool = False
-    """True reads phrases in quotes, -words and field:value in queries; False takes them as text,
-    as fits questions that a language model writes."""
+    """Read phrases in quotes, -words and field:value in queries; False, for questions by a language
+    model, searches for the plain text."""
 
     def _get_relevant_documents(
         self,
@@ -49,9 +47,9 @@ class LexiceptRetriever(BaseRetriever):
         filter: str | dict[str, Any] | None = None,  # noqa: A002
     ) -> list[Document]:
         top_k = self.top_k if k is None else k
-        chosen = self.filter if filter is None else filter
-        asked = query if self.syntax else ParsedQuery(query)
-        hits = self.index.search(asked, top_k, vocabulary=self.vocabulary, filter=chosen)
+        condition = self.filter if filter is None else filter
+        parsed = query if self.syntax else ParsedQuery(query)
+        hits = self.index.search(parsed, top_k, vocabulary=self.vocabulary, filter=condition)
         return [_document(hit) for hit in hits]
 
     async def _aget_relevant_documents(

@@ -12,21 +12,18 @@ from lexicept.queries.syntax import ParsedQuery
 
 
 class LexiceptRetriever(BaseRetriever):
-    """Documents as text nodes with scores, best first; the documents' ids are the nodes'.
+    """Documents as text nodes with scores, best first; a node has the id of the document.
 
-    A document in passages has the text of its best one, and that one's id as ``passage`` in its
-    metadata.
-
-    ``retrieve`` raises InputError for what ``Index.search`` refuses. Changes that others make to
-    the index on disk are found after ``index.refresh()``.
+    A document in passages has the text of the best passage, and the id of the passage as
+    ``passage`` in the metadata. ``retrieve`` raises the InputErrors of ``Index.search``.
 
     Args:
         index: an opened index.
         top_k: nodes per query, at least 1.
-        vocabulary: search in one vocabulary only; None searches all of them at once.
-        filter: which documents may be results, by their fields; see ``Index.search``.
-        syntax: read phrases in quotes, -words and field:value in queries; by default they are text,
-            as fits questions that a language model writes.
+        vocabulary: search in one vocabulary only; None searches all vocabularies at once.
+        filter: a condition on the fields of documents; see ``Index.search``.
+        syntax: read phrases in quotes, -words and field:value in queries; False, for questions by a
+            language model, searches for the plain text.
     """
 
     def __init__(
@@ -46,8 +43,8 @@ class LexiceptRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         query = query_bundle.query_str
-        asked = query if self.syntax else ParsedQuery(query)
-        hits = self.index.search(asked, self.top_k, vocabulary=self.vocabulary, filter=self.filter)
+        parsed = query if self.syntax else ParsedQuery(query)
+        hits = self.index.search(parsed, self.top_k, vocabulary=self.vocabulary, filter=self.filter)
         return [_node(hit) for hit in hits]
 
 

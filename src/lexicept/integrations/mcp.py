@@ -1,6 +1,6 @@
 """Model Context Protocol: an index as tools of a language model's client.
 
-It uses the protocol's own SDK, over standard input and output or over HTTP on this machine.
+The protocol's SDK serves standard input and output, or HTTP on this machine.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def mcp_server(
 ) -> MCPServer[None]:
     """Return a server of the Model Context Protocol with an index's tools.
 
-    The tools search, explain, read a document, steer and, where there are concepts, list and show
-    them. Their answers are short texts; an error of lexicept's is an error of the tool, which the
-    model reads. The index is refreshed when it has changed on disk.
+    The tools search, explain, read a document, steer and, in an index of concepts, list and show
+    concepts. Answers are short texts; the model reads errors of lexicept as errors of the tool. An
+    index that has changed on disk is refreshed.
 
     Args:
         index: an opened index.
-        query_encoder: what encodes the queries' concepts; see ``Index.search``.
+        query_encoder: the encoder of the queries' concepts; see ``Index.search``.
 
     Raises:
         InputError: the index has no such encoder.
@@ -51,8 +51,8 @@ def mcp_server(
     reader = index.reader.using(query_encoder)
     tools = AgentTools(index, query_encoder)
     fields = {name: str(kind) for name, kind in reader.fields.kinds.items()}
-    known = ", ".join(f"{name} ({kind})" for name, kind in fields.items())
-    about = f"Fields that filter can name: {known}." if known else "The documents have no fields."
+    names = ", ".join(f"{name} ({kind})" for name, kind in fields.items())
+    about = f"Fields that filter can name: {names}." if names else "The documents have no fields."
     server: MCPServer[None] = MCPServer(
         "lexicept",
         title=f"lexicept: {index.path.name}",
@@ -89,21 +89,20 @@ def serve(
     query_encoder: Literal["model", "lookup"] = "model",
     api_key_file: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Serve an index's tools to a client of the Model Context Protocol until it leaves.
+    """Serve an index's tools to a client of the Model Context Protocol until the client leaves.
 
     Args:
         index: an opened index, or the path of one.
-        http: True serves streamable HTTP at ``http://127.0.0.1:PORT/mcp``, for clients on this
-            machine, until interrupted; False serves standard input and output.
+        http: serve streamable HTTP at ``http://127.0.0.1:PORT/mcp`` until interrupted; False serves
+            standard input and output.
         port: the port of HTTP; 0 takes a free one.
         engine: the engine that searches a path; an opened index keeps its own.
-        query_encoder: what encodes the queries' concepts; see ``Index.search``.
-        api_key_file: a file with the key that every request over HTTP must carry, one line; by
-            default no key is required.
+        query_encoder: the encoder of the queries' concepts; see ``Index.search``.
+        api_key_file: a file of one line with the key of requests over HTTP; None requires no key.
 
     Raises:
         InputError: the index has no such engine or encoder, the port can't be bound to, the file
-            holds no key, or there is one without HTTP.
+            holds no key, or a key without HTTP.
         IndexFormatError: the path holds no index, or a damaged one.
     """
     if api_key_file is not None and not http:
@@ -122,7 +121,7 @@ def serve(
 
 
 def _told(tool: Callable[P, str]) -> Callable[P, str]:
-    """Return the tool with errors that a model can read."""
+    """Return a tool with errors that a model can read."""
 
     @functools.wraps(tool)
     def call(*args: P.args, **kwargs: P.kwargs) -> str:

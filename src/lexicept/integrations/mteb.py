@@ -32,15 +32,15 @@ Row = Mapping[str, Any]
 
 
 class LexiceptSearch:
-    """MTEB's ``SearchProtocol``: what ``mteb.evaluate`` takes for a model.
+    """MTEB's ``SearchProtocol``, a model for ``mteb.evaluate``.
 
-    Every task's corpus becomes an index of its own in a temporary folder, built as the given one
-    was: the same language of words, the same model of concepts, weighting, pruning, RRA and bits of
-    the weights. The given one's documents are not searched, and its updates are not followed.
+    The corpus of every task becomes an index in a temporary folder, built with the settings of the
+    given index: language of words, model of concepts, weighting, pruning, RRA and bits of the
+    weights. The documents of the given index are not searched; a single document is enough.
 
     Args:
-        index: an opened index or its path; also one of a single document will do.
-        vocabulary: build and search one vocabulary only; None takes all of them.
+        index: an opened index, or the path of one.
+        vocabulary: build and search one vocabulary only; None takes all vocabularies.
 
     Raises:
         InputError: the index has no such vocabulary.
@@ -66,11 +66,11 @@ class LexiceptSearch:
         )
 
     def index(self, corpus: Iterable[Row], **task: Any) -> None:
-        """Index a task's corpus in place of the one before.
+        """Index the corpus of a task in place of the previous corpus.
 
         Args:
             corpus: rows with ``id``, ``text`` and possibly ``title``.
-            task: further arguments that MTEB passes; ignored.
+            task: further arguments of MTEB; ignored.
 
         Raises:
             InputError: no documents, or a duplicate id.
@@ -97,13 +97,13 @@ class LexiceptSearch:
 
         Args:
             queries: rows with ``id``, ``text`` and possibly ``instruction``, which is appended
-                to the text as MTEB does for its own models.
+                to the text as for MTEB's own models.
             top_k: documents per query.
-            top_ranked: of reranking tasks: the only documents that a query may find.
-            task: further arguments that MTEB passes; ignored.
+            top_ranked: the candidates of each query in a reranking task.
+            task: further arguments of MTEB; ignored.
 
         Returns:
-            Query id → document id → score; only documents that match are in it.
+            Query id → document id → score of matching documents.
 
         Raises:
             InputError: a query that is no text, or nothing was indexed.
@@ -123,7 +123,7 @@ class LexiceptSearch:
 
 
 def _as_new(vectorizer: AnyVectorizer) -> AnyVectorizer:
-    """Return a vectorizer; one that grows, empty."""
+    """Return a vectorizer, empty if new documents extend the vocabulary."""
     if vectorizer.grows:
         return WordVectorizer(cast(WordVectorizer, vectorizer).tokenizer.language)
     return vectorizer
@@ -145,14 +145,14 @@ def _scores(hits: Sequence[Hit]) -> dict[str, float]:
 
 
 def _fingerprint(index: IndexReader, names: Sequence[str]) -> str:
-    """Return 40 hexadecimal digits of all settings that decide how a corpus is indexed."""
+    """Return 40 hexadecimal digits of all settings of an index."""
     files = {}
     for name in names:
         prefix = f"{index.folder.name}/{name}/"
         for file, entry in index.manifest["files"].items():
-            own = file.removeprefix(prefix)
-            if own != file and not own.startswith(OF_DOCUMENTS):
-                files[f"{name}/{own}"] = entry["sha256"]
+            path = file.removeprefix(prefix)
+            if path != file and not path.startswith(OF_DOCUMENTS):
+                files[f"{name}/{path}"] = entry["sha256"]
     content = {
         "lexicept": version("lexicept"),
         "files": files,

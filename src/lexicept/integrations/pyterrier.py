@@ -15,13 +15,11 @@ from lexicept.queries.syntax import ParsedQuery
 class LexiceptRetriever(pt.Transformer):
     """Retrieval: from a frame of topics (qid, query) to documents (docno, score, rank).
 
-    Changes that others make to the index on disk are found after ``index.refresh()``.
-
     Args:
         index: an opened index.
         top_k: documents per topic, at least 1.
-        vocabulary: search in one vocabulary only; None searches all of them at once.
-        filter: which documents may be results, by their fields; see ``Index.search``.
+        vocabulary: search in one vocabulary only; None searches all vocabularies at once.
+        filter: a condition on the fields of documents; see ``Index.search``.
     """
 
     def __init__(
@@ -37,22 +35,22 @@ class LexiceptRetriever(pt.Transformer):
         self.filter = filter
 
     def __repr__(self) -> str:
-        # The name of a system in the tables of pt.Experiment: an index's folder, and what differs.
-        parts = [self.index.path.name]
-        parts += [] if self.vocabulary is None else [self.vocabulary]
-        parts += [] if self.top_k == RUN_DEPTH else [f"top_k={self.top_k}"]
-        parts += [] if self.filter is None else [f"filter={self.filter!r}"]
-        return f"LexiceptRetriever({', '.join(parts)})"
+        # The name of a system in the tables of pt.Experiment: the folder, and settings.
+        arguments = [self.index.path.name]
+        arguments += [] if self.vocabulary is None else [self.vocabulary]
+        arguments += [] if self.top_k == RUN_DEPTH else [f"top_k={self.top_k}"]
+        arguments += [] if self.filter is None else [f"filter={self.filter!r}"]
+        return f"LexiceptRetriever({', '.join(arguments)})"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Return the documents of each topic, best first, ranks from 0; a topic may have none.
 
         Args:
-            inp: topics; their columns are repeated for every document.
+            inp: topics; the columns are repeated for every document.
 
         Raises:
             pyterrier.validate.InputValidationError: not a frame of topics.
-            InputError: a query that is no text, and what ``Index.search_many`` raises.
+            InputError: a query that is no text, or an error of ``Index.search_many``.
         """
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         queries = [ParsedQuery(text) for text in inp["query"].tolist()]
@@ -61,7 +59,7 @@ class LexiceptRetriever(pt.Transformer):
         )
         lengths = [len(hits) for hits in rankings]
         ranks = [np.arange(length) for length in [0, *lengths]]
-        hits = [hit for of_topic in rankings for hit in of_topic]
+        hits = [hit for ranking in rankings for hit in ranking]
         return (
             inp.iloc[np.repeat(np.arange(len(inp)), lengths)]
             .assign(
