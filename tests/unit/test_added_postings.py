@@ -184,7 +184,7 @@ def test_parts_are_merged_so_that_they_stay_few(tmp_path: Path) -> None:
         updates.update(path, [Document(f"new{number}", "ant bee")])
         index = IndexReader.open(path)
         assert isinstance(index.engine, JoinedEngine)
-        counts.append([part.num_documents for part in index.engine.parts])
+        counts.append([part.num_documents for part in index.engine.engines])
     assert counts[:6] == [[24, 1], [24, 2], [24, 3], [24, 4], [24, 4, 1], [24, 6]]
     assert max(map(len, counts)) <= 4
     assert all(sum(own) == 25 + number for number, own in enumerate(counts))
@@ -238,7 +238,7 @@ def test_a_new_word_counts_as_often_as_it_came(tmp_path: Path) -> None:
         updates.update(path, [text])
     index = IndexReader.open(path)
     assert isinstance(index.engine, JoinedEngine)
-    assert [part.num_documents for part in index.engine.parts] == [24, 6]
+    assert [part.num_documents for part in index.engine.engines] == [24, 6]
     pivot = 1.5 * (0.25 + 0.75 / 2)
     weight = np.float32(np.log1p((24 - 6 + 0.5) / (6 + 0.5)) / (1 + pivot))
     documents, weights = index.engine.postings(slice(6, 7))

@@ -1,8 +1,8 @@
-"""Exact search over several parts of an index, each with postings of its own."""
+"""Exact search over several sets of postings of one index."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from lexicept.engines.exact import ExactEngine, check_df
 from lexicept.engines.interface import (
     PostingsEngine,
+    Ranking,
     checked_factors,
     checked_queries,
 )
@@ -27,73 +28,73 @@ from lexicept.storage.arrays import load_array
 from lexicept.vectors import Floats, Integers
 
 JOINED, ADDED, SIZES = "joined", "added", "sizes.npy"
-"""Folders of a first part's postings: what joins the parts, and the other parts; and the file that
-has the dimensions of each vocabulary, of every part and of all."""
+"""Folders beside the first postings: numbers that join all postings, and added postings; and the file
+with the dimensions of each vocabulary, of each set of postings and of all."""
 
 
 @dataclass(frozen=True)
 class JoinedEngine(PostingsEngine):
-    """N documents whose postings are in several parts, without offsets.
+    """N documents whose postings are in several engines, without offsets.
 
-    A part has some of the documents, in their order, and documents that are no longer there; its
-    dimensions are some of all, in their order.
+    An engine has some of the documents, in order, and deleted documents; its dimensions are some of
+    the V dimensions, in order.
     """
 
     name = "exact"
     exact = True
 
-    parts: Sequence[ExactEngine]
-    columns: Sequence[Integers]
-    """Number of each dimension of a part among all, ascending."""
-    rows: Integers
-    """Number of each document of the parts, one part after another; -1 for those that are no longer
-    there."""
+    engines: Sequence[ExactEngine]
+    dimension_numbers: Sequence[Integers]
+    """Number of each dimension of an engine among the V dimensions, ascending."""
+    document_numbers: Integers
+    """Number of each document of the engines, engine after engine; -1 for deleted documents."""
     df: Integers
-    """Document frequency of each dimension, of the documents that are there, i64 [V]."""
+    """Document frequency of each dimension, without deleted documents, i64 [V]."""
     offsets: Floats
     """Zeros [N]."""
     _masks: WeakKeyDictionary[Mask, list[Mask]] = field(
         default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
     )
-    """The masks that were cut into parts."""
+    """The masks that were cut into the engines' documents."""
 
     @classmethod
     def open(cls, folder: Path) -> JoinedEngine:
-        """Memory-map the parts that ``index.added_postings`` wrote.
+        """Memory-map the postings that ``index.added_postings`` wrote.
 
         Raises:
-            IndexFormatError: something else is there.
+            IndexFormatError: the folder has other files.
         """
         joined = folder / JOINED
-        places = [folder, *sorted((folder / ADDED).glob("*"), key=lambda place: int(place.name))]
-        parts = [ExactEngine.open(place) for place in places]
+        added = sorted((folder / ADDED).glob("*"), key=lambda place: int(place.name))
+        folders = [folder, *added]
+        engines = [ExactEngine.open(place) for place in folders]
         sizes = load_array(joined / SIZES, np.int64)
-        own = [load_array(place / SIZES, np.int64) for place in places]
-        rows, df = (
-            load_array(joined / "numbers.npy", np.int32),
-            load_array(joined / "df.npy", np.int64),
-        )
-        count = int(np.count_nonzero(rows >= 0))
+        engine_sizes = [load_array(place / SIZES, np.int64) for place in folders]
+        document_numbers = load_array(joined / "numbers.npy", np.int32)
+        df = load_array(joined / "df.npy", np.int64)
+        count = int(np.count_nonzero(document_numbers >= 0))
         try:
-            columns = [columns_of(some, sizes) for some in own]
-            return cls(parts, columns, rows, df, np.zeros(count, np.float32))
+            dimension_numbers = [columns_of(counts, sizes) for counts in engine_sizes]
+            offsets = np.zeros(count, np.float32)
+            return cls(engines, dimension_numbers, document_numbers, df, offsets)
         except InputError as error:
             raise IndexFormatError(f"{joined}: {error}") from None
 
     def __post_init__(self) -> None:
-        there = self.rows[self.rows >= 0]
+        present = self.document_numbers[self.document_numbers >= 0]
         numbered = np.zeros(self.num_documents, bool)
-        numbered[there[there < self.num_documents]] = True
+        numbered[present[present < self.num_documents]] = True
         sound = (
-            self.rows.size == self._firsts[-1]
-            and there.size == self.num_documents
+            self.document_numbers.size == self._firsts[-1]
+            and present.size == self.num_documents
             and bool(numbered.all())
-            and len({part.weights.dtype for part in self.parts}) == 1
-            and not any(part.offsets.any() for part in self.parts)
-            and all((np.diff(own[own >= 0]) > 0).all() for own in self.numbers)
+            and len({engine.weights.dtype for engine in self.engines}) == 1
+            and not any(engine.offsets.any() for engine in self.engines)
+            and all((np.diff(numbers[numbers >= 0]) > 0).all() for numbers in self.numbers)
             and all(
-                own.size == part.num_dimensions and (own.size == 0 or own[-1] < self.df.size)
-                for own, part in zip(self.columns, self.parts, strict=True)
+                numbers.size == engine.num_dimensions
+                and (numbers.size == 0 or numbers[-1] < self.df.size)
+                for numbers, engine in zip(self.dimension_numbers, self.engines, strict=True)
             )
         )
         if not sound:
@@ -101,40 +102,39 @@ class JoinedEngine(PostingsEngine):
 
     @cached_property
     def _firsts(self) -> Integers:
-        """Return the place of each part's first document, and the end of the last [parts + 1]."""
-        return np.cumsum([0, *(part.num_documents for part in self.parts)])
+        """Place of each engine's first document, and the end of the last [engines + 1]."""
+        return np.cumsum([0, *(engine.num_documents for engine in self.engines)])
 
     @cached_property
     def numbers(self) -> list[Integers]:
-        """The numbers of each part's documents, as ``rows`` has them."""
-        return [self.rows[first:end] for first, end in pairwise(self._firsts)]
+        """``document_numbers`` of each engine."""
+        return [self.document_numbers[first:end] for first, end in pairwise(self._firsts)]
 
     @cached_property
-    def _there(self) -> list[Mask | None]:
-        """Return the documents of each part that are there; None for all of them."""
-        alive = [own >= 0 for own in self.numbers]
-        return [None if own.all() else Mask(own) for own in alive]
+    def _present(self) -> list[Mask | None]:
+        """The documents of each engine without deleted documents; None for all."""
+        return [None if (numbers >= 0).all() else Mask(numbers >= 0) for numbers in self.numbers]
 
     @cached_property
     def _places(self) -> Integers:
-        """Return the place of each document in ``rows`` [N]."""
-        (alive,) = np.nonzero(self.rows >= 0)
+        """Place of each document in ``document_numbers`` [N]."""
+        (present,) = np.nonzero(self.document_numbers >= 0)
         places = np.empty(self.num_documents, np.int32)
-        places[self.rows[alive]] = alive
+        places[self.document_numbers[present]] = present
         return places
 
     @cached_property
-    def _own_columns(self) -> list[Integers | None]:
-        """Return each dimension's number in a part, -1 for none; None where all are the same."""
-        own: list[Integers | None] = []
-        for columns in self.columns:
-            if columns.size == self.num_dimensions:
-                own.append(None)
+    def _engine_dimensions(self) -> list[Integers | None]:
+        """Number of each of the V dimensions in an engine, -1 for none; None for equal numbers."""
+        engine_dimensions: list[Integers | None] = []
+        for numbers in self.dimension_numbers:
+            if numbers.size == self.num_dimensions:
+                engine_dimensions.append(None)
             else:
-                numbers = np.full(self.num_dimensions, -1, np.int32)
-                numbers[columns] = np.arange(columns.size)
-                own.append(numbers)
-        return own
+                dimensions = np.full(self.num_dimensions, -1, np.int32)
+                dimensions[numbers] = np.arange(numbers.size)
+                engine_dimensions.append(dimensions)
+        return engine_dimensions
 
     @property
     def num_segments(self) -> int:
@@ -142,55 +142,35 @@ class JoinedEngine(PostingsEngine):
 
     @property
     def num_parts(self) -> int:
-        return len(self.parts)
+        return len(self.engines)
 
     @property
     def size(self) -> int:
-        """Bytes of its arrays."""
-        return sum(part.size for part in self.parts) + self.rows.nbytes + self.df.nbytes
+        """Bytes of the arrays."""
+        postings = sum(engine.size for engine in self.engines)
+        return postings + self.document_numbers.nbytes + self.df.nbytes
 
     @property
     def weight_bits(self) -> int:
-        return self.parts[0].weight_bits
+        return self.engines[0].weight_bits
 
     @cached_property
     def largest(self) -> float:
         largest = 0.0
-        for part, there in zip(self.parts, self._there, strict=True):
-            if there is None:
-                largest = max(largest, part.largest)
+        for engine, present in zip(self.engines, self._present, strict=True):
+            if present is None:
+                largest = max(largest, engine.largest)
                 continue
-            for number in range(part.num_segments):
-                weights = part.segment(number)
-                own = there.allowed[number * SEGMENT :][: weights.shape[0]]
-                largest = max(largest, float(weights[own].data.max(initial=0)))
-            part.let_go()
+            for number in range(engine.num_segments):
+                weights = engine.segment(number)
+                documents = present.allowed[number * SEGMENT :][: weights.shape[0]]
+                largest = max(largest, float(weights[documents].data.max(initial=0)))
+            engine.let_go()
         return largest
 
     def let_go(self) -> None:
-        for part in self.parts:
-            part.let_go()
-
-    def _own(self, number: int, queries: sp.csr_array) -> sp.csr_array:
-        """Return queries [n, V] on the dimensions of a part."""
-        columns = self._own_columns[number]
-        if columns is None:
-            return queries
-        own = columns[queries.indices]
-        kept = own >= 0
-        starts = np.concatenate([[0], np.cumsum(kept)])[queries.indptr]
-        shape = queries.shape[0], self.parts[number].num_dimensions
-        return sp.csr_array((queries.data[kept], own[kept], starts), shape=shape)
-
-    def _own_masks(self, mask: Mask | None) -> Sequence[Mask | None]:
-        """Return the documents of each part that may be results."""
-        if mask is None:
-            return self._there
-        own = self._masks.get(mask)
-        if own is None:
-            allowed = [(numbers >= 0) & mask.allowed[numbers] for numbers in self.numbers]
-            own = self._masks[mask] = [Mask(part) for part in allowed]
-        return own
+        for engine in self.engines:
+            engine.let_go()
 
     def rank(
         self,
@@ -199,31 +179,50 @@ class JoinedEngine(PostingsEngine):
         top_k: int,
         threads: int | None,
         mask: Mask | None,
-    ) -> list[tuple[Integers, Floats]]:
-        masks = self._own_masks(mask)
+    ) -> list[Ranking]:
+        masks = self._present if mask is None else self._cut(mask)
         rankings = [
-            part.rank(self._own(number, queries), factors, top_k, threads, masks[number])
-            for number, part in enumerate(self.parts)
+            engine.rank(self._of_engine(place, queries), factors, top_k, threads, masks[place])
+            for place, engine in enumerate(self.engines)
         ]
-        return [self._best(found, top_k) for found in zip(*rankings, strict=True)]
+        return [
+            self._best(engine_rankings, top_k) for engine_rankings in zip(*rankings, strict=True)
+        ]
 
-    def _best(
-        self, found: Sequence[tuple[Integers, Floats]], top_k: int
-    ) -> tuple[Integers, Floats]:
-        """Return the best results of all parts."""
-        numbers = zip(self.numbers, found, strict=True)
-        documents = np.concatenate([own[places] for own, (places, _) in numbers]).astype(np.int64)
-        scores = np.concatenate([own for _, own in found])
+    def _of_engine(self, place: int, queries: sp.csr_array) -> sp.csr_array:
+        """Return queries [n, V] on the dimensions of an engine."""
+        engine_dimensions = self._engine_dimensions[place]
+        if engine_dimensions is None:
+            return queries
+        indices = engine_dimensions[queries.indices]
+        present = indices >= 0
+        starts = np.concatenate([[0], np.cumsum(present)])[queries.indptr]
+        shape = queries.shape[0], self.engines[place].num_dimensions
+        return sp.csr_array((queries.data[present], indices[present], starts), shape=shape)
+
+    def _cut(self, mask: Mask) -> list[Mask]:
+        """Return the documents of each engine that may be results."""
+        masks = self._masks.get(mask)
+        if masks is None:
+            allowed = [(numbers >= 0) & mask.allowed[numbers] for numbers in self.numbers]
+            masks = self._masks[mask] = [Mask(documents) for documents in allowed]
+        return masks
+
+    def _best(self, rankings: Sequence[Ranking], top_k: int) -> Ranking:
+        """Return the best results of all engines for one query."""
+        pairs = zip(self.numbers, rankings, strict=True)
+        documents = np.concatenate([numbers[ranked] for numbers, (ranked, _) in pairs])
+        scores = np.concatenate([engine_scores for _, engine_scores in rankings])
         order = np.lexsort((documents, -scores))[:top_k]
-        return documents[order], scores[order]
+        return documents[order].astype(np.int64), scores[order]
 
     def found(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Mask:
         query = checked_queries(queries, self.num_dimensions)
         factors = checked_factors(query_offsets, query.shape[0])
         allowed = np.zeros(self.num_documents, bool)
-        for number, part in enumerate(self.parts):
-            own = part.found(self._own(number, query), factors).allowed
-            numbers = self.numbers[number][own]
+        for place, engine in enumerate(self.engines):
+            matching = engine.found(self._of_engine(place, query), factors).allowed
+            numbers = self.numbers[place][matching]
             allowed[numbers[numbers >= 0]] = True
         return Mask(allowed)
 
@@ -234,16 +233,16 @@ class JoinedEngine(PostingsEngine):
     def matches(self, dimensions: Integers) -> bool:
         return bool(self.present(dimensions).any())
 
-    def postings(self, dimensions: slice) -> tuple[Integers, Floats]:
-        found: list[tuple[Integers, Integers, Floats]] = []
+    def postings(self, dimensions: slice) -> Ranking:
+        postings: list[tuple[Integers, Integers, Floats]] = []
         start, stop, _ = dimensions.indices(self.num_dimensions)
-        for part, columns, numbers in zip(self.parts, self.columns, self.numbers, strict=True):
-            own = slice(*np.searchsorted(columns, (start, stop)).tolist())
-            places, weights = part.postings(own)
-            documents, dimension = numbers[places], np.repeat(columns[own], part.df[own])
-            there = documents >= 0
-            found.append((dimension[there], documents[there], weights[there]))
-        dimension, documents, weights = map(np.concatenate, zip(*found, strict=True))
+        for engine, columns, numbers in self._numbered():
+            span = slice(*np.searchsorted(columns, (start, stop)).tolist())
+            places, weights = engine.postings(span)
+            documents, dimension = numbers[places], np.repeat(columns[span], engine.df[span])
+            present = documents >= 0
+            postings.append((dimension[present], documents[present], weights[present]))
+        dimension, documents, weights = map(np.concatenate, zip(*postings, strict=True))
         check_df(dimension, slice(start, stop), self.df)
         order = np.lexsort((documents, dimension))
         return documents[order], weights[order]
@@ -251,45 +250,52 @@ class JoinedEngine(PostingsEngine):
     def segment(self, number: int) -> sp.csr_array:
         start = number * SEGMENT
         stop = min(start + SEGMENT, self.num_documents)
-        shape = stop - start, self.num_dimensions
-        matrices, rows = [sp.csr_array((0, shape[1]), dtype=np.float32)], [np.empty(0, np.int32)]
-        for part, columns, numbers in zip(self.parts, self.columns, self.numbers, strict=True):
+        width = self.num_dimensions
+        matrices = [sp.csr_array((0, width), dtype=np.float32)]
+        documents = [np.empty(0, np.int32)]
+        for engine, columns, numbers in self._numbered():
             (inside,) = np.nonzero((numbers >= start) & (numbers < stop))
             segments = inside // SEGMENT
-            for own in np.unique(segments).tolist():
-                places = inside[segments == own]
-                weights = part.segment(own)[places - own * SEGMENT]
+            for engine_segment in np.unique(segments).tolist():
+                places = inside[segments == engine_segment]
+                weights = engine.segment(engine_segment)[places - engine_segment * SEGMENT]
                 entries = weights.data, columns[weights.indices], weights.indptr
-                matrices.append(sp.csr_array(entries, shape=(places.size, shape[1])))
-                rows.append(numbers[places])
+                matrices.append(sp.csr_array(entries, shape=(places.size, width)))
+                documents.append(numbers[places])
         joined = sp.csr_array(sp.vstack(matrices, format="csr"))
-        return joined[np.argsort(np.concatenate(rows))]
+        return joined[np.argsort(np.concatenate(documents))]
+
+    def _numbered(self) -> Iterator[tuple[ExactEngine, Integers, Integers]]:
+        """Yield each engine with the numbers of its dimensions and documents."""
+        yield from zip(self.engines, self.dimension_numbers, self.numbers, strict=True)
 
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
         place = int(self._places[document])
         number = int(np.searchsorted(self._firsts, place, "right")) - 1
-        columns = self._own_columns[number]
-        own = dimensions if columns is None else columns[dimensions]
+        engine_dimensions = self._engine_dimensions[number]
+        columns = dimensions if engine_dimensions is None else engine_dimensions[dimensions]
         weights = np.zeros(len(dimensions))
-        known = own >= 0
+        present = columns >= 0
         first = int(self._firsts[number])
-        weights[known] = self.parts[number].document_weights(place - first, own[known])
+        weights[present] = self.engines[number].document_weights(place - first, columns[present])
         return weights
 
 
-def columns_of(own: Integers, sizes: Integers) -> Integers:
-    """Return the number of each of a part's dimensions among all.
+def columns_of(engine_sizes: Integers, sizes: Integers) -> Integers:
+    """Return the number of each of an engine's dimensions among all.
 
     Args:
-        own: the dimensions of each vocabulary in the part.
-        sizes: those that it has in all parts, as many or more.
+        engine_sizes: dimensions of each vocabulary in the engine.
+        sizes: dimensions of each vocabulary in all engines, as many or more.
 
     Raises:
-        InputError: other vocabularies, or fewer dimensions than the part has.
+        InputError: other vocabularies, or fewer dimensions than the engine has.
     """
-    if own.shape != sizes.shape or (own < 0).any() or (own > sizes).any():
-        raise InputError(f"a part of postings with vocabularies of {own}, not {sizes}")
+    same_vocabularies = engine_sizes.shape == sizes.shape and (engine_sizes >= 0).all()
+    if not same_vocabularies or (engine_sizes > sizes).any():
+        raise InputError(f"a part of postings with vocabularies of {engine_sizes}, not {sizes}")
     firsts = np.cumsum(sizes) - sizes
-    nothing = np.empty(0, np.int64)
-    spans = [np.arange(n) + first for n, first in zip(own.tolist(), firsts.tolist(), strict=True)]
-    return np.concatenate([nothing, *spans])
+    spans = zip(engine_sizes.tolist(), firsts.tolist(), strict=True)
+    return np.concatenate(
+        [np.empty(0, np.int64), *(np.arange(size) + first for size, first in spans)]
+    )

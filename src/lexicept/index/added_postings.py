@@ -228,7 +228,7 @@ class PostingsUpdate:
 def _members(engine: PostingsEngine) -> tuple[Sequence[ExactEngine], Sequence[Integers]]:
     """Return the engine of each postings, and the numbers of its documents."""
     if isinstance(engine, JoinedEngine):
-        return engine.parts, engine.numbers
+        return engine.engines, engine.numbers
     assert isinstance(engine, ExactEngine)
     return [engine], [np.arange(engine.num_documents)]
 

@@ -122,7 +122,7 @@ def _check_ids(index: IndexReader) -> None:
 def _check_postings(index: IndexReader) -> None:
     engine, folder = index.engine, index.folder
     assert isinstance(engine, ExactEngine | JoinedEngine)
-    for part in [engine] if isinstance(engine, ExactEngine) else engine.parts:
+    for part in [engine] if isinstance(engine, ExactEngine) else engine.engines:
         df = np.zeros(part.num_dimensions, np.int64)
         for number in range(part.num_segments):
             weights = canonical_csr(part.segment(number))
@@ -139,7 +139,7 @@ def _check_postings(index: IndexReader) -> None:
 
 def _check_statistics(index: IndexReader) -> None:
     folder, engine = index.folder / "postings", index.engine
-    first = engine.parts[0] if isinstance(engine, JoinedEngine) else engine
+    first = engine.engines[0] if isinstance(engine, JoinedEngine) else engine
     collection = load_statistics(folder, first.num_documents)
     if sum(statistics.df.size for statistics in collection) != first.num_dimensions:
         raise IndexFormatError(f"{folder}: statistics of other vocabularies")
