@@ -26,7 +26,8 @@ SECONDS = 20
 """Time after which an input counts as a hang."""
 
 COMPILED = [
-    f"lexicept.ops.{name}" for name in ("candidates", "listener", "posting_lists", "term_at_a_time")
+    f"lexicept.ops.{name}"
+    for name in ("posting_lists", "rra_listener", "term_at_a_time", "tile_kernels")
 ]
 """Modules left as they are: Numba compiles no instrumented function."""
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from lexicept.ops import chosen
-from lexicept.ops.chosen import (
+from lexicept.ops import sparse_linear
+from lexicept.ops.sparse_linear import (
     chosen_outputs,
     chosen_outputs_reference,
     sum_by_group,
@@ -37,7 +37,7 @@ def assert_same(fast, reference, inputs, *rest):
 @pytest.mark.parametrize("gathered", [1, 10**6])
 @pytest.mark.parametrize(("n", "size", "k"), [(5, 7, 2), (0, 7, 2), (40, 1, 1), (9, 100, 30)])
 def test_the_fast_twins_are_their_references(monkeypatch, dtype, gathered, n, size, k):
-    monkeypatch.setattr(chosen, "GATHERED", gathered)
+    monkeypatch.setattr(sparse_linear, "GATHERED", gathered)
     x, rows, bias, weights, places = draw(n, 3, size, k, dtype=dtype)
     assert_same(chosen_outputs, chosen_outputs_reference, (x, rows, bias), places)
 

@@ -17,7 +17,7 @@ from lexicept.fields.columns import Columns
 from lexicept.fields.values import FieldKind, iso, parse_date, plain
 from lexicept.fields.writing import FieldWriter
 from lexicept.index.verification import verify
-from lexicept.ops.counting import any_of, any_of_reference, count_values, count_values_reference
+from lexicept.ops.field_values import any_of, any_of_reference, count_values, count_values_reference
 from lexicept.pipelines.index import Index
 
 pytestmark = pytest.mark.usefixtures("_no_leaks")

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexicept.ops import linear_topk
-from lexicept.ops.candidates import keep_largest, keep_largest_reference
 from lexicept.ops.linear_topk import top_activations, top_activations_reference
-from lexicept.ops.rounding import quantised
+from lexicept.ops.quantisation import quantised
+from lexicept.ops.tile_kernels import keep_largest, keep_largest_reference
 from support.short_products import use_bytes
 from support.tensors import few_numbers
 

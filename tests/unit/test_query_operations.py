@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.ops.queries import (
+from lexicept.ops.query_vectors import (
     combine_rows,
     combine_rows_reference,
     kept_within,

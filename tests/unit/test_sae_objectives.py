@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lexicept.cli.build import ArchitectureChoice
 from lexicept.models.sae.model import SAE
 from lexicept.ops import linear_topk
-from lexicept.ops.jump import Count, Jump
+from lexicept.ops.jump_relu import Count, Jump
 from lexicept.training.loop import Loop
 from lexicept.training.sae.objectives import CONTROL, OBJECTIVES, equal_shares
 from lexicept.training.sae.settings import Architecture, SAESettings

@@ -28,8 +28,8 @@ from lexicept.storage.arrays import load_array
 from lexicept.vectors import Floats, Integers
 
 JOINED, ADDED, SIZES = "joined", "added", "sizes.npy"
-"""Folders beside the first postings: numbers that join all postings, and added postings; and the file
-with the dimensions of each vocabulary, of each set of postings and of all."""
+"""Folders beside the first postings: numbers that join all postings, and added postings; and the
+file with the dimensions of each vocabulary, of each set of postings and of all."""
 
 
 @dataclass(frozen=True)

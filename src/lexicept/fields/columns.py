@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from lexicept.errors import IndexFormatError
 from lexicept.fields.values import FieldKind, Scalar, Value, iso
-from lexicept.ops.counting import count_values
+from lexicept.ops.field_values import count_values
 from lexicept.storage.arrays import load_array
 from lexicept.storage.files import read_json
 from lexicept.storage.texts import TextStore

@@ -17,7 +17,7 @@ from lexicept.fields.columns import MISSING, Column, Columns
 from lexicept.fields.filters import ORDERS, All, Condition, Expression, FilterError, Not
 from lexicept.fields.values import LARGEST_INTEGER, Scalar, microseconds_of, parse_date
 from lexicept.fields.writing import DAY
-from lexicept.ops.counting import any_of
+from lexicept.ops.field_values import any_of
 
 Flags = npt.NDArray[np.bool_]
 

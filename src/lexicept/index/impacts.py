@@ -26,7 +26,7 @@ from lexicept.engines.inverted import ByDimension, Inverted, PostingsWriter, inv
 from lexicept.engines.joined import JOINED, SIZES, JoinedEngine
 from lexicept.errors import IndexFormatError, InputError, check_count
 from lexicept.ops.posting_lists import SEGMENT
-from lexicept.ops.queries import prune_within
+from lexicept.ops.query_vectors import prune_within
 from lexicept.parallel.shards import Over, Rows, Shard, shards_of
 from lexicept.parallel.shards import over as over_here
 from lexicept.storage.arrays import load_array, save_array

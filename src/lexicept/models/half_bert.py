@@ -12,8 +12,8 @@ from torch import Tensor
 
 from lexicept.models.bert import Bert, equal_lengths, is_plain
 from lexicept.models.windows import Window, group_windows, pack_windows
-from lexicept.ops.halves import add_norm_, softmax_
-from lexicept.ops.rounding import has_instructions
+from lexicept.ops.bfloat16 import add_norm_, softmax_
+from lexicept.ops.quantisation import has_instructions
 
 DTYPES = ("float32", "bfloat16", "float16")
 """Types of weights."""

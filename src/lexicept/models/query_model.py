@@ -26,7 +26,7 @@ from lexicept.models.windows import Window, pack_windows, prompt_for
 from lexicept.ops.compiled import calls_kernels
 from lexicept.ops.linear_topk import takes_rounded
 from lexicept.ops.pooling import root_of_sums
-from lexicept.ops.rounding import Quantised, quantised
+from lexicept.ops.quantisation import Quantised, quantised
 from lexicept.storage.files import read_json
 from lexicept.vectors import stack_columns
 

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexicept.ops.candidates import exact_maxima
 from lexicept.ops.compiled import over_rows
 from lexicept.ops.linear_topk import tiles
-from lexicept.ops.rounding import (
+from lexicept.ops.quantisation import (
     choose_by_bytes,
     products,
     quantised,
     summed_errors,
 )
+from lexicept.ops.tile_kernels import exact_maxima
 
 TOKENS = 4096
 """Tokens that share one pass over the rows."""

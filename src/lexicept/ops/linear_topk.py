@@ -10,14 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lexicept.ops.candidates import (
-    fill_up,
-    keep_largest,
-    keep_largest_of_bytes,
-    keep_largest_reference,
-)
 from lexicept.ops.compiled import LOOPED, by_work, over_rows
-from lexicept.ops.rounding import (
+from lexicept.ops.quantisation import (
     LARGEST_DIM,
     Quantised,
     choose_by_bytes,
@@ -25,6 +19,12 @@ from lexicept.ops.rounding import (
     products,
     quantised,
     worst_errors,
+)
+from lexicept.ops.tile_kernels import (
+    fill_up,
+    keep_largest,
+    keep_largest_of_bytes,
+    keep_largest_reference,
 )
 from lexicept.ops.topk import top_columns
 from lexicept.vectors import Floats, Integers

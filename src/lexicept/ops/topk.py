@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-CHUNK = 64
-"""Columns of a block, of which the first pass reads the maximum."""
+COLUMNS = 64
+"""Columns of a chunk, of which the first pass over a long row reads the maximum."""
 
 LONG_ROW = 16_384
 """Fewest columns for which two passes are faster than one."""
@@ -21,14 +21,14 @@ def top_columns(scores: Tensor, k: int) -> Tensor:
     """Fast version of ``top_columns_reference``.
 
     The k largest entries of a row lie in the k chunks with the largest maxima, so that a pass of
-    maxima leaves k × CHUNK candidates; among equal entries another may be chosen.
+    maxima leaves k × COLUMNS candidates; among equal entries another may be chosen.
     """
-    rows, columns = scores.shape
-    chunks = columns // CHUNK
-    if columns < LONG_ROW or columns % CHUNK or chunks <= k:
+    n, size = scores.shape
+    chunks = size // COLUMNS
+    if size < LONG_ROW or size % COLUMNS or chunks <= k:
         return top_columns_reference(scores, k)
-    grouped = scores.view(rows, chunks, CHUNK)
+    grouped = scores.view(n, chunks, COLUMNS)
     best = torch.topk(grouped.amax(dim=2), k, dim=1, sorted=False).indices
-    candidates = grouped.gather(1, best[:, :, None].expand(-1, -1, CHUNK)).flatten(1)
+    candidates = grouped.gather(1, best[:, :, None].expand(-1, -1, COLUMNS)).flatten(1)
     positions = torch.topk(candidates, k, dim=1, sorted=False).indices
-    return best.gather(1, positions // CHUNK) * CHUNK + positions % CHUNK
+    return best.gather(1, positions // COLUMNS) * COLUMNS + positions % COLUMNS

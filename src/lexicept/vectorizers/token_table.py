@@ -19,7 +19,7 @@ from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Sources, whole
 from lexicept.models.word_spans import split_words, whole_words
 from lexicept.ops.compiled import LOOPED, by_work
-from lexicept.ops.queries import combine_rows, combine_rows_reference
+from lexicept.ops.query_vectors import combine_rows, combine_rows_reference
 from lexicept.storage.arrays import load_csr, save_csr
 from lexicept.storage.files import read_json, write_json
 from lexicept.vectorizers.interface import EncodedQuery

@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from lexicept.errors import InputError
-from lexicept.ops.chosen import chosen_outputs, sum_chosen
 from lexicept.ops.linear_topk import top_activations
-from lexicept.ops.rounding import Quantised
+from lexicept.ops.quantisation import Quantised
+from lexicept.ops.sparse_linear import chosen_outputs, sum_chosen
 from lexicept.storage.files import replace_file, write_json
 
 _BLOCK = re.compile(r"(?:^|\.)(?:blocks|layers|layer|h)\.(\d+)((?:\.\w+)*)$")

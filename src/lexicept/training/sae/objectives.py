@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lexicept.models.sae.model import SAE, fold_gate
-from lexicept.ops.entries import Entries, entries_above, entry_outputs, sum_entries
-from lexicept.ops.jump import jump_sums
+from lexicept.ops.jump_relu import jump_sums
 from lexicept.ops.linear_topk import tiles, top_activations
+from lexicept.ops.sparse_linear import Entries, entries_above, entry_outputs, sum_entries
 from lexicept.training.sae.processes import Processes
 from lexicept.training.sae.settings import SAESettings
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.ops.halves import add_norm_, softmax_
+from lexicept.ops.bfloat16 import add_norm_, softmax_
 
 EXACT = {"rtol": 2**-8 + 2**-12, "atol": 1e-37}
 """Rounding to bfloat16, and 0.0001 of the power."""

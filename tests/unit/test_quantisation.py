@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.ops.rounding import multiplies_bytes, products, quantised, summed_errors
+from lexicept.ops.quantisation import multiplies_bytes, products, quantised, summed_errors
 from support.tensors import few_numbers
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lexicept.ops import linear_topk
-from lexicept.ops.jump import jump_sums, jump_sums_reference
+from lexicept.ops.jump_relu import jump_sums, jump_sums_reference
 from support.short_products import use_bytes
 
 short = pytest.mark.parametrize("short", [False, True])

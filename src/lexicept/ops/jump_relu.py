@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from lexicept.ops.entries import (
+from lexicept.ops.sparse_linear import (
     Entries,
     entry_outputs,
     outputs_above,

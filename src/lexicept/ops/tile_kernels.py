@@ -162,14 +162,6 @@ def fill_up(values, columns, first, last):  # pragma: no cover - compiled
 
 
 @compiled()
-def dot_products(x, rows, columns, products, first, last):  # pragma: no cover - compiled
-    """Write ``x_i · rows[columns_ij]`` to ``products`` [n, c], for x [n, d]."""
-    for i in range(first, last):
-        for place in range(columns.shape[1]):
-            products[i, place] = _dot(x[i], rows[columns[i, place]])
-
-
-@compiled()
 def ragged_dots(x, rows, starts, columns, products, first, last):  # pragma: no cover - compiled
     """Write ``x_i · rows[columns_p]`` to ``products``, for p from ``starts[i]`` to
     ``starts[i + 1]``."""

@@ -5,9 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lexicept.ops import entries as entries_module
-from lexicept.ops import linear_topk
-from lexicept.ops.entries import (
+from lexicept.ops import linear_topk, sparse_linear
+from lexicept.ops.sparse_linear import (
     Entries,
     entries_above,
     entries_above_reference,
@@ -136,7 +135,7 @@ def test_what_is_no_number_is_not_lost(monkeypatch, short, part):
 @pytest.mark.parametrize("gathered", [1, 10**6])
 @pytest.mark.parametrize(("n", "size", "floor"), [(6, 9, 0.0), (70, 100, 2.0), (5, 9, 99.0)])
 def test_outputs_and_sums_with_gradients(monkeypatch, dtype, gathered, n, size, floor):
-    monkeypatch.setattr(entries_module, "GATHERED", gathered)
+    monkeypatch.setattr(sparse_linear, "GATHERED", gathered)
     x, rows, bias, other = draw(n, 5, size, dtype=dtype)
     entries = entries_above(x, rows, bias, torch.tensor(floor, dtype=dtype))
     found = []
