@@ -45,13 +45,13 @@ def index(encoder, texts, tmp_path_factory):
 def test_words_and_concepts_are_searched_in_one_pass(index):
     query = "money in the bank"
     scores = {
-        name: {hit.id: hit.score for hit in index.search(query, 10, name)}
+        name: {hit.id: hit.score for hit in index.search([query], 10, name)[0]}
         for name in ("words", "concepts", None)
     }
     for document, score in scores[None].items():
         parts = scores["words"].get(document, 0) + scores["concepts"].get(document, 0)
         assert score == pytest.approx(parts, rel=1e-5)
-    assert index.search(query)[0].id == "d4"
+    assert index.search([query])[0][0].id == "d4"
     explained = index.explain(query, "d4")
     assert explained.score == pytest.approx(scores[None]["d4"], rel=1e-6)
     assert {part.vocabulary for part in explained.contributions} == {"words", "concepts"}
@@ -76,7 +76,7 @@ def test_limits_of_concepts(index):
 
 
 def test_update_and_delete_with_concepts(index, texts):
-    before = index.search("cats", 3)
+    before = index.search(["cats"], 3)[0]
     idle = IndexReader.open(index.path)  # it has not loaded its model when the index moves on
     assert update(index.path, [Document("d1", texts[1]), Document("new", "A kitten.")]) == (1, 1)
     opened = IndexReader.open(index.path)

@@ -1,4 +1,4 @@
-"""The documents that meet a query's conditions (phrases, excluded words, fields), as masks."""
+"""Masks of documents for a query's conditions: phrases, excluded words, fields."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DOCUMENTS_PER_LOCK = 64
 
 
 class FieldMasks:
-    """Masks of filters over the fields of an index; the last ones are cached."""
+    """Masks of filters over the fields of an index, with a small cache."""
 
     def __init__(self, columns: Columns, passages: Passages) -> None:
         # Not a method: the cycle would keep the index, and its generation, for longer.
@@ -38,10 +38,10 @@ class FieldMasks:
         self._columns, self._passages = columns, passages
 
     def of(self, filter: Filter | None) -> Mask | None:  # noqa: A002
-        """Return the mask of a filter; None without one.
+        """Return the mask of a filter; None without a filter.
 
         Raises:
-            InputError: not a filter, or one that does not fit the fields.
+            InputError: a malformed filter, or a filter that does not fit the fields.
         """
         return None if filter is None else self.matching(parse(filter))
 
@@ -58,25 +58,25 @@ class FieldMasks:
     def counts(
         self, names: Sequence[str], mask: Mask | None, most: int
     ) -> dict[str, list[ValueCount]]:
-        """Return the most frequent values of fields among the documents that a mask allows.
+        """Return the most frequent values of fields among the documents of a mask.
 
         Raises:
-            InputError: no such field, or ``most`` below 1.
+            InputError: an unknown field, or ``most`` below 1.
         """
         check_count("most", most)
         if isinstance(names, str) or not isinstance(names, Sequence):
             raise InputError(f"fields must be a list of names, not {names!r:.80}")
         for name in names:
             if name not in self._columns:
-                known = ", ".join(self._columns) or "none"
-                raise InputError(f"there is no field {name!r}, only: {known}")
+                names_of_fields = ", ".join(self._columns) or "none"
+                raise InputError(f"there is no field {name!r}, only: {names_of_fields}")
         everything = np.ones(self._columns.num_documents, bool)
         allowed = self._passages.per_document(everything if mask is None else mask.allowed)
         return {name: self._columns[name].most_frequent(allowed, most) for name in names}
 
 
 class QueryMasks:
-    """Masks of queries' conditions over an index; the last ones are cached.
+    """Masks of queries' conditions over an index, with a small cache.
 
     Args:
         words: the dimensions of the words; None for an index without words.
@@ -96,11 +96,11 @@ class QueryMasks:
         self._field_masks = field_masks
 
     def of(self, query: ParsedQuery) -> Mask | None:
-        """Return the mask of the documents that meet a query's conditions; None without any.
+        """Return the mask of a query's conditions; None without any.
 
         Raises:
-            InputError: a condition that does not fit the fields, a phrase or an excluded word that
-                can't be looked up, or no such hidden document.
+            InputError: a condition that does not fit the fields, a phrase or an excluded word
+                without a searched word, or an unknown hidden document.
         """
         expression = query.condition if query.filter is None else query.filter
         if query.condition is not None and query.filter is not None:
@@ -111,7 +111,7 @@ class QueryMasks:
 
 
 def places_by_mask(masks: Sequence[Mask | None]) -> list[tuple[Mask | None, list[int]]]:
-    """Return each mask once, with its places in the list."""
+    """Return each mask once, with the mask's places in the list."""
     groups: dict[int, tuple[Mask | None, list[int]]] = {}
     for place, mask in enumerate(masks):
         groups.setdefault(id(mask), (mask, []))[1].append(place)
@@ -149,7 +149,7 @@ def _query_mask(
 
 
 class _Phrases:
-    """Finds documents that contain phrases."""
+    """Finds documents by phrases."""
 
     def __init__(
         self,
@@ -162,14 +162,14 @@ class _Phrases:
         self._encoders = encoders
 
     def containing(self, text: str, candidates: Flags) -> Flags:
-        """Return the candidates that have all words of a text side by side [N].
+        """Return the candidates with all words of a text side by side [N].
 
         The words are the analyser's: stems, so that "sleeping cats" matches "sleep, cat". Stop
         words and single letters have to be spelled alike. A phrase lies in the title or in the
-        text, not across their border.
+        text, not across the border.
 
         Raises:
-            InputError: the index has no words, or the phrase has no word that is searched.
+            InputError: the index has no words, or the phrase has no searched word.
         """
         if self._words is None:
             raise InputError(
@@ -183,16 +183,16 @@ class _Phrases:
         if not dimensions:
             problem = "has no word that is searched: stop words and single letters are not"
             raise InputError(f"the phrase {text!r:.80} {problem}")
-        known = [dimension for dimension in dimensions if dimension is not None]
-        if len(known) < len(dimensions):
+        word_numbers = [dimension for dimension in dimensions if dimension is not None]
+        if len(word_numbers) < len(dimensions):
             return np.zeros(candidates.size, bool)
-        candidates = reduce(np.logical_and, map(self._having, known), candidates)
+        candidates = reduce(np.logical_and, map(self._having, word_numbers), candidates)
         if len(phrase) > 1:
             candidates = self._verified(vectorizer.tokenizer, phrase, np.flatnonzero(candidates))
         return candidates
 
     def _having(self, word: int) -> Flags:
-        """Return the documents that have a word [N]."""
+        """Return the documents with a word [N]."""
         assert self._words is not None
         dimension = self._words.start + word
         having = np.zeros(self._engine.num_documents, bool)
@@ -200,7 +200,7 @@ class _Phrases:
         return having
 
     def _verified(self, tokenizer: Tokenizer, phrase: list[Word], candidates: Integers) -> Flags:
-        """Return the candidates whose title or text contains the phrase [N]."""
+        """Return the candidates with the phrase in the title or text [N]."""
         having = np.zeros(self._engine.num_documents, bool)
         analysed: dict[str, Word] = {}
         for start in range(0, candidates.size, DOCUMENTS_PER_LOCK):

@@ -20,7 +20,7 @@ from lexicept.vectors import Floats, Integers
 
 
 class LabelledDimension(NamedTuple):
-    """A dimension of a vocabulary with its label."""
+    """A dimension of a vocabulary with a label."""
 
     vocabulary: IndexVocabulary
     number: int
@@ -36,7 +36,7 @@ class SharedDimension(NamedTuple):
 
 
 class Explainer:
-    """Explains the scores of one index.
+    """Explains the scores of an index.
 
     Args:
         query_encoder: "model", or "lookup" for the token table.
@@ -74,10 +74,10 @@ class Explainer:
         ]
 
     def best_passage(self, query: WeightedQuery, passages: range, mask: Mask | None) -> int:
-        """Return the number of the best passage of a document, the first of equal ones.
+        """Return the number of the best passage of a document, the first of equals.
 
         Args:
-            mask: the passages to prefer to all others.
+            mask: passages to prefer.
         """
         if len(passages) == 1:
             return passages[0]
@@ -147,7 +147,7 @@ class Explainer:
     def _contributions(
         self, query_weights: Floats, dimensions: Integers, number: int
     ) -> list[SharedDimension]:
-        """Return the dimensions that a document shares with a query, largest products first."""
+        """Return the shared dimensions of a document and a query, largest products first."""
         document_weights = self._derived.engine.document_weights(number, dimensions)
         scores = query_weights * document_weights
         order = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores)]
@@ -174,20 +174,20 @@ class Explainer:
     def _query_sources(
         self, query: WeightedQuery, dimensions: Sequence[LabelledDimension]
     ) -> list[Sources]:
-        """Return the characters of a query that activate dimensions; added ones have none."""
+        """Return the characters of a query behind dimensions; none for added dimensions."""
         fired = [d for d in dimensions if (d.vocabulary.name, d.number) in query.fired]
         sources: dict[tuple[str, int], Sources] = {}
         for name in _with_spans(fired):
             _, lock = self._encoders.encoder(name, self._query_encoder)
             with lock:
                 by_number = query.sources[name](_numbers(fired, name))
-            sources |= {(name, number): found for number, found in by_number.items()}
+            sources |= {(name, number): places for number, places in by_number.items()}
         return [sources.get((d.vocabulary.name, d.number), Sources()) for d in dimensions]
 
     def _document_sources(
         self, contents: Sequence[str], dimensions: Sequence[Sequence[LabelledDimension]]
     ) -> list[list[Sources]]:
-        """Return the characters of each document that activate its dimensions."""
+        """Return the characters of each document behind the document's dimensions."""
         sources: dict[str, list[dict[int, Sources]]] = {}
         for name in _with_spans(d for listed in dimensions for d in listed):
             encoder, lock = self._encoders.encoder(name, self._query_encoder)
@@ -206,7 +206,7 @@ class Explainer:
 
 
 def _with_spans(dimensions: Iterable[LabelledDimension]) -> set[str]:
-    """Return the vocabularies of dimensions that characters activate."""
+    """Return the vocabularies of dimensions with characters."""
     return {d.vocabulary.name for d in dimensions if d.vocabulary.kind.has_spans}
 
 

@@ -31,13 +31,13 @@ def with_feedback(
     """Return a query with the largest dimensions of relevant documents added.
 
     Args:
-        marked: ids of relevant documents, or how many of the first results to take.
+        marked: ids of relevant documents, or the number of first results to take.
         vocabulary: of the search for the first results, and of the added dimensions.
         dimensions: the most dimensions to add.
         strength: length of the added part, as a share of the query's.
 
     Raises:
-        InputError: an unknown id, a number below 1, or a query that a search refuses.
+        InputError: an unknown id, a number below 1, or an error of the search.
     """
     if isinstance(marked, Integral):
         (hits,) = index.search([query], int(marked), vocabulary)
@@ -56,10 +56,12 @@ def with_feedback(
 
 
 def like(index: IndexReader, document_id: str, query: ParsedQuery | None = None) -> ParsedQuery:
-    """Return a query for documents like one: its largest dimensions, itself left out.
+    """Return a query for similar documents: the largest dimensions of a document.
+
+    The document is left out of the results.
 
     Args:
-        query: what else to search for.
+        query: further words to search for.
 
     Raises:
         InputError: an unknown id.
@@ -73,7 +75,7 @@ def like(index: IndexReader, document_id: str, query: ParsedQuery | None = None)
 def document_weights(
     index: IndexReader, numbers: Iterable[int], vocabulary: str | None = None
 ) -> sp.csr_array:
-    """Return the weights of documents [n, V], in one vocabulary or all."""
+    """Return the weights of documents [n, V], in a vocabulary or all."""
     num_dimensions = index.engine.num_dimensions
     vectors = [sp.csr_array((0, num_dimensions), dtype=np.float32)]
     for number in numbers:
@@ -92,8 +94,8 @@ def document_weights(
 
 
 def added_terms(index: IndexReader, added: DimensionNumbers) -> list[QueryTerm]:
-    """Return added dimensions with their labels, the largest weights first; words as documents
-    spell them.
+    """Return added dimensions with labels, the largest weights first; words in the
+    spelling of documents.
 
     Raises:
         InputError: an unknown vocabulary or dimension.

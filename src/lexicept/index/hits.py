@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)  # freezing would triple the time of a search for 1000 hits
 class Hit:
-    """One result of a search. Title, text and fields are read from disk at each access."""
+    """A result of a search. Title, text and fields are read from disk at each access."""
 
     rank: int
     """The place in the list of results, from 1."""
@@ -38,17 +38,17 @@ class Hit:
 
     @property
     def passage(self) -> str | None:
-        """The id of the document's best passage; None for a document that is indexed whole."""
+        """The id of the document's best passage; None for a document without passages."""
         return self.stored.passage_id(self.number)
 
     @property
     def title(self) -> str:
-        """The document's title, and after it the best passage's; may be empty."""
+        """The document's title, followed by the best passage's; may be empty."""
         return self.stored.titles[self.number]
 
     @property
     def text(self) -> str:
-        """The text of the document, or of its best passage."""
+        """The text of the document, or of the best passage."""
         return self.stored.texts[self.number]
 
     @property
@@ -67,11 +67,11 @@ class Hit:
 
 
 class Hits(list[Hit]):
-    """The results of one query, best first.
+    """The results of a query, best first.
 
     Args:
         index: the index that was searched.
-        query: the query in its parts.
+        query: the parsed query.
         vocabulary: the vocabulary that was searched; None for all.
         written: the query as a person wrote it.
     """
@@ -86,37 +86,37 @@ class Hits(list[Hit]):
     ) -> None:
         super().__init__(hits)
         self.query = query
-        """The query in its parts, as it was searched."""
+        """The parsed query, as searched."""
         self._index, self._vocabulary, self._written = index, vocabulary, written
 
     @cached_property
     def total(self) -> int:
-        """The number of all results, of which these are the best.
+        """The number of all results, including results beyond ``top_k``.
 
-        They are counted by the exact engine: a pruned search, as Seismic's, may find fewer.
+        The exact engine counts: a pruned search, as Seismic's, may find fewer.
         """
         mask = self._index.matching(self.query, self._vocabulary)
         return self._index.masks.num_documents(mask)
 
     @cached_property
     def added(self) -> list[QueryTerm]:
-        """The dimensions that feedback or the caller added to the query, the largest first."""
+        """The dimensions added by feedback or the caller, the largest first."""
         from lexicept.index.feedback import added_terms
 
         return added_terms(self._index, self.query.added)
 
     @cached_property
     def did_you_mean(self) -> str:
-        """The query with its unmatched words replaced by words of the index; "" where no word of
-        the index is near."""
+        """The query with similar words of the index in place of unmatched words; "" without any."""
         from lexicept.index.spelling import corrected
 
         return corrected(self._index, self._written or self.query.text, self.unmatched_words)
 
     @property
     def unmatched_words(self) -> tuple[str, ...]:
-        """The words of the query that no document contains, as they are spelled; empty where no
-        words are searched. Stop words are not searched."""
+        """The words of the query without documents, as spelled in the query, stop words aside;
+        empty if no words are searched.
+        """
         return self._words[1]
 
     @property
@@ -139,8 +139,9 @@ class Hits(list[Hit]):
             return True, ()
         text = self.query.text
         with self._index.vectorizers.lock("words"):
-            words = {text[slice(*span)]: word for word, span in vectorizer.terms_in(text)}
-        known = np.array([word for word in words.values() if word is not None], np.int64)
-        present = self._index.engine.present(known + self._index.span("words").start)
-        matched = set(known[present].tolist())
+            terms = vectorizer.terms_in(text)
+            words = {text[span.start : span.end]: word for word, span in terms}
+        numbers = np.array([word for word in words.values() if word is not None], np.int64)
+        present = self._index.engine.present(numbers + self._index.span("words").start)
+        matched = set(numbers[present].tolist())
         return bool(matched), tuple(word for word in words if words[word] not in matched)

@@ -27,7 +27,7 @@ SourceFinder = Callable[[Sequence[int]], dict[int, Sources]]
 
 @dataclass(frozen=True)
 class WeightedQuery:
-    """A query that was encoded once, for search and explanation."""
+    """A query encoded once, for search and explanation."""
 
     text: str
     vector: sp.csr_array
@@ -39,7 +39,7 @@ class WeightedQuery:
 
 
 class PlacedNumber(NamedTuple):
-    """A number that a caller gives a dimension."""
+    """A caller's number for a dimension."""
 
     vocabulary: str
     place: int
@@ -48,10 +48,10 @@ class PlacedNumber(NamedTuple):
 
 
 def parsed_queries(queries: object) -> list[ParsedQuery]:
-    """Return queries in their parts; the words of a text are taken as they are.
+    """Return parsed queries; the words of a text are taken literally.
 
     Raises:
-        InputError: no list, or a query that is no text in UTF-8.
+        InputError: not a list, or a query that is no text in UTF-8.
     """
     if isinstance(queries, str) or not isinstance(queries, Iterable):
         raise InputError(f"queries are a list of texts, not {queries!r:.40}")
@@ -102,7 +102,7 @@ class QueryWeigher:
         return self._vocabularies[name]
 
     def weights(self, queries: Sequence[ParsedQuery], vocabulary: str | None) -> sp.csr_array:
-        """Return the weights of queries [n, V], in one vocabulary or all."""
+        """Return the weights of queries [n, V], in a vocabulary or all."""
         searched = self._searched if vocabulary is None else [self._one(vocabulary)]
         texts = [query.text for query in queries]
         if not "".join(texts).strip():  # dimensions alone need no model
@@ -113,7 +113,7 @@ class QueryWeigher:
         return self._changed(weights, queries, searched)
 
     def encode(self, query: ParsedQuery, vocabulary: str | None) -> WeightedQuery:
-        """Encode one query for search and explanation."""
+        """Encode a query for search and explanation."""
         searched = self._searched if vocabulary is None else [self._one(vocabulary)]
         names = [vocabulary.name for vocabulary in searched]
         encoded = self._encoders.encode(names, self.query_encoder, query.text)
@@ -163,7 +163,7 @@ class QueryWeigher:
     ) -> sp.csr_array:
         """Return weights [n, V] with added dimensions, times boosts and steering.
 
-        No dimension of a vocabulary that is not searched is added.
+        Added dimensions of vocabularies outside of the search are ignored.
         """
         changed = []
         for number, query in enumerate(queries):
@@ -195,11 +195,11 @@ class QueryWeigher:
         """Yield the numbers of dimensions, in the order of a mapping.
 
         Args:
-            subject, noun: the names of the mapping and of its numbers, for messages.
+            subject, noun: the names of the mapping and of the numbers, for messages.
             numbers: by vocabulary and dimension.
 
         Raises:
-            InputError: a dimension that a vocabulary does not have, or a number out of range.
+            InputError: an unknown dimension, or a number out of range.
         """
         if not isinstance(numbers, Mapping):
             raise InputError(f"{subject} maps (vocabulary, dimension) to a {noun}: {numbers!r:.80}")

@@ -43,21 +43,21 @@ ENTRY_OVERHEAD = 512
 
 
 class CachedQuery(NamedTuple):
-    """The term frequencies of one query."""
+    """The term frequencies of a query."""
 
     dimensions: Integers
     frequencies: Floats
 
     def bytes_with(self, text: str) -> int:
-        """Return the memory of the entry with its text."""
+        """Return the memory of the entry and the text."""
         return ENTRY_OVERHEAD + getsizeof(text) + self.dimensions.nbytes + self.frequencies.nbytes
 
 
 class QueryCache:
-    """Text → term frequencies of the queries that were used last.
+    """Text → term frequencies of recent queries.
 
-    They depend on the model and the text alone; weighting, boosts, steering and filters come later.
-    Threads may share a cache.
+    Entries depend on the model and the text alone; weighting, boosts, steering and filters come
+    later. Threads may share a cache.
 
     Args:
         most_bytes: the memory of all entries; a larger query is not kept.
@@ -74,7 +74,7 @@ class QueryCache:
         return len(self._entries)
 
     def get(self, text: str) -> CachedQuery | None:
-        """Return the entry of a text, from now on the last one to be dropped."""
+        """Return the entry of a text, from now on the last to be dropped."""
         with self._lock:
             entry = self._entries.get(text)
             if entry is not None:
@@ -117,12 +117,12 @@ def stack(entries: Sequence[CachedQuery], size: int) -> sp.csr_array:
 class QueryEncoders:
     """The vectorizers of a generation, by vocabulary.
 
-    Whole texts are read by the concepts' model: vocabularies of one model are encoded together,
-    and share a lock.
+    The concepts' model reads whole texts too: vocabularies of a model are encoded together, and
+    share a lock.
 
     Args:
         folder: the generation.
-        vocabularies: in the order of their dimensions.
+        vocabularies: in the order of dimensions.
         files: the files of the index's manifest.
     """
 
@@ -177,7 +177,7 @@ class QueryEncoders:
             return self._loaded[name]
 
     def of(self, names: Sequence[str]) -> list[AnyVectorizer]:
-        """Return the vectorizers of vocabularies, one for all vocabularies of a model."""
+        """Return the vectorizers of vocabularies, a joint vectorizer for a model's vocabularies."""
         shared = {vocabulary.name for vocabulary in self._by_model}
         if len(shared) < 2 or not shared <= {*names}:
             return [self.get(name) for name in names]
@@ -193,9 +193,9 @@ class QueryEncoders:
     def frequencies(
         self, vocabularies: Sequence[IndexVocabulary], query_encoder: str, texts: Sequence[str]
     ) -> dict[str, sp.csr_array]:
-        """Return the term frequencies of queries [n, size] in vocabularies.
+        """Return the term frequencies of queries [n, size] by vocabulary.
 
-        Frequencies by a model come from ``cache``, where there is one. A few short queries do
+        Frequencies by a model come from ``cache``, if there is a cache. A few short queries do
         without the vectorizer, unless it was loaded first.
         """
         frequencies: dict[str, sp.csr_array] = {}
@@ -214,7 +214,7 @@ class QueryEncoders:
     def encode(
         self, names: Sequence[str], query_encoder: str, text: str
     ) -> dict[str, EncodedQuery]:
-        """Encode one query in vocabularies, once by each model."""
+        """Encode a query in vocabularies, once by each model."""
         encoded: dict[str, EncodedQuery] = {}
         for name in names:
             if query_encoder == "model" and not self._vocabularies[name].kind.has_spans:
@@ -229,7 +229,7 @@ class QueryEncoders:
         return encoded
 
     def encoder(self, name: str, query_encoder: str) -> tuple[QueryVectorizer, RLock]:
-        """Return the encoder of a vocabulary's queries, and the lock to hold while it works.
+        """Return the encoder of a vocabulary's queries, and the lock to hold during encoding.
 
         Args:
             query_encoder: "lookup" for the token table of the concepts, which must be there.
@@ -290,7 +290,8 @@ class QueryEncoders:
         """Load the encoder of a vocabulary's queries before the first search.
 
         Args:
-            one_query: True for one query without sources, for which the faster model is enough.
+            one_query: True for a single query without sources, for which the faster model is
+                enough.
         """
         with self._locks[name]:
             by_model = self._vocabularies[name].kind.model == name
@@ -325,7 +326,7 @@ class QueryEncoders:
         return _inode(self._folder) != self._inode
 
     def adopt(self, older: QueryEncoders) -> None:
-        """Take over the vectorizers of another generation that are equal in this one."""
+        """Take over equal vectorizers of another generation."""
         equal = {
             name
             for name in self._vocabularies

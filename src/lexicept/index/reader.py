@@ -1,9 +1,9 @@
 """An immutable snapshot of an index: search and explain.
 
-On disk an index is a ``manifest.json`` and one folder, a *generation*, with everything else. A
-change writes the next generation beside it and then replaces the manifest (see ``generations``), so
-that readers and crashes see the old index or the new one. A reader holds its generation: while it
-is open, changes leave the folder where it is.
+On disk an index is a ``manifest.json`` and a folder, a *generation*. A change writes the next
+generation and then replaces the manifest (see ``generations``), so that readers and crashes see
+the old index or the new index. An open reader holds its generation: changes leave the folder in
+place.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ QueryLike = str | ParsedQuery
 class IndexReader:
     """An immutable snapshot of an index.
 
-    Documents have numbers from 0, in order; of a document in passages each passage has a number.
-    Arrays are memory-mapped, models are loaded when a query needs them.
+    Documents have numbers from 0, in order; a document in passages has a number for each passage.
+    Arrays are memory-mapped, models are loaded by the first query.
 
     Raises:
         IndexFormatError: a damaged index.
@@ -165,7 +165,7 @@ class IndexReader:
 
     @property
     def postings(self) -> str:
-        """A fingerprint of the postings, which other engines are built from."""
+        """A fingerprint of the postings, the source of other engines."""
         return postings_fingerprint(self.manifest)
 
     def engine_folder(self, name: str) -> Path:
@@ -173,7 +173,7 @@ class IndexReader:
         return self.path / ENGINES / name
 
     def span(self, vocabulary: str) -> slice:
-        """Return the dimensions of one vocabulary. Raises InputError for an unknown one."""
+        """Return the dimensions of a vocabulary. Raises InputError for an unknown name."""
         return self.weigher.vocabulary(vocabulary).dimensions
 
     def vectorizer(self, name: str) -> Vectorizer:
@@ -200,7 +200,7 @@ class IndexReader:
         return other
 
     def adopt(self, older: IndexReader) -> None:
-        """Take over the loaded vectorizers of another generation that are equal in this one."""
+        """Take over loaded and equal vectorizers of another generation."""
         self.vectorizers.adopt(older.vectorizers)
 
     # ---- documents
@@ -228,7 +228,7 @@ class IndexReader:
         return self.document_rows(document_id)[0]
 
     def document(self, document_id: str) -> Document:
-        """Return a whole document, or a passage by its id. Raises InputError for an unknown id."""
+        """Return a whole document, or a passage, by id. Raises InputError for an unknown id."""
         return self._stored.whole(document_id, self.document_rows(document_id))
 
     def documents(self) -> Iterator[Document]:
@@ -236,7 +236,7 @@ class IndexReader:
         return (self.document(name) for name, _ in self.passages.spans())
 
     def stored(self, number: int) -> Document:
-        """Return a document, or a passage with its own id."""
+        """Return a document, or a passage, by number."""
         return self._stored.document(number)
 
     @property
@@ -245,22 +245,23 @@ class IndexReader:
         return self._stored.parts
 
     def stored_tf(self, vocabulary: Vocabulary) -> StoredRows | JoinedRows:
-        """Return the documents' tf in one vocabulary [N, V_i], opened at first use."""
+        """Return the documents' tf in a vocabulary [N, V_i], opened at first use."""
         return self.parts.tf(vocabulary.name, vocabulary.size)
 
     def tf(self) -> list[sp.csr_array]:
-        """Return the documents' tf [N, V_i], one matrix per vocabulary: memory-mapped, or copied
-        where changes left several parts."""
+        """Return the documents' tf [N, V_i], a matrix per vocabulary: memory-mapped, or copied
+        after changes.
+        """
         return [self.stored_tf(vocabulary).load() for vocabulary in self.vocabularies]
 
     def document_vectors(self) -> SparseVectors:
-        """Return the document weights that are searched [N, V], without RRA's offsets."""
+        """Return the searched document weights [N, V], without RRA's offsets."""
         return SparseVectors(self.engine.matrix(), list(self.ids), self.vocabularies)
 
     # ---- queries
 
     def parse(self, query: QueryLike) -> ParsedQuery:
-        """Return a query in its parts by ``queries.syntax``; a parsed query stays as it is.
+        """Return the parts of a query by ``queries.syntax``; a parsed query stays unchanged.
 
         Raises:
             InputError: a query that is no text in UTF-8.
@@ -281,17 +282,17 @@ class IndexReader:
         """Return the best documents for each query, best first, ties in document order.
 
         Args:
-            queries: texts or parsed queries; a query without a known word or concept has no
-                results, one of conditions alone has the first documents that meet them.
+            queries: texts or parsed queries. A query without a known word or concept has no
+                results, a query of conditions alone has the first matching documents.
             top_k: results per query, at least 1.
-            vocabulary: search in one vocabulary only; None searches all of them at once.
-            explain: whether each hit gets its explanation.
-            threads: threads that search, at least 1; one per processor by default.
+            vocabulary: search in a single vocabulary; None searches all at once.
+            explain: whether each hit gets an explanation.
+            threads: threads for the search, at least 1; one per processor by default.
 
         Raises:
             InputError: a number below 1, a query that is no text in UTF-8, an unknown vocabulary,
                 whole texts by lookup, a condition that does not fit the index, or a steering, boost
-                or added dimension that the index does not have or whose number is out of range.
+                or added dimension that is unknown or out of range.
         """
         parsed = parsed_queries(queries)
         masks = self.query_masks(parsed)  # bad conditions are refused before a model runs
@@ -317,11 +318,11 @@ class IndexReader:
     def query_vectors(
         self, queries: Sequence[QueryLike], vocabulary: str | None = None
     ) -> sp.csr_array:
-        """Return query weights [n, V], in one vocabulary or, by default, in all; see ``search``."""
+        """Return query weights [n, V], in a vocabulary or all; see ``search``."""
         return self.weigher.weights(parsed_queries(queries), vocabulary)
 
     def encode(self, query: QueryLike, vocabulary: str | None = None) -> WeightedQuery:
-        """Encode one query for explanations; see ``search``."""
+        """Encode a query for explanations; see ``search``."""
         (parsed,) = parsed_queries([query])
         return self.weigher.encode(parsed, vocabulary)
 
@@ -330,7 +331,7 @@ class IndexReader:
         return self._explainer.terms(self.encode(query, vocabulary))
 
     def query_masks(self, queries: Sequence[ParsedQuery]) -> list[Mask | None]:
-        """Return the documents that meet each query's conditions; None for a query without any.
+        """Return the documents that meet each query's conditions; None without conditions.
 
         Queries of the same conditions share a mask.
 
@@ -403,10 +404,10 @@ class IndexReader:
     def matching(
         self, query: QueryLike, vocabulary: str | None = None, mask: Mask | None = None
     ) -> Mask:
-        """Return all documents that are results of a query; ``masks`` counts them.
+        """Return all results of a query; ``masks`` counts documents.
 
         Args:
-            mask: the documents that meet the query's conditions; None computes them.
+            mask: the documents that meet the query's conditions; None computes the mask.
         """
         (parsed,) = parsed_queries([query])
         if mask is None:
@@ -425,19 +426,19 @@ class IndexReader:
         *,
         spans: bool = True,
     ) -> Explanation:
-        """Explain a document's score for a query by the dimensions that contribute to it.
+        """Explain a document's score for a query by the contributing dimensions.
 
-        A document in passages has the score of its best passage, among those that meet the query's
-        conditions if any does.
+        A document in passages has the score of the best passage; passages that meet the query's
+        conditions come first.
 
         Args:
-            document_id: of a document, or of one passage.
+            document_id: of a document, or of a passage.
             vocabulary: as in ``search``.
-            spans: whether to find the characters that activate each dimension. For concepts the
-                document goes through the encoder again.
+            spans: whether to find the characters behind each dimension; for concepts the document
+                goes through the encoder again.
 
         Raises:
-            InputError: no such document, or a query that ``search`` refuses.
+            InputError: an unknown document, or an error of ``search``.
         """
         passages = self.document_rows(document_id)
         (parsed,) = parsed_queries([query])

@@ -1,4 +1,4 @@
-"""Spelling suggestions from the words of an index, and words as documents spell them."""
+"""Spelling suggestions from the words of an index, and the usual spelling of stems."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOCUMENTS_PER_STEM = 3
 
 
 class Suggestion(NamedTuple):
-    """A word of the index that may have been meant."""
+    """A similar word of the index."""
 
     word: str
     """The most frequent spelling in documents, in lower case."""
@@ -31,10 +31,9 @@ class Suggestion(NamedTuple):
 
 
 def suggestions(index: IndexReader, word: str, most: int = 3) -> list[Suggestion]:
-    """Return the words of an index that a word may have been meant for, the nearest first, equally
-    near words by document frequency.
+    """Return similar words of an index, the nearest first; equally near words by frequency.
 
-    There are none for a word of a document, for numbers, and where words are pairs of characters.
+    There are none for a word of a document, for numbers, and in languages without spaces.
     """
     vectorizer = index.word_vectorizer()
     lower = word.lower()
@@ -62,7 +61,7 @@ def suggestions(index: IndexReader, word: str, most: int = 3) -> list[Suggestion
 
 
 def corrected(index: IndexReader, query: str, unknown: Iterable[str]) -> str:
-    """Return a query with each unknown word replaced by its first suggestion; "" without any."""
+    """Return a query with suggestions in place of unknown words; "" without suggestions."""
     changed = query
     for word in unknown:
         if near := suggestions(index, word, 1):
@@ -71,7 +70,7 @@ def corrected(index: IndexReader, query: str, unknown: Iterable[str]) -> str:
 
 
 def as_spelled(index: IndexReader, dimension: int) -> str:
-    """Return the most frequent spelling of a stem in lower case; "" if no document has it."""
+    """Return the most frequent spelling of a stem in lower case; "" without documents."""
     vectorizer = index.word_vectorizer()
     assert vectorizer is not None
     place = index.span("words").start + dimension

@@ -1,4 +1,4 @@
-"""The stored documents of one generation."""
+"""The stored documents of a generation."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class StoredDocuments:
         return [self.passages.document_id(number) for number in numbers]
 
     def passage_id(self, number: int) -> str | None:
-        """Return the id of a passage; None for a document that is stored whole."""
+        """Return the id of a passage; None for a whole document."""
         stored_id = self.ids[number]
         return None if stored_id == self.document_ids[number] else stored_id
 
     def document(self, number: int) -> Document:
-        """Return a document, or a passage, whose title follows that of its document."""
+        """Return a document, or a passage under the titles of document and passage."""
         fields = self.fields.of(number)
         return Document(self.ids[number], self.texts[number], self.titles[number], fields)
 
@@ -55,7 +55,7 @@ class StoredDocuments:
         return None if number is None else range(number, number + 1)
 
     def whole(self, document_id: str, numbers: range) -> Document:
-        """Return the whole document, or the passage, of an id and its numbers."""
+        """Return the whole document, or the passage, of an id and numbers."""
         place = self.passages.numbers.get(document_id)
         stored = [self.document(number) for number in numbers]
         if place is None:

@@ -14,7 +14,7 @@ from lexicept.vectors import Vocabulary
 
 
 class VocabularyKind(NamedTuple):
-    """The properties that vocabularies of one name share."""
+    """The properties of a vocabulary's name."""
 
     model: str | None = None
     """The vocabulary whose folder holds the model that reads texts; None: an analyser of words."""
@@ -31,7 +31,7 @@ KINDS: Mapping[str, VocabularyKind] = {
 
 @dataclass(frozen=True, kw_only=True)
 class IndexVocabulary(Vocabulary):
-    """A vocabulary of an index: neighbouring dimensions, and how texts are encoded in them."""
+    """A vocabulary of an index: neighbouring dimensions, settings and kind."""
 
     dimensions: slice
     """The place of the vocabulary among the dimensions of all vocabularies."""
@@ -39,7 +39,7 @@ class IndexVocabulary(Vocabulary):
     kind: VocabularyKind
 
     def term(self, dimension: int) -> str:
-        """Return the label of a dimension; its number where the vocabulary has no labels."""
+        """Return the label of a dimension; the number in a vocabulary without labels."""
         return str(dimension) if self.terms is None else self.terms[dimension]
 
     def searched_by(self, query_encoder: str) -> bool:

@@ -76,33 +76,38 @@ def explain(
     """
     require("concepts", "sentence_transformers")
     (read,) = as_documents([document])
-    given = {"backbone": backbone, "layer": layer, "width": width, "bidirectional": bidirectional}
-    loaded = _load(model, {name: value for name, value in given.items() if value is not None})
-    asked, matched = loaded.weigh(query, "query"), loaded.weigh(read.content, "document")
+    sae_options = {
+        "backbone": backbone,
+        "layer": layer,
+        "width": width,
+        "bidirectional": bidirectional,
+    }
+    loaded = _load(model, {name: value for name, value in sae_options.items() if value is not None})
+    query_text, document_text = loaded.weigh(query, "query"), loaded.weigh(read.content, "document")
     scores = {
-        dimension: weight * matched.weights[dimension]
-        for dimension, weight in asked.weights.items()
-        if dimension in matched.weights
+        dimension: weight * document_text.weights[dimension]
+        for dimension, weight in query_text.weights.items()
+        if dimension in document_text.weights
     }
     shared = sorted(scores, key=lambda dimension: (-scores[dimension], dimension))
-    in_query, in_document = asked.sources(shared), matched.sources(shared)
-    parts = (
+    in_query, in_document = query_text.sources(shared), document_text.sources(shared)
+    contributions = (
         Contribution(
             loaded.kind,
             dimension,
             loaded.term(dimension),
             scores[dimension],
-            asked.weights[dimension],
-            matched.weights[dimension],
+            query_text.weights[dimension],
+            document_text.weights[dimension],
             *in_query[dimension],
             *in_document[dimension],
         )
         for dimension in shared
     )
-    return Explanation(query, read.id, read.content, tuple(parts), 0.0)
+    return Explanation(query, read.id, read.content, tuple(contributions), 0.0)
 
 
-def _load(model: Any, of_sae: Mapping[str, Any]) -> WeighingModel:
+def _load(model: Any, sae_options: Mapping[str, Any]) -> WeighingModel:
     """Return a model by its name, its folder, or as its library has loaded it."""
     from sentence_transformers import SparseEncoder
 
@@ -112,23 +117,23 @@ def _load(model: Any, of_sae: Mapping[str, Any]) -> WeighingModel:
     from lexicept.vectorizers.library import LibraryModel
 
     if isinstance(model, SparseEncoder):
-        _refuse(of_sae)
+        _refuse(sae_options)
         return ConceptVectorizer(model) if isinstance(model, Encoder) else LibraryModel(model)
     source = os.fspath(model)
     if source == MINI or (Path(source) / "model").is_dir():
-        _refuse(of_sae)
+        _refuse(sae_options)
         return ConceptVectorizer.load(source)
     folder, kind = find_model(source)
     if kind is None:
         if "/" not in source and not folder.exists():
             raise InputError(f"{source}: no such folder")
         settings = BackboneSettings(
-            os.fspath(of_sae.get("backbone", DEFAULT_BACKBONE)),
-            of_sae.get("layer"),
-            bidirectional=of_sae.get("bidirectional"),
+            os.fspath(sae_options.get("backbone", DEFAULT_BACKBONE)),
+            sae_options.get("layer"),
+            bidirectional=sae_options.get("bidirectional"),
         )
-        return ConceptVectorizer.pretrained(source, settings, of_sae.get("width"))
-    _refuse(of_sae)
+        return ConceptVectorizer.pretrained(source, settings, sae_options.get("width"))
+    _refuse(sae_options)
     match kind.value:
         case "lexicept":
             return ConceptVectorizer.load(folder)
@@ -138,7 +143,7 @@ def _load(model: Any, of_sae: Mapping[str, Any]) -> WeighingModel:
             return ConceptVectorizer(read_model(folder, kind))
 
 
-def _refuse(of_sae: Mapping[str, Any]) -> None:
+def _refuse(sae_options: Mapping[str, Any]) -> None:
     """Raise ParameterError for a parameter of SAEs."""
-    for name in of_sae:
+    for name in sae_options:
         raise ParameterError("{0} is for SAEs, and this model has its own backbone", name)

@@ -67,10 +67,8 @@ class Index(OpenedIndex):
                 changing the index, or an engine other than the exact one searches it.
         """
         with self._changing:
-            path, known = self._changeable(), {name for name, _ in self.reader.passages.spans()}
-            fresh = as_documents(
-                documents, first=len(known) + 1, taken=known, skip_errors=skip_errors
-            )
+            path, ids = self._changeable(), {name for name, _ in self.reader.passages.spans()}
+            fresh = as_documents(documents, first=len(ids) + 1, taken=ids, skip_errors=skip_errors)
             with (
                 skippable(),
                 reporting(progress) as report,
@@ -191,13 +189,13 @@ class Index(OpenedIndex):
                     raise ParameterError("{0} requires {1}", name, "out")
             with self._changing:
                 path = self._changeable()
-                chosen = rra_settings(self.reader, alpha, iterations, transform)
-                updates.reweight_in_place(path, chosen)
+                rra = rra_settings(self.reader, alpha, iterations, transform)
+                updates.reweight_in_place(path, rra)
                 self._move_on()
             return self
-        chosen = rra_settings(self.reader, alpha, iterations, transform)
+        rra = rra_settings(self.reader, alpha, iterations, transform)
         with joined_cluster(ray, ray_workers) as cluster:
-            return Index(updates.reweight(self.path, out, chosen, cluster))
+            return Index(updates.reweight(self.path, out, rra, cluster))
 
     @checked_arguments
     def choose_alpha(

@@ -1,4 +1,4 @@
-"""An opened index without changes: one snapshot, to search and explain."""
+"""An opened index without changes: a snapshot, to search and explain."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class OpenedIndex:
 
     @property
     def stale(self) -> bool:
-        """True if the index on disk has changed since the snapshot; ``refresh`` reads it anew."""
+        """True if the index on disk has changed since the snapshot; see ``refresh``."""
         return self.reader.stale()
 
     def _snapshot(self, query_encoder: str = "model") -> IndexReader:
@@ -163,13 +163,13 @@ class OpenedIndex:
         ]
 
     def like(self, document_id: str, query: str | ParsedQuery = "") -> ParsedQuery:
-        """Return a query for documents like one, itself left out of the results.
+        """Return a query for similar documents, without the document itself.
 
         It has the document's 30 largest words and concepts, and needs no model:
         ``index.search(index.like("a.md"))``.
 
         Args:
-            query: what else to search for.
+            query: further words to search for.
 
         Raises:
             InputError: an unknown id, or no text.
@@ -178,7 +178,7 @@ class OpenedIndex:
         return like(reader, document_id, reader.parse(query))
 
     def suggestions(self, word: str, most: int = 3) -> list[Suggestion]:
-        """Return words of the index that a word may have been meant for, the nearest first.
+        """Return similar words of the index, the nearest first.
 
         There are none for a word of a document. ``did_you_mean`` of results is the query with the
         first suggestions.
@@ -195,16 +195,16 @@ class OpenedIndex:
         vocabulary: str | None = None,
         query_encoder: QueryEncoderName = "model",
     ) -> dict[str, list[ValueCount]]:
-        """Return the most frequent values of fields with their numbers of documents.
+        """Return the most frequent values of fields, with numbers of documents.
 
         Args:
-            query: count documents that share a word or concept with it only; None: all. The exact
+            query: count documents with a word or concept of the query only; None: all. The exact
                 engine counts, also where a pruned engine finds fewer.
             filter: count documents that pass a filter only, as in ``search``.
             most: values of a field, at most.
 
         Raises:
-            InputError: no such field, ``most`` below 1, or an error of ``search``.
+            InputError: an unknown field, ``most`` below 1, or an error of ``search``.
         """
         reader = self._snapshot(query_encoder)
         if query is None:
@@ -290,7 +290,7 @@ class OpenedIndex:
         )
 
     def document(self, document_id: str) -> Document:
-        """Return a whole document, or a passage by its id. Raises InputError for an unknown id."""
+        """Return a whole document, or a passage, by id. Raises InputError for an unknown id."""
         return self.reader.document(document_id)
 
     def documents(self) -> Iterator[Document]:
@@ -298,11 +298,11 @@ class OpenedIndex:
         return self.reader.documents()
 
     def refresh(self) -> bool:
-        """Read the newest generation on disk; return whether it is another one.
+        """Read the newest generation on disk; return True if the generation is new.
 
         Raises:
-            IndexFormatError: the index is gone or damaged. The snapshot stays as it was.
-            InputError: the engine that searches was built from an older generation.
+            IndexFormatError: the index is gone or damaged. The snapshot stays open.
+            InputError: the engine was built from an older generation.
         """
         reader = self.reader
         newest = IndexReader.open(reader.path, engine=reader.searcher.name)
@@ -313,7 +313,7 @@ class OpenedIndex:
         return True
 
     def info(self) -> dict[str, Any]:
-        """Return what the index holds, as JSON values: documents, vocabularies, RRA, bytes."""
+        """Return contents and sizes as JSON values: documents, vocabularies, RRA, bytes."""
         reader = self.reader
         return {
             "path": str(reader.path),
@@ -329,7 +329,7 @@ class OpenedIndex:
         }
 
     def close(self) -> None:
-        """Release the snapshot; changes may then remove its files. May be called again."""
+        """Release the snapshot; changes may then remove the files. Idempotent."""
         self._reader = None
 
 
@@ -339,7 +339,7 @@ def _with(
     boosts: Mapping[str, float] | None,
     filter: Filter | None = None,  # noqa: A002
 ) -> ParsedQuery:
-    """Return a query with the arguments of a search that are given."""
+    """Return a query with the given arguments of a search."""
     if steering is not None:
         query = replace(query, steering=steering)
     if boosts is not None:

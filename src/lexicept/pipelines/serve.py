@@ -111,7 +111,7 @@ def serve(
 
 
 def check_free(host: str, port: int) -> None:
-    """Raise InputError for an address that can't be bound to."""
+    """Raise InputError for an unusable address."""
     try:
         # As uvicorn binds: an address that was served a moment ago may be taken again.
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

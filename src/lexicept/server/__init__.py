@@ -1,1 +1,1 @@
-"""``lexicept serve``: an HTTP API for an index, and a page to search, explain and steer it."""
+"""``lexicept serve``: an HTTP API for an index, and a page to search, explain and steer."""

@@ -26,10 +26,10 @@ REFUSAL = "this server requires its API key, as a bearer token or as the passwor
 
 
 def read_key(path: str | os.PathLike[str]) -> str:
-    """Return the API key that a file holds.
+    """Return the API key of a file.
 
     Raises:
-        InputError: no such file, or not one line of 16 to 1,024 visible ASCII characters.
+        InputError: a missing file, or not a line of 16 to 1,024 visible ASCII characters.
     """
     try:
         if not Path(path).is_file():  # a FIFO would be read by one worker only
@@ -48,7 +48,7 @@ def read_key(path: str | os.PathLike[str]) -> str:
 
 
 class KeyRequired:
-    """ASGI middleware that answers only requests with the API key."""
+    """ASGI middleware: requests without the API key get status 401."""
 
     def __init__(self, app: ASGIApp, key: str) -> None:
         self.app = app
@@ -63,10 +63,10 @@ class KeyRequired:
         await JSONResponse({"detail": REFUSAL}, 401, challenge)(scope, receive, send)
 
     def _holds_key(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        given = [value for name, value in headers if name == b"authorization"]
-        if len(given) != 1:
+        authorizations = [value for name, value in headers if name == b"authorization"]
+        if len(authorizations) != 1:
             return False
-        scheme, _, credentials = given[0].partition(b" ")
+        scheme, _, credentials = authorizations[0].partition(b" ")
         if scheme.lower() == b"basic":
             try:
                 decoded = base64.b64decode(credentials, validate=True)

@@ -1,7 +1,7 @@
-"""The application: the endpoints and the page for one index, and the answers to bad requests.
+"""The application: endpoints and page for an index, and answers to bad requests.
 
 Malformed requests get status 422, unknown documents and concepts 404, requests without the API key
-401, and requests that find a full queue or a damaged index 503, each with one sentence.
+401, and requests during a full queue or index damage 503, each with a sentence.
 """
 
 from __future__ import annotations
@@ -52,18 +52,17 @@ NO_KEY: dict[int | str, dict[str, Any]] = {
 
 
 def from_environment() -> FastAPI:
-    """Return the application for any ASGI server; LEXICEPT_INDEX names the index.
+    """Return the application for any ASGI server.
 
-    LEXICEPT_HOST is the address that the server binds to (default 127.0.0.1), LEXICEPT_ENGINE the
-    engine (default exact), LEXICEPT_QUERY_ENCODER what encodes queries (default model),
-    LEXICEPT_QUERY_CACHE_MB the memory for encoded queries (default 32, 0 for none),
-    LEXICEPT_PRECISION the number format of models (default float32), LEXICEPT_API_KEY_FILE a file
-    with the API key (default: none required).
+    LEXICEPT_INDEX names the index, LEXICEPT_HOST the server's address (default 127.0.0.1),
+    LEXICEPT_ENGINE the engine (default exact), LEXICEPT_QUERY_ENCODER the encoder of queries
+    (default model), LEXICEPT_QUERY_CACHE_MB the memory for encoded queries (default 32, 0 for
+    none), LEXICEPT_PRECISION the number format of models (default float32), LEXICEPT_API_KEY_FILE a
+    file with the API key (default: none required).
 
     Raises:
-        InputError: no LEXICEPT_INDEX, it has no such engine or encoder of queries, the file holds
-            no key, the memory is no number, or there is no such number format.
-        IndexFormatError: it is no index.
+        InputError: no LEXICEPT_INDEX, or a value out of range.
+        IndexFormatError: not an index.
     """
     if INDEX_VARIABLE not in os.environ:
         raise InputError(f"{INDEX_VARIABLE} must name the index to serve")
@@ -95,24 +94,23 @@ def create_app(
     query_cache_mb: int = QUERY_CACHE_MB,
     precision: str = "float32",
 ) -> FastAPI:
-    """Return the application for one index.
+    """Return the application for an index.
 
     Args:
-        path: the index. When it is updated, the new generation is served within seconds.
-        host: the address that the server binds to. On a loopback address only requests to that
-            address or a loopback name are answered, so that no foreign page can reach the server by
-            a name of its own that resolves to it.
-        engine: what searches it, see ``IndexReader.open``. One that was built before an update
-            serves the generation that it was built from until the server is started again.
-        api_key: the key that every request must carry, also one for the page; None: no key.
-        query_encoder: what encodes the queries' concepts: model, or lookup.
+        path: the index. New generations are served within seconds.
+        host: the server's address. On a loopback address only requests to loopback names are
+            answered: no foreign page can reach the server under a name of its own.
+        engine: see ``IndexReader.open``. An engine that was built before an update serves the older
+            generation until the server is started again.
+        api_key: the key in every request, also for the page; None: no key.
+        query_encoder: encoder of the queries' concepts: model, or lookup.
         query_cache_mb: memory for queries that the model encoded, in MB; 0 keeps none.
-        precision: number format in which models read queries, float32 or bfloat16.
+        precision: number format of queries in models, float32 or bfloat16.
 
     Raises:
-        InputError: the index has no such engine or encoder of queries, or has changed since the
-            engine was built, or there is no such number format.
-        IndexFormatError: no index, or a damaged one.
+        InputError: no such engine, encoder or number format, or the index has changed since the
+            engine was built.
+        IndexFormatError: not an index, or a damaged index.
     """
     if precision not in PRECISIONS:
         raise InputError(f"precision is one of {', '.join(PRECISIONS)}, not {precision!r:.40}")
@@ -154,7 +152,7 @@ def create_app(
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a server bound to an address or name."""
+    """Return True if a server bound to an address or name serves this machine alone."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -164,31 +162,33 @@ def is_loopback(host: str) -> bool:
 
 
 def refuse(_: Request, error: Exception) -> Response:
-    """Answer a malformed request with its errors by parameter, without the values."""
+    """Answer a malformed request with errors by parameter, without values."""
     assert isinstance(error, RequestValidationError)
-    reasons = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
+    reasons = [
+        f"{'.'.join(map(str, problem['loc'][1:]))}: {problem['msg']}" for problem in error.errors()
+    ]
     return JSONResponse({"detail": "; ".join(reasons)}, 422)
 
 
 def refuse_method(_: Request, __: Exception) -> Response:
-    """Answer a request to change something: every address can only be read."""
+    """Answer a request to change something: all addresses are read-only."""
     return JSONResponse({"detail": "Method Not Allowed"}, 405, {"Allow": "GET, HEAD"})
 
 
 def turn_away(_: Request, error: Exception) -> Response:
-    """Answer a request that finds a full queue."""
+    """Answer a request during a full queue."""
     reason = "too many requests wait for the model: try again later"
     return JSONResponse({"detail": reason}, 503, {"Retry-After": str(RETRY_SECONDS)})
 
 
 def fail(request: Request, error: Exception) -> Response:
-    """Answer a request that meets damage in the index."""
+    """Answer a request after damage to the index."""
     reason = request.app.state.reader.reason(error)
     return JSONResponse({"detail": f"the index is damaged: {reason}"}, 503)
 
 
 def page_file(content: bytes, media_type: str) -> Callable[[], Awaitable[Response]]:
-    """Return the endpoint of one file of the page."""
+    """Return the endpoint of a file of the page."""
 
     async def send() -> Response:
         return Response(content, media_type=media_type)

@@ -1,4 +1,4 @@
-"""Concepts as the API returns them, from the postings and the atlas, if the index has one."""
+"""Concepts in the API, from the postings and the atlas, if there is an atlas."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ CONTEXT = 80
 
 
 def concept_list(index: IndexReader, search: str, top_k: int) -> dict[str, Any]:
-    """Return the concepts with a text in their label or words, the most frequent first."""
+    """Return concepts by a text in the label or words, the most frequent first."""
     labels = concept_labels(index)
     documents = concept_df(index)
-    wanted = search.strip().casefold()
+    text = search.strip().casefold()
     if index.atlas is not None:
-        matches = index.atlas.search(wanted)
+        matches = index.atlas.search(text)
     else:
         order = np.argsort(-documents, kind="stable")[: np.count_nonzero(documents)].tolist()
-        matches = [number for number in order if wanted in labels[number].casefold()]
+        matches = [number for number in order if text in labels[number].casefold()]
     concepts = [
         {"number": number, "label": labels[number], "documents": int(documents[number])}
         for number in matches[:top_k]
@@ -35,7 +35,7 @@ def concept_list(index: IndexReader, search: str, top_k: int) -> dict[str, Any]:
 
 
 def concept_detail(index: IndexReader, number: int, top_k: int) -> dict[str, Any]:
-    """Return one concept with its documents; without an atlas the other fields are empty."""
+    """Return a concept with its documents; without an atlas the other fields are empty."""
     labels = concept_labels(index)
     detail = {
         "number": number,
@@ -64,7 +64,7 @@ def concept_detail(index: IndexReader, number: int, top_k: int) -> dict[str, Any
 
 
 def in_context(index: IndexReader, example: Example) -> dict[str, Any]:
-    """Return an example of a concept's activation with the text around it."""
+    """Return an example of a concept's activation with the surrounding text."""
     document_id, start, end, activation = example
     content = index.document(document_id).content
     first, last = around(content, start, end, CONTEXT)
@@ -94,8 +94,7 @@ def top_documents(index: IndexReader, concept: int, top_k: int) -> list[dict[str
 
 def concept_labels(index: IndexReader) -> Sequence[str]:
     """Return the label of each concept."""
-    (labels,) = (v.terms for v in index.vocabularies if v.name == "concepts")
-    return labels or ()
+    return index.weigher.vocabulary("concepts").terms or ()
 
 
 def concept_df(index: IndexReader) -> Integers:

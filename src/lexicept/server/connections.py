@@ -1,7 +1,7 @@
-"""Connections: bounds on their number, on what a client may send and on how long it may take.
+"""Connections: bounds on number, on a client's bytes and on a client's time.
 
-uvicorn has none of these for its fast parser: one client could fill the memory with headers, and a
-few slow ones could take all file descriptors.
+uvicorn's fast parser has no bounds: a client could fill the memory with headers, and a few slow
+clients could take all file descriptors.
 """
 
 from __future__ import annotations
@@ -74,12 +74,15 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self._wait_for_client()
         if len(self.connections) > most_connections():
-            others = (one for one in self.connections if isinstance(one, Connection))
-            waiting = {one._turn: one for one in others if one._turn is not None}
+            waiting = {
+                connection._turn: connection
+                for connection in self.connections
+                if isinstance(connection, Connection) and connection._turn is not None
+            }
             waiting[min(waiting)].transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what a client sent, within the bound of a request."""
+        """Parse a client's bytes, within the bound of a request."""
         self._received += len(data)
         if self._refused:
             return
@@ -118,7 +121,7 @@ class Connection(HttpToolsProtocol):
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection, and cancel the computation of its answer."""
+        """Forget the connection, and cancel the computation of the answer."""
         self._stop_waiting()
         super().connection_lost(exc)
         if self._task is not None:
@@ -144,7 +147,7 @@ class Connection(HttpToolsProtocol):
 
 
 def most_connections() -> int:
-    """Return the most connections of this process, fewer where it may open few files."""
+    """Return the most connections of this process, fewer with few file descriptors."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return MOST_CONNECTIONS

@@ -21,21 +21,20 @@ NOT_FINITE = "its weights give scores that are not finite"
 """JSON has no infinity."""
 
 
-def summary(index: IndexReader, row: int) -> dict[str, Any]:
-    """Return a document's id, title and fields, and the beginning of its text, or of the text of
-    the passage that is the row."""
-    document, document_id = index.stored(row), index.document_ids[row]
+def summary(index: IndexReader, number: int) -> dict[str, Any]:
+    """Return id, title, fields and an excerpt of a document, or of a passage."""
+    document, document_id = index.stored(number), index.document_ids[number]
     # Four times as much leaves enough where the text is indented and has empty lines.
     beginning = " ".join(document.text[: 4 * EXCERPT].split())
     cut = len(beginning) > EXCERPT or len(document.text) > 4 * EXCERPT
     excerpt = beginning[:EXCERPT] + ("…" if cut else "")
-    known = {"id": document_id, "title": document.title, "fields": document.fields}
+    fields = {"id": document_id, "title": document.title, "fields": document.fields}
     passage = None if document.id == document_id else document.id
-    return {**known, "passage": passage, "excerpt": excerpt}
+    return {**fields, "passage": passage, "excerpt": excerpt}
 
 
 def to_json(content: Any) -> str:
-    """Return compact JSON. Raises IndexFormatError for infinity and NaN, which it lacks."""
+    """Return compact JSON. Raises IndexFormatError for infinity and NaN."""
     try:
         return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
@@ -50,13 +49,13 @@ class Cards:
         # No lru_cache of a method: the cycle would keep the index open after an update.
         self._cards: dict[int, str] = {}
 
-    def of(self, row: int) -> str:
-        """Return a row's summary as the members of a JSON object, without the braces."""
-        card = self._cards.get(row)
+    def of(self, number: int) -> str:
+        """Return a document's summary as members of a JSON object, without the braces."""
+        card = self._cards.get(number)
         if card is None:
-            card = to_json(summary(self._index, row))[1:-1]
+            card = to_json(summary(self._index, number))[1:-1]
             if len(card) <= LONGEST_CARD:
                 if len(self._cards) >= CARDS:
                     self._cards.clear()
-                self._cards[row] = card
+                self._cards[number] = card
         return card

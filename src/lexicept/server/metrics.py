@@ -18,7 +18,7 @@ SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 
 class Metrics:
-    """The metrics of one application, or of all its workers if they share a folder."""
+    """The metrics of an application, or of all workers with a shared folder."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -50,16 +50,16 @@ class Metrics:
         )
 
     def observe(self, path: str, status: int, seconds: float) -> None:
-        """Count one answer; ``path`` is the route's, so there are few different ones."""
+        """Count an answer by the route's path."""
         self._requests.labels(path, status).inc()
         self._seconds.labels(path).observe(seconds)
 
-    def observe_cache(self, known: bool) -> None:
-        """Count one search, by whether the cache has its query."""
-        self._cache.labels("hit" if known else "miss").inc()
+    def observe_cache(self, cached: bool) -> None:
+        """Count a search by the presence of the query in the cache."""
+        self._cache.labels("hit" if cached else "miss").inc()
 
     def observe_batch(self, queries: int) -> None:
-        """Count one batch."""
+        """Count a batch."""
         self._batches.observe(queries)
 
     def text(self) -> bytes:

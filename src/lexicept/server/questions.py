@@ -35,7 +35,7 @@ Boost = Annotated[
 
 
 class Question(BaseModel):
-    """A query with its vocabulary, boosts and steering."""
+    """A query with vocabulary, boosts and steering."""
 
     query: str = Field(
         max_length=MAX_QUERY,

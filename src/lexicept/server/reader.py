@@ -1,4 +1,4 @@
-"""The newest generation of an index, opened and warm, and the thread that encodes for it."""
+"""The newest generation of an index, opened and warm, and the thread of the models."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class BusyError(Exception):
 
 @dataclass(frozen=True)
 class Generation:
-    """An opened index with its cached summaries."""
+    """An opened index with cached summaries."""
 
     index: IndexReader
     cards: Cards
@@ -65,7 +65,7 @@ class Generation:
 
 
 class State(NamedTuple):
-    """State of the index, as ``/health`` reports it."""
+    """State of the index, in ``/health``."""
 
     status: Literal["ok", "stale", "damaged"]
     """Stale: the index has changed, but can't be opened as it is now, and the generation before is
@@ -75,7 +75,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """A search of an index, which waits for its hits."""
+    """A search of an index."""
 
     index: IndexReader
     query: ParsedQuery
@@ -100,27 +100,27 @@ class SearchRequest:
 
 @dataclass(frozen=True)
 class QueuedSearch:
-    """A search with the future of its results."""
+    """A search with the future of the results."""
 
     request: SearchRequest
     hits: asyncio.Future[list[Hit]]
 
 
 class Reader:
-    """Serves searches from an index, and moves to a new generation when it is updated.
+    """Serves searches from an index, and moves to a new generation after an update.
 
     Args:
-        engine: the name of the engine; generations without it are ignored.
-        query_encoder: model or lookup; generations without a token table are ignored by the latter.
+        engine: the name of the engine; generations without the engine are ignored.
+        query_encoder: model or lookup; lookup ignores generations without a token table.
         query_cache: bytes of memory for queries that the model encoded; 0 keeps none.
         metrics: counts cache hits and misses, and queries encoded together.
-        precision: number format of the models' matrix products, float32 or bfloat16; the latter is
-            used only where the processor multiplies it faster.
+        precision: number format of the models' matrix products, float32 or bfloat16, which is used
+            only where the processor multiplies bfloat16 faster.
 
     Raises:
-        InputError: the index has no such engine or encoder of queries, or has changed since the
-            engine was built.
-        IndexFormatError: no index, or a damaged one.
+        InputError: no such engine or encoder of queries, or the index has changed since the engine
+            was built.
+        IndexFormatError: not an index, or a damaged index.
     """
 
     def __init__(
@@ -159,8 +159,10 @@ class Reader:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Load the models, then follow updates until the block ends. Searches that wait then are
-        answered."""
+        """Load the models, then follow updates until the block ends.
+
+        Searches in the queue at the end are answered.
+        """
         await self._do(partial(warm, self.served.index))
         following = asyncio.create_task(self._follow())
         try:
@@ -174,24 +176,24 @@ class Reader:
 
     @property
     def generation(self) -> Generation:
-        """The generation that is served. A request reads it once: an update replaces it.
+        """The generation in service. A request reads this property once: an update replaces it.
 
         Raises:
-            IndexFormatError: a file of it was truncated.
+            IndexFormatError: a file of the generation was truncated.
         """
         if self.state.status == "damaged":
             raise IndexFormatError(f"{self.path}: {self.state.reason}")
         return self.served
 
     def reason(self, error: Exception) -> str:
-        """Return what an error says, without the index's place on this machine."""
+        """Return an error's message without the index's place on this machine."""
         text = str(error) or type(error).__name__
         for place in (self.path, resolved(self.path)):
             text = text.replace(f"{place}: ", "").replace(f"{place}/", "")
         return text
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Call a function in the thread that runs models.
+        """Call a function in the models' thread.
 
         Raises:
             BusyError: ``MOST_WAITING`` requests are waiting.
@@ -200,7 +202,7 @@ class Reader:
             return await self._do(work)
 
     async def read(self, work: Callable[[], T]) -> T:
-        """Call a function that reads documents, in a thread that runs no models.
+        """Call a function that reads documents, in a thread without models.
 
         Raises:
             BusyError: ``MOST_WAITING`` requests are waiting.
@@ -213,10 +215,10 @@ class Reader:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def search(self, request: SearchRequest) -> list[Hit]:
-        """Return the results of a search; a search that needs a model runs in the models' thread.
+        """Return the results of a search; a search by a model runs in the models' thread.
 
-        Searches that arrive while the model is busy are encoded together afterwards; a search that
-        finds the model idle does not wait for others.
+        Searches that arrive while the model is busy are encoded together afterwards. A search that
+        finds the model idle does not wait.
 
         Raises:
             BusyError: the search needs the thread, and ``MOST_WAITING`` requests are waiting.
@@ -231,7 +233,7 @@ class Reader:
             return await queued.hits
 
     def _is_cached(self, request: SearchRequest) -> bool:
-        """Return True if the cache has a query, which is then the last one to be dropped."""
+        """Return True if the cache has a query, from now on the last to be dropped."""
         cache = request.index.vectorizers.cache
         if cache is None:
             return False
@@ -273,9 +275,9 @@ class Reader:
             await self._gather(len(batch))
 
     async def _gather(self, answered: int) -> None:
-        """Wait after a batch until its clients ask again, for another batch.
+        """Wait after a batch until the clients ask again, for another batch.
 
-        Otherwise the first query would be encoded alone, while all others wait.
+        Otherwise the first query would be encoded alone, while the rest waits.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + GATHER_SECONDS
@@ -291,7 +293,7 @@ class Reader:
                 self._become(State("stale", self.reason(error)))
 
     async def check(self) -> None:
-        """Serve the newest generation where it can be opened, and say so where it can't."""
+        """Serve the newest generation, or report why the generation can't be opened."""
         manifest = await asyncio.to_thread(manifest_identity, self.path)
         lost = await asyncio.to_thread(truncated, self.served.index)
         if lost is not None:
@@ -317,14 +319,14 @@ class Reader:
             self._become(State("ok"))
 
     async def _load(self) -> IndexReader:
-        """Return the newest generation, with the models that are loaded and still its own."""
+        """Return the newest generation, with all loaded models that are unchanged."""
         index = await asyncio.to_thread(self._open)
         index.adopt(self.served.index)
         await self._do(partial(warm, index))
         return index
 
     def _become(self, state: State) -> None:
-        """Change the state and log it, once."""
+        """Change the state and log the change, once."""
         if state != self.state:
             if state.status == "stale":
                 logger.warning("still serving the index as it was: %s", state.reason)
@@ -338,8 +340,8 @@ class Reader:
 def truncated(index: IndexReader) -> str | None:
     """Return a message about a file of an open index that has become shorter, or None.
 
-    The system ends a process that reads a mapped file beyond its end. Mapped files stay readable
-    after they are removed.
+    The system ends a process that reads a mapped file beyond the end. Mapped files stay readable
+    after removal.
     """
     for name, entry in index.manifest["files"].items():
         try:
@@ -352,7 +354,7 @@ def truncated(index: IndexReader) -> str | None:
 
 
 def answer_together(requests: Sequence[SearchRequest]) -> list[list[Hit] | Exception]:
-    """Return the results of each search, or its own error."""
+    """Return the results of each search, or the search's own error."""
     try:
         return [*search_together(requests)]
     except Exception as error:
@@ -363,7 +365,7 @@ def answer_together(requests: Sequence[SearchRequest]) -> list[list[Hit] | Excep
 
 
 def search_together(requests: Sequence[SearchRequest]) -> list[list[Hit]]:
-    """Return the results of searches; queries of one vocabulary are encoded together."""
+    """Return the results of searches; queries of a vocabulary are encoded together."""
     answers: list[list[Hit]] = [[]] * len(requests)
     for places in _grouped(requests, lambda request: (id(request.index), request.vocabulary)):
         index, vocabulary = requests[places[0]].index, requests[places[0]].vocabulary
@@ -390,7 +392,7 @@ def _grouped(items: Sequence[T], key: Callable[[T], object]) -> list[list[int]]:
 
 
 def warm(index: IndexReader) -> None:
-    """Load models, compile code and read the ids, so that no request waits for them."""
+    """Load models, compile code and read the ids before the first request."""
     call_kernels()
     for document in islice(index.documents(), 1):
         text = ParsedQuery(document.content[:200])

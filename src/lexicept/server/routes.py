@@ -1,7 +1,7 @@
 """The endpoints.
 
-Searches of words run on the event loop, which takes less time than handing them to a thread;
-searches that need the encoder wait for its thread.
+Searches of words run on the event loop, faster than by way of a thread; searches by a model wait
+for the models' thread.
 """
 
 from __future__ import annotations
@@ -58,23 +58,24 @@ router = APIRouter()
 
 
 class SearchRoute(APIRoute):
-    """A route whose parameters are one ``Searched``, read without FastAPI's general search for
-    them, which takes a fifth of the time of a search of words."""
+    """A route with the parameters of ``Searched``, read without FastAPI's general
+    search for parameters, which takes a fifth of the time of a search of words.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers a request."""
+        """Return the handler of a request."""
 
         async def answer(request: Request) -> Response:
-            given = request.query_params
-            names = [name for name in Searched.model_fields if name in given]
-            values = {n: given.getlist(n) if n in MANY else given[n] for n in names}
+            parameters = request.query_params
+            names = [name for name in Searched.model_fields if name in parameters]
+            values = {n: parameters.getlist(n) if n in MANY else parameters[n] for n in names}
             try:
-                asked = Searched.model_validate(values)
+                question = Searched.model_validate(values)
             except ValidationError as error:
-                found = error.errors(include_url=False)
-                errors = [{**one, "loc": ("query", *one["loc"])} for one in found]
+                problems = error.errors(include_url=False)
+                errors = [{**problem, "loc": ("query", *problem["loc"])} for problem in problems]
                 raise RequestValidationError(errors) from None
-            return await search(request, asked)
+            return await search(request, question)
 
         return answer
 
@@ -85,21 +86,21 @@ def reader_of(request: Request) -> Reader:
     return reader
 
 
-async def search(request: Request, asked: Annotated[Searched, Query()]) -> Response:
+async def search(request: Request, question: Annotated[Searched, Query()]) -> Response:
     """Return the best documents for a query."""
     reader = reader_of(request)
     generation = reader.generation
     index, cards = generation.index, generation.cards
-    query, mask = await filtered(reader, index, parsed(index, asked), asked)
-    most = asked.offset + asked.top_k
-    results = await reader.search(SearchRequest(index, query, most, asked.vocabulary, mask))
+    query, mask = await filtered(reader, index, parsed(index, question), question)
+    most = question.offset + question.top_k
+    results = await reader.search(SearchRequest(index, query, most, question.vocabulary, mask))
     total, facets = None, {}
-    if asked.facet or asked.count:
-        matching = await reader.run(lambda: index.matching(query, asked.vocabulary, mask))
+    if question.facet or question.count:
+        matching = await reader.run(lambda: index.matching(query, question.vocabulary, mask))
         total = index.masks.num_documents(matching)
-        counts = index.masks.counts(asked.facet, matching, FACET_VALUES)
+        counts = index.masks.counts(question.facet, matching, FACET_VALUES)
         facets = {name: [count._asdict() for count in values] for name, values in counts.items()}
-    hits = Hits(results[asked.offset :], index, query, asked.vocabulary, asked.query)
+    hits = Hits(results[question.offset :], index, query, question.vocabulary, question.query)
     if not all(isfinite(hit.score) for hit in hits):
         raise IndexFormatError(NOT_FINITE)
     meant = await reader.read(lambda: hits.did_you_mean) if hits.unmatched_words else ""
@@ -107,7 +108,7 @@ async def search(request: Request, asked: Annotated[Searched, Query()]) -> Respo
         f'{{"rank":{hit.rank},"score":{hit.score},{cards.of(hit.number)}}}' for hit in hits
     )
     about = {
-        "query": asked.query,
+        "query": question.query,
         "unmatched_words": hits.unmatched_words,
         "note": hits.note,
         "did_you_mean": meant,
@@ -127,30 +128,32 @@ router.add_api_route(
 
 
 @router.get("/query", response_model=schema.Terms, responses=BUSY)
-async def query_terms(request: Request, asked: Annotated[Question, Query()]) -> Response:
-    """Return a query's words and concepts with their weights."""
+async def query_terms(request: Request, question: Annotated[Question, Query()]) -> Response:
+    """Return a query's words and concepts with weights."""
     reader = reader_of(request)
     index = reader.generation.index
-    query = parsed(index, asked)
-    fired = await reader.run(lambda: index.query_terms(query, asked.vocabulary))
+    query = parsed(index, question)
+    fired = await reader.run(lambda: index.query_terms(query, question.vocabulary))
     terms = [{**without_shares(term), "spans": spans(term.in_query)} for term in fired]
-    return as_json({"query": asked.query, "text": query.text, "terms": terms})
+    return as_json({"query": question.query, "text": query.text, "terms": terms})
 
 
 @router.get("/explain", response_model=schema.Explanation, responses=BUSY)
-async def explain(request: Request, asked: Annotated[Explained, Query()]) -> Response:
+async def explain(request: Request, question: Annotated[Explained, Query()]) -> Response:
     """Return the contributions to a document's score."""
     reader = reader_of(request)
     index = reader.generation.index
-    query, document_id = parsed(index, asked), asked.document_id
+    query, document_id = parsed(index, question), question.document_id
     stored(index, document_id)
     try:
-        explanation = await reader.run(lambda: index.explain(query, document_id, asked.vocabulary))
+        explanation = await reader.run(
+            lambda: index.explain(query, document_id, question.vocabulary)
+        )
     except InputError as error:  # a phrase that can't be looked up
         raise HTTPException(422, str(error)) from None
     return as_json(
         {
-            "query": asked.query,
+            "query": question.query,
             "text": query.text,
             "document_id": explanation.document_id,
             "passage": explanation.passage,
@@ -160,32 +163,32 @@ async def explain(request: Request, asked: Annotated[Explained, Query()]) -> Res
             "prior": explanation.prior,
             "contributions": [
                 {
-                    **without_shares(part),
-                    "query_spans": spans(part.in_query),
-                    "document_spans": spans(part.in_document),
+                    **without_shares(contribution),
+                    "query_spans": spans(contribution.in_query),
+                    "document_spans": spans(contribution.in_document),
                 }
-                for part in explanation.contributions
+                for contribution in explanation.contributions
             ],
         }
     )
 
 
 @router.get("/feedback", response_model=schema.Terms, responses=BUSY)
-async def feedback(request: Request, asked: Annotated[Feedback, Query()]) -> Response:
-    """Return the words and concepts that relevant documents add to a query, to be sent as `add`."""
+async def feedback(request: Request, question: Annotated[Feedback, Query()]) -> Response:
+    """Return the words and concepts that feedback adds to a query, to be sent as `add`."""
     reader = reader_of(request)
     index = reader.generation.index
-    query = parsed(index, asked)
-    for name in asked.document_id:
+    query = parsed(index, question)
+    for name in question.document_id:
         stored(index, name)
-    marked = asked.document_id or asked.top_k
+    marked = question.document_id or question.top_k
 
     def find() -> list[QueryTerm]:
-        filter_expression = None if asked.filter is None else parse_filter(asked.filter)
+        filter_expression = None if question.filter is None else parse_filter(question.filter)
         filtered_query = replace(query, filter=filter_expression)
-        added = with_feedback(index, filtered_query, marked, asked.vocabulary).added
-        if asked.like is not None:  # a search with `like` adds the document's dimensions again
-            of_document = like(index, asked.like).added
+        added = with_feedback(index, filtered_query, marked, question.vocabulary).added
+        if question.like is not None:  # a search with `like` adds the document's dimensions again
+            of_document = like(index, question.like).added
             differences = {
                 key: round(weight - of_document.get(key, 0), 6) for key, weight in added.items()
             }
@@ -197,7 +200,7 @@ async def feedback(request: Request, asked: Annotated[Feedback, Query()]) -> Res
     except InputError as error:
         raise HTTPException(422, str(error)) from None
     described = [{**without_shares(term), "spans": []} for term in terms]
-    return as_json({"query": asked.query, "text": query.text, "terms": described})
+    return as_json({"query": question.query, "text": query.text, "terms": described})
 
 
 @router.get("/concepts", response_model=schema.Concepts, responses=BUSY)
@@ -211,7 +214,7 @@ async def concepts(
     ] = "",
     top_k: TopK = 10,
 ) -> Response:
-    """Return the concepts with a text in their label or words."""
+    """Return concepts by a text in the label or words."""
     reader = reader_of(request)
     index = reader.generation.index
     require_vocabulary(index, "concepts")
@@ -220,7 +223,7 @@ async def concepts(
 
 @router.get("/concepts/{number}", response_model=schema.ConceptDetail, responses=BUSY)
 async def concept(request: Request, number: int, top_k: TopK = 10) -> Response:
-    """Return one concept and the documents with its largest weights."""
+    """Return a concept and the documents with the largest weights."""
     reader = reader_of(request)
     index = reader.generation.index
     require_dimension(index, "concepts", number)
@@ -231,7 +234,7 @@ async def concept(request: Request, number: int, top_k: TopK = 10) -> Response:
 async def document(
     request: Request, document_id: Annotated[str, Query(description="Id of the document.")]
 ) -> Response:
-    """Return one document, or a passage by its id."""
+    """Return a document, or a passage, by id."""
     document = stored(reader_of(request).generation.index, document_id)
     passages = [passage._asdict() for passage in document.passages]
     return as_json({**document._asdict(), "passages": passages})
@@ -239,7 +242,7 @@ async def document(
 
 @router.get("/fields", response_model=schema.Fields, responses=DAMAGED)
 async def fields(request: Request) -> Response:
-    """Return the fields of the documents, by which searches are filtered."""
+    """Return the fields of the documents, for filters."""
     index = reader_of(request).generation.index
     return as_json(
         {
@@ -253,7 +256,7 @@ async def fields(request: Request) -> Response:
 
 @router.get("/health")
 async def health(request: Request) -> schema.Health:
-    """Return the server's version, the size of its index, and its state."""
+    """Return the server's version, the size of the index, and the state."""
     reader = reader_of(request)
     index = reader.served.index
     return schema.Health(
@@ -274,7 +277,7 @@ async def prometheus(request: Request) -> Response:
 
 
 def require_vocabulary(index: IndexReader, name: str) -> int:
-    """Return the size of a vocabulary. Raises HTTPException if the index lacks it."""
+    """Return the size of a vocabulary. Raises HTTPException for an unknown name."""
     sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
     if name not in sizes:
         raise HTTPException(404, f"this index has no {name}, only {', '.join(sizes)}")
@@ -282,7 +285,7 @@ def require_vocabulary(index: IndexReader, name: str) -> int:
 
 
 def require_dimension(index: IndexReader, name: str, dimension: int) -> None:
-    """Raise HTTPException if the index has no such dimension."""
+    """Raise HTTPException for an unknown dimension."""
     size = require_vocabulary(index, name)
     if not 0 <= dimension < size:
         raise HTTPException(404, f"no number {dimension} in {name}, which are 0 to {size - 1}")
@@ -302,47 +305,47 @@ def dimension_numbers(index: IndexReader, texts: list[str]) -> DimensionNumbers:
     return numbers
 
 
-def parsed(index: IndexReader, asked: Question) -> ParsedQuery:
-    """Return a request's query in its parts.
+def parsed(index: IndexReader, question: Question) -> ParsedQuery:
+    """Return the parts of a request's query.
 
     Raises:
         HTTPException: an unknown vocabulary, dimension or document.
     """
-    if asked.vocabulary is not None:
-        require_vocabulary(index, asked.vocabulary)
+    if question.vocabulary is not None:
+        require_vocabulary(index, question.vocabulary)
     boosts = {}
-    for text in asked.boost:
+    for text in question.boost:
         name, factor = text.split(":")
         require_vocabulary(index, name)
         boosts[name] = float(factor)
-    query = index.parse(asked.query)
-    if asked.boost or asked.add or asked.steer:
+    query = index.parse(question.query)
+    if question.boost or question.add or question.steer:
         query = replace(
             query,
             boosts=boosts,
-            added=dimension_numbers(index, asked.add),
-            steering=dimension_numbers(index, asked.steer),
+            added=dimension_numbers(index, question.add),
+            steering=dimension_numbers(index, question.steer),
         )
-    if asked.like is not None:
-        stored(index, asked.like)
-        query = like(index, asked.like, query)
+    if question.like is not None:
+        stored(index, question.like)
+        query = like(index, question.like, query)
     return query
 
 
 async def filtered(
-    reader: Reader, index: IndexReader, query: ParsedQuery, asked: Searched
+    reader: Reader, index: IndexReader, query: ParsedQuery, question: Searched
 ) -> tuple[ParsedQuery, Mask | None]:
-    """Return a query with a request's filter, and the documents that meet its conditions.
+    """Return a query with a request's filter, and the documents that meet all conditions.
 
     Raises:
-        HTTPException: a bad condition, or a facet that is no field.
+        HTTPException: a bad condition, or a facet of an unknown field.
     """
-    for name in asked.facet:
+    for name in question.facet:
         if name not in index.fields:
             raise HTTPException(404, f"this index has no field {name!r}")
     try:
-        if asked.filter is not None:
-            query = replace(query, filter=parse_filter(asked.filter))
+        if question.filter is not None:
+            query = replace(query, filter=parse_filter(question.filter))
         if query.phrases or query.without:  # they read documents
             (mask,) = await reader.read(lambda: index.query_masks([query]))
         else:
@@ -360,13 +363,13 @@ def stored(index: IndexReader, document_id: str) -> Document:
         raise HTTPException(404, "this index has no document of that id") from None
 
 
-def without_shares(part: QueryTerm | Contribution) -> dict[str, Any]:
-    """Return the fields of which ``spans`` does not make objects."""
-    return {name: value for name, value in part._asdict().items() if not name.endswith("shares")}
+def without_shares(term: QueryTerm | Contribution) -> dict[str, Any]:
+    """Return the fields without spans, which ``spans`` turns into objects."""
+    return {name: value for name, value in term._asdict().items() if not name.endswith("shares")}
 
 
 def spans(sources: Sources) -> list[dict[str, float]]:
-    """Return spans and their shares as JSON objects."""
+    """Return spans and shares as JSON objects."""
     return [
         {"start": start, "end": end, "share": share}
         for (start, end), share in zip(*sources, strict=True)
@@ -374,7 +377,7 @@ def spans(sources: Sources) -> list[dict[str, float]]:
 
 
 def as_json(content: Any) -> Response:
-    """Return an answer, without validating again what the types guarantee."""
+    """Return an answer of JSON values, without validation."""
     return send_json(to_json(content))
 
 

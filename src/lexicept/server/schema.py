@@ -21,7 +21,7 @@ class VocabularySize(BaseModel):
 
 
 class Health(BaseModel):
-    """The server's version, its index and whether that is served as it is on disk."""
+    """The server's version, index and state."""
 
     status: Literal["ok", "stale", "damaged"] = Field(
         description="Stale: the index has changed and can't be opened, the generation before is "
@@ -51,7 +51,7 @@ class Card(BaseModel):
 
 
 class Result(Card):
-    """One result of a search."""
+    """A result of a search."""
 
     rank: int = Field(ge=1)
     score: float
@@ -135,7 +135,7 @@ class Terms(BaseModel):
 
 
 class Contribution(Dimension):
-    """One dimension's contribution to a score."""
+    """The contribution of a dimension to a score."""
 
     score: float = Field(description="query_weight · document_weight")
     query_weight: float
@@ -147,7 +147,7 @@ class Contribution(Dimension):
 
 
 class Explanation(BaseModel):
-    """A score's parts: the contributions and the prior add up to it."""
+    """A score's parts: contributions and prior add up to the score."""
 
     query: str
     text: str = Field(description="The words of the query without its syntax.")
@@ -174,7 +174,7 @@ class Passage(BaseModel):
 
 
 class StoredDocument(BaseModel):
-    """A document as it was indexed."""
+    """A document in the index."""
 
     id: str
     title: str
@@ -192,7 +192,7 @@ class ConceptSummary(BaseModel):
 
 
 class Concepts(BaseModel):
-    """Concepts with a text in their label or words, the most frequent first."""
+    """Concepts by a text in the label or words, the most frequent first."""
 
     total: int = Field(description="Number of matches, of which at most top_k are listed.")
     concepts: list[ConceptSummary]
@@ -206,7 +206,7 @@ class ConceptWord(BaseModel):
 
 
 class ConceptExample(BaseModel):
-    """An activation: ``before``, ``fired`` and ``after`` are one passage of a document."""
+    """An activation: ``before``, ``fired`` and ``after`` are a passage of a document."""
 
     document_id: str
     before: str
