@@ -17,10 +17,27 @@ from lexicept.errors import InputError
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import reweight
+from lexicept.progress import silent
 from lexicept.training.candidates import mining
 from lexicept.training.candidates.lists import CandidateList, from_qrels
-from lexicept.training.candidates.mining import mine
+from lexicept.training.candidates.mining import MiningSettings
 from support.indexes import build
+
+
+def mine(
+    index: IndexReader,
+    queries: Any,
+    relevant: Any,
+    out: Path,
+    *,
+    restart: bool = False,
+    progress: Any = silent,
+    **settings: Any,
+) -> Any:
+    """``mining.mine`` with settings by name."""
+    chosen = MiningSettings(**settings)
+    return mining.mine(index, queries, relevant, out, chosen, restart=restart, progress=progress)
+
 
 DOCUMENTS = {
     "d1": "apple",

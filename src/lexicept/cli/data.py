@@ -132,6 +132,7 @@ def mine(
     from lexicept.training.candidates import mining
     from lexicept.training.candidates.lists import from_qrels
 
+    settings = mining.MiningSettings(depth, vocabulary, max_positive_share, random_negatives, seed)
     with ProgressBars() as progress:
         opened = IndexReader.open(index)
         judged = from_qrels(read_qrels(queries, split))
@@ -140,11 +141,7 @@ def mine(
             dict(read_queries(queries, split)),
             {item.query_id: item.documents for item in judged},
             out,
-            depth=depth,
-            vocabulary=vocabulary,
-            max_positive_share=max_positive_share,
-            random_negatives=random_negatives,
-            seed=seed,
+            settings,
             restart=restart,
             progress=progress,
         )

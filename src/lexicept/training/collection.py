@@ -21,7 +21,7 @@ from lexicept.progress import Progress
 from lexicept.storage.cached import cached
 from lexicept.storage.workspace import new_folder
 from lexicept.training.candidates.lists import CandidateList, Lists, joined, write_lists
-from lexicept.training.candidates.mining import mine
+from lexicept.training.candidates.mining import MiningSettings, mine
 from lexicept.training.candidates.teacher_mining import teacher_lists
 from lexicept.training.config import TrainingConfig
 from lexicept.training.data import TeacherScores, TrainingData, WordWeights
@@ -288,7 +288,8 @@ def _mined(
     path = run.prepared / "lists.jsonl"
 
     def by_words(out: Path) -> Lists:
-        return mine(corpus.words, queries, qrels, out, depth=depth, progress=progress)
+        settings = MiningSettings(depth)
+        return mine(corpus.words, queries, qrels, out, settings, progress=progress)
 
     def by_teacher(out: Path) -> Lists:
         return teacher_lists(training, qrels, out, depth, progress)

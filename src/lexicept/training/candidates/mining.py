@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,17 +22,43 @@ BATCH = 256
 """Queries of a unit of work; interrupted mining resumes between units."""
 
 
+@dataclass(frozen=True)
+class MiningSettings:
+    """Choice of candidates.
+
+    Raises:
+        InputError: a value out of range, or no candidates at all.
+    """
+
+    depth: int = 100
+    """Largest number of candidates of a query; documents with score 0 are left out."""
+    vocabulary: str | None = None
+    """Vocabulary to search; all by default."""
+    max_positive_share: float | None = None
+    """Leave out candidates above this share of the best relevant document's score, as probably
+    relevant (NV-Retriever's TopK-PercPos)."""
+    random_negatives: int = 0
+    """Documents drawn from the whole collection by ``seed`` and the query's id, neither relevant
+    nor found, to add to each list."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.depth < 0 or self.random_negatives < 0 or not self.depth + self.random_negatives:
+            raise InputError(
+                f"depth {self.depth} and {self.random_negatives} random negatives: nothing to mine"
+            )
+        share = self.max_positive_share
+        if share is not None and not 0 < share < np.inf:
+            raise InputError(f"max_positive_share must be above 0, not {share}")
+
+
 def mine(
     index: IndexReader,
     queries: Mapping[str, str],
     relevant: Mapping[str, Collection[str]],
     out: str | os.PathLike[str],
+    settings: MiningSettings = MiningSettings(),
     *,
-    depth: int = 100,
-    vocabulary: str | None = None,
-    max_positive_share: float | None = None,
-    random_negatives: int = 0,
-    seed: int = 0,
     restart: bool = False,
     progress: Progress = silent,
 ) -> Lists:
@@ -43,56 +70,43 @@ def mine(
         queries: id → text. A query with neither relevant documents nor hits has no list.
         relevant: query id → ids of relevant documents, all in the index.
         out: file of lists to create.
-        depth: largest number of candidates of a query; documents with score 0 are left out.
-        vocabulary: vocabulary to search; all by default.
-        max_positive_share: leave out candidates above this share of the best relevant document's
-            score, as probably relevant (NV-Retriever's TopK-PercPos).
-        random_negatives: documents drawn from the whole collection by ``seed`` and the query's id,
-            neither relevant nor found, to add to each list.
         restart: discard unfinished work.
 
     Raises:
-        InputError: a relevant document missing from the index, arguments out of range, an existing
-            ``out``, unfinished work with other settings, a second writing process, or no lists.
+        InputError: a relevant document missing from the index, an existing ``out``, unfinished work
+            with other settings, a second writing process, or no lists.
     """
-    if depth < 0 or random_negatives < 0 or not depth + random_negatives:
-        raise InputError(f"depth {depth} and {random_negatives} random negatives: nothing to mine")
-    if max_positive_share is not None and not 0 < max_positive_share < np.inf:
-        raise InputError(f"max_positive_share must be above 0, not {max_positive_share}")
     positives = _positives(index, queries, relevant)
     listed = [[query, *documents] for query, documents in positives.items()]
-    settings = {
+    identity = {
         "index": fingerprint_json(index.manifest),
         "queries": fingerprint(text for pair in queries.items() for text in pair),
         "relevant": fingerprint_json(listed),
-        "depth": depth,
-        "vocabulary": vocabulary,
-        "max_positive_share": max_positive_share,
-        "random_negatives": random_negatives,
-        "seed": seed,
+        **asdict(settings),
     }
     names = list(queries)
     target = Path(out)
-    with Workspace(target, "mine", settings, restart=restart) as work:
+    with Workspace(target, "mine", identity, restart=restart) as work:
         file = work.growing("lists.jsonl")
         for start in range(file.done, len(names), BATCH):
             batch = names[start : start + BATCH]
-            vectors = index.query_vectors([queries[name] for name in batch], vocabulary)
+            vectors = index.query_vectors([queries[name] for name in batch], settings.vocabulary)
             # Relevant documents among the hits are not candidates: search for as many more.
-            most = depth + max(len(positives[name]) for name in batch)
+            most = settings.depth + max(len(positives[name]) for name in batch)
             lists = []
             for number, hits in enumerate(index.rank(vectors, most)):
                 query, relevant_ids = batch[number], positives[batch[number]]
                 # Above the limit, a candidate is probably a relevant document without judgement.
                 limit = np.inf
-                if max_positive_share is not None and relevant_ids:
+                if settings.max_positive_share is not None and relevant_ids:
                     scores = (_score(index, vectors, number, document) for document in relevant_ids)
-                    limit = max_positive_share * max(scores)
-                negatives = [hit for hit in hits if hit.id not in relevant_ids][:depth]
+                    limit = settings.max_positive_share * max(scores)
+                negatives = [hit for hit in hits if hit.id not in relevant_ids][: settings.depth]
                 ids = [*relevant_ids, *(hit.id for hit in negatives if hit.score <= limit)]
-                if random_negatives:
+                if settings.random_negatives:
                     taken = {*relevant_ids, *(hit.id for hit in hits)}
-                    ids += _draw(random_negatives, index, taken, random_for(seed, query))
+                    random = random_for(settings.seed, query)
+                    ids += _draw(settings.random_negatives, index, taken, random)
                 if ids:
                     lists.append(CandidateList(query, tuple(ids), len(relevant_ids)))
             append_lists(file, lists, start + len(batch))
