@@ -105,10 +105,10 @@ def _no_leaks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
 @pytest.fixture
 def _vowels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Indexes whose concepts are vowels can be opened."""
-    from lexicept.vectorizers.interface import VECTORIZERS
+    from lexicept.vectorizers.interface import KINDS
     from support.vowels import PLACE, Vowels
 
-    monkeypatch.setitem(VECTORIZERS, "concepts", PLACE)
+    monkeypatch.setitem(KINDS, "concepts", PLACE)
     Vowels.encoded.clear()
 
 

@@ -20,7 +20,7 @@ from lexicept.corpora import Document
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.verification import verify
-from lexicept.vectorizers.interface import VECTORIZERS, Vectorizer
+from lexicept.vectorizers.interface import KINDS, Vectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.vowels import PLACE, Vowels, findings
@@ -95,7 +95,7 @@ def build_described(folder: Path) -> None:
 
 def use_vowels() -> None:
     """Let indexes of this process find ``Vowels`` where concepts are named."""
-    VECTORIZERS["concepts"] = PLACE
+    KINDS["concepts"] = PLACE
 
 
 def index_cases(count: int) -> dict[str, Case]:

@@ -72,7 +72,7 @@ class Target(NamedTuple):
 
 def use_vowels() -> None:
     """Let indexes of this process find ``Vowels`` where concepts are named."""
-    lexicept.vectorizers.interface.VECTORIZERS["concepts"] = PLACE
+    lexicept.vectorizers.interface.KINDS["concepts"] = PLACE
 
 
 TEXTS = ["a cat and an owl", "the dog, a yak; dogs", "", "größe 猫 elk owl"]

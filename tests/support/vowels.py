@@ -13,7 +13,7 @@ from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Sources, Span
 from lexicept.index.atlas import Concept, Example, Findings
 from lexicept.storage.texts import TextStore
-from lexicept.vectorizers.interface import EncodedQuery
+from lexicept.vectorizers.interface import EncodedQuery, VocabularyKind
 
 
 class Vowels:
@@ -62,8 +62,8 @@ class Vowels:
         return cls()
 
 
-PLACE = (__name__, "Vowels")
-"""What ``lexicept.vectorizers.interface.VECTORIZERS`` says of concepts in tests that have these."""
+PLACE = VocabularyKind(__name__, "Vowels", model="concepts")
+"""The kind of concepts in tests with vowels, for ``lexicept.vectorizers.interface.KINDS``."""
 
 
 def findings(documents: int) -> Findings:

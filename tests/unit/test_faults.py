@@ -47,7 +47,7 @@ needs_filters = pytest.mark.skipif(
 @pytest.fixture(scope="module", autouse=True)
 def _vowels() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(lexicept.vectorizers.interface.VECTORIZERS, "concepts", PLACE)
+        patch.setitem(lexicept.vectorizers.interface.KINDS, "concepts", PLACE)
         yield
 
 

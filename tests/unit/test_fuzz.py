@@ -39,7 +39,7 @@ def damaged(content: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
 def test_every_reader_refuses_damage_with_its_own_errors(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(lexicept.vectorizers.interface.VECTORIZERS, "concepts", PLACE)
+    monkeypatch.setitem(lexicept.vectorizers.interface.KINDS, "concepts", PLACE)
     bench = Bench(TARGETS[name], tmp_path)
     seeds = bench.seeds()
 

@@ -25,6 +25,7 @@ from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import Pruning, SparseVectors, Vocabulary
 from lexicept.weighting import BM25, Splade
 from support.indexes import build, edit_manifest
+from support.vowels import PLACE
 
 pytestmark = pytest.mark.usefixtures("_no_leaks")
 
@@ -238,7 +239,7 @@ def test_words_are_searched_where_concepts_can_not_be(
 ) -> None:
     build(tmp_path / "index", ANIMALS, concepts=VocabularySettings(Splade()))
     monkeypatch.setitem(
-        lexicept.vectorizers.interface.VECTORIZERS, "concepts", ("not_installed", "Vowels")
+        lexicept.vectorizers.interface.KINDS, "concepts", PLACE._replace(module="not_installed")
     )
     index = IndexReader.open(tmp_path / "index")
     assert index.search(["cat"], 1, "words")[0][0].id == "a"
@@ -345,7 +346,7 @@ def test_a_damaged_manifest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"version": 99}, "index version 99; this lexicept reads version 7: rebuild it"),
+        ({"version": 99}, "index version 99; this lexicept reads version 8: rebuild it"),
         ({"version": "1"}, "version"),
         ({"version": None}, "version"),
         ({"format": "zip"}, "not a lexicept index"),

@@ -39,7 +39,7 @@ from lexicept.reports.page import (
 )
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
-from support.vowels import Vowels
+from support.vowels import PLACE, Vowels
 
 VOID = {"meta", "input", "br", "img"}
 
@@ -65,8 +65,11 @@ class Letters(Vowels):
 
 @pytest.fixture(autouse=True)
 def _letters(monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds = {**lexicept.vectorizers.interface.VECTORIZERS, "concepts": (__name__, "Letters")}
-    monkeypatch.setattr(lexicept.vectorizers.interface, "VECTORIZERS", kinds)
+    kinds = {
+        **lexicept.vectorizers.interface.KINDS,
+        "concepts": PLACE._replace(module=__name__, vectorizer="Letters"),
+    }
+    monkeypatch.setattr(lexicept.vectorizers.interface, "KINDS", kinds)
 
 
 class Structure(HTMLParser):

@@ -5,28 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from lexicept.errors import IndexFormatError
 from lexicept.index.impacts import VocabularySettings
 from lexicept.storage.texts import TextStore
+from lexicept.vectorizers.interface import KINDS, VocabularyKind
 from lexicept.vectors import Vocabulary
-
-
-class VocabularyKind(NamedTuple):
-    """The properties of a vocabulary's name."""
-
-    model: str | None = None
-    """The vocabulary whose folder holds the model that reads texts; None: an analyser of words."""
-    has_spans: bool = True
-    """True if characters of a text activate a dimension; False if only a whole text does."""
-
-
-KINDS: Mapping[str, VocabularyKind] = {
-    "words": VocabularyKind(),
-    "concepts": VocabularyKind(model="concepts"),
-    "texts": VocabularyKind(model="concepts", has_spans=False),
-}
 
 
 @dataclass(frozen=True, kw_only=True)

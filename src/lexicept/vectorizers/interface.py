@@ -13,53 +13,69 @@ from lexicept.errors import IndexFormatError, InputError, require
 from lexicept.explanation.contributions import Sources
 from lexicept.models.exemplars import Exemplars
 
-# Named, not imported: searching words must not import torch.
-VECTORIZERS = {
-    "words": ("lexicept.vectorizers.words", "WordVectorizer"),
-    "concepts": ("lexicept.vectorizers.concepts", "ConceptVectorizer"),
-    "texts": ("lexicept.vectorizers.texts", "TextVectorizer"),
-}
 
+class VocabularyKind(NamedTuple):
+    """The properties that vocabularies of one name share."""
+
+    module: str
+    """The module of the vectorizer: named, not imported, because words must not import torch."""
+    vectorizer: str
+    """The name of the vectorizer's class."""
+    model: str | None = None
+    """The vocabulary whose folder holds the model that reads texts; None: an analyser of words."""
+    has_spans: bool = True
+    """True if characters of a text activate a dimension; False if only a whole text does."""
+
+
+KINDS = {
+    "words": VocabularyKind("lexicept.vectorizers.words", "WordVectorizer"),
+    "concepts": VocabularyKind(
+        "lexicept.vectorizers.concepts", "ConceptVectorizer", model="concepts"
+    ),
+    "texts": VocabularyKind(
+        "lexicept.vectorizers.texts", "TextVectorizer", model="concepts", has_spans=False
+    ),
+}
+"""The vocabularies that an index may have."""
 
 TOKEN_TABLE = "token_table"
-"""The folder of a token table in that of its vocabulary."""
+"""The folder of a token table in the folder of its vocabulary."""
 
 
 class EncodedQuery(NamedTuple):
-    """A query that was encoded once, for search and explanation."""
+    """A query, encoded once for search and explanation."""
 
     tf: sp.csr_array
     """Term frequencies, CSR [1, size]."""
     sources: Callable[[Sequence[int]], dict[int, Sources]]
-    """Returns the characters that activate each of some dimensions."""
+    """Returns the characters that activate each of these dimensions."""
 
 
 class WeightedText(NamedTuple):
-    """The vector of a text, and what made it."""
+    """The vector of a text, and the characters behind the weights."""
 
     weights: dict[int, float]
-    """The weights that are not 0, by dimension."""
+    """The non-zero weights by dimension."""
     sources: Callable[[Sequence[int]], dict[int, Sources]]
-    """Returns the characters of the text that made the weights of some dimensions."""
+    """Returns the characters that made the weights of these dimensions."""
 
 
 class EncodedDocuments(NamedTuple):
-    """Documents that were encoded together."""
+    """Documents, encoded together."""
 
     tf: sp.csr_array
     """Term frequencies, CSR [n, size]."""
     tokens: sp.csr_array | None = None
-    """Sums of activations by token; see ``models.pooled.TokenSums``. None where they were not
-    counted."""
+    """Sums of activations by token, if counted; see ``models.pooled.TokenSums``."""
 
 
 class CountedPart(NamedTuple):
-    """Documents that were counted without those before them."""
+    """Documents, counted without earlier documents."""
 
     terms: list[str]
-    """Their terms, in the order in which they come."""
+    """The terms, in order of occurrence."""
     tf: sp.csr_array
-    """Term frequencies over these, CSR [n, terms]."""
+    """Term frequencies, CSR [n, terms]."""
 
 
 class Vectorizer(Protocol):
@@ -78,14 +94,13 @@ class Vectorizer(Protocol):
         """The name of each dimension."""
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
-        """Return CSR [n, size]; may add dimensions where the vocabulary grows."""
+        """Return CSR [n, size]; adds dimensions to a growing vocabulary."""
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """Return CSR [n, size]; never adds dimensions."""
 
     def encode_query(self, text: str) -> EncodedQuery:
-        """Return the tf of one query, and a function that finds its sources without encoding it
-        again."""
+        """Encode one query, for its tf and its sources."""
 
     def document_sources(
         self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
@@ -93,32 +108,32 @@ class Vectorizer(Protocol):
         """Return the characters of each document that activate each of its dimensions.
 
         Args:
-            dimensions: those to look for in each text.
+            dimensions: of each text.
         """
 
     def save(self, folder: Path) -> None:
-        """Write into an existing folder what ``load`` needs."""
+        """Write the files of ``load`` into an existing folder."""
 
     @classmethod
     def load(cls, folder: Path) -> Vectorizer:
-        """Read what ``save`` wrote."""
+        """Read the files of ``save``."""
 
 
 @runtime_checkable
 class JointVectorizer(Protocol):
-    """A vectorizer of several vocabularies side by side, which reads a text once for all of them.
+    """A vectorizer of several vocabularies side by side, which reads a text once for all.
 
-    Its folder and its name are those of the first.
+    The folder and the name are those of the first vocabulary.
     """
 
     name: str
     grows: bool
     parts: Sequence[Vectorizer]
-    """A vectorizer of each."""
+    """A vectorizer of each vocabulary."""
 
     @property
     def size(self) -> int:
-        """The number of dimensions of all together."""
+        """The number of dimensions of all vocabularies."""
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
         """See ``Vectorizer``."""
@@ -127,14 +142,14 @@ class JointVectorizer(Protocol):
         """See ``Vectorizer``."""
 
     def save(self, folder: Path) -> None:
-        """Write each part into an existing folder of its name, beside this one."""
+        """Write each vectorizer into the existing folder of its vocabulary."""
 
     def encode_parts(self, text: str) -> list[EncodedQuery]:
-        """Encode a query once, for each of the vocabularies."""
+        """Encode a query once, for each vocabulary."""
 
 
 class JoinedVectorizer(Vectorizer, Protocol):
-    """A part of a joint vectorizer that knows it."""
+    """A vectorizer with a joint vectorizer."""
 
     @property
     def joint(self) -> JointVectorizer:
@@ -145,7 +160,7 @@ AnyVectorizer: TypeAlias = Vectorizer | JointVectorizer
 
 
 class QueryVectorizer(Protocol):
-    """The part of a vectorizer that queries and explanations need."""
+    """The methods of a vectorizer for queries and explanations."""
 
     @property
     def size(self) -> int:
@@ -172,34 +187,34 @@ class ModelVectorizer(Protocol):
 
 
 class QueryModel(Protocol):
-    """A model that encodes few short queries, and is loaded faster than a vectorizer."""
+    """A model of few short queries, which loads faster than a vectorizer."""
 
     @property
     def size(self) -> int:
         """See ``Vectorizer``."""
 
     def queries(self, texts: Sequence[str]) -> tuple[sp.csr_array, list[int]] | None:
-        """Return what ``Vectorizer.queries`` returns, and the places of queries that it can't
-        encode, whose rows are empty; None for too many queries."""
+        """Return the tf of queries, CSR [n, size], and the numbers of queries with an empty row,
+        which only the vectorizer can encode; None for too many queries."""
 
 
 class QueryTable(QueryVectorizer, Protocol):
-    """A table that queries are looked up in."""
+    """A table for looking up queries."""
 
     def save(self, folder: Path) -> None:
-        """Write it into a new folder."""
+        """Write the table into a new folder."""
 
 
 @runtime_checkable
 class TokenCounter(Protocol):
-    """A vectorizer that a token table can stand in for."""
+    """A vectorizer that a token table can replace for queries."""
 
     @property
     def counts_tokens(self) -> bool:
-        """True if its settings allow that."""
+        """True if the settings allow a token table."""
 
     def encode_documents(self, texts: Sequence[str]) -> EncodedDocuments:
-        """Return the tf of documents, and the sums of their tokens."""
+        """Return the tf of documents, and the token sums."""
 
     def token_table(self, sums: sp.csr_array) -> QueryTable:
         """Return the token table of a collection.
@@ -211,17 +226,17 @@ class TokenCounter(Protocol):
 
 @runtime_checkable
 class PartJoiner(Protocol):
-    """A vectorizer whose vocabulary grows, and whose documents other processes can count."""
+    """A vectorizer of a growing vocabulary, for documents that many processes count."""
 
     def part_counter(self) -> Callable[[Sequence[str]], CountedPart]:
-        """Return a function that counts documents, for any process."""
+        """Return a function that counts documents in any process."""
 
     def join(self, part: CountedPart) -> sp.csr_array:
-        """Return what ``documents`` returns for the documents of a part, and add their terms."""
+        """Return the tf of documents that were counted elsewhere, and add new terms."""
 
 
 def parts_of(vectorizer: AnyVectorizer) -> Sequence[Vectorizer]:
-    """Return a vectorizer of each vocabulary that a vectorizer has."""
+    """Return a vectorizer of each vocabulary."""
     return vectorizer.parts if isinstance(vectorizer, JointVectorizer) else [vectorizer]
 
 
@@ -229,8 +244,8 @@ def load_token_table(folder: Path) -> QueryTable:
     """Load the token table in the folder of a vocabulary.
 
     Raises:
-        IndexFormatError: it is damaged.
-        InputError: a package that it needs is missing.
+        IndexFormatError: the table is damaged.
+        InputError: a package is missing.
     """
     require("lookup", "tokenizers", hint=", or search the words alone")
     table = importlib.import_module("lexicept.vectorizers.token_table").TokenTable
@@ -241,11 +256,11 @@ def load_query_model(folder: Path, texts: Path | None, precision: str) -> QueryM
     """Load the model in the folder of the concepts for queries alone.
 
     Args:
-        texts: the folder of whole texts, whose weights follow the concepts'; None without any.
+        texts: the folder of whole texts, whose dimensions follow; None without whole texts.
         precision: see ``ModelVectorizer``.
 
     Returns:
-        None where it can't be loaded: ``load_vectorizer`` then loads it or raises the error.
+        None if loading fails: ``load_vectorizer`` then succeeds or raises the error.
     """
     try:
         model = importlib.import_module("lexicept.models.query_model").QueryModel
@@ -255,22 +270,22 @@ def load_query_model(folder: Path, texts: Path | None, precision: str) -> QueryM
         return None
 
 
-def load_vectorizer(name: str, folder: Path, *others: Vectorizer) -> Vectorizer:
-    """Load the vectorizer that was saved for a vocabulary.
+def load_vectorizer(name: str, folder: Path, *models: Vectorizer) -> Vectorizer:
+    """Load the saved vectorizer of a vocabulary.
 
     Args:
-        others: other vectorizers that it uses: that of whole texts needs that of the concepts.
+        models: the vectorizer whose model reads the texts, unless the vocabulary has its own.
 
     Raises:
         IndexFormatError: a vocabulary of an unknown kind.
-        InputError: a package that it needs is missing, or it can't be loaded.
+        InputError: a package is missing, or a model can't be loaded.
     """
-    if name not in VECTORIZERS:
+    if name not in KINDS:
         raise IndexFormatError(f"{folder}: the vocabulary {name!r} has an unknown kind")
-    module, kind = VECTORIZERS[name]
+    kind = KINDS[name]
     try:
-        vectorizer = getattr(importlib.import_module(module), kind)
+        vectorizer = getattr(importlib.import_module(kind.module), kind.vectorizer)
     except ModuleNotFoundError as error:
         missing = f"{error.name} missing: pip install 'lexicept[concepts]'"
         raise InputError(f"{folder}: {missing}, or search the words alone") from None
-    return cast(Vectorizer, vectorizer.load(folder, *others))
+    return cast(Vectorizer, vectorizer.load(folder, *models))
