@@ -50,16 +50,16 @@ _DATASET_PREFIX = "ir_datasets:"
 
 
 def read_documents(source: str | os.PathLike[str], *, skip_errors: bool = False) -> DocumentStream:
-    """Open a corpus, with the reader that fits the source, and return its documents as a stream.
+    """Open a corpus with a reader for the source, and return the documents as a stream.
 
-    At the end of the stream a warning names the files that were skipped.
+    A warning at the end of the stream names skipped files.
 
     Args:
-        skip_errors: skip documents that can't be read instead of stopping at the first, and warn of
-            them at the end.
+        skip_errors: skip documents that can't be read, with a warning at the end of the stream,
+            instead of raising the first error.
 
     Raises:
-        InputError: no reader fits (now), or one meets bad input (while iterating).
+        InputError: no reader for the source (now), or bad input (while iterating).
     """
     name = os.fspath(source)
     skipped = Skipped(name, KINDS)
@@ -76,13 +76,13 @@ def read_folder(folder: Folder, *, skip_errors: bool = False) -> DocumentStream:
 
 
 def is_folder_of_files(source: str | os.PathLike[str]) -> bool:
-    """Return whether a source is a folder that is read file by file, and no BEIR folder."""
+    """Return True for a folder that is read file by file: no BEIR folder."""
     name = os.fspath(source)
     return name != "python-docs" and os.path.isdir(name) and beir.corpus_file(name) is None
 
 
 def read_queries(source: str | os.PathLike[str], split: str = "test") -> Iterator[Query]:
-    """Open the queries of a BEIR folder or an ir_datasets name: those that the split judges.
+    """Open the judged queries of a BEIR folder or an ir_datasets name.
 
     Raises:
         InputError: no such source or split, bad judgements (now), bad queries (while iterating).
@@ -112,7 +112,7 @@ def read_query_file(path: str | os.PathLike[str]) -> Iterator[Query]:
 
 
 def read_qrels(source: str | os.PathLike[str], split: str = "test") -> Iterator[Qrel]:
-    """Open the judgements that a BEIR folder or an ir_datasets name has for a split.
+    """Open the judgements of a split of a BEIR folder or an ir_datasets name.
 
     Raises:
         InputError: no such source or split (now), or bad judgements (while iterating).
@@ -152,7 +152,7 @@ def _read_documents(source: str, skipped: Skipped) -> Records[Document]:
 
 
 def _one(path: str) -> Records[Document]:
-    """Yield the document that a file is; its name is the id."""
+    """Yield the document of a file; the id is the file's name."""
     if (needed := missing_package(os.path.splitext(path.lower())[1])) is not None:
         raise InputError(f"{path}: can't be read: {needed}")
 

@@ -10,7 +10,7 @@ from lexicept.errors import InputError
 
 
 def corpus_file(folder: str) -> str | None:
-    """Return the folder's corpus.jsonl or corpus.jsonl.gz; None where it has neither."""
+    """Return the folder's corpus.jsonl or corpus.jsonl.gz; None without either."""
     return _find(folder, "corpus.jsonl")
 
 
@@ -18,7 +18,7 @@ def read_queries(folder: str) -> Records[Query]:
     """Yield all queries, judged or not.
 
     Raises:
-        InputError: no queries file, or what its reader refuses.
+        InputError: no queries file, or bad input.
     """
     if path := _find(folder, "queries.jsonl"):
         return json_lines.read_queries(path)
@@ -31,7 +31,7 @@ def read_qrels(folder: str, split: str) -> Iterator[Qrel]:
     """Yield the judgements of one split.
 
     Raises:
-        InputError: no such split, or what the reader of qrels refuses.
+        InputError: no such split, or bad input.
     """
     qrels = os.path.join(folder, "qrels")
     if path := _find(qrels, f"{split}.tsv"):

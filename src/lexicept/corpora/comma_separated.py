@@ -16,12 +16,12 @@ from lexicept.corpora.text_encoding import likeliest, other_mark
 def read_documents(path: str, *, anonymous: bool = False) -> Records[Document]:
     """Yield the documents of a file; see ``read_table``.
 
-    A value in quotes may hold commas and line breaks. Values are separated by semicolons where the
-    header has some and no comma.
+    A value in quotes may hold commas and line breaks. Semicolons separate values if the header has
+    semicolons and no comma.
 
     Raises:
-        InputError: the file can't be read, or its header lacks a column; from the function of a
-            record, bad quotes, another number of values than in the header, or no UTF-8.
+        InputError: an unreadable file, or a header without a column; from the function of a record,
+            bad quotes, a number of values that differs from the header's, or no UTF-8.
     """
     # The module's own limit is 131,072 characters.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
@@ -29,7 +29,7 @@ def read_documents(path: str, *, anonymous: bool = False) -> Records[Document]:
 
 
 def _rows(path: str, any_encoding: bool) -> Rows:
-    """Yield the rows that are not blank, each with its first line."""
+    """Yield the rows that are not blank, each with the first line."""
     if any_encoding and (encoding := other_encoding(path)) is not None:
         with (
             open_bytes(path) as file,
@@ -51,22 +51,22 @@ def _read(path: str, lines: Iterable[str]) -> Rows:
     header = start[-1] if start else ""
     # Spreadsheets write semicolons where a comma is the decimal sign.
     delimiter = ";" if ";" in header and "," not in header else ","
-    rows = csv.reader(chain(start, following), delimiter=delimiter, strict=True)
+    table = csv.reader(chain(start, following), delimiter=delimiter, strict=True)
     while True:
-        place = Place(path, rows.line_num + 1)
+        place = Place(path, table.line_num + 1)
         try:
-            row = next(rows)
+            values = next(table)
         except StopIteration:
             return
         except csv.Error as error:
             yield place, partial(_refuse, place, f"not valid CSV: {error}")
         else:
-            if row:
-                yield place, partial(list, row)
+            if values:
+                yield place, partial(list, values)
 
 
 def other_encoding(path: str) -> str | None:
-    """Return the encoding of a file that is not UTF-8; None for one that is."""
+    """Return the encoding of a file; None for UTF-8."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     with open_bytes(path) as file:
         sample = file.read(2**20)

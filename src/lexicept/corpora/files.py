@@ -1,4 +1,4 @@
-"""Files by their kind: one document, cut into passages where it is long, or many."""
+"""Files by kind: one document, which is cut into passages if long, or many documents."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _MANY: dict[str, Callable[[str], Records[Document]]] = {
 }
 
 EXTENSIONS = (*ONE_DOCUMENT, *_MANY)
-"""Extensions of the files that are read."""
+"""Extensions of readable files."""
 
 _PACKAGES = {**dict.fromkeys(_HTML, ("selectolax", "files")), ".pdf": ("pypdf", "files")}
 _PACKAGES[".parquet"] = ("pyarrow", "parquet")
 
 
 def missing_package(extension: str) -> str | None:
-    """Return what a kind of file needs that is not installed, after its name; None for nothing."""
+    """Return an extension and the missing package, for messages; None if nothing is missing."""
     package, extra = _PACKAGES.get(extension, (None, ""))
     if package is None or find_spec(package) is not None:
         return None
@@ -53,11 +53,11 @@ def read_file(path: str, name: str) -> Records[Document]:
     """Yield the documents of a file.
 
     Args:
-        name: the id of its document, or what the ids of its documents begin with.
+        name: the id of the only document, or the beginning of the ids of several.
 
     Raises:
-        NothingToRead: it is empty, no text, encrypted or the like.
-        InputError: it can't be read; from the function of a document, that the document can't.
+        NothingToRead: an empty file, no text, encrypted or the like.
+        InputError: an unreadable file; from the function of a document, an unreadable document.
     """
     extension = os.path.splitext(path.lower().removesuffix(".gz"))[1]
     if extension not in _MANY:
@@ -76,8 +76,8 @@ def read_one(path: str, name: str) -> Document:
     """Read a file that is one document.
 
     Raises:
-        NothingToRead: it is empty, no text, encrypted or the like.
-        InputError: it can't be read.
+        NothingToRead: an empty file, no text, encrypted or the like.
+        InputError: an unreadable file.
     """
     with readable(path), open(path, "rb") as file:
         content = file.read(LARGEST + 1)
@@ -107,7 +107,7 @@ def _parsed(path: str, content: bytes) -> Parsed:
 
 
 def _within(name: str, read: Callable[[], Document]) -> Document:
-    """Read a record; its id follows that of its file. A long text without passages is cut."""
+    """Read a record, with the file's id before the record's; cut a long text without passages."""
     document = read()
     document = document._replace(id=f"{name}#{document.id}")
     return document if document.passages else with_passages(document, (Section(document.text),))

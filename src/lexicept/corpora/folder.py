@@ -18,29 +18,28 @@ from lexicept.errors import InputError
 from lexicept.storage.files import sha256
 
 KINDS = f"{', '.join(EXTENSIONS)} files"
-"""The files that are read."""
+"""The readable files, in words."""
 
 UNREAD = ""
-"""Stands for the checksum of a file that can't be read: it is read again next time."""
+"""In place of the checksum of an unreadable file, which is tried again next time."""
 
 # Whitespace and NUL may not stand in ids; % and # go too, so that two files never share an id.
 _UNSAFE = re.compile(r"[\s%#\x00-\x1f\x7f\udc80-\udcff]")
 
 
 class Folder:
-    """The files of a folder, and of the folders in it.
+    """The files of a folder and its subfolders.
 
-    Hidden files and folders, those whose names begin with a dot, are left out, as are links to
-    folders, which may lead back.
+    Hidden files and folders (named with a dot first) and links to folders, which may lead back, are
+    left out.
 
     Args:
         path: of the folder.
-        skipped: notes the files that are not read, with the reason.
+        skipped: notes skipped files, with the reason.
         without: folders to leave out, such as the index itself.
 
     Attributes:
-        checksums: the SHA-256 of each file that was read, by its id; ``UNREAD`` for one with
-            errors, or whose parser is not installed.
+        checksums: the SHA-256 of each file by id; ``UNREAD`` after errors, or without a parser.
     """
 
     def __init__(
@@ -50,11 +49,11 @@ class Folder:
         without: Collection[str | os.PathLike[str]] = (),
     ) -> None:
         self.path, self.skipped = os.fspath(path), skipped
-        self._without = {os.path.realpath(one) for one in without}
+        self._without = {os.path.realpath(folder) for folder in without}
         self.checksums: dict[str, str] = {}
 
     def files(self) -> dict[str, str]:
-        """Return the paths of the files to read by their ids, in the order of their paths.
+        """Return the paths of the files to read by id, sorted.
 
         Raises:
             InputError: a folder that can't be listed.
@@ -62,12 +61,12 @@ class Folder:
         return {id_of(name): os.path.join(self.path, name) for name in sorted(self._names())}
 
     def documents(self, files: dict[str, str] | None = None) -> Records[Document]:
-        """Yield the documents of files, by default of all, one file after the other.
+        """Yield the documents of files, by default of all files, one file after the other.
 
-        A document has the id of its file, or that and # and its own id or number in the file.
+        The id of a document is the file's id, or ``FILE#ID`` with the id or number in the file.
 
         Raises:
-            InputError: from the function of a document, that it or its file can't be read.
+            InputError: from the function of a document, an unreadable document or file.
         """
         for name, path in (self.files() if files is None else files).items():
             errors = self.skipped.num_errors
@@ -80,8 +79,8 @@ class Folder:
                         raise NothingToRead(f"larger than {LARGEST / 2**20:.0f} MiB")
                     checksum = sha256(Path(path))
                 yield from read_file(path, name)
-                known = self.skipped.num_errors == errors
-                self.checksums[name] = checksum if known else UNREAD
+                complete = self.skipped.num_errors == errors
+                self.checksums[name] = checksum if complete else UNREAD
             except NothingToRead as reason:
                 self.skipped.file(os.path.relpath(path, self.path), str(reason))
             except InputError as error:
@@ -95,15 +94,15 @@ class Folder:
         with readable(self.path):
             for parent, folders, names in os.walk(self.path, onerror=refuse):
                 inside = PurePath(parent).relative_to(self.path)
-                kept = []
+                entered = []
                 for name in folders:
                     place = os.path.join(parent, name)
                     reason = self._reason(place, name)
                     if reason is None:
-                        kept.append(name)
+                        entered.append(name)
                     else:
                         self.skipped.file((inside / name).as_posix(), reason)
-                folders[:] = kept
+                folders[:] = entered
                 for name in names:
                     reason = _kind(os.path.join(parent, name), name)
                     if reason is None:
@@ -112,7 +111,7 @@ class Folder:
                         self.skipped.file((inside / name).as_posix(), reason)
 
     def _reason(self, place: str, name: str) -> str | None:
-        """Return why a folder is left out; None for one that is read."""
+        """Return the reason to leave a folder out; None for a readable folder."""
         if os.path.realpath(place) in self._without:
             return "an index"
         if os.path.islink(place):
@@ -121,17 +120,17 @@ class Folder:
 
 
 def id_of(name: str) -> str:
-    """Return the id of a file by its path in the folder."""
+    """Return the id of a file from the path in the folder."""
     return _UNSAFE.sub(lambda match: quote(match[0], errors="surrogateescape"), name)
 
 
 def file_of(document_id: str) -> str:
-    """Return the id of the file that a document comes from."""
+    """Return the id of a document's file."""
     return document_id.partition("#")[0]
 
 
 def _kind(path: str, name: str) -> str | None:
-    """Return why a file is not read: hidden, or its kind; None for one that is."""
+    """Return the reason to skip a file: hidden, or the kind; None for a readable file."""
     if name.startswith("."):
         return "hidden"
     try:
@@ -147,7 +146,7 @@ def _kind(path: str, name: str) -> str | None:
 
 
 def _extension(name: str) -> str:
-    """Return the extension of a file, without that of gzip."""
+    """Return the extension of a file, without gzip's."""
     return os.path.splitext(name.lower().removesuffix(".gz"))[1]
 
 

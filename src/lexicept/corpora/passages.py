@@ -10,11 +10,11 @@ from lexicept.corpora.records import Document, Passage
 from lexicept.fields.values import NOTHING
 
 MOST_WORDS = 200
-"""Most words of a passage that is cut from a longer text: about as many as one window of
-lexicept-mini's backbone holds. A document of no more words is indexed whole."""
+"""Most words of a passage: about one window of lexicept-mini's backbone. A document of no more
+words is indexed whole."""
 
 TITLES = " › "
-"""Stands between the title of a document and that of a passage, where a passage is shown."""
+"""Stands between the titles of a document and a passage."""
 
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n")
 _SENTENCES = re.compile(r"(?<=[.!?。！？])\s+|\n")
@@ -29,26 +29,26 @@ class Section(NamedTuple):
 
 
 class NothingToRead(Exception):  # noqa: N818
-    """Raised for a file that no document can be made of; its text is the reason."""
+    """Raised for a file without a document; the text is the reason."""
 
 
 class Parsed(NamedTuple):
-    """The document that a file holds."""
+    """The document of a parsed file."""
 
     text: str
     title: str
     sections: tuple[Section, ...]
-    """Parts of the text, under its headings or on its pages."""
+    """Sections of the text, under headings or on pages."""
     fields: Mapping[str, Any] = NOTHING
 
 
 def with_passages(document: Document, sections: Iterable[Section]) -> Document:
-    """Return a document with its passages; one of at most ``MOST_WORDS`` stays whole.
+    """Return a document with passages, or whole if not longer than ``MOST_WORDS``.
 
     Args:
-        document: with its whole text.
-        sections: the parts of the text; longer ones than ``MOST_WORDS`` are cut further, at
-            paragraphs, else sentences, else words.
+        document: with the whole text.
+        sections: of the text; sections longer than ``MOST_WORDS`` are cut further, at paragraphs,
+            else sentences, else words.
     """
     if num_words(document.text) <= MOST_WORDS:
         return document
@@ -56,15 +56,15 @@ def with_passages(document: Document, sections: Iterable[Section]) -> Document:
     taken: set[str] = set()
     for section in sections:
         for number, text in enumerate(pieces(section.text), 1):
-            wanted = section.anchor or str(len(passages) + 1)
-            passages.append(Passage(text, section.title, _free(wanted, number, taken)))
+            anchor = section.anchor or str(len(passages) + 1)
+            passages.append(Passage(text, section.title, _free(anchor, number, taken)))
     if len(passages) < 2:
         return document
     return document._replace(text=joined(passages), passages=tuple(passages))
 
 
 def _free(anchor: str, number: int, taken: set[str]) -> str:
-    """Return the anchor of a section's piece, with the first number that makes it unique."""
+    """Return the anchor of a section's piece, made unique by the first free number."""
     free = anchor if number == 1 else f"{anchor}.{number}"
     count = 1
     while free in taken:
@@ -75,9 +75,9 @@ def _free(anchor: str, number: int, taken: set[str]) -> str:
 
 
 def rows(document: Document) -> Iterator[Document]:
-    """Yield what an index stores of a document: itself, or a document for each passage.
+    """Yield the entries of a document in an index: the document, or a document for each passage.
 
-    The title of a passage follows that of its document.
+    The title of a passage follows the document's title.
     """
     if not document.passages:
         yield document
@@ -89,28 +89,28 @@ def rows(document: Document) -> Iterator[Document]:
 
 
 def from_rows(document_id: str, title: str, stored: Sequence[Document]) -> Document:
-    """Return the document that ``rows`` made these rows of."""
+    """Return the document of these entries; the reverse of ``rows``."""
     passages = []
-    for row in stored:
-        heading = row.title[len(title) :].removeprefix(TITLES) if title else row.title
-        passages.append(Passage(row.text, heading, row.id[len(document_id) + 1 :]))
+    for entry in stored:
+        heading = entry.title[len(title) :].removeprefix(TITLES) if title else entry.title
+        passages.append(Passage(entry.text, heading, entry.id[len(document_id) + 1 :]))
     return Document(document_id, joined(passages), title, stored[0].fields, tuple(passages))
 
 
 def joined(passages: Iterable[Passage]) -> str:
-    """Return the text of a document: its passages, each title before the first that has it."""
-    parts, last = [], ""
+    """Return the text of a document: all passages, each title once."""
+    blocks, last = [], ""
     for passage in passages:
         if passage.title and passage.title != last:
-            parts.append(passage.title)
+            blocks.append(passage.title)
         last = passage.title
-        parts.append(passage.text)
-    return "\n\n".join(parts)
+        blocks.append(passage.text)
+    return "\n\n".join(blocks)
 
 
 def num_words(text: str) -> int:
-    """Return the number of words of a text; one per twelve characters where words are long or not
-    separated by spaces."""
+    """Return the number of words of a text, at least one per twelve characters because some
+    scripts have no spaces."""
     return max(len(text.split()), len(text) // 12)
 
 
@@ -123,35 +123,35 @@ def pieces(text: str, most: int = MOST_WORDS) -> Iterator[str]:
             yield text
         return
     for separator in (_PARAGRAPHS, _SENTENCES):
-        parts = [part for part in separator.split(text) if part.strip()]
-        if len(parts) > 1:
+        fragments = [piece for piece in separator.split(text) if piece.strip()]
+        if len(fragments) > 1:
             break
     else:
-        parts = _runs(text, most)
-    yield from _packed(parts, most, "\n\n" if separator is _PARAGRAPHS else " ")
+        fragments = _runs(text, most)
+    yield from _packed(fragments, most, "\n\n" if separator is _PARAGRAPHS else " ")
 
 
-def _packed(parts: Iterable[str], most: int, glue: str) -> Iterator[str]:
-    """Yield neighbouring parts together, as many as ``most`` words take."""
+def _packed(fragments: Iterable[str], most: int, glue: str) -> Iterator[str]:
+    """Yield neighbouring fragments together, of at most ``most`` words."""
     waiting = ""
-    for part in parts:
-        longer = f"{waiting}{glue}{part.strip()}" if waiting else part.strip()
+    for fragment in fragments:
+        longer = f"{waiting}{glue}{fragment.strip()}" if waiting else fragment.strip()
         if num_words(longer) <= most:
             waiting = longer
             continue
         if waiting:
             yield waiting
         waiting = ""
-        if num_words(part) <= most:
-            waiting = part.strip()
+        if num_words(fragment) <= most:
+            waiting = fragment.strip()
         else:
-            yield from pieces(part, most)
+            yield from pieces(fragment, most)
     if waiting:
         yield waiting
 
 
 def _runs(text: str, most: int) -> list[str]:
-    """Cut a text without sentences after ``most`` words, and very long words at the same size."""
+    """Cut a text without sentences after ``most`` words; cut very long words too."""
     words = [
         word[i : i + 12 * most] for word in text.split() for i in range(0, len(word), 12 * most)
     ]

@@ -1,4 +1,4 @@
-"""Documents, queries and judgements, and the checks that all readers apply to them."""
+"""Documents, queries and judgements, and the checks of all readers."""
 
 import warnings
 import zlib
@@ -12,14 +12,14 @@ from lexicept.fields.values import NOTHING, FieldChecker, FieldKind, Fields
 
 
 class Passage(NamedTuple):
-    """A part of a document that is searched by itself; the document is the hit."""
+    """A separately searched section of a document; the document is the hit."""
 
     text: str
     title: str = ""
-    """Heading above it; may be empty."""
+    """Heading; may be empty."""
     anchor: str = ""
-    """Name of the part in its document: the passage's id is the document's id, # and this. Empty
-    for its number, from 1."""
+    """Name in the document: a passage's id is ``DOCUMENT#ANCHOR``. Empty for the passage's number,
+    from 1."""
 
 
 class Document(NamedTuple):
@@ -29,9 +29,9 @@ class Document(NamedTuple):
     text: str
     title: str = ""
     fields: Fields = NOTHING
-    """Fields of the document by name: texts, numbers, dates, or lists of one of these."""
+    """Fields of the document by name: texts, numbers, dates, or lists of one kind."""
     passages: tuple[Passage, ...] = ()
-    """Passages that are indexed in place of the text; empty to index the text whole."""
+    """Passages to index in place of the text; empty to index the text whole."""
 
     @property
     def content(self) -> str:
@@ -65,19 +65,19 @@ class Place(NamedTuple):
         return f"{self.source}, {self.unit} {self.number}" if self.number else self.source
 
     def error(self, problem: str) -> InputError:
-        """Return an InputError that names this position and a ``problem``."""
+        """Return an InputError with this position and a ``problem``."""
         return InputError(f"{self}: {problem}")
 
 
 class RecordError(InputError):
-    """Raised for a record that can't be read, whose source has others that may be read."""
+    """Raised for an unreadable record of a source with further records."""
 
 
 Record = TypeVar("Record", Document, Query)
 
 Records = Iterator[tuple[Place, Callable[[], Record]]]
-"""The place of each record of a source, and the function that reads it, so that a record that can't
-be read does not end the stream."""
+"""The place of each record of a source, and the function that reads the record, so that an
+unreadable record does not end the stream."""
 
 
 def checked(
@@ -85,18 +85,18 @@ def checked(
     skipped: Skipped | None = None,
     kinds: Mapping[str, FieldKind] = NOTHING,
 ) -> Iterator[Record]:
-    """Yield the records of one source, with the fields of documents as they are kept.
+    """Yield the records of one source, with normalised fields.
 
-    At the end a warning names the fields of kinds that are not kept.
+    A warning at the end names fields of kinds that an index does not store.
 
     Args:
-        skipped: notes those that can't be read; None raises the first error.
-        kinds: the types of the fields that an index already has.
+        skipped: notes unreadable records; None raises the first error.
+        kinds: the types of an index's fields.
 
     Raises:
-        RecordError: a record that can't be read, a malformed or repeated id, text that UTF-8
-            cannot hold, or a field of another type than before.
-        InputError: the rest of the source can't be read.
+        RecordError: an unreadable record, a malformed or repeated id, text that UTF-8 cannot hold,
+            or a field of a different type than before.
+        InputError: the source can't be read further.
     """
     checker = FieldChecker(kinds)
     # Only the number is kept, not the place: corpora of millions of ids pass through here.
@@ -130,8 +130,8 @@ class DocumentStream(Iterator[Document]):
 
     Args:
         records: of the source.
-        skipped: notes the files that are left out; its warnings come at the end of the stream.
-        skip_errors: note documents that can't be read there too instead of stopping at the first.
+        skipped: notes skipped files; warns at the end of the stream.
+        skip_errors: note unreadable documents in ``skipped`` instead of raising the first error.
         leave_out: returns True for a checked document to leave out.
     """
 
@@ -187,14 +187,13 @@ def _check(place: Place, record: Document | Query) -> None:
 
 
 class AnchorChecker:
-    """Checks that no document has the id of a passage of another: their ids begin with its id and
-    a #."""
+    """Checks that no document has the id of a passage, ``DOCUMENT#ANCHOR``."""
 
     def __init__(self) -> None:
         self._divided: set[str] = set()
         """Documents with passages."""
         self._beginnings: dict[str, str] = {}
-        """The part of an id before a #, and the first id that has it."""
+        """The beginning of an id before a #, and the first id with this beginning."""
 
     def check(self, place: Place, record: Document | Query) -> None:
         """Raise InputError for such a document."""
@@ -215,7 +214,7 @@ class AnchorChecker:
 
 
 def check_passages(place: Place, document: Document) -> None:
-    """Raise InputError unless all passages hold texts, and no two of them have one anchor."""
+    """Raise InputError unless all passages hold texts, with distinct anchors."""
     anchors = set()
     for number, passage in enumerate(document.passages, 1):
         if not isinstance(passage, Passage):

@@ -1,4 +1,4 @@
-"""The files and records that a reader leaves out."""
+"""Files and records that readers skip."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections import Counter
 from lexicept.errors import LexiceptWarning
 
 EXAMPLES = 5
-"""Most names of one kind of file that a warning lists."""
+"""Most names of one kind of file in a warning."""
 
 MESSAGES = 20
-"""Most errors that a warning lists."""
+"""Most errors in a warning."""
 
 
 class Skipped:
-    """The files and records that were left out of a corpus, with the reason.
+    """The skipped files and records of a corpus, with the reasons.
 
     Args:
         source: the corpus.
-        kinds: the kinds of files that are read there.
-        quiet: whether ``warn`` says nothing.
+        kinds: the readable kinds of files.
+        quiet: whether ``warn`` does nothing.
     """
 
     def __init__(self, source: str, kinds: str = "", *, quiet: bool = False) -> None:
@@ -28,19 +28,15 @@ class Skipped:
         self.source = source
         self.kinds = kinds
         self.files: list[tuple[str, str]] = []
-        """Files that were left out, each with its kind or the reason."""
+        """Skipped files, each with the kind or the reason."""
         self.errors: list[str] = []
-        """The errors of records that can't be read, ``MESSAGES`` at most."""
+        """Errors of unreadable records, ``MESSAGES`` at most."""
         self._counts: Counter[str] = Counter()
         self._examples: dict[str, list[str]] = {}
         self.num_errors = 0
 
     def file(self, name: str, kind: str) -> None:
-        """Note a file that is not read.
-
-        Args:
-            kind: its kind, or the reason.
-        """
+        """Note a skipped file, with the kind or the reason."""
         self.files.append((name, kind))
         self._counts[kind] += 1
         examples = self._examples.setdefault(kind, [])
@@ -48,13 +44,13 @@ class Skipped:
             examples.append(name)
 
     def error(self, error: Exception) -> None:
-        """Note a record that can't be read."""
+        """Note an unreadable record."""
         self.num_errors += 1
         if len(self.errors) < MESSAGES:
             self.errors.append(str(error))
 
     def warn(self) -> None:
-        """Give one warning about skipped files and one about errors, if there are any."""
+        """Warn of skipped files, and of errors."""
         if self._quiet:
             return
         if total := self._counts.total():

@@ -1,4 +1,4 @@
-"""Documents in the rows of a table whose header names the columns."""
+"""Documents in the rows of a table with a header."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lexicept.corpora.records import Document, Place, Records
 from lexicept.errors import InputError
 
 Rows = Iterator[tuple[Place, Callable[[], Sequence[str]]]]
-"""The place of each row that is not blank, and the function that reads it."""
+"""The place of each non-blank row, and the function that reads the row."""
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?")
-"""Numbers as JSON writes them: 007 is a text."""
+"""Numbers in JSON's notation: 007 is a text."""
 
 
 @dataclass(frozen=True)
@@ -26,26 +26,26 @@ class Columns:
 
     names: Sequence[str]
     numeric: Set[str]
-    """Columns whose values are all numbers."""
+    """Columns of numbers alone."""
     anonymous: bool
-    """True if rows are documents without ids or texts of their own."""
+    """True if rows may lack ids and texts."""
 
     def document(self, place: Place, read: Callable[[], Sequence[str]]) -> Document:
         """Return the document of a row.
 
         Raises:
-            InputError: bad quotes, another number of values than in the header, or no UTF-8.
+            InputError: bad quotes, a number of values that differs from the header's, or no UTF-8.
         """
-        row = read()
-        if len(row) != len(self.names):
-            raise place.error(f"{len(row)} values, the header has {len(self.names)}")
+        cells = read()
+        if len(cells) != len(self.names):
+            raise place.error(f"{len(cells)} values, the header has {len(self.names)}")
         try:
-            "".join(row).encode()
+            "".join(cells).encode()
         except UnicodeEncodeError:
             raise place.error("not UTF-8") from None
         values = {
             name: json.loads(value) if value and name in self.numeric else value
-            for name, value in zip(self.names, row, strict=True)
+            for name, value in zip(self.names, cells, strict=True)
             if name
         }
         if not self.anonymous:
@@ -59,19 +59,19 @@ class Columns:
 
 
 def read_table(rows: Callable[[], Rows], *, anonymous: bool = False) -> Records[Document]:
-    """Yield the documents of a table whose header names an id, a text and, optionally, a title.
+    """Yield the documents of a table whose header has an id, a text and, optionally, a title.
 
-    Other columns with names are fields: numbers where every value is one, else texts; an empty
-    value is a missing one. To find that out, the rows are read once before.
+    Further named columns are fields, numbers if every value is a number, else texts; an empty value
+    is missing. The rows are read once before to find the columns of numbers.
 
     Args:
-        rows: returns all rows; the first that is not blank is the header.
-        anonymous: whether the header may lack an id, which is then the number of the line, and a
-            text, which is then all values, each after the name of its column.
+        rows: returns all rows, the header first.
+        anonymous: whether the header may lack an id, then the number of the line, and a text, then
+            all values, each after the column's name.
 
     Raises:
-        InputError: the header lacks a column or has one twice; from the function of a row, what
-            ``Columns.document`` refuses.
+        InputError: a missing or repeated column; from the function of a row, see
+            ``Columns.document``.
     """
     columns: Columns | None = None
     for place, read in rows():
@@ -84,17 +84,17 @@ def read_table(rows: Callable[[], Rows], *, anonymous: bool = False) -> Records[
 
 
 def _numeric(rows: Callable[[], Rows], columns: Sequence[str]) -> set[str]:
-    """Return the columns whose values are all numbers. Rows that can't be read do not count."""
+    """Return the columns of numbers alone; unreadable rows do not count."""
     numeric = set(columns) - RESERVED
     following = rows()
     next(following, None)
     for _, read in following:
         try:
-            row = read()
+            cells = read()
         except InputError:
             continue
-        if len(row) == len(columns):
-            for name, value in zip(columns, row, strict=True):
+        if len(cells) == len(columns):
+            for name, value in zip(columns, cells, strict=True):
                 if value and name in numeric and not _NUMBER.fullmatch(value):
                     numeric.remove(name)
         if not numeric:
@@ -103,7 +103,7 @@ def _numeric(rows: Callable[[], Rows], columns: Sequence[str]) -> set[str]:
 
 
 def column_names(row: Sequence[str]) -> list[str]:
-    """Return the names of a header; those of ids, texts and titles in lower case."""
+    """Return the names of a header; ids, texts and titles in lower case."""
     stripped = [name.strip() for name in row]
     return [name.lower() if name.lower() in RESERVED else name for name in stripped]
 

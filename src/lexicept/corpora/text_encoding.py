@@ -19,13 +19,13 @@ WESTERN = "windows-1252"
 so."""
 
 OTHERS = [WESTERN, "cp1250", "cp1251", "cp1253", "koi8_r", "shift_jis", "euc_kr", "gb18030", "big5"]
-"""Encodings that are told apart by how likely their letters are."""
+"""Encodings, distinguished by the likelihood of the letters."""
 
 SAMPLE = 2**16
-"""Bytes that are looked at."""
+"""Number of inspected bytes."""
 
 SHARE = 0.7
-"""Share of a text's pairs of bytes with a zero on one side from which on it is UTF-16."""
+"""Smallest share of UTF-16's pairs of bytes with a zero on one side."""
 
 
 class BinaryError(ValueError):
@@ -33,14 +33,13 @@ class BinaryError(ValueError):
 
 
 def decode_text(content: bytes) -> str:
-    """Return bytes as a text: by their byte order mark, else as UTF-8, else as the likeliest.
+    """Decode bytes by the byte order mark, else as UTF-8, else in the likeliest encoding.
 
-    Text with zeros in every other byte is UTF-16. What is neither that nor UTF-8 is Windows-1252,
-    which holds Latin-1, or with the package charset-normalizer (extra ``files``) the likeliest of
-    ``OTHERS``.
+    Text with zeros in every second byte is UTF-16. Remaining text is Windows-1252, which includes
+    Latin-1, or with the package charset-normalizer (extra ``files``) the likeliest of ``OTHERS``.
 
     Raises:
-        BinaryError: the bytes are no text: they hold zeros, or many other control characters.
+        BinaryError: no text: zeros, or many control characters.
     """
     for mark, encoding in MARKS.items():
         if content.startswith(mark):
@@ -56,7 +55,7 @@ def decode_text(content: bytes) -> str:
 
 
 def _wide(content: bytes) -> str:
-    """Return UTF-16 without a mark. Raises BinaryError for anything else."""
+    """Decode UTF-16 without a mark. Raises BinaryError for different bytes."""
     sample = content[:SAMPLE]
     pairs = len(sample) // 2
     encodings = [("utf-16-be", sample[::2]), ("utf-16-le", sample[1::2])]
@@ -72,17 +71,17 @@ def _wide(content: bytes) -> str:
 
 
 def _controls(content: bytes) -> bool:
-    """Return whether a tenth of the bytes are control characters that texts do not have."""
+    """Return True if a tenth of the bytes are control characters that texts lack."""
     sample = content[:SAMPLE]
-    kept = sample.translate(None, bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\b")))
-    return 10 * (len(sample) - len(kept)) > len(sample)
+    printable = sample.translate(None, bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\b")))
+    return 10 * (len(sample) - len(printable)) > len(sample)
 
 
 def other_mark(content: bytes) -> str | None:
-    """Return the encoding of the byte order mark of UTF-16 or UTF-32 at the start; None without."""
-    found = (name for mark, name in MARKS.items() if content.startswith(mark))
-    encoding = next(found, "utf-8")
-    return None if encoding == "utf-8" else encoding[:6]  # the mark itself is left out by these
+    """Return the encoding of a byte order mark of UTF-16 or UTF-32; None without a mark."""
+    encodings = (name for mark, name in MARKS.items() if content.startswith(mark))
+    encoding = next(encodings, "utf-8")
+    return None if encoding == "utf-8" else encoding[:6]  # without byte order: decoders cut marks
 
 
 def likeliest(content: bytes) -> str:

@@ -1,7 +1,7 @@
 """Passes over shards, and encoding, on a Ray cluster.
 
-Shards are sent as paths, so every node must see the index folder under the same path. Results come
-back to this process, which alone writes them. Ray repeats the task of a process that died.
+Shards are sent as paths, so every node must see the index folder under the same path. This process
+alone writes the results. Ray repeats the task of a process that died.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ RETRIES = 3
 """Repetitions of a task whose process died. A task that raised an error is not repeated."""
 
 QUEUED = 4
-"""Blocks of texts in flight per encoding process: it has the next ones while earlier blocks, whose
-results are taken first, are still encoded elsewhere."""
+"""Blocks of texts in flight per encoding process, so that no process waits for the results of
+earlier blocks elsewhere."""
 
 TIMEOUT = 10
 """Seconds to wait for a connection to a cluster."""
@@ -36,7 +36,7 @@ R = TypeVar("R")
 T = TypeVar("T", covariant=True)
 
 
-class Encoder(Protocol[T]):
+class BlockEncoder(Protocol[T]):
     """The model of an encoding process."""
 
     def documents(self, texts: Sequence[str]) -> T:
@@ -70,7 +70,7 @@ class Cluster:
         self._ray.shutdown()
 
     def check(self, folder: Path) -> None:
-        """Check that every node reads in a folder what this process writes there.
+        """Check that every node sees the files of this process in a folder.
 
         Raises:
             InputError: a node does not see the folder.
@@ -115,7 +115,7 @@ class Cluster:
             yield self._result(waiting.popleft())
 
     def encode(
-        self, load: Callable[[], Encoder[R]], blocks: Iterable[Sequence[str]]
+        self, load: Callable[[], BlockEncoder[R]], blocks: Iterable[Sequence[str]]
     ) -> Iterator[R]:
         """Yield ``load().documents(block)`` for every block of texts, in order; see ``encoding``.
 
@@ -127,7 +127,7 @@ class Cluster:
 
     @contextmanager
     def encoding(
-        self, load: Callable[[], Encoder[R]]
+        self, load: Callable[[], BlockEncoder[R]]
     ) -> Iterator[Callable[[Iterable[Sequence[str]]], Iterator[R]]]:
         """Return a function like ``encode``, whose processes stay while the block runs.
 
@@ -152,7 +152,7 @@ class Cluster:
         while pool.has_next():
             yield self._unwrapped(pool.get_next)
 
-    def _encoders(self, load: Callable[[], Encoder[Any]]) -> list[Any]:
+    def _encoders(self, load: Callable[[], BlockEncoder[Any]]) -> list[Any]:
         """Start processes with a GPU each or, without GPUs, with an equal share of the cores."""
         gpus, cpus = self._total("GPU"), self._total("CPU")
         count = min(self._workers or gpus or cpus, gpus or cpus)
@@ -171,7 +171,7 @@ class Cluster:
         return self._unwrapped(partial(self._ray.get, reference))
 
     def _unwrapped(self, take: Callable[[], Any]) -> Any:
-        """Return what ``take`` returns; raise a task's own error without Ray's wrapping."""
+        """Call a function of Ray; raise a task's own error without Ray's wrapping."""
         from ray.exceptions import RayError, RayTaskError
 
         try:
@@ -199,9 +199,9 @@ def joined_cluster(ray: str | None, ray_workers: int | None) -> Iterator[Cluster
 
 
 class _Encoding:
-    """An encoding process. Its first block raises the error of an encoder that fails to load."""
+    """An encoding process. The first block raises the error of loading the encoder."""
 
-    def __init__(self, load: Callable[[], Encoder[Any]]) -> None:
+    def __init__(self, load: Callable[[], BlockEncoder[Any]]) -> None:
         self._load = cache(load)
 
     def documents(self, texts: Sequence[str]) -> Any:

@@ -1,7 +1,7 @@
-"""A collection as shards of its documents, so that it need not fit in memory.
+"""A collection as shards of documents, which need not fit in memory together.
 
-A pass over a collection maps a function of a shard, and of arguments that all shards share, over
-the shards. Functions, shards and results can be sent to other processes.
+A pass over a collection maps a function of a shard and shared arguments over the shards. Functions,
+shards and results can be sent to other processes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Shard(NamedTuple):
     matrices: tuple[Rows, ...]
 
     def load(self) -> list[sp.csr_array]:
-        """Memory-map the rows on disk. Raises IndexFormatError if they are damaged."""
+        """Memory-map the rows on disk. Raises IndexFormatError for damaged files."""
         return [rows if isinstance(rows, sp.csr_array) else rows.load() for rows in self.matrices]
 
 
@@ -62,10 +62,10 @@ def _cut(matrix: Rows, start: int, stop: int) -> Rows:
     if not isinstance(matrix, sp.csr_array):
         return matrix[start:stop]
     first, last = matrix.indptr[start], matrix.indptr[stop]
-    part = sp.csr_array((stop - start, matrix.shape[1]), dtype=matrix.dtype)
-    part.data, part.indices = matrix.data[first:last], matrix.indices[first:last]
-    part.indptr = matrix.indptr[start : stop + 1] - first
-    return part  # made like this, it has views: SciPy's slices and constructor copy
+    view = sp.csr_array((stop - start, matrix.shape[1]), dtype=matrix.dtype)
+    view.data, view.indices = matrix.data[first:last], matrix.indices[first:last]
+    view.indptr = matrix.indptr[start : stop + 1] - first
+    return view  # SciPy's slices and constructor copy the arrays
 
 
 def over(function: Callable[..., R], shards: Sequence[S], *shared: Any) -> Iterator[R]:

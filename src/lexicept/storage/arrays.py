@@ -21,7 +21,7 @@ from lexicept.vectors import Integers
 
 
 def save_array(path: Path, array: Any) -> None:
-    """Write a .npy file. Raises OSError, naming it, where that fails."""
+    """Write a .npy file. Raises OSError, which names the file, on failure."""
     values = np.ascontiguousarray(array)
     with disk_errors(path, values.nbytes), path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
@@ -36,10 +36,10 @@ def load_array(path: Path, dtype: Any, ndim: int = 1) -> Any:
     """Memory-map a .npy file.
 
     Args:
-        dtype: its type, or several that it may have.
+        dtype: the expected type, or a sequence of types.
 
     Raises:
-        IndexFormatError: not a .npy file, truncated, or of another type than expected.
+        IndexFormatError: not a .npy file, truncated, or of an unexpected type.
     """
     try:
         with _HEADERS:
@@ -57,8 +57,8 @@ def load_array(path: Path, dtype: Any, ndim: int = 1) -> Any:
 
 
 def let_go(array: Any) -> None:
-    """Give the pages of a memory-mapped array, or of a mapped file, back to the system; they are
-    read again where they are needed. Does nothing for other arrays."""
+    """Release the memory of a memory-mapped array or file, to be read again when needed; do nothing
+    for arrays in memory."""
     while isinstance(array, np.ndarray):
         array = array.base
     if isinstance(array, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
@@ -67,20 +67,20 @@ def let_go(array: Any) -> None:
 
 def save_csr(prefix: Path, matrix: sp.csr_array) -> None:
     """Write a CSR matrix as three arrays ``<prefix>.{indptr,indices,data}.npy``."""
-    save_array(_part(prefix, "indptr"), matrix.indptr.astype(np.int64))
-    save_array(_part(prefix, "indices"), matrix.indices.astype(np.int32))
-    save_array(_part(prefix, "data"), matrix.data.astype(np.float32))
+    save_array(_file(prefix, "indptr"), matrix.indptr.astype(np.int64))
+    save_array(_file(prefix, "indices"), matrix.indices.astype(np.int32))
+    save_array(_file(prefix, "data"), matrix.data.astype(np.float32))
 
 
 def load_csr(prefix: Path, columns: int, rows: slice = slice(None)) -> sp.csr_array:
-    """Memory-map what ``save_csr`` or ``CSRWriter`` wrote, or neighbouring rows of it.
+    """Memory-map a CSR matrix of ``save_csr`` or ``CSRWriter``, or neighbouring rows.
 
     Raises:
-        IndexFormatError: the parts disagree, in what belongs to these rows.
+        IndexFormatError: the files of these rows are damaged.
     """
-    indptr = load_array(_part(prefix, "indptr"), np.int64)
-    indices = load_array(_part(prefix, "indices"), np.int32)
-    data = load_array(_part(prefix, "data"), np.float32)
+    indptr = load_array(_file(prefix, "indptr"), np.int64)
+    indices = load_array(_file(prefix, "indices"), np.int32)
+    data = load_array(_file(prefix, "data"), np.float32)
     sound = indptr.size > 0 and indptr[0] == 0 and indptr[-1] == indices.size == data.size
     if sound:
         start, stop, _ = rows.indices(indptr.size - 1)
@@ -97,7 +97,7 @@ def load_csr(prefix: Path, columns: int, rows: slice = slice(None)) -> sp.csr_ar
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Neighbouring rows of a CSR matrix on disk, opened where they are needed."""
+    """Neighbouring rows of a CSR matrix on disk, opened by ``load``."""
 
     prefix: Path
     columns: int
@@ -108,7 +108,7 @@ class StoredRows:
     @property
     def indptr(self) -> Integers:
         """The start of each row, and the end of the last [n + 1]."""
-        stored = load_array(_part(self.prefix, "indptr"), np.int64)
+        stored = load_array(_file(self.prefix, "indptr"), np.int64)
         starts: Integers = stored[self.start : None if self.stop is None else self.stop + 1]
         return starts
 
@@ -117,13 +117,13 @@ class StoredRows:
         return replace(self, start=self.start + start, stop=self.start + stop)
 
     def load(self) -> sp.csr_array:
-        """Memory-map the rows. Raises IndexFormatError where they are damaged."""
+        """Memory-map the rows. Raises IndexFormatError for damaged files."""
         return load_csr(self.prefix, self.columns, slice(self.start, self.stop))
 
 
 @dataclass(frozen=True)
 class JoinedRows:
-    """Rows of several CSR matrices on disk, in any order, opened where they are needed."""
+    """Rows of several CSR matrices on disk, in any order, opened by ``load``."""
 
     prefixes: tuple[Path, ...]
     counts: tuple[int, ...]
@@ -135,50 +135,49 @@ class JoinedRows:
     @property
     def indptr(self) -> Integers:
         """The start of each row, and the end of the last [n + 1]."""
-        starts = [load_array(_part(prefix, "indptr"), np.int64) for prefix in self.prefixes]
-        lengths = np.concatenate([np.diff(own) for own in starts])
+        starts = [load_array(_file(prefix, "indptr"), np.int64) for prefix in self.prefixes]
+        lengths = np.concatenate([np.diff(indptr) for indptr in starts])
         return np.concatenate([[0], np.cumsum(lengths[self.order])])
 
     def __getitem__(self, rows: slice) -> JoinedRows:
         return replace(self, order=self.order[rows])
 
     def load(self) -> sp.csr_array:
-        """Return the rows, memory-mapped where they are neighbours in one matrix.
+        """Return the rows; memory-map neighbours in one matrix.
 
         Raises:
-            IndexFormatError: they are damaged.
+            IndexFormatError: damaged files.
         """
-        parts, places, start = [], [], 0
+        blocks, places, start = [], [], 0
         for prefix, count in zip(self.prefixes, self.counts, strict=True):
-            chosen = np.flatnonzero((self.order >= start) & (self.order < start + count))
-            if chosen.size:
-                own = self.order[chosen] - start
-                parts.append(_rows(prefix, self.columns, own))
-                places.append(chosen)
+            in_matrix = np.flatnonzero((self.order >= start) & (self.order < start + count))
+            if in_matrix.size:
+                blocks.append(_rows(prefix, self.columns, self.order[in_matrix] - start))
+                places.append(in_matrix)
             start += count
-        if not parts:
+        if not blocks:
             return sp.csr_array((0, self.columns), dtype=np.float32)
-        if len(parts) == 1:
-            return parts[0]
-        joined = sp.csr_array(sp.vstack(parts, format="csr"))
+        if len(blocks) == 1:
+            return blocks[0]
+        joined = sp.csr_array(sp.vstack(blocks, format="csr"))
         place = np.concatenate(places)
         return joined if bool((np.diff(place) == 1).all()) else joined[np.argsort(place)]
 
 
-def _rows(prefix: Path, columns: int, rows: Integers) -> sp.csr_array:
-    """Return some rows of a CSR matrix on disk, at least one, memory-mapped where they are
-    neighbours in order; of others, what lies between them is not read.
+def _rows(prefix: Path, columns: int, numbers: Integers) -> sp.csr_array:
+    """Return at least one row of a CSR matrix on disk; memory-map neighbours in order, and read
+    scattered rows alone.
 
     Raises:
-        IndexFormatError: they are damaged.
+        IndexFormatError: damaged files.
     """
-    first, last = int(rows.min()), int(rows.max())
-    if rows.size == last - first + 1 and bool((np.diff(rows) == 1).all()):
+    first, last = int(numbers.min()), int(numbers.max())
+    if numbers.size == last - first + 1 and bool((np.diff(numbers) == 1).all()):
         return load_csr(prefix, columns, slice(first, last + 1))
-    starts = load_array(_part(prefix, "indptr"), np.int64)
-    begins, lengths = starts[rows], starts[rows + 1] - starts[rows]
-    stored = load_array(_part(prefix, "indices"), np.int32)
-    data = load_array(_part(prefix, "data"), np.float32)
+    starts = load_array(_file(prefix, "indptr"), np.int64)
+    begins, lengths = starts[numbers], starts[numbers + 1] - starts[numbers]
+    stored = load_array(_file(prefix, "indices"), np.int32)
+    data = load_array(_file(prefix, "data"), np.float32)
     sound = (lengths >= 0).all() and begins.min() >= 0 and data.size == stored.size
     if not (sound and (begins + lengths).max() <= stored.size):
         raise _misfit(prefix)
@@ -189,15 +188,15 @@ def _rows(prefix: Path, columns: int, rows: Integers) -> sp.csr_array:
         let_go(mapped)  # the system maps more around a row than is read
     if indices.size and not (indices.min() >= 0 and indices.max() < columns):
         raise _misfit(prefix)
-    return sp.csr_array((values, indices, indptr), shape=(rows.size, columns))
+    return sp.csr_array((values, indices, indptr), shape=(numbers.size, columns))
 
 
 def _misfit(prefix: Path) -> IndexFormatError:
-    return IndexFormatError(f"{prefix}: the parts of this matrix do not fit together")
+    return IndexFormatError(f"{prefix}: the files of this matrix do not fit together")
 
 
 class BlockWriter:
-    """Writes files in a ``with`` block, whose end completes them; an error leaves them partial."""
+    """Writes files in a ``with`` block; an error leaves partial files."""
 
     _open: ExitStack
 
@@ -209,8 +208,7 @@ class BlockWriter:
 
 
 class ArrayWriter:
-    """Writes a .npy file of unknown length, piece by piece, in a ``with`` block; what is written
-    can be read."""
+    """Writes a .npy file of unknown length, piece by piece, in a ``with`` block."""
 
     def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
         self._path = path
@@ -248,12 +246,12 @@ class ArrayWriter:
 
 
 class CSRWriter(BlockWriter):
-    """Writes a CSR matrix as ``save_csr`` does, block after block of its rows."""
+    """Writes a CSR matrix as ``save_csr`` does, block after block of rows."""
 
     def __init__(self, prefix: Path) -> None:
         with ExitStack() as files:
             self._indptr, self._indices, self._data = (
-                files.enter_context(ArrayWriter(_part(prefix, name), kind))
+                files.enter_context(ArrayWriter(_file(prefix, name), kind))
                 for name, kind in (
                     ("indptr", np.int64),
                     ("indices", np.int32),
@@ -272,18 +270,15 @@ class CSRWriter(BlockWriter):
         self._nonzeros += block.nnz
 
     def rows(self, numbers: Iterable[int], columns: int) -> sp.csr_array:
-        """Return some of the rows that were written, CSR [n, columns]."""
+        """Return some of the written rows, CSR [n, columns]."""
         spans = [self._indptr.read(number, number + 2).tolist() for number in numbers]
         indices = [self._indices.read(*span) for span in spans]
         data = [self._data.read(*span) for span in spans]
         indptr = np.cumsum([0, *(stop - start for start, stop in spans)])
-        parts = (
-            np.concatenate([np.empty(0, np.float32), *data]),
-            np.concatenate([np.empty(0, np.int32), *indices]),
-            indptr,
-        )
-        return sp.csr_array(parts, shape=(len(spans), columns))
+        values = np.concatenate([np.empty(0, np.float32), *data])
+        dimensions = np.concatenate([np.empty(0, np.int32), *indices])
+        return sp.csr_array((values, dimensions, indptr), shape=(len(spans), columns))
 
 
-def _part(prefix: Path, name: str) -> Path:
+def _file(prefix: Path, name: str) -> Path:
     return prefix.with_name(f"{prefix.name}.{name}.npy")

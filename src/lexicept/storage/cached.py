@@ -1,4 +1,4 @@
-"""Keep results that can be made again on disk; damaged ones are never trusted."""
+"""Results kept on disk that can be made again; damaged results are never used."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 
 def cached(path: Path, make: Callable[[], object], read: Callable[[Path], T]) -> T:
-    """Return what is read from a file or folder, which is made first where it is absent.
+    """Read a result from a file or folder; make the result first if absent.
 
-    Its checksums are kept beside it, in ``<name>.checksums.json``. A result that does not match
-    them, or can't be read, is made again, with a warning.
+    ``<name>.checksums.json`` keeps checksums. A result that does not match the checksums, or can't
+    be read, is made again, with a warning.
 
     Args:
-        make: publishes ``path``. Where another process has published it by then, that is read.
-        read: opens ``path``, and raises a LexiceptError for anything else.
+        make: publishes ``path``; an InputError is ignored if another process has published.
+        read: opens ``path``; raises a LexiceptError for damaged files.
     """
     record = path.with_name(f"{path.name}.checksums.json")
     if path.exists():
@@ -54,7 +54,7 @@ def check_recorded(root: Path, record: Path) -> None:
     """Compare files below ``root`` with their sizes and checksums in a record.
 
     Raises:
-        IndexFormatError: naming what is missing, truncated or altered, or the record.
+        IndexFormatError: a missing, truncated or altered file, or a damaged record.
     """
     files = read_json(record).get("files")
     if not isinstance(files, dict):

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TextIO
 from lexicept.errors import IndexFormatError, InputError, LexiceptError
 
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ENOMEM}
-"""Numbers of the errors that a disk has, whatever the program does, and of failed maps."""
+"""Numbers of the errors of disks and of failed memory maps."""
 
 TEMPORARY = r"\..+\.[a-z0-9_]{8}"
 """Names of the temporary files of ``replacing``."""
@@ -26,16 +26,16 @@ TEMPORARY = r"\..+\.[a-z0-9_]{8}"
 
 @contextmanager
 def disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
-    """Name a file or folder in the errors of a block that reads or writes there.
+    """Name a file or folder in the disk errors of a block.
 
-    A full disk's error has no name of a file; those of torch, safetensors and tokenizers are not
-    even an OSError.
+    The error of a full disk names no file; torch, safetensors and tokenizers do not even raise an
+    OSError.
 
     Args:
         size: bytes that the block writes, if known.
 
     Raises:
-        OSError: the disk is full or fails; with ``path`` as its ``filename``.
+        OSError: the disk is full or fails; with ``path`` as ``filename``.
     """
     try:
         yield
@@ -51,14 +51,13 @@ def disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
 
 
 def _disk_error_number(error: BaseException, path: Path) -> int | None:
-    """Return the number of a disk error that names no file, also of one that caused this error;
-    None for other errors."""
+    """Return the number of a nameless disk error, or of a nameless cause; None otherwise."""
     if isinstance(error, OSError) and error.errno in DISK_ERRORS:
         nameless = error.filename is None or re.fullmatch(TEMPORARY, Path(error.filename).name)
         return error.errno if nameless else None
     text = str(error)
-    if known := re.search(r"\(os error (\d+)\)", text):  # libraries in Rust
-        return int(known[1]) if int(known[1]) in DISK_ERRORS else None
+    if match := re.search(r"\(os error (\d+)\)", text):  # libraries in Rust
+        return int(match[1]) if int(match[1]) in DISK_ERRORS else None
     for number in DISK_ERRORS:
         reason = os.strerror(number)  # so do torch's reader and safetensors' map of a file
         if f"strerror: {reason}\n" in f"{text}\n" or f"{reason} ({number})" in text:
@@ -111,7 +110,7 @@ def replacing(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents where they are missing, and flush their names to disk."""
+    """Create a folder with missing parents, and flush the names to disk."""
     if not folder.is_dir():
         if not folder.parent.exists():
             make_folder(folder.parent)
@@ -134,7 +133,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link or a folder with its contents, if it is there."""
+    """Remove a file, a link or a folder with all contents, if it exists."""
     if path.is_dir() and not path.is_symlink():
         try:
             shutil.rmtree(path)
@@ -175,7 +174,7 @@ def sha256(path: Path) -> str:
 
 
 def read_json(path: Path, refuse: type[LexiceptError] = IndexFormatError) -> dict[str, Any]:
-    """Return the JSON object in a file; raise the error ``refuse`` for anything else."""
+    """Return the JSON object in a file; raise ``refuse`` for different contents."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -186,7 +185,7 @@ def read_json(path: Path, refuse: type[LexiceptError] = IndexFormatError) -> dic
 def parse_json(
     raw: bytes, path: Path, refuse: type[LexiceptError] = IndexFormatError
 ) -> dict[str, Any]:
-    """Return the JSON object in what was read of a file; see ``read_json``."""
+    """Return the JSON object in the contents of a file; see ``read_json``."""
     try:
         content = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -202,10 +201,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Copy a file that never changes, by a link where the file system can.
-
-    Folders that the target needs are created.
-    """
+    """Link a file that never changes, or copy the file if the file system has no links; create the
+    target's parents."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)
@@ -224,7 +221,7 @@ def replacing_text(path: Path) -> Iterator[TextIO]:
 
 
 def fingerprint(texts: Iterable[str]) -> str:
-    """Return the hexadecimal SHA-256 of a sequence of texts, borders between them included."""
+    """Return the hexadecimal SHA-256 of a sequence of texts and their lengths."""
     digest = hashlib.sha256()
     for text in texts:
         content = text.encode()
@@ -234,23 +231,24 @@ def fingerprint(texts: Iterable[str]) -> str:
 
 
 def first_difference(before: Any, now: Any, name: str = "") -> str | None:
-    """Say in a few words which of two JSON values' fields differs first; None if none does."""
+    """Describe the first different field of two JSON values; None for equal values."""
     if before == now:
         return None
     if isinstance(before, dict) and isinstance(now, dict):
         for key in {**before, **now}:
             inner = f"{name}.{key}" if name else str(key)
-            if said := first_difference(before.get(key, _ABSENT), now.get(key, _ABSENT), inner):
-                return said
+            difference = first_difference(before.get(key, _ABSENT), now.get(key, _ABSENT), inner)
+            if difference:
+                return difference
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        for number, (one, other) in enumerate(zip(before, now, strict=True)):
-            if said := first_difference(one, other, f"{name}[{number}]"):
-                return said
+        for number, (old, new) in enumerate(zip(before, now, strict=True)):
+            if difference := first_difference(old, new, f"{name}[{number}]"):
+                return difference
     return f"{name} was {_short(before)} and is now {_short(now)}"
 
 
 _ABSENT = object()
-"""The value of a field that only one side has."""
+"""The value of an absent field."""
 
 
 def _short(value: Any) -> str:
@@ -263,5 +261,5 @@ def _short(value: Any) -> str:
 
 
 def fingerprint_json(value: Any) -> str:
-    """Return the fingerprint of a JSON value, whatever the order of its keys."""
+    """Return the fingerprint of a JSON value; the order of keys does not count."""
     return fingerprint([json.dumps(value, sort_keys=True)])

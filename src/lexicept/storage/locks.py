@@ -1,7 +1,7 @@
-"""Locks on folders, released when the process that holds them ends (POSIX only).
+"""Locks on folders, released at the end of the process (POSIX only).
 
-They are ``flock`` locks: a writer has an exclusive lock on the folder's ``.lock`` file, readers
-have a shared one on the folder. Windows can't lock folders: lexicept requires Linux or macOS.
+A writer has an exclusive ``flock`` on the folder's ``.lock`` file, readers have a shared ``flock``
+on the folder. Windows can't lock folders: lexicept requires Linux or macOS.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lexicept.storage.files import remove
 
 
 def lock(folder: Path) -> int:
-    """Take the exclusive lock of a folder that this process writes to, without waiting.
+    """Take the exclusive lock of a folder to write to, without waiting.
 
     Returns:
         A file descriptor; closing it, or the end of the process, releases the lock.
@@ -46,7 +46,7 @@ def hold(folder: Path) -> int:
         A file descriptor; closing it, or the end of the process, releases the folder.
 
     Raises:
-        IndexFormatError: the folder does not exist, or is being removed.
+        IndexFormatError: there is no such folder, or another process is removing the folder.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -61,7 +61,7 @@ def hold(folder: Path) -> int:
 
 
 def remove_unheld(folder: Path) -> None:
-    """Remove a folder and its contents, unless a process holds it."""
+    """Remove a folder and its contents, unless a process holds the folder."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

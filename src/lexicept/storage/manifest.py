@@ -21,25 +21,25 @@ from lexicept.progress import Progress, silent
 from lexicept.storage.files import parse_json, replace_file, sha256
 
 _SEALED = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",(.*)', re.DOTALL)
-"""A manifest on disk: its checksum, then the rest of the JSON object."""
+"""A manifest on disk: the checksum, then the remaining JSON object."""
 
 
 def save_manifest(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a manifest atomically, with a checksum of its own."""
+    """Write a manifest atomically, with a checksum of the content."""
     body = json.dumps(content, indent=1).encode() + b"\n"
     digest = hashlib.sha256(body).hexdigest().encode()
     replace_file(path, b'{\n "sha256": "%b",%b' % (digest, body.removeprefix(b"{")))
 
 
 def load_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
-    """Return the content of a manifest that ``save_manifest`` wrote.
+    """Return the content of a manifest of ``save_manifest``.
 
     Args:
-        kind: its ``format``.
-        version: its ``version``.
+        kind: the expected ``format``.
+        version: the expected ``version``.
 
     Raises:
-        IndexFormatError: of another kind or version, or any byte differs from what was written.
+        IndexFormatError: an unexpected format or version, or any changed byte.
     """
     try:
         raw = path.read_bytes()
@@ -74,7 +74,7 @@ def describe_files(
     """Return the size and checksum of every file below ``folder``; see ``describe``.
 
     Args:
-        known: descriptions to keep; these files are not read.
+        known: descriptions of files that are not read.
     """
     known = known or {}
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
@@ -83,7 +83,7 @@ def describe_files(
 
 
 def check_files(root: Path, files: Mapping[str, Any], *, checksums: bool) -> None:
-    """Compare files with ``describe_files``' description, by size or by checksum too.
+    """Compare files with the descriptions of ``describe_files``, by size or by checksum too.
 
     Raises:
         IndexFormatError: naming the first file that ``damage`` finds.
@@ -95,21 +95,20 @@ def check_files(root: Path, files: Mapping[str, Any], *, checksums: bool) -> Non
 def damage(
     root: Path, files: Mapping[str, Any], *, checksums: bool, progress: Progress = silent
 ) -> Iterator[str]:
-    """Check files against their descriptions by ``describe_files``: yield a line for each that is
-    missing, truncated or altered, or whose description is malformed."""
-    whole = {}
+    """Yield a line for each missing, truncated or altered file, and for malformed descriptions."""
+    complete = {}
     for name, expected in files.items():
         problem = _size_problem(root, name, expected)
         if problem is None:
-            whole[name] = expected
+            complete[name] = expected
         else:
             yield problem
     if not checksums:
         return
-    total, done = sum(entry["size"] for entry in whole.values()), 0
+    total, done = sum(entry["size"] for entry in complete.values()), 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing releases the GIL
-        digests = pool.map(sha256, [root / name for name in whole])
-        for (name, expected), digest in zip(whole.items(), digests, strict=True):
+        digests = pool.map(sha256, [root / name for name in complete])
+        for (name, expected), digest in zip(complete.items(), digests, strict=True):
             if digest != expected["sha256"]:
                 yield f"the content of {name} does not match its checksum"
             done += expected["size"]
@@ -118,8 +117,8 @@ def damage(
 
 def _size_problem(root: Path, name: str, expected: Any) -> str | None:
     inside = not name.startswith("/") and ".." not in PurePosixPath(name).parts
-    known = isinstance(expected, dict) and isinstance(expected.get("sha256"), str)
-    if not (inside and known and type(expected.get("size")) is int):
+    described = isinstance(expected, dict) and isinstance(expected.get("sha256"), str)
+    if not (inside and described and type(expected.get("size")) is int):
         return f"its manifest is damaged: {name!r:.80} is described by {expected!r:.80}"
     try:
         status = (root / name).stat()
@@ -144,7 +143,7 @@ def generation_name(number: int) -> str:
 
 
 def generation_number(name: object) -> int | None:
-    """Return the number in a generation's name; None for anything else."""
+    """Return the number in a generation's name; None for a different name."""
     match = _GENERATION.fullmatch(name) if isinstance(name, str) else None
     return None if match is None else int(match[1])
 

@@ -1,4 +1,4 @@
-"""Sequences whose items are read when they are asked for."""
+"""Sequences that read items on demand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Item = TypeVar("Item", covariant=True)
 
 
 class LazySequence(Sequence[Item]):
-    """A sequence that reads an item by its number, from 0 on; slices are lists."""
+    """A sequence that reads an item by number, from 0 on; slices are lists."""
 
     @abstractmethod
     def _read(self, number: int) -> Item:
@@ -42,10 +42,10 @@ class LazySequence(Sequence[Item]):
 class NumberOf:
     """The number of each text of a sequence, found by a hash of 64 bits.
 
-    It takes 16 bytes a text, where a dictionary of eight million ids takes a gigabyte.
+    The hashes take 16 bytes a text; a dictionary of eight million ids takes a gigabyte.
 
     Args:
-        texts: distinct; they are not copied, and are read to confirm a hash.
+        texts: distinct, not copied; read to confirm a hash.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -55,10 +55,10 @@ class NumberOf:
         self._hashes = hashes[self._order]
 
     def find(self, text: str) -> int | None:
-        """Return the number of a text; None where it is not in the sequence."""
-        wanted = np.uint64(_hash(text))
-        place = int(np.searchsorted(self._hashes, wanted))
-        while place < self._hashes.size and self._hashes[place] == wanted:
+        """Return the number of a text; None for an unknown text."""
+        digest = np.uint64(_hash(text))
+        place = int(np.searchsorted(self._hashes, digest))
+        while place < self._hashes.size and self._hashes[place] == digest:
             number = int(self._order[place])
             if self._texts[number] == text:
                 return number

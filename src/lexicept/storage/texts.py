@@ -20,18 +20,17 @@ from lexicept.storage.sequences import LazySequence
 from lexicept.vectors import Integers
 
 MANY = 2**16
-"""Numbers, such as offsets, that are written together, and texts that are read together."""
+"""Number of offsets written together, and of texts read together."""
 
 SHORT = 2**22
-"""Bytes of ``MANY`` texts up to which they are decoded together, which is faster for ids."""
+"""Bytes of ``MANY`` texts up to which decoding all together is faster, as for ids."""
 
 
 class TextStore(LazySequence[str]):
     """Texts on disk, ``<prefix>.offsets.npy`` and ``<prefix>.bin``, read one at a time.
 
     Raises:
-        IndexFormatError: files that are missing or damaged; for a text that is not UTF-8, when it
-            is read.
+        IndexFormatError: missing or damaged files; on reading, a text that is not UTF-8.
     """
 
     def __init__(self, prefix: Path) -> None:
@@ -55,7 +54,7 @@ class TextStore(LazySequence[str]):
 
     @staticmethod
     def write(prefix: Path, texts: Iterable[str]) -> int:
-        """Write texts as they come and return their number."""
+        """Write texts and return the number of texts."""
         with TextWriter(prefix) as writer:
             for text in texts:
                 writer.append(text)
@@ -68,8 +67,7 @@ class TextStore(LazySequence[str]):
         return self.between(0, len(self))
 
     def between(self, start: int, stop: int) -> Iterator[str]:
-        """Yield neighbouring texts, from ``start`` to ``stop``; no pages of many of them stay in
-        memory."""
+        """Yield neighbouring texts, from ``start`` to ``stop``, and release the memory of many."""
         for first in range(start, stop, MANY):  # offsets as Python's numbers are faster to use
             offsets = self._offsets[first : min(first + MANY, stop) + 1].tolist()
             before, last = offsets[0], offsets[-1]
@@ -132,14 +130,15 @@ class JoinedTexts(LazySequence[str]):
         return self._stores[store][place - self._starts[store]]
 
     def __iter__(self) -> Iterator[str]:
-        for store, rows in self._runs():
-            yield from store.between(rows.start, rows.stop)
+        for store, run in self._runs():
+            yield from store.between(run.start, run.stop)
 
     def write(self, writer: TextWriter) -> None:
-        """Write the texts after those that a writer has, without decoding them."""
-        for store, rows in self._runs():
-            for first in range(rows.start, rows.stop, MANY):
-                writer.append_encoded(*store.encoded(first, min(first + MANY, rows.stop)))
+        """Append the encoded texts to a writer."""
+        for store, run in self._runs():
+            for first in range(run.start, run.stop, MANY):
+                texts, lengths = store.encoded(first, min(first + MANY, run.stop))
+                writer.append_encoded(texts, lengths)
 
     def _runs(self) -> Iterator[tuple[TextStore, range]]:
         """Yield the texts in order, as neighbours in one store."""
@@ -178,7 +177,7 @@ class TextWriter(BlockWriter):
             self._flush()
 
     def append_encoded(self, texts: bytes, lengths: Integers) -> None:
-        """Add texts in UTF-8, of these lengths [n]."""
+        """Add texts in UTF-8 with these lengths [n]."""
         self._file.write(texts)
         self._flush()
         self._offsets.append(self._end + np.cumsum(lengths))

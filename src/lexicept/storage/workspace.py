@@ -1,8 +1,8 @@
 """Workspaces: folders of unfinished work that the next run of the same call resumes.
 
-A ``Workspace`` on ``out`` is the folder ``<out>.partial``, locked by one process at a time. It has
-``settings.json`` (the task, the settings of the call and the fingerprints of its inputs), the units
-of work done so far, and ``staged``, which every run makes again::
+A ``Workspace`` on ``out`` is the folder ``<out>.partial``, locked by one process at a time, with
+``settings.json`` (the task, the settings of the call and the fingerprints of inputs), the finished
+units of work, and ``staged``, which every run makes again::
 
     with Workspace(out, "mine", {"index": index.postings, "depth": 100}, restart=restart) as work:
         lines = work.growing("lists.jsonl")
@@ -13,12 +13,12 @@ of work done so far, and ``staged``, which every run makes again::
 The policy is the same for every task:
 
 - Same settings: the work is resumed. Units that are damaged or were cut off count as absent.
-- Other settings: ``InputError`` names the first setting that differs, with its old and new value.
+- Different settings: ``InputError`` names the first difference, with the old and the new value.
   ``restart=True`` (``--restart``) discards the unfinished work instead.
 - A block that ends before a unit of work was kept leaves nothing behind, neither the folder nor
-  parents that were created for it. Settings without kept work may be changed.
-- ``publish`` flushes the result to disk, renames it to ``out`` and removes the rest.
-- A folder of that name with other contents is refused and left as it is.
+  created parents. Settings without kept work may be changed.
+- ``publish`` flushes the result to disk, renames it to ``out`` and removes the folder.
+- A folder of that name with foreign contents is refused and left alone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ STAGED = "staged"
 REPLACED = "replaced"
 
 PIECE = 2**20
-"""Bytes that are read at once."""
+"""Bytes read at once."""
 
 
 class Workspace:
@@ -64,21 +64,21 @@ class Workspace:
 
     Args:
         out: the file or folder that ``publish`` creates; the work is in ``<out>.partial``.
-        task: what is made, such as ``"build"``; the work of another task is never resumed.
-        settings: JSON values that the result depends on, fingerprints of inputs among them; see
+        task: a name such as ``"build"``; the work of a different task is never resumed.
+        settings: JSON values that the result depends on, with fingerprints of inputs; see
             ``check``.
         restart: discard the task's unfinished work instead of resuming it.
         overwrite: replace an existing ``out`` when the result is published.
-        in_place: work in ``out`` itself, a folder of results that grows and is not published;
-            later calls must have its settings, as for unfinished work.
+        in_place: work in ``out`` itself, a growing folder of results that is not published; later
+            calls must have equal settings.
 
     Attributes:
-        out: the file or folder to create, as an absolute path.
-        folder: where the work is.
+        out: absolute path of the file or folder to create.
+        folder: of the work.
 
     Raises:
-        InputError: ``out`` exists, another process works on it, the settings differ from those of
-            the unfinished work, or ``<out>.partial`` is a link, another user's or not of lexicept.
+        InputError: ``out`` exists, another process works there, the unfinished work has different
+            settings, or ``<out>.partial`` is a link, another user's or not of lexicept.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Workspace:
             raise
 
     def _enter(self, restart: bool) -> None:
-        """Take over what is there, now that no other process changes it."""
+        """Take over the contents, now that the folder is locked."""
         replaced = self.folder / REPLACED
         if os.path.lexists(replaced) and not os.path.lexists(self.out):
             move(replaced, self.out)  # a killed ``publish`` had not put the new one in its place
@@ -137,35 +137,35 @@ class Workspace:
         remove(self.folder / STAGED)
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Compare settings with those of the unfinished work, and record the ones that are new.
+        """Compare settings with the unfinished work, and record new settings.
 
-        May be called again, with settings that are known later, such as fingerprints of inputs;
-        nothing but ``staged`` may be used before the first call.
+        May be called again with later settings, such as fingerprints of inputs; only ``staged`` may
+        be used before the first call.
 
         Raises:
-            InputError: a setting differs; the message names it.
+            InputError: a setting differs; named in the message.
         """
-        known = self._read().get("settings", {})
+        recorded = self._read().get("settings", {})
         now = json.loads(json.dumps({"lexicept": version("lexicept"), **settings}))
-        difference = first_difference({name: known.get(name, now[name]) for name in now}, now)
+        difference = first_difference({name: recorded.get(name, now[name]) for name in now}, now)
         if difference is not None:
             raise InputError(
                 f"{self._shown}: made with other settings: {difference}; --restart (restart=True) "
                 "discards that work"
             )
-        content = {"format": FORMAT, "task": self._task, "settings": {**known, **now}}
+        content = {"format": FORMAT, "task": self._task, "settings": {**recorded, **now}}
         write_json(self.folder / SETTINGS, content)
 
     def kept(self, name: str) -> Path:
-        """Return a folder that is kept, created where it is missing; files in it have to be written
-        atomically. Temporary files that a killed process left there are removed."""
+        """Return a folder that is kept, for files that are written atomically; temporary files of a
+        killed process are removed."""
         folder = self._inside(name)
         make_folder(folder)
         remove_temporaries(folder)
         return folder
 
     def staged(self) -> Path:
-        """Return an empty folder that is not kept: every run makes its contents again."""
+        """Return an empty folder that is not kept: every run makes the contents again."""
         folder = self.folder / STAGED
         remove(folder)
         folder.mkdir()
@@ -180,10 +180,10 @@ class Workspace:
         return Units(self.kept(name))
 
     def publish(self, result: Path) -> None:
-        """Move a file or folder of the workspace to ``out``, and remove the rest.
+        """Move a file or folder of the workspace to ``out``, and remove the workspace.
 
         Raises:
-            InputError: the result is an empty file, or something is at ``out`` by now.
+            InputError: the result is an empty file, or ``out`` exists by now.
         """
         if not result.exists() or (result.is_file() and not result.stat().st_size):
             self._clear()
@@ -200,7 +200,7 @@ class Workspace:
         self.discard()
 
     def _replace(self, result: Path) -> None:
-        """Put the result in the place of ``out``, which stays where that fails."""
+        """Replace ``out`` by the result; on failure ``out`` stays."""
         replaced, staged = self.folder / REPLACED, self.folder / STAGED
         move(self.out, replaced)
         try:
@@ -213,13 +213,13 @@ class Workspace:
         move(replaced, staged)  # a run after a kill must not take half of it for the old result
 
     def finish(self) -> None:
-        """Turn the folder of an ``in_place`` workspace into a result that no call resumes."""
+        """Turn the folder of an ``in_place`` workspace into a finished result."""
         remove(self.folder / SETTINGS)
         remove(self.folder / ".lock")
         self._unlock()
 
     def discard(self) -> None:
-        """Remove the workspace with all that it holds, and let other processes work here."""
+        """Remove the workspace with all contents, and release the lock."""
         self._clear()
         (self.folder / ".lock").unlink(missing_ok=True)
         with suppress(OSError):  # of another process by now, or with other contents
@@ -230,7 +230,7 @@ class Workspace:
         self._unlock()
 
     def close(self) -> None:
-        """Let other processes work here; a workspace that keeps nothing is removed."""
+        """Release the lock; a workspace without kept work is removed."""
         if not self._unlock.alive:
             return
         if self._keeps():
@@ -257,17 +257,20 @@ class Workspace:
 
     def _kept_entries(self) -> list[Path]:
         """Return the files and folders that are neither bookkeeping nor staged."""
-        own = (".lock", SETTINGS, STAGED)
-        entries = self.folder.iterdir()
-        return [e for e in entries if e.name not in own and not e.name.startswith(f".{SETTINGS}.")]
+        bookkeeping, temporary = (".lock", SETTINGS, STAGED), f".{SETTINGS}."
+        return [
+            entry
+            for entry in self.folder.iterdir()
+            if entry.name not in bookkeeping and not entry.name.startswith(temporary)
+        ]
 
     def _keeps(self) -> bool:
-        """Return whether a file is kept."""
+        """Return True if a file is kept."""
         paths = (path for entry in self._kept_entries() for path in (entry, *entry.rglob("*")))
         return any(path.is_symlink() or path.is_file() for path in paths)
 
     def _clear(self) -> None:
-        """Remove everything but the lock; the settings last, so that they explain what is left."""
+        """Remove everything but the lock; the settings last, to explain an interrupted removal."""
         settings, lock_file = self.folder / SETTINGS, self.folder / ".lock"
         for entry in self.folder.iterdir():
             if entry not in (settings, lock_file):
@@ -279,7 +282,7 @@ class Workspace:
             refuse_existing(self.out)
 
     def _refuse_foreign(self) -> None:
-        """Raise InputError for a folder with anything but unfinished work in it."""
+        """Raise InputError for a folder with foreign contents."""
         if not os.path.lexists(self.folder):
             return
         if not self._in_place:
@@ -289,8 +292,8 @@ class Workspace:
             sound = False
             with suppress(IndexFormatError):
                 content = self._read()
-                known = isinstance(content.get("settings"), dict)
-                sound = known and content.get("format") == FORMAT
+                has_settings = isinstance(content.get("settings"), dict)
+                sound = has_settings and content.get("format") == FORMAT
         elif sound:
             with suppress(FileNotFoundError):  # another process has just removed it
                 sound = not self._kept_entries()
@@ -299,7 +302,7 @@ class Workspace:
             raise InputError(f"{self._shown}: not unfinished work of lexicept; {hint}")
 
     def _refuse_owner(self) -> None:
-        """Raise InputError for a link or the folder of another user, who may change it later."""
+        """Raise InputError for a link or another user's folder, which may change later."""
         with suppress(FileNotFoundError):  # another process has just removed it
             status = self.folder.lstat()
             if stat.S_ISLNK(status.st_mode):
@@ -309,10 +312,8 @@ class Workspace:
 
 
 def remove_unfinished(out: Path) -> None:
-    """Remove the workspace that an interrupted ``publish`` left beside its result.
-
-    One that another process works in, or that is not of lexicept, stays.
-    """
+    """Remove the workspace that an interrupted ``publish`` left beside the result, unless another
+    process works there or the folder is not of lexicept."""
     folder = out.with_name(f"{out.name}.partial")
     if folder.exists():
         with suppress(InputError, IndexFormatError):
@@ -324,13 +325,13 @@ def remove_unfinished(out: Path) -> None:
 class GrowingFile:
     """A file that grows by whole units of work.
 
-    ``<name>.state.json`` beside it says how many bytes and units are kept, and their checksum. What
-    a kill cut off after them is removed; a file that does not match its checksum starts again.
+    ``<name>.state.json`` has the numbers of kept bytes and units, and a checksum. Later bytes are
+    removed; a file that does not match the checksum starts again.
 
     Attributes:
-        path: the file; it exists from the first unit on.
-        size: its length in bytes.
-        done: units of work that it holds the results of.
+        path: the file, which exists from the first unit on.
+        size: length in bytes.
+        done: number of finished units.
     """
 
     def __init__(self, path: Path) -> None:
@@ -356,7 +357,7 @@ class GrowingFile:
             self.size, self.done, self._digest = size, done, digest
 
     def append(self, content: bytes, done: int) -> None:
-        """Add bytes and flush them to disk; ``done`` units of work are in the file then."""
+        """Add bytes and flush the file; ``done`` units of work are in the file then."""
         with disk_errors(self.path, len(content)), self.path.open("ab") as file:
             file.write(content)
             file.flush()
@@ -379,42 +380,42 @@ class GrowingFile:
 class Units:
     """Finished units of work: some files each, in one folder.
 
-    ``<folder>.jsonl`` has a line for each unit that is whole, with the checksums of its files.
+    ``<folder>.jsonl`` has a line for each complete unit, with the checksums of the files.
 
     Attributes:
-        folder: where the files are.
+        folder: of the files.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._manifest = folder.with_name(f"{folder.name}.jsonl")
-        self._known: dict[str, dict[str, Any]] = {}
+        self._finished: dict[str, dict[str, Any]] = {}
         if self._manifest.exists():
             for line in self._manifest.read_bytes().splitlines():
                 with suppress(ValueError, TypeError, KeyError, RecursionError):
                     entry = json.loads(line)  # cut off by a kill: its unit is done again
-                    self._known[str(entry["unit"])] = {
+                    self._finished[str(entry["unit"])] = {
                         "files": dict(entry["files"]),
                         "facts": dict(entry["facts"]),
                     }
 
     def facts(self, unit: str) -> dict[str, Any] | None:
-        """Return the record that ``finish`` stored for a unit, or None if a file is damaged."""
+        """Return the facts about a finished unit; None for an unfinished or damaged unit."""
         try:
-            check_files(self.folder, self._known[unit]["files"], checksums=True)
+            check_files(self.folder, self._finished[unit]["files"], checksums=True)
         except (KeyError, TypeError, IndexFormatError):
             return None
-        facts: dict[str, Any] = self._known[unit]["facts"]
+        facts: dict[str, Any] = self._finished[unit]["facts"]
         return facts
 
     def finish(self, unit: str, files: Iterable[Path], **facts: Any) -> None:
-        """Keep the files of a unit, once they are written, with JSON values about it."""
+        """Keep the written files of a unit, with JSON values as facts."""
         paths = list(files)
         for path in paths:
             sync(path)
         sync(self.folder)
-        self._known[unit] = {"files": describe(paths, self.folder), "facts": facts}
-        line = json.dumps({"unit": unit, **self._known[unit]})
+        self._finished[unit] = {"files": describe(paths, self.folder), "facts": facts}
+        line = json.dumps({"unit": unit, **self._finished[unit]})
         with disk_errors(self._manifest), self._manifest.open("ab") as file:
             file.write(f"\n{line}".encode())  # begins a line, whatever was cut off before
             file.flush()
@@ -427,8 +428,7 @@ def new_folder(out: str | os.PathLike[str], task: str) -> Iterator[Path]:
     """Yield an empty folder that is published as ``out`` when the block ends without error.
 
     Raises:
-        InputError: ``out`` exists, another process writes there, or unfinished work of another task
-            is there.
+        InputError: see ``Workspace``.
     """
     with Workspace(out, task) as work:
         staged = work.staged()
@@ -437,6 +437,6 @@ def new_folder(out: str | os.PathLike[str], task: str) -> Iterator[Path]:
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise InputError if something is at the path of a new file or folder."""
+    """Raise InputError if the path of a new file or folder exists."""
     if os.path.lexists(path):
         raise InputError(f"{path} exists already: name another place or remove it first")
