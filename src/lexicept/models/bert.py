@@ -1,4 +1,4 @@
-"""BERT with torch alone: what transformers computes, without the seconds of importing it."""
+"""BERT with torch alone: equal to transformers', without seconds of importing transformers."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _LORA = re.compile(r"base_model\.model\.(.*)\.lora_A\.weight")
 class Bert:
     """The blocks of a BERT in single precision, without padding.
 
-    The operations are those of transformers with its default attention, in the same order, so that
-    the states of one text are equal bit for bit. Those of several texts differ in rounding: matrix
-    products of other sizes add in another order.
+    Operations and their order equal transformers' with default attention, so that the states of a
+    single text are equal bit for bit. States of several texts differ in rounding: matrix products
+    of different sizes add in different orders.
 
     Args:
-        weights: by their names in transformers, without a prefix.
+        weights: by transformers' names, without a prefix.
         config: the model's configuration.
     """
 
@@ -54,12 +54,12 @@ class Bert:
         self._heads = int(config["num_attention_heads"])
         self._eps = float(config["layer_norm_eps"])
         self.positions = len(weights["embeddings.position_embeddings.weight"])
-        """The most tokens that it reads."""
+        """Most tokens of a text."""
 
     @classmethod
     def load(cls, folder: Path) -> Bert | None:
-        """Load a saved model, or adapters and their base; None for a model of another kind, or one
-        whose weights are not here.
+        """Load a saved model, or adapters and base; None for another kind of model or absent
+        weights.
 
         Raises:
             OSError, ValueError, KeyError, RuntimeError, InputError: the files are damaged.
@@ -90,15 +90,15 @@ class Bert:
 
         Args:
             ids: the tokens [n].
-            lengths: the tokens of each text, which add up to n. Neighbouring texts of equal length
-                share their attention.
+            lengths: number of tokens of each text; the sum is n. Neighbouring texts of equal length
+                share a product of attention.
         """
         runs = equal_lengths(lengths)
         x = self._embedded(ids, lengths)
         for layer in (f"encoder.layer.{number}" for number in range(self._layers)):
-            names = (f"{layer}.attention.self.{part}" for part in ("query", "key", "value"))
-            parts = [self._linear(x, name) for name in names]
-            read = self._linear(self._read(runs, parts), f"{layer}.attention.output.dense")
+            names = (f"{layer}.attention.self.{name}" for name in ("query", "key", "value"))
+            attention = self._attention(runs, [self._linear(x, name) for name in names])
+            read = self._linear(attention, f"{layer}.attention.output.dense")
             x = self._normalised(read + x, f"{layer}.attention.output")
             inner = F.gelu(self._linear(x, f"{layer}.intermediate.dense"))
             outer = self._linear(inner, f"{layer}.output.dense")
@@ -113,18 +113,19 @@ class Bert:
         x = F.embedding(ids, words) + F.embedding(torch.zeros_like(ids), types)
         return self._normalised(x + F.embedding(places, positions), "embeddings")
 
-    def _read(self, runs: Sequence[tuple[int, int]], parts: Sequence[Tensor]) -> Tensor:
-        """Return what all tokens read from the others of their text [n, d].
+    def _attention(self, runs: Sequence[tuple[int, int]], projections: Sequence[Tensor]) -> Tensor:
+        """Return the attention's output for all tokens [n, d].
 
         Args:
-            parts: queries, keys and values, all [n, d].
+            projections: queries, keys and values, all [n, d].
         """
         sizes = [length * count for length, count in runs]
-        split = zip(runs, *(part.split(sizes) for part in parts), strict=True)
-        return torch.cat([self._attended(length, *of_run) for (length, _), *of_run in split])
+        queries, keys, values = (projection.split(sizes) for projection in projections)
+        split = zip(runs, queries, keys, values, strict=True)
+        return torch.cat([self._attended(length, q, k, v) for (length, _), q, k, v in split])
 
     def _attended(self, length: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Return what the tokens of texts of one length read from each other [n, d]."""
+        """Return the attention's output for texts of equal length [n, d]."""
         shape = (-1, length, self._heads, query.shape[1] // self._heads)
         q, k, v = (part.view(shape).transpose(1, 2) for part in (query, key, value))
         read = F.scaled_dot_product_attention(q, k, v, scale=shape[-1] ** -0.5)
@@ -138,30 +139,32 @@ class Bert:
         return F.layer_norm(x, weight.shape, weight, bias, self._eps)
 
     def _norm(self, name: str) -> tuple[Tensor, Tensor]:
-        kept = [self._weights[f"{name}.LayerNorm.{part}"] for part in ("weight", "bias")]
-        return kept[0], kept[1]
+        return self._weights[f"{name}.LayerNorm.weight"], self._weights[f"{name}.LayerNorm.bias"]
 
 
 def equal_lengths(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the lengths of neighbouring texts of equal length, and how many these are."""
+    """Return runs of neighbouring texts of equal length: the length and the number of texts."""
     return [(length, len(list(texts))) for length, texts in groupby(lengths)]
 
 
 def is_plain(config: Mapping[str, Any]) -> bool:
-    """Return whether a configuration is of a model that ``Bert`` computes."""
+    """Return whether ``Bert`` computes the model of a configuration."""
     return all(config.get(name, value) == value for name, value in _EXPECTED.items())
 
 
 def _without_prefix(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights of the blocks and the embeddings."""
     names = {name: name.removeprefix("bert.") for name in weights}
-    kept = {name: own for name, own in names.items() if own.startswith(("embeddings.", "encoder."))}
-    return {own: weights[name] for name, own in kept.items() if weights[name].is_floating_point()}
+    return {
+        plain: weights[name]
+        for name, plain in names.items()
+        if plain.startswith(("embeddings.", "encoder.")) and weights[name].is_floating_point()
+    }
 
 
 def _add(weights: dict[str, Tensor], adapters: Mapping[str, Tensor], factor: float) -> None:
-    """Add low-rank adapters, ``factor * B A``, to the weights that they adapt."""
+    """Add low-rank adapters, ``factor * B A``, to the adapted weights."""
     for name, down in adapters.items():
-        if found := _LORA.fullmatch(name):
-            up = adapters[name.replace("lora_A", "lora_B")]
-            weights[f"{found[1]}.weight"] = weights[f"{found[1]}.weight"] + up @ down * factor
+        if match := _LORA.fullmatch(name):
+            up, adapted = adapters[name.replace("lora_A", "lora_B")], f"{match[1]}.weight"
+            weights[adapted] = weights[adapted] + up @ down * factor

@@ -1,4 +1,4 @@
-"""Blocks of a model of transformers: finding them, and getting their outputs."""
+"""Blocks of a model of transformers: outputs, attention, memory."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _POSITIONS = ("position_embeddings", "embed_positions", "wpe")
 Change = Callable[[Tensor], Tensor | None]
 
 _LISTENERS: ContextVar[tuple[tuple[nn.Module, Change], ...]] = ContextVar("listeners", default=())
-"""The functions that get the outputs of blocks, by block; every thread has its own."""
+"""Listeners to the outputs of blocks, with the block; a tuple for each thread."""
 
 
 def find_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
-    """Return the model's list of transformer blocks. Raises InputError if it has none."""
+    """Return the model's list of transformer blocks. Raises InputError for a model without."""
     for module in model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == num_layers:
             return module
@@ -37,22 +37,20 @@ def find_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
 
 
 def count_positions(model: nn.Module) -> int:
-    """Return the number of positions that a model's table of position embeddings has rows for.
-
-    It is ``UNLIMITED`` for a model without such a table.
-    """
+    """Return the size of a model's table of position embeddings, or ``UNLIMITED`` without a
+    table."""
     for name, module in model.named_modules():
         if name.endswith(_POSITIONS) and isinstance(module, nn.Embedding):
-            # Some count from the row after the padding's, as RoBERTa's, or from a fixed row.
+            # RoBERTa counts from the row after the padding's, other models from a fixed row.
             padding = -1 if module.padding_idx is None else module.padding_idx
             return module.num_embeddings - int(getattr(module, "offset", padding + 1))
     return UNLIMITED
 
 
 def tell(block: nn.Module, _args: Any, output: Any) -> Any:
-    """Pass a block's output to this thread's listeners; return what they replace it with.
+    """Pass a block's output to this thread's listeners; return the last replacement.
 
-    It is a forward hook that a block always keeps, so that listening changes no shared module.
+    A permanent forward hook of a block: listening changes no shared module.
     """
     for listened, change in _LISTENERS.get():
         if listened is block:
@@ -65,11 +63,10 @@ def tell(block: nn.Module, _args: Any, output: Any) -> Any:
 
 @contextmanager
 def listening(block: nn.Module, change: Change) -> Iterator[None]:
-    """Pass this thread's outputs of a block that has the hook ``tell`` to a function.
+    """Pass this thread's outputs of a block with the hook ``tell`` to a function.
 
     Args:
-        change: takes the output [windows, length, d] and returns its replacement, or None to keep
-            it.
+        change: takes the output [windows, length, d] and returns a replacement, or None.
     """
     added = _LISTENERS.set((*_LISTENERS.get(), (block, change)))
     try:
@@ -79,8 +76,8 @@ def listening(block: nn.Module, change: Change) -> Iterator[None]:
 
 
 def trim(config: Any, num_layers: int) -> None:
-    """Shorten the lists of a configuration that still have an entry for each block that was cut,
-    which transformers can't save."""
+    """Shorten a configuration's lists to the blocks that are run; transformers can't save
+    others."""
     for kinds in ("layer_types", "mlp_layer_types"):
         if getattr(config, kinds, None) is not None:
             setattr(config, kinds, getattr(config, kinds)[:num_layers])
@@ -94,7 +91,7 @@ def check_blocks(name: str, config: Any) -> None:
 
 
 def sees_ahead(backbone: Any, padding: int) -> bool:
-    """Return whether a state depends on the token after it, tested on three tokens.
+    """Return whether a state depends on the next token, tested on three tokens.
 
     Args:
         backbone: with a ``tokenizer``, and ``states`` of token ids and an attention mask.
@@ -102,9 +99,9 @@ def sees_ahead(backbone: Any, padding: int) -> bool:
     """
     special = set(backbone.tokenizer.all_special_ids)
     ordinary = [token for token in range(len(backbone.tokenizer)) if token not in special]
-    one, other = ordinary[len(ordinary) // 3], ordinary[2 * len(ordinary) // 3]
-    ids = torch.full((2, 3 + padding), one, device=backbone.model.device)
-    ids[1, 2] = other
+    first, second = ordinary[len(ordinary) // 3], ordinary[2 * len(ordinary) // 3]
+    ids = torch.full((2, 3 + padding), first, device=backbone.model.device)
+    ids[1, 2] = second
     mask = torch.ones_like(ids)
     mask[:, 3:] = 0
     with torch.no_grad():
@@ -114,14 +111,13 @@ def sees_ahead(backbone: Any, padding: int) -> bool:
 
 
 def check_attention(backbone: Any) -> None:
-    """Switch causal masking on or off where a backbone does not attend as it should.
+    """Switch causal masking on or off until attention agrees with ``backbone.bidirectional``.
 
     Args:
-        backbone: as for ``sees_ahead``, with a ``model``, and ``bidirectional``: True if tokens
-            shall attend to those after them.
+        backbone: as for ``sees_ahead``, with ``model`` and ``bidirectional``.
 
     Raises:
-        InputError: the model can't attend so.
+        InputError: the model has no such attention.
     """
     if not _attends_as_wanted(backbone):
         backbone.model.config.is_causal = not backbone.bidirectional
@@ -139,11 +135,11 @@ def use_attention(backbone: Backbone, kernel: AttentionKernel) -> None:
     """Let a backbone compute attention by a kernel, from now on.
 
     Raises:
-        InputError: the model, this machine or the type of the weights does not allow it, or the
-            model no longer attends in the wanted directions.
+        InputError: the model, the machine or the type of the weights does not allow the kernel, or
+            the directions of attention change.
     """
-    if kernel not in (known := get_args(AttentionKernel)):
-        raise InputError(f"attn_implementation is one of {', '.join(known)}, not {kernel!r:.40}")
+    if kernel not in (kernels := get_args(AttentionKernel)):
+        raise InputError(f"attn_implementation is one of {', '.join(kernels)}, not {kernel!r:.40}")
     try:
         backbone.model.set_attn_implementation(kernel)
         check_attention(backbone)
@@ -162,8 +158,8 @@ def check_checkpointing(backbone: Backbone) -> None:
 
 
 def checkpoint_blocks(backbone: Backbone) -> None:
-    """Let a backbone keep only the inputs of its blocks for the backward pass, which computes the
-    rest again (Chen et al. 2016): a third more time for far less memory.
+    """Keep only the inputs of blocks for the backward pass, which computes all else again (Chen et
+    al. 2016): a third more time for far less memory.
 
     Raises:
         InputError: the model's class has no gradient checkpointing.
@@ -179,5 +175,5 @@ def checkpoint_blocks(backbone: Backbone) -> None:
 
 
 def cast_weights(backbone: Backbone, dtype: Dtype) -> None:
-    """Change the type of a backbone's weights, which is also the type that it is saved in."""
+    """Change the type of a backbone's weights, in memory and in saved files."""
     backbone.model.to(getattr(torch, dtype))

@@ -24,18 +24,18 @@ from lexicept.storage.workspace import Workspace
 from lexicept.vectors import Integers
 
 SHARD = 512
-"""Texts of a file, the unit of work that an interrupted call keeps."""
+"""Texts of a file, the unit of work after an interruption."""
 
 
 class CachedStates:
     """Token states in half precision, text by text, memory-mapped.
 
     Args:
-        folder: one that ``build`` wrote.
+        folder: written by ``build``.
         count: number of texts.
 
     Raises:
-        IndexFormatError: files that are damaged or do not fit together.
+        IndexFormatError: damaged files, or files of different texts.
     """
 
     def __init__(self, folder: Path, count: int) -> None:
@@ -66,13 +66,13 @@ class CachedStates:
         bf16: bool = False,
         task: str = "document",
     ) -> CachedStates:
-        """Open the states of texts, which are computed where they are absent or damaged; an
-        interrupted call is resumed by calling it again.
+        """Open the states of texts; absent or damaged states are computed. Calling again resumes an
+        interrupted call.
 
         Args:
-            folder: a cache; the states of other backbones, texts or precisions are kept apart.
-            bf16: run the backbone in bfloat16, where its device has it.
-            task: query or document, whose length the texts are cut at.
+            folder: a cache for many backbones, texts and precisions.
+            bf16: run the backbone in bfloat16, if the device multiplies bfloat16.
+            task: query or document, for the length of texts.
 
         Raises:
             InputError: another process is computing the same states.
@@ -103,20 +103,20 @@ class CachedStates:
         return self._count
 
     def read(self, numbers: Sequence[int], max_tokens: int | None = None) -> tuple[Tensor, Tensor]:
-        """Return the states [tokens, d] of the first tokens of some texts, in single precision, and
-        the place of each token's text among ``numbers`` [tokens]."""
-        parts = []
+        """Return the states [tokens, d] of the first tokens of texts, in single precision, and the
+        place of each token's text among ``numbers`` [tokens]."""
+        texts = []
         for number in numbers:
             shard, place = divmod(int(number), SHARD)
             start, end = self._starts[shard][place : place + 2]
-            parts.append(self._states[shard][start:end][:max_tokens])
-        lengths = torch.tensor([len(part) for part in parts])
-        states = torch.from_numpy(np.concatenate(parts)).float()
-        return states, torch.repeat_interleave(torch.arange(len(parts)), lengths)
+            texts.append(self._states[shard][start:end][:max_tokens])
+        lengths = torch.tensor([len(text) for text in texts])
+        states = torch.from_numpy(np.concatenate(texts)).float()
+        return states, torch.repeat_interleave(torch.arange(len(texts)), lengths)
 
     def find(self, window: Window) -> Tensor | None:
-        """Return the states [tokens, d] of the tokens that a window does not leave out, in single
-        precision; None where no text has this window, or where it leaves all tokens out."""
+        """Return the states [tokens, d] of a window's counted tokens, in single precision; None for
+        an unknown window or a window without counted tokens."""
         shard, start, end = self._places.get(_key(window), (0, 0, 0))
         if start == end:
             return None
@@ -124,7 +124,7 @@ class CachedStates:
 
     @cached_property
     def _places(self) -> dict[tuple[int, int], tuple[int, int, int]]:
-        """The shard, start and end of the states of every window, by its key."""
+        """Key of each window → shard, start and end of the window's states."""
         places = {}
         for shard, windows in enumerate(self._windows):
             start = 0
@@ -134,7 +134,7 @@ class CachedStates:
         return places
 
     def features(self, numbers: Sequence[int], max_tokens: int | None = None) -> dict[str, Tensor]:
-        """Return what ``read`` does as a backbone's output, for a head: every token is a window."""
+        """Return the states of ``read`` as a backbone's output: every token is a window."""
         states, text = self.read(numbers, max_tokens)
         # A text without tokens still counts, as a window without a real token.
         empty = torch.ones(len(numbers), dtype=torch.bool)
@@ -158,12 +158,12 @@ def cached_reader(
     starts = np.cumsum([0, *map(len, caches)])
 
     def read(numbers: Sequence[int]) -> Tensor:
-        wanted, parts = np.asarray(numbers), []
+        texts, batches = np.asarray(numbers), []
         for cache, start in zip(caches, starts, strict=False):
-            own = wanted[(wanted >= start) & (wanted < start + len(cache))] - start
-            if own.size:
-                parts.append(cache.read(own.tolist())[0])
-        states = torch.cat(parts).to(device)
+            in_cache = texts[(texts >= start) & (texts < start + len(cache))] - start
+            if in_cache.size:
+                batches.append(cache.read(in_cache.tolist())[0])
+        states = torch.cat(batches).to(device)
         if transform is None:
             return states
         with torch.no_grad():
@@ -176,23 +176,23 @@ def _states(
     backbone: Backbone, texts: Sequence[str], task: str
 ) -> tuple[np.ndarray, Integers, Integers]:
     """Return the states [tokens, d] of texts, the place of each text's first token [texts + 1], and
-    for each window its key and the place after its last token [windows, 3]."""
+    each window's key and the place after the last token [windows, 3]."""
     windows = backbone.windows(texts, task=task)
-    parts: list[np.ndarray] = [np.empty((0, 0), np.float16)] * len(windows)
+    by_window: list[np.ndarray] = [np.empty((0, 0), np.float16)] * len(windows)
     for numbers, states in backbone.token_states(windows):
         lengths = [len(windows[i].left_out) - sum(windows[i].left_out) for i in numbers]
-        for number, part in zip(numbers, states.split(lengths), strict=True):
-            parts[number] = part.half().cpu().numpy()
+        for number, of_window in zip(numbers, states.split(lengths), strict=True):
+            by_window[number] = of_window.half().cpu().numpy()
     starts = np.zeros(len(texts) + 1, np.int64)
-    for window, part in zip(windows, parts, strict=True):
-        starts[window.text + 1] += len(part)
+    for window, window_states in zip(windows, by_window, strict=True):
+        starts[window.text + 1] += len(window_states)
     keys = np.array([_key(window) for window in windows], np.int64).reshape(-1, 2)
-    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
-    return np.concatenate(parts), np.cumsum(starts), np.column_stack([keys, ends])
+    ends = np.cumsum([len(window_states) for window_states in by_window], dtype=np.int64)
+    return np.concatenate(by_window), np.cumsum(starts), np.column_stack([keys, ends])
 
 
 def _key(window: Window) -> tuple[int, int]:
-    """Return a hash of 128 bits of what a window's states depend on: its tokens."""
+    """Return a hash of 128 bits of a window's tokens."""
     content = array("q", [*window.token_ids, *window.left_out]).tobytes()
     first, second = array("q", hashlib.blake2b(content, digest_size=16).digest())
     return first, second

@@ -49,11 +49,11 @@ class TokenShare(NamedTuple):
     """A token that activates a dimension of a text."""
 
     window: int
-    """Number of its window."""
+    """Number of the token's window."""
     place: int
-    """Its place in the window."""
+    """Position in the window."""
     share: float
-    """Its share in the pooled activation, before the root."""
+    """Share in the pooled activation, before the root."""
 
 
 class TokenActivations(NamedTuple):
@@ -64,9 +64,9 @@ class TokenActivations(NamedTuple):
     dimensions: torch.Tensor
     """Dimensions [tokens, k]."""
     tokens: list[tuple[int, int]]
-    """Each token's window and its place there."""
+    """Each token's window, and position in the window."""
     states: torch.Tensor
-    """States that the head read [tokens, d]."""
+    """Input of the head [tokens, d]."""
 
 
 class Encoder(SparseEncoder):  # type: ignore[misc]
@@ -74,7 +74,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
 
     ``encode_query``, ``encode_document`` and ``save`` are those of sentence-transformers. A saved
     folder is loaded by ``Encoder.load``, or by ``SparseEncoder(path, trust_remote_code=True)``.
-    With a lookup, queries are encoded by it instead of the backbone and the head.
+    With a lookup, the lookup encodes queries instead of backbone and head.
     """
 
     index_settings: IndexSettings = _DEFAULT
@@ -115,7 +115,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
     ) -> Self:
         """Make an encoder without a backbone, which reads hidden states instead of texts.
 
-        It is what training optimises where the backbone is frozen and its states are cached.
+        Training optimises such an encoder over the cached states of a frozen backbone.
         """
         return cls._of_modules([head], lookup, index_settings)
 
@@ -131,7 +131,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], revision: str | None = None) -> Self:
-        """Load a saved encoder, without running any code that comes with it.
+        """Load a saved encoder, without running code from the folder.
 
         Args:
             path: a folder, or the hub's name of a model (owner/name).
@@ -175,7 +175,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         check_count("max_active_dims", 1 if self.max_active_dims is None else self.max_active_dims)
 
     def prompt(self, task: str) -> str:
-        """Return what is put before every text of a task, query or document."""
+        """Return the prompt before every text of a task, query or document."""
         return prompt_for(task, self.prompts, self.default_prompt_name)
 
     def save(self, path: str, *args: Any, names: bool = True, **kwargs: Any) -> None:
@@ -194,11 +194,11 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
 
         Args:
             embeddings: a vector [size] or several [n, size], sparse or dense.
-            top_k: the most dimensions of a vector, at least 1; None for all that are not 0.
+            top_k: the most dimensions of a vector, at least 1; None for all non-zero ones.
 
         Returns:
-            A list of (name, weight) for one vector, a list of such lists for several. A dimension
-            without a name is its number, as in "#12".
+            A list of (name, weight) for a vector, a list of lists for several. An unnamed dimension
+            is shown as a number, as in "#12".
 
         Raises:
             InputError: ``top_k`` below 1, or vectors of another size.
@@ -209,22 +209,22 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
             raise InputError(
                 f"vectors are [{self.head.size}] or [n, {self.head.size}], not {shape}"
             )
-        rows = embeddings if embeddings.ndim == 2 else embeddings.unsqueeze(0)
-        rows = rows.to_sparse().coalesce()
-        weights, order = rows.values().sort(descending=True, stable=True)
-        decoded: list[list[tuple[str, float]]] = [[] for _ in range(len(rows))]
+        vectors = embeddings if embeddings.ndim == 2 else embeddings.unsqueeze(0)
+        vectors = vectors.to_sparse().coalesce()
+        weights, order = vectors.values().sort(descending=True, stable=True)
+        decoded: list[list[tuple[str, float]]] = [[] for _ in range(len(vectors))]
         named = self.head.terms if self.names is None else self.names
-        for (row, dimension), weight in zip(
-            rows.indices()[:, order].T.tolist(), weights.tolist(), strict=True
+        for (number, dimension), weight in zip(
+            vectors.indices()[:, order].T.tolist(), weights.tolist(), strict=True
         ):
-            if weight and len(decoded[row]) < (top_k or self.head.size):
+            if weight and len(decoded[number]) < (top_k or self.head.size):
                 name = f"#{dimension}" if named is None else named[dimension]
-                decoded[row].append((name, weight))
+                decoded[number].append((name, weight))
         return decoded if embeddings.ndim == 2 else decoded[0]
 
     @property
     def _document_modules(self) -> list[Any]:
-        """The modules that encode documents: backbone and head, or a head alone."""
+        """Modules for documents: backbone and head, or a head alone."""
         if isinstance(self[0], Router):
             return list(self[0].sub_modules["document"])
         return list(self)
@@ -241,23 +241,19 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
 
     @property
     def lookup(self) -> Lookup | None:
-        """The table of query weights; None where backbone and head encode queries."""
+        """Table of query weights; None if backbone and head encode queries."""
         return self[0].sub_modules["query"][0] if isinstance(self[0], Router) else None
 
     def cut(self, max_query_tokens: int | None, max_document_tokens: int | None) -> None:
-        """Set the lengths after which texts are cut, also those of queries that are looked up,
-        which have no special tokens; None reads texts of any length.
-
-        Raises:
-            InputError: a length that is no whole number of at least 1.
-        """
+        """Set the lengths after which texts are cut; see ``Backbone.cut``. Queries that are looked
+        up have no special tokens."""
         self.backbone.cut(max_query_tokens, max_document_tokens)
         if self.lookup is not None:
             self.lookup.max_query_tokens = max_query_tokens
 
     @property
     def weighting(self) -> Weighting:
-        """The weighting that an index applies to the pooled activations."""
+        """The index's weighting of pooled activations."""
         settings = self.head.settings
         return self.index_settings.weigh(settings.pooling, settings.query_scale)
 
@@ -271,20 +267,19 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
             task: query or document.
         """
         step = max(1, POOL_CELLS // self.head.size)
-        parts = [sp.csr_array((0, self.head.size), dtype=np.float32)]
+        blocks = [sp.csr_array((0, self.head.size), dtype=np.float32)]
         for start in range(0, len(texts), step):
             some = texts[start : start + step]
             if task == "query" and self.lookup is not None:
                 prompted = [self.prompt(task) + text for text in some]
-                parts.append(_look_up(self.lookup, prompted, self.head))
+                blocks.append(_look_up(self.lookup, prompted, self.head))
             else:
-                parts.append(pooled_activations(self.head, self.read(some, task), len(some), task))
-        return sp.csr_array(sp.vstack(parts, format="csr"))
+                blocks.append(pooled_activations(self.head, self.read(some, task), len(some), task))
+        return sp.csr_array(sp.vstack(blocks, format="csr"))
 
     def encode_and_count(self, texts: Sequence[str]) -> tuple[sp.csr_array, sp.csr_array, Floats]:
-        """Return the pooled activations of documents [n, size], the sums of their tokens'
-        activations (see ``TokenSums``), and the means of their tokens' states [n, d]. The head must
-        have k."""
+        """Return the documents' pooled activations [n, size], sums of activations by token (see
+        ``TokenSums``), and mean token states [n, d]. The head must have k."""
         sums = TokenSums(len(self.backbone.tokenizer), self.head.size)
         tf, means = self.encode_with_means(texts, "document", sums)
         return tf, sums.result(), means
@@ -292,8 +287,8 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
     def encode_with_means(
         self, texts: Sequence[str], task: str, sums: TokenSums | None = None
     ) -> tuple[sp.csr_array, Floats]:
-        """Return the pooled activations of texts [n, size], and the means of their tokens' states
-        [n, d]: zeros for a text without tokens.
+        """Return the texts' pooled activations [n, size] and mean token states [n, d]: zeros for a
+        text without tokens.
 
         Args:
             task: query or document.
@@ -305,7 +300,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         return tf, means.result()
 
     def token_activations(self, windows: Sequence[Window]) -> Iterator[TokenActivations]:
-        """Compute the most active dimensions of every token that windows do not leave out.
+        """Compute the most active dimensions of every token counted in windows.
 
         Yields:
             Batches of windows, on the CPU.
@@ -321,13 +316,13 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
                     yield _encode_tokens(head, states[start : start + len(tokens)], tokens)
                     start += len(tokens)
                     tokens = []
-                tokens += [(number, place) for place, one in enumerate(left_out) if not one]
+                tokens += [(number, place) for place, out in enumerate(left_out) if not out]
             yield _encode_tokens(head, states[start:], tokens)
 
     def read(self, texts: Sequence[str], task: str) -> TokenStates:
-        """Return the states of the texts' tokens, and of the prompt's before each text.
+        """Return the states of the tokens of prompts and texts, computed during iteration.
 
-        The backbone runs as they are iterated. Offsets count from the prompt's start.
+        Offsets count from the prompt's start.
         """
         prompt = self.prompt(task)
         windows = self.backbone.windows([prompt + text for text in texts], task=task)
@@ -336,48 +331,49 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
     def token_shares(
         self, read: TokenStates, dimensions: Sequence[Sequence[int]], task: str
     ) -> list[dict[int, list[TokenShare]]]:
-        """Find the tokens that make up the pooled activation of each dimension in each text.
+        """Find the tokens behind the pooled activation of dimensions in each text.
 
-        With max pooling this is the token of the largest activation, alone; with the other poolings
-        every token that activates the dimension.
+        With max pooling this is the token of the largest activation alone, else every token with an
+        activation.
 
         Args:
-            read: the texts, as ``read`` returns them.
-            dimensions: those to look for in each text.
+            read: the texts, as from ``read``.
+            dimensions: of each text.
 
         Returns:
-            For each text and each dimension that is active, its tokens.
+            For each text, active dimension → tokens.
         """
-        found: list[dict[int, list[TokenShare]]] = [{} for _ in dimensions]
+        shares: list[dict[int, list[TokenShare]]] = [{} for _ in dimensions]
         for numbers, states in read.batches:
             start = 0
             for number in numbers:
                 window = read.windows[number]
-                places = [place for place, one in enumerate(window.left_out) if not one]
-                own = states[start : start + len(places)]
+                places = [place for place, out in enumerate(window.left_out) if not out]
+                window_states = states[start : start + len(places)]
                 start += len(places)
-                wanted = dimensions[window.text]
-                if not places or not wanted:
+                text_dimensions = dimensions[window.text]
+                if not places or not text_dimensions:
                     continue
-                columns = torch.tensor(wanted, dtype=torch.long, device=self.head.rows.device)
+                device = self.head.rows.device
+                columns = torch.tensor(text_dimensions, dtype=torch.long, device=device)
                 with torch.inference_mode():
-                    parts = self.head.activations(own, columns, task).cpu()
-                for row, column in torch.nonzero(parts > 0).tolist():
-                    part = TokenShare(number, places[row], float(parts[row, column]))
-                    found[window.text].setdefault(wanted[column], []).append(part)
+                    acts = self.head.activations(window_states, columns, task).cpu()
+                for token, column in torch.nonzero(acts > 0).tolist():
+                    share = TokenShare(number, places[token], float(acts[token, column]))
+                    shares[window.text].setdefault(text_dimensions[column], []).append(share)
         whole = _largest if self.head.settings.pooling == "max" else _of_sum
-        return [{dimension: whole(parts) for dimension, parts in text.items()} for text in found]
+        return [{dimension: whole(tokens) for dimension, tokens in text.items()} for text in shares]
 
 
-def _largest(parts: list[TokenShare]) -> list[TokenShare]:
-    """Return the largest part as the whole."""
-    return [max(parts, key=lambda part: part.share)._replace(share=1.0)]
+def _largest(tokens: list[TokenShare]) -> list[TokenShare]:
+    """Return the token of the largest activation, with a share of 1."""
+    return [max(tokens, key=lambda token: token.share)._replace(share=1.0)]
 
 
-def _of_sum(parts: list[TokenShare]) -> list[TokenShare]:
-    """Return all parts as shares of their sum."""
-    total = math.fsum(part.share for part in parts)
-    return [part._replace(share=part.share / total) for part in parts]
+def _of_sum(tokens: list[TokenShare]) -> list[TokenShare]:
+    """Return all tokens with shares of the sum."""
+    total = math.fsum(token.share for token in tokens)
+    return [token._replace(share=token.share / total) for token in tokens]
 
 
 def _look_up(lookup: Lookup, texts: Sequence[str], head: Head) -> sp.csr_array:
@@ -385,7 +381,7 @@ def _look_up(lookup: Lookup, texts: Sequence[str], head: Head) -> sp.csr_array:
     with torch.inference_mode():
         weights = lookup(lookup.preprocess(list(texts)))["sentence_embedding"]
     pooled = sp.csr_array(weights.cpu().numpy())
-    if head.settings.pooling == "max":  # a head's weights are log1p of them
+    if head.settings.pooling == "max":  # a head's weights are log1p of pooled activations
         pooled.data = np.expm1(pooled.data)
     return pooled
 

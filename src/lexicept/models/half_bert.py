@@ -19,7 +19,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 """Types of weights."""
 
 PRECISIONS = ("float32", "bfloat16")
-"""Types in which matrices are multiplied."""
+"""Types of matrix products."""
 
 
 @cache
@@ -29,48 +29,48 @@ def multiplies_bfloat16() -> bool:
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Return whether a device multiplies bfloat16; others emulate it, a CPU five times slower than
+    """Return whether a device multiplies bfloat16; emulation on a CPU is five times slower than
     single precision."""
     return multiplies_bfloat16() if device.type == "cpu" else torch.cuda.is_bf16_supported(False)
 
 
-def autocast(device: torch.device, wanted: bool = True) -> AbstractContextManager[object]:
-    """Multiply matrices in bfloat16 where that is wanted and the device has it."""
-    if not (wanted and has_bfloat16(device)):
+def autocast(device: torch.device, low: bool = True) -> AbstractContextManager[object]:
+    """Multiply matrices in bfloat16, if ``low`` is true and the device multiplies bfloat16."""
+    if not (low and has_bfloat16(device)):
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16)
 
 
 BATCH_TOKENS = 2048
-"""Most tokens that go through the blocks together, unless one window has more."""
+"""Most tokens of a batch, unless a single window has more."""
 
 SCORES = 2**20
-"""Most scores between tokens that are in memory at once: 2 MB."""
+"""Most attention scores in memory at once: 2 MB."""
 
 _LINEAR = {
-    "attention.self": tuple(f"attention.self.{part}" for part in ("query", "key", "value")),
+    "attention.self": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "attention.output.dense": ("attention.output.dense",),
     "intermediate.dense": ("intermediate.dense",),
     "output.dense": ("output.dense",),
 }
-"""The linear layers of a block that are one product, by its name."""
+"""Linear layers of a block that are computed as a single product, by the product's name."""
 
 
 class HalfBert(Bert):
-    """The blocks of a BERT whose matrices are multiplied in bfloat16, without padding.
+    """The blocks of a BERT with matrix products in bfloat16, without padding.
 
     As under autocast, sums and norms are in single precision. Unlike under autocast, weights are
-    converted once, into the layout that oneDNN multiplies fastest, GELU is computed with the
-    product before it, and queries, keys and values are one product.
+    converted once, into oneDNN's fastest layout, GELU is fused with the product before, and
+    queries, keys and values are a single product.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
         super().__init__(weights, config)
         self._halves: dict[str, tuple[Tensor, Tensor]] = {}
         for layer in (f"encoder.layer.{n}" for n in range(self._layers)):
-            for name, parts in _LINEAR.items():
+            for name, linear in _LINEAR.items():
                 weight, bias = (
-                    torch.cat([weights[f"{layer}.{part}.{kind}"] for part in parts]).bfloat16()
+                    torch.cat([weights[f"{layer}.{inner}.{kind}"] for inner in linear]).bfloat16()
                     for kind in ("weight", "bias")
                 )
                 packed = torch.ops.mkldnn._reorder_linear_weight(weight)
@@ -78,28 +78,27 @@ class HalfBert(Bert):
 
     @classmethod
     def of(cls, model: Any) -> HalfBert | None:
-        """Convert a model of transformers as it is now; None for one of another kind or on another
-        device, in training, or where torch has no oneDNN that multiplies bfloat16."""
+        """Convert a model of transformers; None for another kind of model, another device than the
+        CPU, training, or torch without oneDNN's bfloat16."""
         config = model.config.to_dict()
         if not is_plain(config) or model.training or not has_onednn():
             return None
         weights = {name: weight.detach() for name, weight in model.state_dict().items()}
         blocks = range(config["num_hidden_layers"])
-        linear = [part for parts in _LINEAR.values() for part in parts]
-        names = [f"encoder.layer.{n}.{part}.weight" for n in blocks for part in linear]
+        linear = [name for names in _LINEAR.values() for name in names]
+        names = [f"encoder.layer.{n}.{name}.weight" for n in blocks for name in linear]
         names.append("embeddings.word_embeddings.weight")
-        kept = [weights.get(name) for name in names]
-        if any(
-            one is None or one.device.type != "cpu" or one.dtype != torch.float32 for one in kept
-        ):
-            return None
-        return cls(weights, config)
+        fits = (
+            weight is not None and weight.device.type == "cpu" and weight.dtype == torch.float32
+            for weight in map(weights.get, names)
+        )
+        return cls(weights, config) if all(fits) else None
 
     def read(self, windows: Sequence[Window], padding: int) -> Iterator[tuple[list[int], Tensor]]:
         """Yield batches as ``Backbone.token_states`` does.
 
         Args:
-            padding: a token that stands for windows without tokens.
+            padding: the token of windows without tokens.
         """
         for batch in group_windows(windows, BATCH_TOKENS):
             ids, token_mask, lengths = pack_windows([windows[i] for i in batch], padding)
@@ -113,8 +112,9 @@ class HalfBert(Bert):
         x = self._embedded(ids, lengths)
         half = x.bfloat16()
         for layer in (f"encoder.layer.{number}" for number in range(self._layers)):
-            parts = self._product(half, f"{layer}.attention.self").chunk(3, dim=1)
-            half = self._product(self._read(runs, parts), f"{layer}.attention.output.dense")
+            projections = self._product(half, f"{layer}.attention.self").chunk(3, dim=1)
+            attention = self._attention(runs, projections)
+            half = self._product(attention, f"{layer}.attention.output.dense")
             self._add_norm(x, half, f"{layer}.attention.output")
             inner = self._product(half, f"{layer}.intermediate.dense", "gelu")
             half = self._product(inner, f"{layer}.output.dense")
@@ -124,13 +124,15 @@ class HalfBert(Bert):
     def _attended(self, length: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         size = query.shape[1] // self._heads
         shape = (-1, length, self._heads, size)
-        parts = [part.view(shape).transpose(1, 2) for part in (query, key, value)]
-        heads = [part.reshape(-1, length, size).split(_step(length)) for part in parts]
+        step = max(1, SCORES // length**2)
+        queries, keys, values = (
+            matrix.view(shape).transpose(1, 2).reshape(-1, length, size).split(step)
+            for matrix in (query, key, value)
+        )
         nothing = query.new_zeros(())
         read = []
-        for q, k, v in zip(*heads, strict=True):
-            keys = k.transpose(1, 2)
-            scores = torch.baddbmm(nothing, q, keys, beta=0, alpha=size**-0.5)
+        for q, k, v in zip(queries, keys, values, strict=True):
+            scores = torch.baddbmm(nothing, q, k.transpose(1, 2), beta=0, alpha=size**-0.5)
             softmax_(scores)
             read.append(torch.bmm(scores, v))
         whole = torch.cat(read).view(-1, self._heads, length, size)
@@ -142,12 +144,13 @@ class HalfBert(Bert):
         return product
 
     def _add_norm(self, x: Tensor, half: Tensor, name: str) -> None:
-        add_norm_(x, half, *self._norm(name), self._eps)
+        weight, bias = self._norm(name)
+        add_norm_(x, half, weight, bias, self._eps)
 
 
 class Converted:
-    """A model in bfloat16, converted again only where its weights have changed: for calls with few
-    tokens. It does not see what changes ``weight.data``."""
+    """A model in bfloat16 for calls with few tokens, converted again after changes of weights,
+    except for changes of ``weight.data``."""
 
     def __init__(self) -> None:
         self._last: tuple[list[tuple[int, int]], HalfBert | None] = ([], None)
@@ -161,11 +164,7 @@ class Converted:
 
 
 def has_onednn() -> bool:
-    """Return whether torch has an oneDNN that multiplies bfloat16 here."""
+    """Return whether torch's oneDNN multiplies bfloat16 here."""
     return torch.backends.mkldnn.is_available() and bool(
         torch.ops.mkldnn._is_mkldnn_bf16_supported()
     )
-
-
-def _step(length: int) -> int:
-    return max(1, SCORES // length**2)

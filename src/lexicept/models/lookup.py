@@ -28,11 +28,11 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
     """Query weights ``w_j = ReLU(weight_j)`` for the dimensions j in a query (Geng et al. 2024).
 
     A module of sentence-transformers, for the query route of a ``Router``. The ids of its tokenizer
-    are dimensions; higher ids are unknown words and have no weight.
+    are dimensions; higher ids are unknown words without weight.
 
     Args:
-        max_query_tokens: the tokens after which a query is cut; None reads as many as the
-            tokenizer's limit. An encoder keeps it equal to its backbone's.
+        max_query_tokens: the tokens after which a query is cut; None for the tokenizer's limit. In
+            an encoder always the backbone's.
     """
 
     config_keys = ["frozen", "size", "max_query_tokens"]  # noqa: RUF012
@@ -55,23 +55,23 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
     ) -> dict[str, Tensor]:
         """Tokenize texts: ``input_ids`` and ``attention_mask`` [texts, length]."""
         texts = self._prepend_prompt(list(inputs), prompt) if prompt else list(inputs)
-        rows = [torch.tensor(ids, dtype=torch.long) for ids in self._tokenize(texts)["input_ids"]]
-        ids = pad_sequence(rows, batch_first=True)
-        mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
-        return {"input_ids": ids, "attention_mask": mask}
+        tokenized = self._tokenize(texts)["input_ids"]
+        token_ids = [torch.tensor(ids, dtype=torch.long) for ids in tokenized]
+        mask = pad_sequence([torch.ones_like(ids) for ids in token_ids], batch_first=True)
+        return {"input_ids": pad_sequence(token_ids, batch_first=True), "attention_mask": mask}
 
     @property
     def longest_query(self) -> int:
-        """The tokens of a query that are read."""
+        """Most tokens of a query."""
         limit = longest_input(self.tokenizer)
         return limit if self.max_query_tokens is None else min(limit, self.max_query_tokens)
 
     def _tokenize(self, texts: list[str], **options: bool) -> dict[str, list[Any]]:
-        """Return what the tokenizer returns, each text cut at the first limit."""
+        """Return the tokenizer's lists, each text cut at the shorter limit."""
         encoded = self.tokenizer(texts, add_special_tokens=False, verbose=False, **options)
         limit = self.longest_query
-        kept = slice(-limit, None) if self.tokenizer.truncation_side == "left" else slice(limit)
-        return {name: [row[kept] for row in rows] for name, rows in encoded.items()}
+        cut = slice(-limit, None) if self.tokenizer.truncation_side == "left" else slice(limit)
+        return {name: [text[cut] for text in texts] for name, texts in encoded.items()}
 
     def forward(self, features: dict[str, Tensor], **_: Any) -> dict[str, Tensor]:
         """Add ``sentence_embedding`` [texts, size]."""
@@ -84,7 +84,7 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
         return features
 
     def places(self, text: str) -> dict[int, list[tuple[int, int]]]:
-        """Return, for each dimension of a text, start and end of its tokens, in characters."""
+        """Return start and end of the tokens of each dimension of a text, in characters."""
         encoded = self._tokenize([text], return_offsets_mapping=True)
         (ids,), (offsets,) = encoded["input_ids"], encoded["offset_mapping"]
         places: dict[int, list[tuple[int, int]]] = {}
@@ -132,7 +132,7 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
 
 
 def word_tokenizer(words: list[str], tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
-    """Make a tokenizer that splits texts as another does, with the positions of words as ids."""
+    """Make a tokenizer with another's splitting of texts, and the positions of words as ids."""
     inner = tokenizer.backend_tokenizer
     vocabulary = {word: place for place, word in enumerate(words)}
     whole = Tokenizer(WordLevel(vocabulary | {_UNKNOWN: len(words)}, unk_token=_UNKNOWN))

@@ -1,5 +1,4 @@
-"""Pooled activations of texts, and sums of activations by token, of which means over a collection
-are made."""
+"""Pooled activations of texts, and sums of activations by token, for means over a collection."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:  # it imports sentence-transformers
 
 
 class TopKHead(Protocol):
-    """The part of a ``Head`` with k that pooling needs."""
+    """The methods of a ``Head`` with k in pooling."""
 
     settings: HeadSettings
 
@@ -36,7 +35,7 @@ class TopKHead(Protocol):
 
 
 class TokenStates(NamedTuple):
-    """Texts as windows, and the states of their tokens in batches."""
+    """Texts as windows, and the tokens' states in batches."""
 
     windows: list[Window]
     batches: Iterable[tuple[list[int], Tensor]]
@@ -53,7 +52,7 @@ class TokenSums:
 
     def __init__(self, num_tokens: int, size: int) -> None:
         self._shape = (num_tokens, size + 1)
-        self._rows: list[Integers] = []
+        self._tokens: list[Integers] = []
         self._columns: list[Integers] = []
         self._values: list[Floats] = []
 
@@ -62,22 +61,22 @@ class TokenSums:
 
         Args:
             ids: the token of each [n].
-            acts: its activations [n, k], as they are pooled.
-            dimensions: their dimensions [n, k].
+            acts: activations as pooled [n, k].
+            dimensions: dimensions of the activations [n, k].
         """
         size = self._shape[1] - 1
         fired = acts > 0
-        self._rows += [np.repeat(ids, fired.sum(axis=1)), ids]
+        self._tokens += [np.repeat(ids, fired.sum(axis=1)), ids]
         self._columns += [dimensions[fired], np.full(len(ids), size)]
         self._values += [acts[fired], np.ones(len(ids), np.float32)]
 
     def result(self) -> sp.csr_array:
         """Return the sums, CSR f32 [tokens, size + 1]; the last column counts occurrences."""
         empty: Integers = np.empty(0, np.int64)
-        rows = np.concatenate([empty, *self._rows])
+        tokens = np.concatenate([empty, *self._tokens])
         columns = np.concatenate([empty, *self._columns])
         values = np.concatenate([empty.astype(np.float32), *self._values])
-        sums = sp.csr_array(sp.coo_array((values, (rows, columns)), self._shape))
+        sums = sp.csr_array(sp.coo_array((values, (tokens, columns)), self._shape))
         sums.sort_indices()
         return sums
 
@@ -117,10 +116,10 @@ def pooled_activations(
     sums: TokenSums | None = None,
     means: MeanStates | None = None,
 ) -> sp.csr_array:
-    """Return the pooled activations of ``count`` texts that were read, CSR [count, size].
+    """Return the pooled activations of ``count`` texts, CSR [count, size].
 
     Args:
-        sums: gets the activations of every token, those that are pooled, where the head has k.
+        sums: gets the pooled activations of every token, if the head has k.
         means: gets the states of every token.
     """
     places: list[Integers] = [np.empty(0, np.int64)]
@@ -128,7 +127,7 @@ def pooled_activations(
     k = head.settings.k(task)
     for numbers, states in read.batches:
         windows = [read.windows[number] for number in numbers]
-        tokens = [window.text for window in windows for one in window.left_out if not one]
+        tokens = [window.text for window in windows for out in window.left_out if not out]
         texts = torch.tensor(tokens, dtype=torch.long)
         with torch.inference_mode():
             if means is not None:
@@ -142,7 +141,7 @@ def pooled_activations(
                     sums.add(_token_ids(windows), acts, dimensions)
         places.append(place)
         values.append(value.ravel())
-    # The tokens of one text may be in several windows, and those in several batches.
+    # A text may have several windows, in several batches: equal places are combined.
     place, value = np.concatenate(places), np.concatenate(values)
     place, value = place[value != 0], value[value != 0]  # a NaN must not get lost
     order = np.argsort(place, kind="stable")
@@ -155,21 +154,21 @@ def pooled_activations(
 
 
 def _pool(head: Head, states: Tensor, texts: Tensor, task: str) -> tuple[Integers, Floats]:
-    """Return the places in [texts, size] of a batch's pooled activations, and their values."""
-    rows, inverse = torch.unique(texts, return_inverse=True)
-    pooled = head.pool(states, inverse.to(states.device), len(rows), task).cpu()
-    row, dimension = torch.nonzero(pooled, as_tuple=True)
-    return (rows[row] * head.size + dimension).numpy(), pooled[row, dimension].numpy()
+    """Return places in [texts, size] and values of a batch's pooled activations."""
+    numbers, inverse = torch.unique(texts, return_inverse=True)
+    pooled = head.pool(states, inverse.to(states.device), len(numbers), task).cpu()
+    text, dimension = torch.nonzero(pooled, as_tuple=True)
+    return (numbers[text] * head.size + dimension).numpy(), pooled[text, dimension].numpy()
 
 
 def _to_pool(head: Head | TopKHead, states: Tensor, k: int) -> tuple[Floats, Integers]:
-    """Return what is pooled of tokens' k largest activations, and their dimensions, [n, k]."""
+    """Return the addends of tokens' k largest activations, and the dimensions, [n, k]."""
     acts, dimensions = head.encode(states, k)
     acts = torch.log1p(acts) if head.settings.pooling == "sum" else acts
     return acts.cpu().numpy(), dimensions.cpu().numpy()
 
 
 def _token_ids(windows: Sequence[Window]) -> Integers:
-    """Return the ids of the tokens that the windows do not leave out."""
+    """Return the ids of the windows' counted tokens."""
     pairs = (pair for w in windows for pair in zip(w.token_ids, w.left_out, strict=True))
     return np.array([token for token, left_out in pairs if not left_out], np.int64)

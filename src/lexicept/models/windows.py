@@ -1,4 +1,4 @@
-"""Windows: the pieces of texts that a backbone reads at once, and their words."""
+"""Windows: the runs of tokens that a backbone reads at once; their words, and stored states."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Window(NamedTuple):
     """Number of the window's text."""
     token_ids: list[int]
     left_out: list[int]
-    """1 for each token that vectors leave out, 0 for any other: special tokens, and those that the
-    text's window before or after counts, where two overlap."""
+    """1 for each token left out of vectors, else 0: special tokens, and tokens counted in the
+    window before or after, where two overlap."""
     words: list[int | None]
-    """Number of each token's word; neighbouring tokens of one word share it. None: no word."""
+    """Number of each token's word, equal for all tokens of a word; None for no word."""
     offsets: list[tuple[int, int]]
     """Start and end of each token in the text, in characters."""
 
@@ -38,7 +38,7 @@ class Window(NamedTuple):
 def keep_whole(tokenizer: Any) -> None:
     """Make a fast tokenizer return texts whole, without padding.
 
-    The calls of ``cut_windows`` then change nothing in it, so that threads can share it.
+    Calls of ``cut_windows`` then leave the tokenizer unchanged, and threads can share it.
     """
     fast = tokenizer.backend_tokenizer
     fast.no_truncation()
@@ -47,7 +47,7 @@ def keep_whole(tokenizer: Any) -> None:
 
 
 def longest_input(tokenizer: Any) -> int:
-    """Return the most tokens that a tokenizer's model reads, special tokens included.
+    """Return the token limit of a tokenizer's model, special tokens included.
 
     Raises:
         InputError: the limit is no number, or leaves no room beside special tokens.
@@ -62,7 +62,7 @@ def longest_input(tokenizer: Any) -> int:
 
 
 class Cut(NamedTuple):
-    """Sizes of the windows that texts are cut into."""
+    """Sizes of windows."""
 
     length: int
     """Tokens of a window at most, special tokens included."""
@@ -73,15 +73,13 @@ class Cut(NamedTuple):
 
     @classmethod
     def after(cls, max_tokens: int | None, window: int, overlap: int) -> Cut:
-        """Return the sizes for texts that are cut after ``max_tokens``, where the backbone reads
-        ``window`` tokens at once."""
+        """Return the sizes for texts cut after ``max_tokens``, in windows of ``window`` tokens."""
         length = min(window, max_tokens or window)
         most = None if max_tokens is None else -(-max_tokens // length)
         return cls(length, min(overlap, max(0, length - 8)), most)
 
     def ordinary(self, tokenizer: Any) -> int | None:
-        """Return the most tokens of a text that windows hold, special ones not counted; None for
-        all."""
+        """Return the most tokens of a text in all windows, without special tokens; None for all."""
         if self.most is None:
             return None
         room = self.length - int(tokenizer.num_special_tokens_to_add())
@@ -101,17 +99,17 @@ def cut_windows(
 
     An empty text has one window, without any token where the tokenizer adds none. Windows begin at
     the end of the text if the tokenizer truncates on the left. A token in two windows counts in the
-    one that has more context for it: where they overlap, each leaves out the half at its edge.
+    window with more context: each of two windows leaves out the outer half of the overlap.
 
     Args:
-        tokenizer: a fast tokenizer of transformers that ``keep_whole`` has set.
+        tokenizer: a fast tokenizer of transformers, after ``keep_whole``.
         length: of a window at most, in tokens.
         overlap: tokens that neighbouring windows share.
         leave_out_special: whether vectors leave out special tokens.
         most: the most windows of a text, the first; None for all.
 
     Raises:
-        InputError: the special tokens that the tokenizer adds leave no room for others.
+        InputError: the tokenizer's special tokens leave no room for text.
     """
     options = {"return_special_tokens_mask": True, "return_offsets_mapping": True}
     encoded = tokenizer(list(texts), verbose=False, **options)
@@ -124,7 +122,7 @@ def cut_windows(
         words = split_words(texts[text], encoded.word_ids(text), offsets)
         left_out = [0] * len(ids)
         if leave_out_special:
-            left_out = [int(one or i in borders) for one, i in zip(added, ids, strict=True)]
+            left_out = [int(mark or i in borders) for mark, i in zip(added, ids, strict=True)]
         first = added.index(0) if 0 in added else len(ids)
         last = len(ids) - (added[::-1].index(0) if 0 in added else 0)
         room = length - first - (len(ids) - last)
@@ -134,8 +132,14 @@ def cut_windows(
         runs = _runs(last - first, room, overlap, left)[:most]
         for (start, end), (begin, stop) in zip(runs, _counted(runs), strict=True):
             places = [*range(first), *range(first + start, first + end), *range(last, len(ids))]
-            parts = ([values[i] for i in places] for values in (ids, left_out, words, offsets))
-            window = Window(text, *parts)
+            window = Window(
+                text,
+                token_ids=[ids[i] for i in places],
+                left_out=[left_out[i] for i in places],
+                words=[words[i] for i in places],
+                offsets=[offsets[i] for i in places],
+            )
+            # Tokens of the overlap that count in the window before or after.
             window.left_out[first : first + begin - start] = [1] * (begin - start)
             window.left_out[first + stop - start : first + end - start] = [1] * (end - stop)
             windows.append(window)
@@ -152,17 +156,17 @@ def _runs(count: int, room: int, overlap: int, left: bool) -> list[tuple[int, in
 
 
 def _counted(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the part of each run whose tokens count in it: up to the middle of an overlap."""
+    """Return start and end of the counted tokens of each run: up to the middle of an overlap."""
     ordered = sorted(runs)
     middles = [(after[0] + before[1]) // 2 for before, after in pairwise(ordered)]
-    parts = zip([ordered[0][0], *middles], [*middles, ordered[-1][1]], strict=True)
-    counted = dict(zip(ordered, parts, strict=True))
+    borders = zip([ordered[0][0], *middles], [*middles, ordered[-1][1]], strict=True)
+    counted = dict(zip(ordered, borders, strict=True))
     return [counted[run] for run in runs]
 
 
 def group_windows(windows: Sequence[Window], tokens: int) -> Iterator[list[int]]:
-    """Yield the numbers of windows of similar length, the longest first: one window, or several of
-    at most ``tokens`` tokens with their padding."""
+    """Yield the numbers of windows of similar length, the longest first: a single window, or
+    several of at most ``tokens`` tokens, padding included."""
     order = sorted(range(len(windows)), key=lambda i: -len(windows[i].token_ids))
     while order:
         count = max(1, tokens // max(1, len(windows[order[0]].token_ids)))
@@ -174,8 +178,8 @@ def pad_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
     """Return windows as tensors of one length, padded at the end with the token ``padding``.
 
     Returns:
-        ``input_ids``, ``attention_mask`` and ``token_mask`` (False for tokens that are left out and
-        for padding), all [windows, length].
+        ``input_ids``, ``attention_mask`` and ``token_mask`` (False for padding and tokens left
+        out), all [windows, length].
     """
     return _stack([_attended(window, padding) for window in windows], padding)
 
@@ -186,21 +190,21 @@ class Packed(NamedTuple):
     ids: Tensor
     """Tokens [n]."""
     token_mask: Tensor
-    """False for tokens that are left out [n]."""
+    """False for tokens left out [n]."""
     lengths: list[int]
-    """Tokens of each window, which add up to n."""
+    """Number of tokens of each window; the sum is n."""
 
 
 def pack_windows(windows: Sequence[Window], padding: int) -> Packed:
-    """Return windows one after another; one without tokens is a token ``padding``."""
-    rows = [_attended(window, padding) for window in windows]
-    ids = torch.tensor([token for row in rows for token in row.ids])
-    left_out = torch.tensor([one for row in rows for one in row.left_out])
-    return Packed(ids, left_out == 0, [len(row.ids) for row in rows])
+    """Return windows one after another; a window without tokens is a token ``padding``."""
+    runs = [_attended(window, padding) for window in windows]
+    ids = torch.tensor([token for run in runs for token in run.ids])
+    left_out = torch.tensor([mark for run in runs for mark in run.left_out])
+    return Packed(ids, left_out == 0, [len(run.ids) for run in runs])
 
 
 def join_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
-    """Return the windows of each text as one row, one after another.
+    """Return the windows of each text one after another, in a row.
 
     Losses of sentence-transformers slice and concatenate the rows of a batch and pad them with
     zeros; ``split_rows`` finds the windows in the result.
@@ -210,23 +214,23 @@ def join_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
         padding: the token at the end of short rows.
 
     Returns:
-        What ``pad_windows`` returns and ``window_start`` (True for the first token of a window),
+        The tensors of ``pad_windows`` and ``window_start`` (True for the first token of a window),
         all [texts, length].
     """
-    rows: list[_Row] = []
+    texts: list[_TokenRun] = []
     starts: list[list[int]] = []
     for window in windows:
         ids, left_out = _attended(window, padding)
-        if window.text == len(rows):
-            rows.append(_Row([], []))
+        if window.text == len(texts):
+            texts.append(_TokenRun([], []))
             starts.append([])
-        rows[-1].ids.extend(ids)
-        rows[-1].left_out.extend(left_out)
+        texts[-1].ids.extend(ids)
+        texts[-1].left_out.extend(left_out)
         starts[-1] += [1] + [0] * (len(ids) - 1)
-    features = _stack(rows, padding)
+    features = _stack(texts, padding)
     start = torch.zeros_like(features["token_mask"])
-    for row, marks in zip(start, starts, strict=True):
-        row[: len(marks)] = torch.tensor(marks)
+    for text_start, marks in zip(start, starts, strict=True):
+        text_start[: len(marks)] = torch.tensor(marks)
     return {**features, "window_start": start}
 
 
@@ -234,7 +238,7 @@ def split_rows(features: Mapping[str, Tensor], padding: int) -> dict[str, Tensor
     """Return the windows in the rows of ``join_windows``.
 
     Returns:
-        What ``pad_windows`` returns, and ``window_text`` [windows], the row of each window.
+        The tensors of ``pad_windows``, and ``window_text`` [windows], the row of each window.
     """
     real = features["attention_mask"].bool()
     start = features["window_start"][real]
@@ -256,86 +260,84 @@ def split_rows(features: Mapping[str, Tensor], padding: int) -> dict[str, Tensor
     }
 
 
-class _Row(NamedTuple):
+class _TokenRun(NamedTuple):
     ids: list[int]
     left_out: list[int]
 
 
-def _attended(window: Window, padding: int) -> _Row:
-    """Return a window's tokens, or one place of padding: no attention at all is NaN."""
-    return _Row(window.token_ids, window.left_out) if window.token_ids else _Row([padding], [1])
+def _attended(window: Window, padding: int) -> _TokenRun:
+    """Return a window's tokens, or a token of padding: attention to nothing is NaN."""
+    if not window.token_ids:
+        return _TokenRun([padding], [1])
+    return _TokenRun(window.token_ids, window.left_out)
 
 
-def _stack(rows: Sequence[_Row], padding: int) -> dict[str, Tensor]:
-    length = max(len(row.ids) for row in rows)
-    ids = torch.full((len(rows), length), padding)
-    attention = torch.zeros((len(rows), length), dtype=torch.long)
-    real = torch.zeros((len(rows), length), dtype=torch.bool)
-    for place, row in enumerate(rows):
-        size = len(row.ids)
-        ids[place, :size] = torch.tensor(row.ids)
+def _stack(runs: Sequence[_TokenRun], padding: int) -> dict[str, Tensor]:
+    length = max(len(run.ids) for run in runs)
+    ids = torch.full((len(runs), length), padding)
+    attention = torch.zeros((len(runs), length), dtype=torch.long)
+    real = torch.zeros((len(runs), length), dtype=torch.bool)
+    for place, run in enumerate(runs):
+        size = len(run.ids)
+        ids[place, :size] = torch.tensor(run.ids)
         attention[place, :size] = 1
-        real[place, :size] = torch.tensor(row.left_out) == 0
+        real[place, :size] = torch.tensor(run.left_out) == 0
     return {"input_ids": ids, "attention_mask": attention, "token_mask": real}
 
 
 def word_spans(window: Window) -> list[tuple[int, int]]:
-    """Return start and end of every token's word, in characters; a token of no word has its own."""
+    """Return start and end of every token's word, or of the token itself, in characters."""
     return whole_words(window.words, window.offsets)
 
 
 def prompt_for(task: str, prompts: Mapping[str, str], default: str | None) -> str:
-    """Return what is put before every text of a task.
+    """Return the prompt before every text of a task.
 
     Args:
         task: query or document.
         prompts: by name; a document's may be called document, passage or corpus.
-        default: the name of the prompt of a task that has none of its own.
+        default: name of the prompt of a task without a prompt.
     """
-    known = ("query",) if task == "query" else ("document", "passage", "corpus")
-    name = next((name for name in known if name in prompts), default)
+    names = ("query",) if task == "query" else ("document", "passage", "corpus")
+    name = next((name for name in names if name in prompts), default)
     return prompts.get(name, "") if name else ""
 
 
 Batches: TypeAlias = Iterator[tuple[list[int], Tensor]]
-"""The numbers of some windows, and the states of their tokens, window by window."""
+"""Numbers of windows, and states of the windows' tokens, window by window."""
 
 
 class KnownStates(Protocol):
-    """States that need not be computed again."""
+    """Stored states of windows."""
 
     def find(self, window: Window) -> Tensor | None:
-        """Return the states [tokens, d] of the tokens that a window does not leave out; None for
-        a window that is not known."""
+        """Return the states [tokens, d] of a window's counted tokens; None if unknown."""
 
 
 def read_known(
-    windows: Sequence[Window], known: KnownStates | None, limit: int, fresh: list[int]
+    windows: Sequence[Window], stored: KnownStates | None, limit: int, fresh: list[int]
 ) -> Batches:
-    """Yield the states of known windows, and add the numbers of all others to ``fresh``.
+    """Yield batches of stored states, and add the numbers of unknown windows to ``fresh``.
 
     Args:
         limit: tokens after which a batch is full.
-
-    Yields:
-        For a batch of windows: their numbers, and the states of their tokens, window by window.
     """
     batch: list[int] = []
-    parts: list[Tensor] = []
+    batch_states: list[Tensor] = []
     tokens = 0
     for number, window in enumerate(windows):
-        states = None if known is None else known.find(window)
+        states = None if stored is None else stored.find(window)
         if states is None:
             fresh.append(number)
             continue
         batch.append(number)
-        parts.append(states)
+        batch_states.append(states)
         tokens += len(states)
         if tokens >= limit:
-            yield batch, torch.cat(parts)
-            batch, parts, tokens = [], [], 0
+            yield batch, torch.cat(batch_states)
+            batch, batch_states, tokens = [], [], 0
     if batch:
-        yield batch, torch.cat(parts)
+        yield batch, torch.cat(batch_states)
 
 
 def read_once(
@@ -344,11 +346,11 @@ def read_once(
     run: Callable[[Sequence[Window]], Batches],
     limit: int,
 ) -> Batches:
-    """Yield the states of some windows; those of the same tokens are computed once.
+    """Yield the states of windows, computed once for windows of equal tokens.
 
     Args:
         run: computes the states of windows.
-        limit: most tokens of a batch of copies, unless one window has more.
+        limit: most tokens of a batch of copies, unless a single window has more.
     """
     first: dict[tuple[bytes, bytes], int] = {}
     copies: dict[int, list[int]] = {}
@@ -359,13 +361,13 @@ def read_once(
             copies.setdefault(original, []).append(number)
     distinct = list(first.values())
     for batch, states in run([windows[number] for number in distinct]):
-        own = [distinct[place] for place in batch]
-        yield own, states
-        if copies.keys().isdisjoint(own):
+        originals = [distinct[place] for place in batch]
+        yield originals, states
+        if copies.keys().isdisjoint(originals):
             continue
-        lengths = [windows[number].left_out.count(0) for number in own]
-        for number, part in zip(own, states.split(lengths), strict=True):
-            others, step = copies.get(number, []), max(1, limit // max(1, len(part)))
-            for start in range(0, len(others), step):
-                some = others[start : start + step]
-                yield some, part.repeat(len(some), 1)
+        lengths = [windows[number].left_out.count(0) for number in originals]
+        for number, window_states in zip(originals, states.split(lengths), strict=True):
+            equal, step = copies.get(number, []), max(1, limit // max(1, len(window_states)))
+            for start in range(0, len(equal), step):
+                some = equal[start : start + step]
+                yield some, window_states.repeat(len(some), 1)

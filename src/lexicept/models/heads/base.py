@@ -33,8 +33,7 @@ class Head(Module):  # type: ignore[misc]
     """The last module of an encoder: hidden states of tokens → sparse vectors.
 
     ``forward`` turns ``token_embeddings`` [windows, length, d] into ``sentence_embedding``
-    [texts, size]. It drops padding and special tokens first, and keeps no tokens × vocabulary
-    array.
+    [texts, size], without padding and special tokens, and without a tokens × vocabulary array.
     """
 
     forward_kwargs: ClassVar[set[str]] = {"task", "max_active_dims"}
@@ -56,7 +55,7 @@ class Head(Module):  # type: ignore[misc]
 
     @property
     def threshold(self) -> Tensor | None:
-        """Threshold that v has to exceed [size], at least 0; None for ReLU."""
+        """Threshold of v [size], at least 0; None for ReLU."""
         return None
 
     @property
@@ -66,7 +65,7 @@ class Head(Module):  # type: ignore[misc]
 
     @property
     def terms(self) -> Sequence[str] | None:
-        """Readable name of each dimension; None where the dimensions have none."""
+        """Readable name of each dimension; None for dimensions without names."""
         return None
 
     @property
@@ -119,10 +118,10 @@ class Head(Module):  # type: ignore[misc]
 
     @torch.no_grad()
     def calibrate(self, states: Tensor, active_dims: int) -> None:
-        """Shift all biases by one number so that a token has ``active_dims`` active dimensions on
+        """Shift all biases by a number so that tokens have ``active_dims`` active dimensions on
         average.
 
-        This keeps the order of a token's dimensions, and a language head's cross entropy.
+        The order of a token's dimensions, and a language head's cross entropy, stay.
 
         Args:
             states: a sample of tokens [n, d].
@@ -148,12 +147,12 @@ class Head(Module):  # type: ignore[misc]
 
         Args:
             states: [n, d].
-            k: the documents' k by default; if that is None, the number of active dimensions of the
-                token with most.
+            k: by default the documents' k, or else the largest number of active dimensions of a
+                token.
 
         Returns:
-            Activations, at least 0, and dimensions, both [n, k]. Where the activation is 0, the
-            dimension is arbitrary.
+            Activations, at least 0, and dimensions, both [n, k]. The dimension of an activation of
+            0 is arbitrary.
         """
         limit = k or self.settings.document_k
         x = self.transform(states)
@@ -161,8 +160,8 @@ class Head(Module):  # type: ignore[misc]
         return self._scaled(acts), dimensions
 
     def activations(self, states: Tensor, dimensions: Tensor, task: str) -> Tensor:
-        """Return what ``pool`` takes the maximum or the sum of: each token's activations of some
-        dimensions, with pooling ``sum`` their logarithms.
+        """Return the addends of ``pool``: each token's activations of some dimensions, with pooling
+        ``sum`` the logarithms log1p.
 
         Args:
             states: [n, d].
@@ -180,14 +179,14 @@ class Head(Module):  # type: ignore[misc]
         other = len(dimensions)
         column = dimensions.new_full((self.size,), other)
         column[dimensions] = torch.arange(other, device=dimensions.device)
-        kept = acts.new_zeros(len(x), other + 1).scatter(1, column[fired], acts)
-        return self._addends(self._scaled(kept[:, :other]))
+        among = acts.new_zeros(len(x), other + 1).scatter(1, column[fired], acts)
+        return self._addends(self._scaled(among[:, :other]))
 
     def pool(self, states: Tensor, text: Tensor, num_texts: int, task: str | None = None) -> Tensor:
-        """Pool the activations of parts of texts: their maximum, the sum of their logarithms
-        (pooling ``sum``), or their sum (``sqrt_sum``).
+        """Pool the activations of texts' tokens: maximum, sum of logarithms (pooling ``sum``), or
+        sum (``sqrt_sum``).
 
-        Maxima and sums of a text's parts make those of the text; ``finish`` then takes the root.
+        Long texts may be pooled in pieces, whose maxima or sums are combined before ``finish``.
 
         Args:
             states: [n, d].
@@ -203,23 +202,26 @@ class Head(Module):  # type: ignore[misc]
             return self._scaled(pool_max(tokens))
         if self.settings.pooling == "sqrt_sum":
             return self._scaled(pool_sum(tokens, log=False))
-        # ReLU and thresholds commute with a positive gain, so rows and bias may carry it.
-        rows, bias = self.rows * self.gain, self.bias * self.gain
-        threshold = None if threshold is None else threshold * self.gain
-        return pool_sum(tokens._replace(rows=rows, bias=bias, threshold=threshold), log=True)
+        # ReLU and thresholds commute with a positive gain, so the linear map may carry the gain.
+        tokens = tokens._replace(
+            rows=self.rows * self.gain,
+            bias=self.bias * self.gain,
+            threshold=None if threshold is None else threshold * self.gain,
+        )
+        return pool_sum(tokens, log=True)
 
     def finish(self, pooled: Tensor) -> Tensor:
-        """Return the pooled activations of whole texts, of any shape, from what ``pool`` made of
-        all their parts: the root with pooling ``sqrt_sum``, else the same."""
+        """Return the pooled activations of whole texts, of any shape: the root of the sums of
+        ``pool`` with pooling ``sqrt_sum``, else unchanged."""
         return root_of_sums(pooled) if self.settings.pooling == "sqrt_sum" else pooled
 
     def _scaled(self, fired: Tensor) -> Tensor:
-        """Return activations from values that passed ReLU or thresholds."""
+        """Return activations from the outputs of ReLU or thresholds."""
         acts = fired * self.gain
         return torch.log1p(acts) if self.settings.double_log else acts
 
     def _addends(self, acts: Tensor) -> Tensor:
-        """Return what is pooled of activations."""
+        """Return the addends of pooling from activations."""
         return torch.log1p(acts) if self.settings.pooling == "sum" else acts
 
     def forward(
@@ -244,8 +246,9 @@ class Head(Module):  # type: ignore[misc]
         num_texts = int(features["window_text"].max()) + 1
         pooled = self.finish(self.pool(features["token_embeddings"][mask], text, num_texts, task))
         vectors = torch.log1p(pooled) if self.settings.pooling == "max" else pooled
-        own = None if self.training else self.settings.max_active_dims(task)
-        limit = max_active_dims or own
+        limit = max_active_dims
+        if not limit and not self.training:
+            limit = self.settings.max_active_dims(task)
         if limit is not None and limit < self.size:
             vectors = _largest(vectors, limit)
         if task == "query" and self.settings.query_scale != 1:
@@ -254,10 +257,10 @@ class Head(Module):  # type: ignore[misc]
         return features
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Move the head, but keep float32: the library would give it the backbone's type."""
-        places = [place for place in args if not isinstance(place, torch.dtype)]
+        """Move the head, but keep float32: the library would apply the backbone's type."""
+        args = tuple(argument for argument in args if not isinstance(argument, torch.dtype))
         kwargs.pop("dtype", None)
-        return super().to(*places, **kwargs) if places or kwargs else self
+        return super().to(*args, **kwargs) if args or kwargs else self
 
     def get_embedding_dimension(self) -> int:
         """Return the number of dimensions."""
@@ -272,10 +275,10 @@ class Head(Module):  # type: ignore[misc]
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Head:
-        """Read a head from the module folder of a local model or of one on the hub.
+        """Read a head from the module folder of a model here or on the hub.
 
         Raises:
-            InputError: the folder holds no such head.
+            InputError: the folder holds no head of this kind.
         """
         hub = {
             name: kwargs[name]
@@ -290,11 +293,11 @@ class Head(Module):  # type: ignore[misc]
     @classmethod
     @abstractmethod
     def read(cls, folder: Path) -> Head:
-        """Read a head from a local module folder. Raises InputError if it holds none."""
+        """Read a head from a local module folder. Raises InputError for any other folder."""
 
 
 def _largest(vectors: Tensor, limit: int) -> Tensor:
-    """Keep the ``limit`` largest weights of every row [n, size], of equal ones the lower
-    dimension, as ``vectors.prune_rows`` does."""
+    """Keep the ``limit`` largest weights of every row [n, size], the lower dimension among equal
+    weights, as ``vectors.prune_rows`` does."""
     order = vectors.sort(dim=1, descending=True, stable=True).indices[:, :limit]
     return torch.zeros_like(vectors).scatter(1, order, vectors.gather(1, order))

@@ -20,11 +20,11 @@ class SAEHead(Head):
     """The encoder of a sparse autoencoder: dimensions are latents (SAE-SPLADE, section 3).
 
     Args:
-        sae: its decoder is kept, for ``reconstruct`` alone.
-        settings: the SAE's own k on both sides by default; no k for an SAE with thresholds, which
-            do not learn.
-        inner: a language head whose transform the states go through before the SAE ("Layer 6 + T"
-            in SAE-SPLADE, Table 2); its rows are dropped.
+        sae: with the decoder, for ``reconstruct`` alone.
+        settings: by default the SAE's k for queries and documents; no k for an SAE with thresholds,
+            which do not learn.
+        inner: a language head whose transform is applied to states before the SAE ("Layer 6 + T" in
+            SAE-SPLADE, Table 2); rows are dropped.
 
     Raises:
         InputError: the SAE and the inner head take states of different sizes.
@@ -45,8 +45,8 @@ class SAEHead(Head):
 
     @classmethod
     def of_concepts(cls, sae: SAE) -> SAEHead:
-        """Make a head of an SAE that was not trained for ranking, and that an index weighs with
-        BM25: their idf is in the documents' weights, so that limits keep queries by impact."""
+        """Make a head of an SAE that was not trained for ranking, for BM25 weights in an index: idf
+        is in the documents' weights, so limits keep queries by impact."""
         return cls(sae, HeadSettings(query_k=sae.k, document_k=sae.k, pruning="impact"))
 
     def transform(self, states: Tensor) -> Tensor:
@@ -108,8 +108,8 @@ class SAEHead(Head):
 
     @classmethod
     def read(cls, folder: Path) -> SAEHead:
-        settings, own = read_settings(folder)
-        if other := set(own) - {"inner"}:
-            raise InputError(f"{folder}: no settings of an SAE head: {', '.join(sorted(other))}")
-        inner = VocabularyHead.read(folder / "inner") if own.get("inner") else None
+        settings, config = read_settings(folder)
+        if unknown := set(config) - {"inner"}:
+            raise InputError(f"{folder}: no settings of an SAE head: {', '.join(sorted(unknown))}")
+        inner = VocabularyHead.read(folder / "inner") if config.get("inner") else None
         return cls(SAE.load(folder), settings, inner)

@@ -25,26 +25,24 @@ class HeadSettings:
     """
 
     pooling: Pooling = "max"
-    """``log1p(max_i a_ij)`` (SPLADE v2), ``Σ_i log1p(a_ij)`` (SPLADE) or ``√(Σ_i a_ij)``, to which
-    every token of a concept adds, each less than the one before (arXiv 2605.29384)."""
+    """See ``Pooling``."""
     query_k: int | None = None
     """Active dimensions per query token; None for no constraint."""
     document_k: int | None = None
     """Active dimensions per document token; None for no constraint."""
     query_max_active_dims: int | None = None
-    """Dimensions kept in a query, the first by ``pruning``; None keeps all. Not applied in
+    """Dimensions kept in a query, the first by ``pruning``; None for all. Not applied in
     training."""
     document_max_active_dims: int | None = None
-    """Dimensions kept in a document, those of the largest weights; None keeps all. Not applied in
-    training."""
+    """Dimensions kept in a document, the largest weights; None for all. Not applied in training."""
     query_scale: float = 1.0
-    """Factor on a query's weights, for a score that adds another vocabulary's."""
+    """Factor on a query's weights, for sums with the scores of other vocabularies."""
     double_log: bool = False
     """True if activations are ``log1p(ReLU(v))`` and so weights ``log1p(log1p(max_i v_ij))``
     (OpenSearch's third generation, arXiv 2504.14839); with max pooling only."""
     pruning: Pruning = "weight"
-    """Order in which limits keep a query's dimensions. Impacts are known in an index only, so that
-    with ``impact`` an encoder leaves queries whole, and the index prunes them."""
+    """Order in which limits keep a query's dimensions. Impacts are known in an index only: with
+    ``impact`` the index prunes queries, not the encoder."""
 
     def __post_init__(self) -> None:
         if self.pooling not in get_args(Pooling):
@@ -66,14 +64,14 @@ class HeadSettings:
         return self.query_k if task == "query" else self.document_k
 
     def max_active_dims(self, task: str | None) -> int | None:
-        """Return the dimensions that an encoder keeps in a text; None, for all, where the task is
-        unknown, and in queries that an index prunes by impact."""
+        """Return the limit of an encoder on a text's dimensions; None (no limit) for an unknown
+        task and for queries pruned by impact."""
         query = self.query_max_active_dims if self.pruning == "weight" else None
         return {"query": query, "document": self.document_max_active_dims}.get(task or "")
 
 
 def read_settings(folder: Path) -> tuple[HeadSettings, dict[str, Any]]:
-    """Return a saved head's settings, and the other entries of its configuration.
+    """Return a saved head's settings, and all further entries of the configuration.
 
     Raises:
         InputError: no configuration of a head, or a setting out of range.

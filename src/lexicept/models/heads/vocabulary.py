@@ -35,10 +35,10 @@ class VocabularyHead(Head):
         bias: [size]; None for a fixed 0, which only ``calibrate`` makes a parameter.
         terms: the word or sub-word of each dimension.
         activation: a name that transformers knows; None for a head without dense layer, activation
-            and the norm after them.
+            and following norm.
         layer_norm_eps: the epsilon of all norms.
-        final_norm: the norm that h goes through first (layer, rms or None): that of decoders and
-            ModernBERT after the last block.
+        final_norm: the norm of h (layer, rms or None) after the last block of decoders and
+            ModernBERT.
         settings: the defaults of ``HeadSettings`` by default.
 
     Raises:
@@ -106,7 +106,7 @@ class VocabularyHead(Head):
         return "sub-words" if self.size >= num_tokens else "words"
 
     def calibrate(self, states: Tensor, active_dims: int) -> None:
-        """Shift all biases as ``Head.calibrate`` does; a head without biases gets them."""
+        """Shift all biases as ``Head.calibrate`` does; a head without biases gets biases."""
         if not isinstance(self.offset, nn.Parameter):
             zeros = self.offset
             del self.offset
@@ -120,10 +120,14 @@ class VocabularyHead(Head):
         terms: Sequence[str],
         settings: HeadSettings | None = None,
     ) -> VocabularyHead:
-        """Return a head with this transform over other rows, without bias if this has none."""
-        own = {**self._own_config(), "settings": settings or self.settings}
-        learned = isinstance(self.offset, nn.Parameter)
-        head = VocabularyHead(rows, bias if learned else None, terms, **own)
+        """Return a head with this transform over new rows, without bias if this head has none."""
+        head = VocabularyHead(
+            rows,
+            bias if isinstance(self.offset, nn.Parameter) else None,
+            terms,
+            **self._transform_config(),
+            settings=settings or self.settings,
+        )
         for name in ("final", "dense", "norm"):
             getattr(head, name).load_state_dict(getattr(self, name).state_dict())
         return head
@@ -138,25 +142,25 @@ class VocabularyHead(Head):
         Raises:
             InputError: a word has no sub-words, or sub-words outside this vocabulary.
         """
-        for word, parts in zip(words, pieces, strict=True):
-            if not parts or not all(0 <= part < self.size for part in parts):
+        for word, ids in zip(words, pieces, strict=True):
+            if not ids or not all(0 <= piece < self.size for piece in ids):
                 raise InputError(f"{word!r} has no pieces in a vocabulary of {self.size}")
-        flat = torch.tensor([part for parts in pieces for part in parts], dtype=torch.long)
-        lengths = torch.tensor([len(parts) for parts in pieces])
+        flat = torch.tensor([piece for ids in pieces for piece in ids], dtype=torch.long)
+        lengths = torch.tensor([len(ids) for ids in pieces])
         offsets = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)[:-1]])
         with torch.no_grad():
-            rows = F.embedding_bag(flat, self.weight.cpu(), offsets, mode="mean")
+            weight = F.embedding_bag(flat, self.weight.cpu(), offsets, mode="mean")
             bias = F.embedding_bag(flat, self.offset.cpu()[:, None], offsets, mode="mean")
-        return self.with_rows(rows, bias[:, 0], words)
+        return self.with_rows(weight, bias[:, 0], words)
 
     def random(self, size: int, seed: int = 0) -> VocabularyHead:
         """Return a head of random rows, with this head's standard deviation, and biases of 0."""
         generator = torch.Generator().manual_seed(seed)
         deviation = float(self.weight.detach().std())
-        rows = torch.randn((size, self.d_in), generator=generator) * deviation
-        return self.with_rows(rows, torch.zeros(size), [f"#{number}" for number in range(size)])
+        weight = torch.randn((size, self.d_in), generator=generator) * deviation
+        return self.with_rows(weight, torch.zeros(size), [f"#{number}" for number in range(size)])
 
-    def _own_config(self) -> dict[str, Any]:
+    def _transform_config(self) -> dict[str, Any]:
         return {
             "activation": self.activation,
             "layer_norm_eps": self.layer_norm_eps,
@@ -164,7 +168,7 @@ class VocabularyHead(Head):
         }
 
     def get_config_dict(self) -> dict[str, Any]:
-        return {**super().get_config_dict(), **self._own_config()}
+        return {**super().get_config_dict(), **self._transform_config()}
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Write rows, transform, terms and settings into a module folder."""
@@ -176,11 +180,11 @@ class VocabularyHead(Head):
 
     @classmethod
     def read(cls, folder: Path) -> VocabularyHead:
-        settings, own = read_settings(folder)
+        settings, config = read_settings(folder)
         try:
             tensors = load_file(folder / "model.safetensors")
             terms = TextStore(folder / "terms")
-            head = cls(tensors["weight"], tensors.get("offset"), terms, **own, settings=settings)
+            head = cls(tensors["weight"], tensors.get("offset"), terms, **config, settings=settings)
             head.load_state_dict(tensors)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, *DAMAGED) as error:
             raise InputError(f"{folder}: not a saved head: {error}") from None
