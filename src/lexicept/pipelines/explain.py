@@ -1,4 +1,4 @@
-"""Explain the score that a model gives a document for a query, without an index."""
+"""Explain a document's score by a model, without an index."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class WeighingModel(Protocol):
-    """A model whose scores can be explained: texts → vectors, and what made each weight."""
+    """A model with explainable scores: texts → vectors, and the text behind each weight."""
 
     @property
     def kind(self) -> str:
@@ -46,33 +46,33 @@ def explain(
     width: int | None = None,
     bidirectional: bool | None = None,
 ) -> Explanation:
-    """Explain the score that a model gives a document: each dimension's part, and what made it.
+    """Explain a model's score of a document by dimensions and by the text behind each.
 
-    The score is the model's own, ``similarity(encode_query(query), encode_document(document))``,
-    and the contributions add up to it. Each weight is divided among the words whose tokens made
-    it: with max pooling the one of the largest activation, with sums all of them. Special tokens
-    and a prompt have no characters, so that their shares are missing. An autoencoder after mean
-    pooling (CSR) gets negative shares from tokens that lower a latent's activation; after other
-    pooling it reads the whole text at once, and its contributions have no words.
+    The score is ``similarity(encode_query(query), encode_document(document))``, the sum of the
+    contributions. Each weight is divided among the words of its tokens: with max pooling the word
+    of the largest activation, with sums all words. Special tokens and prompts have no characters,
+    so shares may add up to less than 1. An autoencoder after mean pooling (CSR) gets negative
+    shares from tokens that lower a latent's activation; after other pooling the autoencoder reads
+    the whole text at once, and contributions have no words.
 
-    ``Index.explain`` explains scores in an index, whose weights are the collection's.
+    ``Index.explain`` explains scores in an index, by weights of the collection.
 
     Args:
         query: a text.
         document: a text, a dict (``text``, and optionally ``id`` and ``title``) or a ``Document``.
-        model: a folder or a hub's name of a SPLADE model, of a sentence-transformers
-            ``SparseEncoder``, of a model of OpenSearch's or lexicept's, or of a pretrained SAE;
-            "lexicept-mini", the model in the package; or a loaded ``SparseEncoder``. An SAE's
-            weights are ``log1p`` of its latents' maxima over the tokens, as in SPLADE.
-        backbone: the Hugging Face model whose states an SAE reads; all-MiniLM-L6-v2 by default.
-        layer: the number of blocks of it before the SAE; by default the SAE's own.
+        model: a folder or a hub's name of a SPLADE model, a sentence-transformers
+            ``SparseEncoder``, a model of OpenSearch or lexicept, or a pretrained SAE; "lexicept-
+            mini", the model in the package; or a loaded ``SparseEncoder``. An SAE's weights are
+            ``log1p`` of the latents' maxima over the tokens, as in SPLADE.
+        backbone: the Hugging Face model of an SAE's states; all-MiniLM-L6-v2 by default.
+        layer: the number of backbone blocks before the SAE; by default the SAE's own.
         width: the number of latents, to choose among several pretrained SAEs.
-        bidirectional: whether a decoder's tokens attend to those after them; by default as the SAE
-            was trained.
+        bidirectional: whether a decoder's tokens attend to later tokens; by default as the SAE was
+            trained.
 
     Raises:
-        InputError: no such model, one whose similarity is not a sum over dimensions, parameters of
-            SAEs for a model that is not one, or the extra ``concepts`` is not installed.
+        InputError: an unknown model, a similarity that is no sum over dimensions, parameters of
+            SAEs for another model, or the extra ``concepts`` is not installed.
     """
     require("concepts", "sentence_transformers")
     (read,) = as_documents([document])
@@ -99,8 +99,10 @@ def explain(
             scores[dimension],
             query_text.weights[dimension],
             document_text.weights[dimension],
-            *in_query[dimension],
-            *in_document[dimension],
+            in_query[dimension].spans,
+            in_query[dimension].shares,
+            in_document[dimension].spans,
+            in_document[dimension].shares,
         )
         for dimension in shared
     )
@@ -108,7 +110,7 @@ def explain(
 
 
 def _load(model: Any, sae_options: Mapping[str, Any]) -> WeighingModel:
-    """Return a model by its name, its folder, or as its library has loaded it."""
+    """Return a model by name or folder, or from a loaded encoder."""
     from sentence_transformers import SparseEncoder
 
     from lexicept.models.converters import load_in_own_library, read_model

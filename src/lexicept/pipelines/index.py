@@ -25,18 +25,22 @@ from lexicept.progress import Progress, reporting
 
 
 class Index(OpenedIndex):
-    """An opened index: one immutable snapshot, ``reader``, and methods that change the index.
+    """An opened index: an immutable snapshot, ``reader``, and methods that change the index.
 
-    ``add``, ``delete``, ``merge`` and ``reweight`` write the next generation to disk and then
-    replace the snapshot, so that searches in other threads see the index before the change or
-    after it. Changes by other processes show after ``refresh``; until then the index is ``stale``,
-    and the first search that notices it, within ``LOOK_SECONDS``, gives a ``LexiceptWarning``.
+    ``add``, ``delete``, ``describe``, ``merge`` and ``reweight`` write the next generation to disk
+    and then replace the snapshot: searches in other threads see the index before or after a change.
+    They raise InputError while another process changes the index, and for another engine than
+    "exact". ``ray`` is the HOST:PORT of a Ray cluster or "local", ``ray_workers`` the number of Ray
+    processes (by default one for each processor, or GPU).
+
+    Changes by other processes show after ``refresh``; until then the index is ``stale``, and the
+    first search after ``LOOK_SECONDS`` at most gives a ``LexiceptWarning``.
 
     The path is resolved once: a link that is switched later, or another working folder, changes
-    nothing. A pickled index is its path and engine: unpickling opens the path again.
+    nothing. A pickled index is a path and an engine: unpickling opens the path again.
 
     Threads may share an index: a search returns the same results as alone. Texts go through a
-    concept model one after another; all other work runs side by side.
+    concept model in turn; all other work runs side by side.
     """
 
     @checked_arguments
@@ -49,22 +53,21 @@ class Index(OpenedIndex):
         ray_workers: int | None = None,
         progress: bool | Progress = False,
     ) -> updates.Added:
-        """Add documents, and replace those whose ids the index has; return how many of each.
+        """Add documents, replacing documents of the same ids; return the numbers of both.
 
-        Of a small index, or one with RRA, all weights and postings are derived again. From 131,072
-        documents and passages on, only those of new documents are: the collection's statistics stay
-        as they are, until a sixteenth of it has changed since they were computed (see ``merge``).
+        Small indexes, and indexes with RRA, derive all weights and postings again. From 131,072
+        documents and passages on, only new documents are weighed: the collection's statistics stay,
+        until a
+            sixteenth
+        of the collection has changed (see ``merge``).
 
         Args:
             documents: as for ``lexicept.build``; a text without an id gets the next free number.
             skip_errors: as for ``lexicept.build``.
-            ray: the HOST:PORT of a Ray cluster that encodes documents and derives postings, or
-                "local".
-            ray_workers: the number of Ray processes; by default one for each processor, or GPU.
+            progress: True shows a bar on standard error.
 
         Raises:
-            InputError: a bad document or duplicate ids among ``documents``, another process is
-                changing the index, or an engine other than the exact one searches it.
+            InputError: a bad document, or duplicate ids among ``documents``.
         """
         with self._changing:
             path, ids = self._changeable(), {name for name, _ in self.reader.passages.spans()}
@@ -87,19 +90,17 @@ class Index(OpenedIndex):
         ray_workers: int | None = None,
         progress: bool | Progress = False,
     ) -> Atlas:
-        """Describe the concepts: how often each fires, on which words, with examples.
+        """Describe the concepts: frequency, typical words, and examples of each.
 
-        The model reads a sample of the documents, and others for the concepts that it missed. Names
-        that a language model or a release gave stay.
+        The model reads a sample of the documents, and more documents for missed concepts. Names by
+        a language model or a release stay.
 
         Args:
             language: of the documents, for stop words and stemming (ISO 639-1 code).
-            ray: the HOST:PORT of a Ray cluster that reads the documents, or "local".
-            ray_workers: the number of Ray processes; by default one for each processor, or GPU.
+            progress: True shows a bar on standard error.
 
         Raises:
-            InputError: the index has no concepts, the language has no stemmer, another process is
-                changing the index, or an engine other than the exact one searches it.
+            InputError: the index has no concepts, or the language has no stemmer.
         """
         from lexicept.interpretation.activations import reading_on
         from lexicept.interpretation.describe import describe
@@ -122,11 +123,10 @@ class Index(OpenedIndex):
         return atlas
 
     def delete(self, document_ids: Iterable[str]) -> int:
-        """Delete documents and return their number.
+        """Delete documents and return the number of deleted documents.
 
         Raises:
-            InputError: an unknown id (nothing is deleted then), no document would be left, another
-                process is changing the index, or an engine other than the exact one searches it.
+            InputError: an unknown id (nothing is deleted then), or no document would be left.
         """
         if isinstance(document_ids, str) or not isinstance(document_ids, Iterable):
             raise InputError(f"ids must be a list of texts, not {document_ids!r:.80}")
@@ -137,19 +137,10 @@ class Index(OpenedIndex):
 
     @checked_arguments
     def merge(self, *, ray: str | None = None, ray_workers: int | None = None) -> bool:
-        """Derive all weights and postings again, as a new build would; return whether they were not
-        those already.
+        """Derive all weights and postings again, as a new build would; return True for a change.
 
-        Changes of a large index leave parts of postings behind, weighed by statistics of the
-        collection as it was. A search of several parts takes some microseconds more for each.
-
-        Args:
-            ray: the HOST:PORT of a Ray cluster that derives them, or "local".
-            ray_workers: the number of Ray processes; by default one for each processor.
-
-        Raises:
-            InputError: another process is changing the index, or an engine other than the exact one
-                searches it.
+        Changes of a large index leave several parts of postings behind, weighed by older
+        statistics. Each part adds some microseconds to a search.
         """
         with self._changing:
             with joined_cluster(ray, ray_workers) as cluster:
@@ -171,17 +162,14 @@ class Index(OpenedIndex):
         """Re-weight by pragmatic reasoning (Rational Retrieval Acts) and return the index.
 
         Args:
-            alpha: how sharply the speaker prefers what sets a document apart, above 0; "auto"
-                chooses it on pseudo-queries, see ``choose_alpha``.
+            alpha: the speaker's preference for dimensions that set a document apart, above 0;
+                "auto" chooses α on pseudo-queries, see ``choose_alpha``.
             iterations: rounds of listener and speaker, at least 1.
             transform: f of a weight (RRA, equation 1).
-            out: write a re-weighted copy here and return that; None changes this index.
-            ray: the HOST:PORT of a Ray cluster that writes the copy, or "local".
-            ray_workers: the number of Ray processes; by default one for each processor.
+            out: the folder of a re-weighted copy to return; None changes this index.
 
         Raises:
-            InputError: settings out of range, ``out`` exists, ``ray`` without ``out``, another
-                process is changing the index, or an engine other than the exact one searches it.
+            InputError: settings out of range, ``out`` exists, or ``ray`` without ``out``.
         """
         if out is None:
             for name, value in (("ray", ray), ("ray_workers", ray_workers)):
@@ -206,13 +194,12 @@ class Index(OpenedIndex):
         generator: str | None = None,
         progress: bool | Progress = False,
     ) -> AlphaChoice:
-        """Choose RRA's α without judgements: 1 unless another is better beyond chance.
+        """Choose RRA's α without judgements: 1 unless another α is better beyond chance.
 
         Args:
-            iterations: as in ``reweight``.
-            transform: as in ``reweight``.
-            generator: a causal language model that writes the queries, a hub name or a folder;
-                the best α on them is taken. They stay beside the index (``queries-*.jsonl``).
+            iterations, transform: as in ``reweight``.
+            generator: a causal language model that writes queries, a hub name or a folder, whose
+                best α is taken. The queries stay beside the index (``queries-*.jsonl``).
             progress: True shows a bar on standard error.
 
         Raises:
@@ -229,12 +216,12 @@ class Index(OpenedIndex):
         return self.path
 
     def _move_on(self) -> None:
-        """Read the generation that a change has written, and remove the one before."""
+        """Open the newly written generation, and remove the previous generation."""
         self.refresh()
         remove_unread(self.path)
 
     def verify(self, *, progress: bool | Progress = False) -> Verification:
-        """Check every file on disk: sizes, checksums, texts, and that the parts fit together.
+        """Check every file on disk: sizes, checksums, texts, and agreement of the parts.
 
         Raises:
             IndexFormatError: the index is gone, or of another version.
@@ -261,10 +248,10 @@ def open(  # noqa: A001
     Args:
         path: the folder of the index.
         engine: "exact", or an engine that was built from the index ("seismic").
-        checksums: whether to compare the files' contents with their checksums; sizes always are.
+        checksums: whether to check contents; sizes are always checked.
 
     Raises:
-        IndexFormatError: not an index, or one that is half-written, damaged or of another version.
-        InputError: the index has no such engine, or has changed since the engine was built.
+        IndexFormatError: not an index, or a half-written or damaged index, or another version.
+        InputError: no such engine, or the index has changed since the engine was built.
     """
     return Index(IndexReader.open(path, engine=engine, checksums=checksums))

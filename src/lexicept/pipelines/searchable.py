@@ -96,31 +96,29 @@ class OpenedIndex:
         """Return the best documents for a query, best first, ties in document order.
 
         Args:
-            query: a text in the syntax of queries (``"exact phrase"``, ``-word``,
-                ``field:value``), or a parsed query; the words of ``ParsedQuery(text)`` are taken
-                as they are. Without a known word or concept there are no results.
+            query: a text in the syntax of queries (``"exact phrase"``, ``-word``, ``field:value``),
+                or a parsed query; the words of ``ParsedQuery(text)`` are taken literally. Without a
+                known word or concept there are no results.
             top_k: the most results, at least 1.
-            vocabulary: "words", "concepts" or "texts"; None searches all that the index has.
+            vocabulary: "words", "concepts" or "texts"; None searches all.
             steering: factors on the query's weights, by (vocabulary, dimension): 0 removes a
-                dimension, 2 doubles its weight.
-            boosts: factors on all weights of a vocabulary, such as
-                ``{"words": 1, "concepts": 0.5}``.
+                dimension, 2 doubles a weight.
+            boosts: factors on all weights of a vocabulary, as in ``{"words": 1, "concepts": 0.5}``.
             feedback: relevance feedback: the ids of relevant documents, or the number of first
-                results to take for relevant. Their largest words and concepts are added to the
-                query; ``added`` of the results lists them, and steering removes them.
-            explain: whether each hit gets the exact decomposition of its score.
-            query_encoder: "model" runs the concept model; "lookup" looks the query's tokens up in
-                a table of the index, in a tenth of the time and without torch, finds less, and does
-                not search whole texts.
-            filter: which documents may be results, by their fields: a text such as
-                ``"year >= 2020 and tag in ['bio']"``, or a dict such as
-                ``{"year": {">=": 2020}, "tag": ["bio"]}``.
+                results to take for relevant. The largest words and concepts of the documents are
+                added to the query; ``added`` of the results lists them, and steering removes them.
+            explain: whether each hit gets the exact decomposition of the score.
+            query_encoder: "model" runs the concept model; "lookup" reads a table of the query's
+                tokens instead, in a tenth of the time and without torch, finds less, and does not
+                search whole texts.
+            filter: conditions on fields: a text such as ``"year >= 2020 and tag in ['bio']"``, or a
+                dict such as ``{"year": {">=": 2020}, "tag": ["bio"]}``.
 
         Raises:
             InputError: a query that is no text, an unknown vocabulary, whole texts by lookup,
-                ``top_k`` below 1, an unknown id in ``feedback``, steering or boosts of an unknown
-                dimension or with a factor out of range, no token table, a malformed filter, a
-                condition that does not fit the fields, or a phrase without a word that is searched.
+                ``top_k`` below 1, an unknown id in ``feedback``, an unknown dimension or a factor
+                out of range in steering or boosts, no token table, a malformed filter, a condition
+                that does not fit the fields, or a phrase without a searched word.
         """
         reader = self._snapshot(query_encoder)
         parsed = _with(reader.parse(query), steering, boosts, filter)

@@ -30,43 +30,33 @@ def serve(
 ) -> None:
     """Serve a page to search, explain and steer, and an HTTP API, until interrupted.
 
-    Changes of the index are served within seconds. Each worker loads the concept model,
-    unless queries are looked up.
+    Changes of the index are served within seconds. Each worker loads the concept model, unless
+    queries are looked up.
 
     Args:
-        index: an opened index, or the path of one.
+        index: an opened index, or a path.
         host: the address to bind to; "0.0.0.0" lets other machines in.
-        port: the port; 0 takes a free one.
-        workers: processes that share the port.
-        engine: the engine that searches a path; an opened index keeps its own.
-        query_encoder: what encodes the queries' concepts; see ``Index.search``. With "lookup" no
+        port: the port; 0 takes a free port.
+        workers: processes behind the port.
+        engine: the engine for a path; an opened index keeps its engine.
+        query_encoder: encoder of the queries' concepts; see ``Index.search``. With "lookup" no
             model is loaded.
-        query_cache_mb: memory of each worker for queries that the model encoded, in MB; 0 keeps
-            none.
-        precision: number format in which models read queries; bfloat16 is used only where the
-            processor multiplies it faster. It changes scores a little.
-        api_key_file: a file with the key that every request must carry, one line; by default no key
-            is required.
+        query_cache_mb: memory of each worker for queries that the model encoded, in MB; 0 for none.
+        precision: number format of queries in models; bfloat16 is used only where the processor
+            multiplies bfloat16 faster, and changes scores a little.
+        api_key_file: a file with the API key, a single line; by default no key is required.
 
     Raises:
-        InputError: the address can't be bound to, the index has no such engine or token table, a
-            number out of range, the file holds no key, or the extra ``serve`` or, for an index with
-            concepts, ``concepts`` is not installed.
-        IndexFormatError: the path holds no index, or a damaged one.
+        InputError: an unusable address, no such engine or token table, a number out of range, no
+            key in the file, or the extra ``serve`` or, for an index with concepts, ``concepts`` is
+            not installed.
+        IndexFormatError: no index, or a damaged index.
     """
     require("serve", "fastapi", "fastapi_offline", "prometheus_client", "uvicorn")
     import uvicorn
 
     from lexicept.server.access import read_key
-    from lexicept.server.app import (
-        ENGINE_VARIABLE,
-        HOST_VARIABLE,
-        INDEX_VARIABLE,
-        KEY_VARIABLE,
-        PRECISION_VARIABLE,
-        QUERY_CACHE_VARIABLE,
-        QUERY_ENCODER_VARIABLE,
-    )
+    from lexicept.server.app import ServerSettings
     from lexicept.server.connections import Connection
 
     reader = reader_of(index, engine=engine).using(query_encoder)
@@ -74,21 +64,20 @@ def serve(
     if query_cache_mb:
         check_count("query_cache_mb", query_cache_mb)
     check_free(host, port)
-    if "concepts" in reader.settings and query_encoder == "model":
+    if any(vocabulary.needs_model(query_encoder) for vocabulary in reader.vocabularies):
         require("concepts", "sentence_transformers")
-    variables = {
-        INDEX_VARIABLE: os.path.abspath(index)
-        if isinstance(index, str | os.PathLike)
-        else str(reader.path),
-        ENGINE_VARIABLE: reader.searcher.name,
-        QUERY_ENCODER_VARIABLE: query_encoder,
-        QUERY_CACHE_VARIABLE: str(query_cache_mb),
-        PRECISION_VARIABLE: precision,
-        HOST_VARIABLE: host,
-    }
     if api_key_file is not None:
         read_key(api_key_file)
-        variables[KEY_VARIABLE] = os.path.abspath(api_key_file)
+    path = index if isinstance(index, str | os.PathLike) else reader.path
+    variables = ServerSettings(
+        os.path.abspath(path),
+        host,
+        reader.searcher.name,
+        query_encoder,
+        query_cache_mb,
+        precision,
+        None if api_key_file is None else os.path.abspath(api_key_file),
+    ).to_environment()
     del reader  # each worker opens the index itself
     if "OMP_NUM_THREADS" not in os.environ:
         variables["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // workers))
@@ -96,7 +85,7 @@ def serve(
         if workers > 1:
             folder = tempfile.TemporaryDirectory(prefix="lexicept-")
             variables["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(folder)
-        # Workers are fresh processes: what they need to know is in the environment.
+        # Workers are fresh processes: the environment holds the settings.
         stack.enter_context(_environment(variables))
         uvicorn.run(
             "lexicept.server.app:from_environment",

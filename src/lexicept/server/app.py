@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, fields
 from importlib.metadata import version
 from ipaddress import IPv6Address, ip_address
 from typing import Any
@@ -27,14 +28,6 @@ from lexicept.server.page import FILES, SWAGGER
 from lexicept.server.reader import QUERY_CACHE_MB, BusyError, Reader
 from lexicept.server.routes import router
 
-INDEX_VARIABLE = "LEXICEPT_INDEX"
-ENGINE_VARIABLE = "LEXICEPT_ENGINE"
-QUERY_ENCODER_VARIABLE = "LEXICEPT_QUERY_ENCODER"
-QUERY_CACHE_VARIABLE = "LEXICEPT_QUERY_CACHE_MB"
-PRECISION_VARIABLE = "LEXICEPT_PRECISION"
-HOST_VARIABLE = "LEXICEPT_HOST"
-KEY_VARIABLE = "LEXICEPT_API_KEY_FILE"
-
 PRECISIONS = ("float32", "bfloat16")
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
@@ -51,38 +44,70 @@ NO_KEY: dict[int | str, dict[str, Any]] = {
 }
 
 
-def from_environment() -> FastAPI:
-    """Return the application for any ASGI server.
+@dataclass(frozen=True)
+class ServerSettings:
+    """Settings of a server; each is also an environment variable, such as
+    LEXICEPT_QUERY_CACHE_MB."""
 
-    LEXICEPT_INDEX names the index, LEXICEPT_HOST the server's address (default 127.0.0.1),
-    LEXICEPT_ENGINE the engine (default exact), LEXICEPT_QUERY_ENCODER the encoder of queries
-    (default model), LEXICEPT_QUERY_CACHE_MB the memory for encoded queries (default 32, 0 for
-    none), LEXICEPT_PRECISION the number format of models (default float32), LEXICEPT_API_KEY_FILE a
-    file with the API key (default: none required).
+    index: str
+    """The path of the index."""
+    host: str = LOOPBACK[0]
+    """The server's address."""
+    engine: str = "exact"
+    query_encoder: str = "model"
+    """Encoder of queries: model, or lookup."""
+    query_cache_mb: int = QUERY_CACHE_MB
+    """Memory for queries that the model encoded, in MB; 0 for none."""
+    precision: str = "float32"
+    """Number format of queries in models, float32 or bfloat16."""
+    api_key_file: str | None = None
+    """A file with the API key; by default no key is required."""
+
+    def to_environment(self) -> dict[str, str]:
+        """Return environment variables, for workers."""
+        values = {variable(field.name): getattr(self, field.name) for field in fields(self)}
+        return {name: str(value) for name, value in values.items() if value is not None}
+
+    @classmethod
+    def from_environment(cls) -> ServerSettings:
+        """Read environment variables.
+
+        Raises:
+            InputError: no LEXICEPT_INDEX, or a memory that is no whole number.
+        """
+        names = [field.name for field in fields(cls) if variable(field.name) in os.environ]
+        values: dict[str, Any] = {name: os.environ[variable(name)] for name in names}
+        if "index" not in values:
+            raise InputError(f"{variable('index')} must name the index to serve")
+        memory = str(values.get("query_cache_mb", QUERY_CACHE_MB))
+        if not (memory.isascii() and memory.isdigit()):
+            problem = f"is a whole number of MB, not {memory!r:.40}"
+            raise InputError(f"{variable('query_cache_mb')} {problem}")
+        return cls(**{**values, "query_cache_mb": int(memory)})
+
+
+def variable(setting: str) -> str:
+    """Return the environment variable of a setting."""
+    return f"LEXICEPT_{setting.upper()}"
+
+
+def from_environment() -> FastAPI:
+    """Return the application for any ASGI server; ``ServerSettings`` lists the variables.
 
     Raises:
         InputError: no LEXICEPT_INDEX, or a value out of range.
         IndexFormatError: not an index.
     """
-    if INDEX_VARIABLE not in os.environ:
-        raise InputError(f"{INDEX_VARIABLE} must name the index to serve")
-    key_file = os.environ.get(KEY_VARIABLE)
+    settings = ServerSettings.from_environment()
     return create_app(
-        os.environ[INDEX_VARIABLE],
-        os.environ.get(HOST_VARIABLE, LOOPBACK[0]),
-        os.environ.get(ENGINE_VARIABLE, "exact"),
-        None if key_file is None else read_key(key_file),
-        os.environ.get(QUERY_ENCODER_VARIABLE, "model"),
-        _megabytes(os.environ.get(QUERY_CACHE_VARIABLE, str(QUERY_CACHE_MB))),
-        os.environ.get(PRECISION_VARIABLE, "float32"),
+        settings.index,
+        settings.host,
+        settings.engine,
+        None if settings.api_key_file is None else read_key(settings.api_key_file),
+        settings.query_encoder,
+        settings.query_cache_mb,
+        settings.precision,
     )
-
-
-def _megabytes(text: str) -> int:
-    """Return a number of megabytes. Raises InputError for other texts."""
-    if not (text.isascii() and text.isdigit()):
-        raise InputError(f"{QUERY_CACHE_VARIABLE} is a whole number of MB, not {text!r:.40}")
-    return int(text)
 
 
 def create_app(
