@@ -57,9 +57,7 @@ class Index(OpenedIndex):
 
         Small indexes, and indexes with RRA, derive all weights and postings again. From 131,072
         documents and passages on, only new documents are weighed: the collection's statistics stay,
-        until a
-            sixteenth
-        of the collection has changed (see ``merge``).
+        until a sixteenth of the collection has changed (see ``merge``).
 
         Args:
             documents: as for ``lexicept.build``; a text without an id gets the next free number.
