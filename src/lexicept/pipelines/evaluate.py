@@ -114,41 +114,39 @@ def evaluate(
     restart: bool = False,
     progress: bool | Progress = False,
 ) -> Evaluation:
-    """Return the effectiveness and cost of one system or several on judged queries.
+    """Return the effectiveness and cost of systems on judged queries.
 
-    A mean comes with its 95 % confidence interval. Every system is compared with the first by
-    paired t-tests, one for each measure, whose p-values are corrected (Holm) for the number of
-    systems.
+    Every mean has a 95 % confidence interval. Every system is compared with the first by a paired
+    t-test for each measure, with p-values corrected (Holm) for the number of systems.
 
     Args:
         index: an opened index, or the path of one.
         dataset: a BEIR folder or an ir_datasets name, with queries and relevance judgements.
         split: the judgements to use: "test", "dev" or "train".
         systems: what to measure: "words", "concepts" or "both" of the index; "bm25" or
-            "bm25:k1=0.9,b=0.4" over the words of its texts; another index, such as a re-weighted
-            one; a TREC run, as a file (.gz too) or in memory. A mapping gives them names; a run
-            in memory needs one. By default, all vocabularies of the index.
-        engine: the engine that searches a path; an opened index keeps its own.
+            "bm25:k1=0.9,b=0.4" over the words of the texts; another index, such as a re-weighted
+            index; a TREC run, as a file (.gz too) or in memory. A mapping gives names, which runs
+            in memory need. By default, all vocabularies of the index.
+        engine: the engine that searches a path; an opened index keeps the engine.
         measures: more measures, in ir_measures' notation, such as "AP" and "P@5".
-        ignore_identical_ids: drop a hit whose id is its query's, from runs too. For
-            collections whose queries are documents, such as ArguAna and Quora, as BEIR does.
-        query_encoder: what encodes the queries' concepts; see ``Index.search``.
-        syntax: read phrases in quotes, -words and field:value in the queries, so that each has its
-            own conditions; by default they are text.
+        ignore_identical_ids: drop a hit with the id of the query, from runs too, as BEIR does for
+            collections with documents as queries (ArguAna, Quora).
+        query_encoder: the encoder of the queries' concepts; see ``Index.search``.
+        syntax: read phrases in quotes, -words and field:value in the queries; False searches for
+            the plain texts.
         out: a folder to write to: ``evaluation.json``; ``queries.csv``, the values of every query;
-            ``runs``, each system's results as a TREC run. What an earlier evaluation wrote there
-            is replaced, or removed.
+            ``runs``, the results of each system as a TREC run. Files of an earlier evaluation are
+            replaced or removed.
         curves: also search each index with fewer dimensions in queries and documents, and plot
-            nDCG@10 against QD-FLOPs (``curves.png``). It needs ``out``, where an interrupted
+            nDCG@10 against QD-FLOPs (``curves.png``). Needs ``out``, where an interrupted
             evaluation resumes the curves.
-        restart: discard the curves in ``out``, such as those of another index.
+        restart: discard the curves in ``out``, such as curves of another index.
         progress: True shows bars on standard error.
 
     Raises:
         InputError: parameters that do not go together; no such dataset, split, engine, measure,
-            system or token table; no judgements, or none of a document in an index, or none of a
-            query in a run; a malformed run; ``out`` can't be created; or matplotlib, which curves
-            need, is not installed.
+            system or token table; no judgements of documents in an index or queries in a run; a
+            malformed run; ``out`` can't be created; or curves without matplotlib.
         IndexFormatError: a path that holds no index, or a damaged one.
     """
     if curves and out is None:

@@ -28,11 +28,11 @@ def reader_of(index: IndexLike, *, engine: str = "exact") -> IndexReader:
     """Return the snapshot that an opened index holds, or open the one at a path.
 
     Args:
-        engine: the engine that searches a path; an opened index keeps its own.
+        engine: the engine for a path; an opened index keeps the engine.
 
     Raises:
         IndexFormatError: the path holds no index, or a damaged one.
-        InputError: the index has no such engine, or this is neither.
+        InputError: the index has no such engine, or the argument is no index and no path.
     """
     if isinstance(index, str | os.PathLike):
         return IndexReader.open(index, engine=engine)
@@ -48,10 +48,8 @@ def read_judged(
 ) -> tuple[list[Query], list[Qrel]]:
     """Return the judged queries of a dataset and its judgements.
 
-    Warns of judged documents that the index does not have: no search can return them.
-
     Raises:
-        InputError: no such dataset or split, no judgements, or none of a document in the index.
+        InputError: no such dataset or split, or no judgements of indexed documents.
     """
     queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
     check_judged(index, qrels, f"{os.fspath(dataset)} ({split})")
@@ -59,13 +57,13 @@ def read_judged(
 
 
 def check_judged(index: IndexReader, qrels: Sequence[Qrel], source: str) -> None:
-    """Warn of judged documents that the index does not have: no search can return them.
+    """Warn of judged documents outside of the index, which no search can return.
 
     Args:
         source: the name of the judgements in messages.
 
     Raises:
-        InputError: it has none of them.
+        InputError: the index has no judged document.
     """
     documents = {qrel.document_id for qrel in qrels}
     missing = sum(document not in index for document in documents)

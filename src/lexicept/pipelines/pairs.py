@@ -1,4 +1,4 @@
-"""Pairs of dimensions of two indexes of the same documents, with their names."""
+"""Named pairs of dimensions of two indexes of the same documents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lexicept.vectors import SparseVectors
 
 
 class NamedPairs(NamedTuple):
-    """Pairs of tokens and latents, and what people call them."""
+    """Pairs of tokens and latents, with names."""
 
     pairs: Pairs
     tokens: Sequence[str]
@@ -35,18 +35,19 @@ def index_pairs(
     SAE-SPLADE (SAE-SPLADE, appendix E); see ``lexicept.interpretation.pairs``.
 
     Args:
-        tokens: an opened index, or the path of one, whose dimensions take the tokens' part.
-        latents: likewise, for the latents' part. Both may be one index of words and concepts.
-        token_vocabulary: a vocabulary of ``tokens``; by default its only one.
-        latent_vocabulary: a vocabulary of ``latents``; by default its only one.
+        tokens: an index with dimensions that are tokens, opened or by path.
+        latents: an index with dimensions that are latents; may be the index of ``tokens``.
+        token_vocabulary: a vocabulary of ``tokens``; None for an index of one vocabulary.
+        latent_vocabulary: a vocabulary of ``latents``; None for an index of one vocabulary.
 
     Raises:
-        InputError: documents of other ids, no such vocabulary, or none named among several.
+        InputError: documents of other ids, no such vocabulary, or no name among several.
     """
     first, second = reader_of(tokens), reader_of(latents)
-    names = (_chosen(first, token_vocabulary), _chosen(second, latent_vocabulary))
-    T = first.document_vectors().select(names[0])
-    L = second.document_vectors().select(names[1])
+    token_name = _vocabulary_of(first, token_vocabulary)
+    latent_name = _vocabulary_of(second, latent_vocabulary)
+    T = first.document_vectors().select(token_name)
+    L = second.document_vectors().select(latent_name)
     return NamedPairs(dimension_pairs(T, L), _terms(T), _terms(L))
 
 
@@ -55,12 +56,11 @@ def _terms(vectors: SparseVectors) -> Sequence[str]:
     return vocabulary.terms or [str(number) for number in range(vocabulary.size)]
 
 
-def _chosen(index: IndexReader, vocabulary: str | None) -> str:
-    """Return a vocabulary of an index. Raises InputError for an unknown one, and where none of
-    several is named."""
+def _vocabulary_of(index: IndexReader, vocabulary: str | None) -> str:
+    """Return a vocabulary of an index. Raises InputError for an unknown or ambiguous vocabulary."""
     names = [entry.name for entry in index.vocabularies]
     if vocabulary is None and len(names) > 1:
         raise InputError(f"{index.path} has several vocabularies, name one: {', '.join(names)}")
-    chosen = names[0] if vocabulary is None else vocabulary
-    index.span(chosen)  # which refuses an unknown one
-    return chosen
+    name = names[0] if vocabulary is None else vocabulary
+    index.span(name)  # raises InputError for an unknown vocabulary
+    return name

@@ -24,23 +24,23 @@ def report(
 ) -> Path:
     """Write one HTML file about an index: topics, effectiveness, and cost.
 
-    The file needs no network, and no script to be read.
+    The file needs no network, and no script for reading.
 
     Args:
         index: an opened index, or the path of one.
         out: the file to write; an existing one is replaced.
         queries: judged queries: a BEIR folder or an ir_datasets name. None takes sentences of the
-            documents as queries, each of which looks for its own document.
+            documents as queries for the documents.
         split: the judgements to use.
-        against: another index of the same documents, opened or by its path, to compare with.
+        against: another index of the same documents to compare with, opened or by path.
         progress: True shows bars on standard error.
 
     Returns:
         The path of the file.
 
     Raises:
-        InputError: no such dataset or split, no judgements, or none of a document in the index, two
-            indexes without a common document, or the extra ``report`` is not installed.
+        InputError: no such dataset or split, no judgements of indexed documents, two indexes
+            without a common document, or the extra ``report`` is not installed.
         IndexFormatError: a path that holds no index, or a damaged one.
     """
     require("report", "matplotlib")

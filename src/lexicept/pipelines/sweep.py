@@ -24,7 +24,7 @@ class Sweep:
     """The results of a sweep."""
 
     points: list[Point]
-    """A point per combination of settings."""
+    """A point for each combination of settings."""
     front: list[Point]
     """The Pareto front of nDCG@10 and QD-FLOPs."""
     folder: Path
@@ -51,31 +51,30 @@ def sweep(
 ) -> Sweep:
     """Measure effectiveness and cost for all combinations of some settings, and plot them.
 
-    Settings are chosen on judgements: sweep on a dev or train split, never on the test split. Where
-    words and concepts are searched together, the limits are those of the concepts. Calling it again
-    resumes an interrupted sweep, and adds the new points of a larger grid.
+    Settings are chosen on judgements: sweep on a dev or train split, never on the test split. In a
+    search by words and concepts together, the limits apply to the concepts. A second call resumes
+    an interrupted sweep, and adds the new points of a larger grid.
 
     Args:
         index: an opened index, or the path of one.
         dataset: a BEIR folder or an ir_datasets name, with queries and relevance judgements.
-        out: the folder of the points and the plot; new, or one of the same sweep.
+        out: the folder of the points and the plot; new, or the folder of the same sweep.
         split: the judgements to use.
-        vocabulary: "words", "concepts" or "texts"; None searches all that the index has.
+        vocabulary: "words", "concepts" or "texts"; None searches all vocabularies.
         query_dims: limits of the dimensions in a query; None sets no limit.
         document_dims: limits of the dimensions in a document; None sets no limit.
-        k: active concepts per token; None is the model's own number, "all" sets no limit. Each
-            other number than the model's own encodes all documents again.
+        k: active concepts per token; None is the model's number, "all" sets no limit. Any other
+            number encodes all documents again.
         alpha: RRA's α; None is without RRA.
         query_scale: factors on the queries' concept weights, relative to words.
         query_max_qd_flops: limits of a query's cost; None sets no limit.
-        ignore_identical_ids: drop a hit whose id is its query's, as ``lexicept.evaluate`` does.
+        ignore_identical_ids: drop a hit with the id of the query; see ``lexicept.evaluate``.
         restart: discard the sweep in ``out``.
         progress: True shows bars on standard error.
 
     Raises:
-        InputError: no such dataset, split or vocabulary, no judgements, or none of a document in
-            the index, a setting out of range, ``out`` holds something else, or matplotlib is not
-            installed.
+        InputError: no such dataset, split or vocabulary, no judgements of indexed documents, a
+            setting out of range, ``out`` holds something else, or matplotlib is not installed.
         IndexFormatError: the path holds no index, or a damaged one.
     """
     require("report", "matplotlib")
