@@ -88,44 +88,13 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         self.collator = collator
         self._counted: dict[str, int] = {}
         """Step of each side's last count of document frequencies."""
-        settings, validation = config.optimizer, config.validation
-        self._sharded = settings.sharded
-        self._keep_best = validation.checkpoint == "best"
-        device = torch.accelerator.current_accelerator() or torch.device("cpu")
-        arguments = SparseEncoderTrainingArguments(
-            output_dir=str(folder / "checkpoints"),
-            max_steps=settings.steps,
-            per_device_train_batch_size=settings.batch_size,
-            gradient_accumulation_steps=settings.accumulation,
-            learning_rate=settings.learning_rate,
-            learning_rate_mapping=self._factors_rate(config.loss.scale_learning_rate),
-            warmup_steps=settings.warmup_steps,
-            lr_scheduler_type=_SCHEDULES[settings.schedule],
-            weight_decay=settings.weight_decay,
-            max_grad_norm=settings.max_grad_norm,
-            bf16=settings.bf16 and has_bfloat16(device),
-            seed=settings.seed,
-            eval_strategy="no" if evaluator is None else "steps",
-            eval_steps=validation.every,
-            save_strategy="steps",
-            save_steps=validation.every,
-            metric_for_best_model="eval_selection",
-            greater_is_better=True,
-            logging_steps=LOGGING_STEPS,
-            logging_nan_inf_filter=False,
-            remove_unused_columns=False,
-            dataloader_drop_last=True,
-            dataloader_num_workers=settings.workers,
-            dataloader_pin_memory=torch.cuda.is_available(),
-            use_cpu=device.type == "cpu",
-            report_to="none",
-            disable_tqdm=True,
-        )
-        # Several devices without a launcher would split a batch's tensors of windows.
-        arguments._n_gpu = min(arguments.n_gpu, 1)
+        self._sharded = config.optimizer.sharded
+        self._keep_best = config.validation.checkpoint == "best"
+        arguments = self._arguments(config, folder / "checkpoints", evaluator is not None)
         callbacks: list[TrainerCallback] = [MetricsFile(folder / "metrics.jsonl", progress)]
-        if evaluator is not None and validation.patience is not None:
-            callbacks.append(Patience(validation.patience))
+        patience = config.validation.patience
+        if evaluator is not None and patience is not None:
+            callbacks.append(Patience(patience))
         # The data set is the numbers of samples; the collator makes a batch of them.
         numbers = Dataset.from_dict({"number": range(self._samples(arguments))})
         super().__init__(
@@ -143,6 +112,45 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         self.accelerator.prepare_model = partial(
             self.accelerator.prepare_model, evaluation_mode=True
         )
+
+    def _arguments(
+        self, config: TrainingConfig, folder: Path, validates: bool
+    ) -> SparseEncoderTrainingArguments:
+        """Return the library's settings of a configuration, with checkpoints in a folder."""
+        device = torch.accelerator.current_accelerator() or torch.device("cpu")
+        settings, validation = config.optimizer, config.validation
+        arguments = SparseEncoderTrainingArguments(
+            output_dir=str(folder),
+            max_steps=settings.steps,
+            per_device_train_batch_size=settings.batch_size,
+            gradient_accumulation_steps=settings.accumulation,
+            learning_rate=settings.learning_rate,
+            learning_rate_mapping=self._factors_rate(config.loss.scale_learning_rate),
+            warmup_steps=settings.warmup_steps,
+            lr_scheduler_type=_SCHEDULES[settings.schedule],
+            weight_decay=settings.weight_decay,
+            max_grad_norm=settings.max_grad_norm,
+            bf16=settings.bf16 and has_bfloat16(device),
+            seed=settings.seed,
+            eval_strategy="steps" if validates else "no",
+            eval_steps=validation.every,
+            save_strategy="steps",
+            save_steps=validation.every,
+            metric_for_best_model="eval_selection",
+            greater_is_better=True,
+            logging_steps=LOGGING_STEPS,
+            logging_nan_inf_filter=False,
+            remove_unused_columns=False,
+            dataloader_drop_last=True,
+            dataloader_num_workers=settings.workers,
+            dataloader_pin_memory=torch.cuda.is_available(),
+            use_cpu=device.type == "cpu",
+            report_to="none",
+            disable_tqdm=True,
+        )
+        # Several devices without a launcher would split a batch's tensors of windows.
+        arguments._n_gpu = min(arguments.n_gpu, 1)
+        return arguments
 
     def fit(self) -> None:
         """Train from the last checkpoint, if any, and return to the best checkpoint unless
