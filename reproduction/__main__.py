@@ -85,7 +85,7 @@ def _reproduce(recipes: Path, name: str, options: argparse.Namespace) -> None:
     sources = load_sources(recipes / "datasets.yaml")
     with reporting(True) as progress:
         data = Data(options.data, sources, options.out / "work", progress)
-        outcome = run_recipe(recipe, size, data, options.out, rows, options.restart, progress)
+        outcome = run_recipe(recipe, size, data, options.out, rows, options.restart)
     folder = options.out / name / size
     comparison = write_comparison(recipe, size, outcome, folder)
     write_figure(recipe, outcome, folder / "figure.png")

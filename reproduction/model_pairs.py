@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -11,7 +10,6 @@ from lexicept.corpora import Document
 from lexicept.index.impacts import VocabularySettings
 from lexicept.interpretation.pairs import Group, dimension_pairs, senses, synonyms
 from lexicept.models.encoder import Encoder
-from lexicept.progress import Progress
 from lexicept.training.config import ValidationSettings
 from lexicept.training.validation import RetrievalEvaluator
 from lexicept.vectors import SparseVectors, Vocabulary
@@ -34,19 +32,17 @@ LIFT = 3.0
 SEED = 0
 
 
-def run_pairs(job: PairsJob, data: Data, work: Path, progress: Progress) -> Measurements:
+def run_pairs(job: PairsJob, data: Data) -> Measurements:
     """Train the two models where they are missing, and pair their dimensions over documents.
 
     Raises:
         MissingDataError: a dataset or model that is not here.
     """
     with fetching(job.dataset, data):
-        corpus = documents_of(data.find(job.dataset), work)
+        corpus = documents_of(data.find(job.dataset), data.work)
     drawn = np.random.default_rng(SEED).permutation(len(corpus.ids))[: job.documents]
     documents = [corpus.stored.document(number) for number in sorted(drawn.tolist())]
-    tokens, latents = (
-        _vectors(one, documents, data, work, progress) for one in (job.tokens, job.latents)
-    )
+    tokens, latents = (_vectors(one, documents, data) for one in (job.tokens, job.latents))
     pairs = dimension_pairs(tokens, latents)
     covering, several = synonyms(pairs), senses(pairs)
     lifts = np.array([pair.lift for pair in pairs])
@@ -64,11 +60,9 @@ def run_pairs(job: PairsJob, data: Data, work: Path, progress: Progress) -> Meas
     return Measurements(values, notes=notes)
 
 
-def _vectors(
-    job: TrainingJob, documents: Sequence[Document], data: Data, work: Path, progress: Progress
-) -> SparseVectors:
+def _vectors(job: TrainingJob, documents: Sequence[Document], data: Data) -> SparseVectors:
     """Return documents encoded by a job's model, pruned as it prunes, with its terms."""
-    _, model = model_of(job, data, work, progress)
+    _, model = model_of(job, data)
     encoder = Encoder.load(model)
     none = RetrievalEvaluator([], [], [], [], [], ValidationSettings())
     weights = none.encode(encoder, [document.content for document in documents], "document")

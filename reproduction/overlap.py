@@ -15,7 +15,6 @@ from lexicept.errors import InputError
 from lexicept.interpretation.pairs import align
 from lexicept.models.encoder import Encoder
 from lexicept.parallel.shards import Shard
-from lexicept.progress import Progress
 from lexicept.training.config import ValidationSettings
 from lexicept.training.validation import RetrievalEvaluator
 from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
@@ -37,7 +36,7 @@ class Texts(NamedTuple):
 Languages = Mapping[str, Texts]
 
 
-def run_overlap(job: OverlapJob, data: Data, work: Path, progress: Progress) -> Measurements:
+def run_overlap(job: OverlapJob, data: Data) -> Measurements:
     """Count the dimensions that all translations of a document share, and search each language."""
     with fetching(job.dataset, data):
         place = Path(data.find(job.dataset))
@@ -52,7 +51,7 @@ def run_overlap(job: OverlapJob, data: Data, work: Path, progress: Progress) -> 
         return _measured(job.dataset, _words(languages))
     parts = [
         _measured(job.dataset, _encoded(Encoder.load(model), languages))
-        for _, model in models_of(job.training, data, work, progress)
+        for _, model in models_of(job.training, data)
     ]
     if not job.training.seeds:
         return parts[0]

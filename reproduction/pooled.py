@@ -38,7 +38,7 @@ BLOCK = 8192
 """Vectors that are read at once."""
 
 
-def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Measurements:
+def run_pooled(job: PooledJob, data: Data) -> Measurements:
     """Train an SAE to rebuild documents' pooled vectors, and search its latents by BM25.
 
     ``FVU`` is that of the documents that the SAE learned from, ``unseen FVU`` that of others.
@@ -50,11 +50,11 @@ def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Me
     for dataset in job.datasets:
         with fetching(dataset.name, data):
             source = data.find(dataset.name)
-            corpus = documents_of(source, work)
+            corpus = documents_of(source, data.work)
             queries, qrels = judged(source, dataset.split, dataset.queries)
         asked = [query.text for query in queries]
         name = data.place(job.model)
-        Q, D = embeddings(name, asked, corpus.contents, work / "embeddings", progress)
+        Q, D = embeddings(name, asked, corpus.contents, data.work / "embeddings", data.progress)
         ids = (corpus.ids, [query.id for query in queries])
         ignored = data.ignores_identical_ids(dataset.name)
         if job.dense:
@@ -64,11 +64,11 @@ def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Me
             continue
         parts = Parts.of(len(D), job.unseen)
         identity = [asdict(job.sae), name, fingerprint(corpus.contents), job.unseen]
-        place = work / "pooled" / key(identity)
-        sae = _trained(job, D, parts, place, progress)
+        place = data.work / "pooled" / key(identity)
+        sae = _trained(job, D, parts, place, data.progress)
         k = job.document_k or sae.k
         encode = partial(latents_of, sae, k=k)
-        indexed = encoded_rows(place / f"latents-{k}", D, sae.num_latents, encode, progress)
+        indexed = encoded_rows(place / f"latents-{k}", D, sae.num_latents, encode, data.progress)
         weights = CLSR.queries(latents_of(sae, Q, job.query_k or sae.k))
         collection = Collection(
             dataset.title,
@@ -79,7 +79,7 @@ def run_pooled(job: PooledJob, data: Data, work: Path, progress: Progress) -> Me
             qrels,
             ignore_identical_ids=ignored,
             weighting=CLSR,
-            folder=work / "postings",
+            folder=data.work / "postings",
         )
         measure(collection, measurements)
         measurements.values[f"{dataset.title} FVU"] = unexplained(sae, D, parts.learned)

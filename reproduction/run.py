@@ -15,7 +15,6 @@ from typing import Any
 
 from lexicept.errors import InputError, LexiceptError
 from lexicept.measures import e2
-from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, read_json, sha256, write_json
 from lexicept.storage.locks import lock
 from reproduction.data import (
@@ -108,7 +107,6 @@ def run_recipe(
     out: Path,
     rows: Sequence[str] = (),
     restart: bool = False,
-    progress: Progress = silent,
 ) -> Outcome:
     """Run the rows that have no result yet; skip rows whose data are missing.
 
@@ -136,20 +134,20 @@ def run_recipe(
         for name in sorted({name for row in todo for name in read_by(row.jobs[size])}):
             data.check_unchanged(name)
         for number, row in enumerate(todo):
-            progress(recipe.name, number, len(todo), row.name)
+            data.progress(recipe.name, number, len(todo), row.name)
             job = row.jobs[size]
             if isinstance(job, str) or (row.name in results and not restart):
                 continue
             try:
                 known = None if restart else same_training(row, job, recipe, size, out)
-                result = known or run_row(row, job, recipe, data, out / "work", progress)
+                result = known or run_row(row, job, recipe, data)
             except LexiceptError as error:
                 missing[row.name] = str(error)
                 continue
             write_json(row_file(folder, row.name), asdict(result))
             results[row.name] = result
             missing.pop(row.name, None)
-        progress(recipe.name, len(todo), len(todo))
+        data.progress(recipe.name, len(todo), len(todo))
         return Outcome(results, missing)
     finally:
         os.close(descriptor)
@@ -213,12 +211,10 @@ def job_fingerprint(job: Job, recipe: Recipe) -> str:
     return fingerprint(content + sorted(n for n in names if ignores_identical_ids(n, sources)))
 
 
-def run_row(
-    row: Row, job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress
-) -> Result:
+def run_row(row: Row, job: Job, recipe: Recipe, data: Data) -> Result:
     """Compute one row; see ``run_recipe``."""
     start = time.perf_counter()
-    measurements = _run(job, recipe, data, work, progress)
+    measurements = _run(job, recipe, data)
     seconds = round(time.perf_counter() - start, 1)
     return Result(
         row.name,
@@ -235,7 +231,7 @@ def run_row(
     )
 
 
-def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -> Measurements:
+def _run(job: Job, recipe: Recipe, data: Data) -> Measurements:
     if isinstance(job, E2Job):
         return run_e2(job, recipe.recipes)
     if isinstance(job, ExampleJob):
@@ -246,7 +242,7 @@ def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -
 
     match job:
         case RetrievalJob():
-            return systems.run_retrieval(job, data, work, progress)
+            return systems.run_retrieval(job, data)
         case EffectJob():
             return systems.run_effect(job, data)
         case TrainingJob():
@@ -254,17 +250,17 @@ def _run(job: Job, recipe: Recipe, data: Data, work: Path, progress: Progress) -
             sources = [source for column in columns for source in (column, column.small) if source]
             metrics = {source.metric for source in sources}
             metrics |= {f"{d} {source.metric}" for source in sources for d in source.datasets}
-            return trained.run_training(job, data, work, progress, metrics)
+            return trained.run_training(job, data, metrics)
         case PooledJob():
-            return pooled.run_pooled(job, data, work, progress)
+            return pooled.run_pooled(job, data)
         case OverlapJob():
             from reproduction.overlap import run_overlap
 
-            return run_overlap(job, data, work, progress)
+            return run_overlap(job, data)
         case PairsJob():
             from reproduction.model_pairs import run_pairs
 
-            return run_pairs(job, data, work, progress)
+            return run_pairs(job, data)
 
 
 def run_e2(job: E2Job, recipes: Path) -> Measurements:

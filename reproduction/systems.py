@@ -15,7 +15,6 @@ import scipy.sparse as sp
 from lexicept.corpora import pseudo_queries, read_qrels
 from lexicept.errors import InputError
 from lexicept.pipelines.alpha import QUERY_SHARE, KnownItems
-from lexicept.progress import Progress
 from lexicept.rra import Dialogue, converse, hear, read
 from lexicept.storage.files import fingerprint
 from lexicept.training.collection import Corpus
@@ -35,7 +34,7 @@ from reproduction.stored import documents_of, encoded_rows, words_of
 from reproduction.vectors import read_vectors, stored_vectors
 
 
-def run_retrieval(job: RetrievalJob, data: Data, work: Path, progress: Progress) -> Measurements:
+def run_retrieval(job: RetrievalJob, data: Data) -> Measurements:
     """Measure every dataset in turn.
 
     Raises:
@@ -44,14 +43,14 @@ def run_retrieval(job: RetrievalJob, data: Data, work: Path, progress: Progress)
     measurements = Measurements()
     encoder = None if job.model is None else load_hub_encoder(data.place(job.model))
     for number, dataset in enumerate(job.datasets):
-        progress("datasets", number, len(job.datasets), dataset.name)
+        data.progress("datasets", number, len(job.datasets), dataset.name)
         with fetching(dataset.name, data):
             if job.system == "vectors":
-                collection = vectors_collection(job, dataset, data, work)
+                collection = vectors_collection(job, dataset, data)
             elif job.system == "bm25":
-                collection = words_collection(job, dataset, data, work, progress)
+                collection = words_collection(job, dataset, data)
             else:
-                collection = _encoded(encoder, job, dataset, data, work, progress)
+                collection = _encoded(encoder, job, dataset, data)
         collection = replace(collection, tau=dataset.tau)
         if job.curve:
             measure_curve(collection, measurements)
@@ -67,17 +66,15 @@ def run_retrieval(job: RetrievalJob, data: Data, work: Path, progress: Progress)
 
         limits = (job.query_max_active_dims, job.document_max_active_dims)
         name = fingerprint([data.place(str(job.model)), *map(str, limits)])[:16]
-        kept = work / "mteb" / f"{name}.json"
-        measurements.values |= evaluate_tasks(encoder, job.mteb, *limits, kept, progress)
+        kept = data.work / "mteb" / f"{name}.json"
+        measurements.values |= evaluate_tasks(encoder, job.mteb, *limits, kept, data.progress)
     return measurements
 
 
-def words_collection(
-    job: RetrievalJob, dataset: DatasetSettings, data: Data, work: Path, progress: Progress
-) -> Collection:
+def words_collection(job: RetrievalJob, dataset: DatasetSettings, data: Data) -> Collection:
     """Return a dataset with BM25 weights."""
     source = data.find(dataset.name)
-    corpus, tf, vectorizer = words_of(source, dataset.language, work, progress)
+    corpus, tf, vectorizer = words_of(source, dataset.language, data.work, data.progress)
     queries, qrels = judged(source, dataset.split, dataset.queries)
     asked = vectorizer.queries([query.text for query in queries])
     return Collection(
@@ -87,11 +84,11 @@ def words_collection(
         [query.id for query in queries],
         asked,
         qrels,
-        known_items(job.rra, corpus, vectorizer.queries, data, work),
+        known_items(job.rra, corpus, vectorizer.queries, data),
         data.ignores_identical_ids(dataset.name),
         partial(judged_vectors, source, vectorizer.queries),
         weighting=BM25(job.k1, job.b),
-        folder=work / "postings",
+        folder=data.work / "postings",
     )
 
 
@@ -103,11 +100,9 @@ def judged_vectors(source: str, vectors: Any, split: str) -> JudgedVectors:
     )
 
 
-def known_items(
-    rra: RRAChoice | None, corpus: Corpus, vectors: Any, data: Data, work: Path
-) -> Known:
+def known_items(rra: RRAChoice | None, corpus: Corpus, vectors: Any, data: Data) -> Known:
     """Return a function to known-item queries for RRA's α: half of a sentence each, or what a
-    language model writes, which is kept in ``work``."""
+    language model writes, kept in ``data.work``."""
     generator = None if rra is None else rra.generator
 
     def known(count: int) -> KnownItems:
@@ -116,7 +111,7 @@ def known_items(
             return KnownItems.mismatched(rows, vectors(queries))
         from lexicept.training.candidates.query_generation import generate_known_items
 
-        folder = work / "generated"
+        folder = data.work / "generated"
         folder.mkdir(parents=True, exist_ok=True)
         rows, queries = generate_known_items(
             data.place(generator), len(corpus.ids), corpus.stored.document, folder, count
@@ -126,14 +121,12 @@ def known_items(
     return known
 
 
-def vectors_collection(
-    job: RetrievalJob, dataset: DatasetSettings, data: Data, work: Path
-) -> Collection:
+def vectors_collection(job: RetrievalJob, dataset: DatasetSettings, data: Data) -> Collection:
     """Return a dataset with published vectors; those of documents stay on disk."""
     source = data.find(dataset.name)
     vocabulary = None if job.vocabulary is None else Path(data.find(job.vocabulary)) / "vocab.txt"
     identity = fingerprint([source, str(vocabulary), str(job.weight)])[:16]
-    place = work / "published" / identity
+    place = data.work / "published" / identity
     vectors = stored_vectors(Path(source), vocabulary, job.weight, place)
     qrels = list(read_qrels(source, dataset.split))
     asked = {qrel.query_id for qrel in qrels}
@@ -152,7 +145,7 @@ def vectors_collection(
         qrels,
         known,
         data.ignores_identical_ids(dataset.name),
-        folder=work / "postings",
+        folder=data.work / "postings",
     )
 
 
@@ -183,32 +176,25 @@ def load_hub_encoder(name: str) -> Any:
         raise MissingDataError(f"model {name} can't be loaded: {reason}. {how}") from None
 
 
-def _encoded(
-    encoder: Any,
-    job: RetrievalJob,
-    dataset: DatasetSettings,
-    data: Data,
-    work: Path,
-    progress: Progress,
-) -> Collection:
+def _encoded(encoder: Any, job: RetrievalJob, dataset: DatasetSettings, data: Data) -> Collection:
     """Return a dataset encoded by an encoder; documents are encoded once for all rows."""
     source = data.find(dataset.name)
-    corpus = documents_of(source, work)
+    corpus = documents_of(source, data.work)
     queries, qrels = judged(source, dataset.split, dataset.queries)
-    place = work / "vectors" / fingerprint(chain([str(job.model)], corpus.contents))[:16]
+    place = data.work / "vectors" / fingerprint(chain([str(job.model)], corpus.contents))[:16]
     size = int(encoder.get_embedding_dimension())
     encode = partial(_encode, encoder.encode_document)
     return Collection(
         dataset.title,
         corpus.ids,
-        encoded_rows(place, corpus.contents, size, encode, progress),
+        encoded_rows(place, corpus.contents, size, encode, data.progress),
         [query.id for query in queries],
         _encode(encoder.encode_query, [query.text for query in queries]),
         qrels,
-        known_items(job.rra, corpus, partial(_encode, encoder.encode_query), data, work),
+        known_items(job.rra, corpus, partial(_encode, encoder.encode_query), data),
         data.ignores_identical_ids(dataset.name),
         partial(judged_vectors, source, partial(_encode, encoder.encode_query)),
-        folder=work / "postings",
+        folder=data.work / "postings",
     )
 
 

@@ -58,9 +58,7 @@ ANISOTROPY_TEXTS = 1000
 """Number of documents, the first ones, whose tokens are compared."""
 
 
-def run_training(
-    job: TrainingJob, data: Data, work: Path, progress: Progress, metrics: Container[str] = ()
-) -> Measurements:
+def run_training(job: TrainingJob, data: Data, metrics: Container[str] = ()) -> Measurements:
     """Train a job's model where it is missing, and test it.
 
     Args:
@@ -71,62 +69,53 @@ def run_training(
     Raises:
         MissingDataError: a dataset or model that is not here.
     """
-    config, changes = _chosen(job, data, work, progress)
+    config, changes = _chosen(job, data)
     if not job.seeds:
-        return _trained_and_tested(job, config, changes, data, work, progress, metrics)
+        return _trained_and_tested(job, config, changes, data, metrics)
     trainings = {}
     for number, seed in enumerate(job.seeds):
-        progress("trainings", number, len(job.seeds), f"seed {seed}")
-        trainings[seed] = _trained_and_tested(
-            job, seeded(config, seed), changes, data, work, progress, metrics
-        )
+        data.progress("trainings", number, len(job.seeds), f"seed {seed}")
+        trainings[seed] = _trained_and_tested(job, seeded(config, seed), changes, data, metrics)
     return Measurements.mean_of(trainings)
 
 
-def model_of(
-    job: TrainingJob, data: Data, work: Path, progress: Progress
-) -> tuple[TrainingConfig, Path]:
+def model_of(job: TrainingJob, data: Data) -> tuple[TrainingConfig, Path]:
     """Return a job's configuration with the paths here, and its model, trained where missing; that
     of the first seed where it has several."""
-    return next(models_of(job, data, work, progress))
+    return next(models_of(job, data))
 
 
-def models_of(
-    job: TrainingJob, data: Data, work: Path, progress: Progress
-) -> Iterator[tuple[TrainingConfig, Path]]:
+def models_of(job: TrainingJob, data: Data) -> Iterator[tuple[TrainingConfig, Path]]:
     """Yield the configuration and model of each seed, trained where missing; one without seeds."""
-    config, changes = _chosen(job, data, work, progress)
+    config, changes = _chosen(job, data)
     for one in [seeded(config, seed) for seed in job.seeds] or [config]:
-        yield _model(job, one, changes, data, work, progress)
+        yield _model(job, one, changes, data)
 
 
-def _chosen(
-    job: TrainingJob, data: Data, work: Path, progress: Progress
-) -> tuple[TrainingConfig, list[str]]:
+def _chosen(job: TrainingJob, data: Data) -> tuple[TrainingConfig, list[str]]:
     """Return a job's configuration with the paths here, and the values that tuning chooses."""
     config = located(job.config, data)
     if job.tuning is None:
         return config, []
     first = seeded(config, job.seeds[0]) if job.seeds else config
-    begun = _pretrained(job, first, data, work, progress)
-    return config, _tuned(begun, job.tuning, work, progress)
+    begun = _pretrained(job, first, data)
+    return config, _tuned(begun, job.tuning, data.work, data.progress)
 
 
 def _model(
-    job: TrainingJob,
-    config: TrainingConfig,
-    changes: Sequence[str],
-    data: Data,
-    work: Path,
-    progress: Progress,
+    job: TrainingJob, config: TrainingConfig, changes: Sequence[str], data: Data
 ) -> tuple[TrainingConfig, Path]:
     """Train a model, or several and average them."""
-    config = load_config(_pretrained(job, config, data, work, progress), changes)
+    config = load_config(_pretrained(job, config, data), changes)
     folders = [
-        trained(replace(config, optimizer=replace(config.optimizer, seed=seed)), work, progress)
+        trained(
+            replace(config, optimizer=replace(config.optimizer, seed=seed)),
+            data.work,
+            data.progress,
+        )
         for seed in job.averaged or (config.optimizer.seed,)
     ]
-    return config, folders[0] if len(folders) == 1 else _averaged(folders, work)
+    return config, folders[0] if len(folders) == 1 else _averaged(folders, data.work)
 
 
 def seeded(config: TrainingConfig, seed: int) -> TrainingConfig:
@@ -144,12 +133,10 @@ def _trained_and_tested(
     config: TrainingConfig,
     changes: Sequence[str],
     data: Data,
-    work: Path,
-    progress: Progress,
     metrics: Container[str],
 ) -> Measurements:
     """Measure a model, trained where it is missing, on the job's datasets."""
-    config, model = _model(job, config, changes, data, work, progress)
+    config, model = _model(job, config, changes, data)
     encoder, measurements = Encoder.load(model), Measurements()
     lengths = (encoder.backbone.max_query_tokens, encoder.backbone.max_document_tokens)
     measurements.notes += [f"chosen on held-out queries: {', '.join(changes)}"] if changes else []
@@ -160,16 +147,16 @@ def _trained_and_tested(
     for dataset in job.test:
         with fetching(dataset.name, data):
             source = data.find(dataset.name)
-            states = work / "states" if frozen else None
+            states = data.work / "states" if frozen else None
             encoder.cut(dataset.max_query_tokens or lengths[0], lengths[1])
-            collection = encoded(encoder, model, source, dataset, states, config, work, progress)
+            collection = encoded(encoder, model, dataset, states, config, data)
         ignored = data.ignores_identical_ids(dataset.name)
         collection = replace(collection, ignore_identical_ids=ignored, tau=dataset.tau)
         if job.curve:
             measure_curve(collection, measurements, limits.pruning)
         if job.rra is not None and job.rra.alpha is None:
-            corpus, vectors = documents_of(source, work), partial(_queries, encoder)
-            known = known_items(job.rra, corpus, vectors, data, work)
+            corpus, vectors = documents_of(source, data.work), partial(_queries, encoder)
+            known = known_items(job.rra, corpus, vectors, data)
             split = partial(judged_vectors, source, vectors)
             collection = replace(collection, known=known, split=split)
         measure(collection, measurements, job.rra, query_dims, document_dims, limits.pruning)
@@ -185,9 +172,9 @@ def _trained_and_tested(
     if job.mteb:
         from reproduction.mteb_tasks import evaluate_tasks
 
-        kept = work / "mteb" / f"{key([str(model), query_dims, document_dims])}.json"
+        kept = data.work / "mteb" / f"{key([str(model), query_dims, document_dims])}.json"
         measurements.values |= evaluate_tasks(
-            encoder, job.mteb, query_dims, document_dims, kept, progress
+            encoder, job.mteb, query_dims, document_dims, kept, data.progress
         )
     return measurements
 
@@ -330,9 +317,7 @@ def _keep(shared: dict[str, Path], prepared: Path) -> None:
             own.rename(place)
 
 
-def _pretrained(
-    job: TrainingJob, config: TrainingConfig, data: Data, work: Path, progress: Progress
-) -> TrainingConfig:
+def _pretrained(job: TrainingJob, config: TrainingConfig, data: Data) -> TrainingConfig:
     """Return the configuration with the pretrained model as its start or, for a decoder, its
     backbone; the same where the job pretrains none."""
     stage = job.pretraining
@@ -344,7 +329,7 @@ def _pretrained(
     model, settings = config.model, stage.settings
     of_training = stage.vocabulary == "training"
     learned = [config.data.corpus, config.data.queries, config.data.split] if of_training else []
-    out = work / "pretrained" / key([asdict(stage), source, model.backbone, *learned])
+    out = data.work / "pretrained" / key([asdict(stage), source, model.backbone, *learned])
     if not out.exists():
         with fetching(stage.corpus, data):
             pretrain(
@@ -355,7 +340,7 @@ def _pretrained(
                 size=stage.words,
                 vocabulary=_learned_texts(config) if of_training else None,
                 **asdict(settings),
-                progress=progress,
+                progress=data.progress,
             )
     if settings.shifted:
         return replace(config, model=replace(model, backbone=str(out)))
@@ -373,44 +358,52 @@ def _learned_texts(config: TrainingConfig) -> Iterator[str]:
 def encoded(
     encoder: Any,
     model: Path,
-    source: str,
     dataset: DatasetSettings,
     states: Path | None,
     config: TrainingConfig,
-    work: Path,
-    progress: Progress,
+    data: Data,
 ) -> Collection:
     """Encode a dataset with a trained encoder; the documents' activations are kept beside it.
 
     Args:
         model: the encoder's folder.
-        source: where the dataset is.
-        states: a folder for cached states, where the backbone is frozen.
+        states: a folder for cached states of a frozen backbone; None caches none.
     """
-    corpus = documents_of(source, work)
+    source = data.find(dataset.name)
+    corpus = documents_of(source, data.work)
     queries, qrels = judged(source, dataset.split, dataset.queries)
-    names, asked = [query.id for query in queries], [query.text for query in queries]
-    weighting = encoder.weighting
     evaluator = RetrievalEvaluator([], [], [], [], [], ValidationSettings())
 
-    def read(some: Sequence[str], task: str) -> sp.csr_array:
-        given: Texts = some
+    def read(texts: Sequence[str], task: str) -> sp.csr_array:
+        inputs: Texts = texts
         if states is not None and not (encoder.lookup and task == "query"):
-            folder = states / fingerprint(some)[:16]
-            bf16 = config.optimizer.bf16
-            given = CachedStates.build(
-                folder, encoder.backbone, some, progress, bf16=bf16, task=task
+            inputs = CachedStates.build(
+                states / fingerprint(texts)[:16],
+                encoder.backbone,
+                texts,
+                data.progress,
+                bf16=config.optimizer.bf16,
+                task=task,
             )
-        return evaluator.pooled(encoder, given, task)
+        return evaluator.pooled(encoder, inputs, task)
 
     contents = corpus.contents
-    place = model.parent / "vectors" / fingerprint(contents)[:16]
-    rows = encoded_rows(
-        place, contents, encoder.head.size, lambda some: read(some, "document"), progress
+    return Collection(
+        dataset.title,
+        corpus.ids,
+        encoded_rows(
+            model.parent / "vectors" / fingerprint(contents)[:16],
+            contents,
+            encoder.head.size,
+            lambda texts: read(texts, "document"),
+            data.progress,
+        ),
+        [query.id for query in queries],
+        encoder.weighting.queries(read([query.text for query in queries], "query")),
+        qrels,
+        weighting=encoder.weighting,
+        folder=data.work / "postings",
     )
-    queried = weighting.queries(read(asked, "query"))
-    kept = {"weighting": weighting, "folder": work / "postings"}
-    return Collection(dataset.title, corpus.ids, rows, names, queried, qrels, **kept)
 
 
 def _queries(encoder: Any, texts: Sequence[str]) -> sp.csr_array:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.errors import InputError
-from lexicept.progress import silent
 from lexicept.vectors import SparseVectors, Vocabulary
 from reproduction.data import Data
 from reproduction.jobs import OverlapJob
@@ -99,7 +98,7 @@ def data(tmp_path: Path) -> Data:
 
 def test_words_that_languages_share(data: Data, tmp_path: Path) -> None:
     job = OverlapJob(dataset="pairs", languages=("en", "de"))
-    found = run_overlap(job, data, tmp_path / "work", silent)
+    found = run_overlap(job, data)
     # a shares 24 of 4 and 3 stems (German keeps panthers); moved by a document, a meets c.
     assert found.per_query["pairs share"] == {"a": 1 / 3.5, "b": 0, "c": 0}
     assert found.per_query["pairs share beyond chance"] == {"a": 1 / 3.5, "b": 0, "c": 0}

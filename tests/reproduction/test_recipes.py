@@ -655,7 +655,6 @@ def short_training(steps):
 
 
 def test_rows_of_one_training_share_the_model(tmp_path):
-    from lexicept.progress import silent
     from reproduction.recipe import read_job
     from reproduction.trained import run_training
     from support.tiny import save_bert
@@ -669,7 +668,7 @@ def test_rows_of_one_training_share_the_model(tmp_path):
     for limit in (None, 3):
         content = {"config": config, "test": [{"name": "beir", "split": "dev"}]}
         job = read_job({"training": {**content, "document_max_active_dims": limit}}, "row")
-        found = run_training(job, Data(places, {}, tmp_path), tmp_path / "work", silent)
+        found = run_training(job, Data(places, {}, tmp_path / "work"))
         lengths.append(found.values["beir document length"])
     assert lengths[1] == 3 < lengths[0]
     assert len(list((tmp_path / "work" / "runs").iterdir())) == 1
@@ -677,7 +676,6 @@ def test_rows_of_one_training_share_the_model(tmp_path):
 
 @pytest.mark.parametrize("vocabulary", ["corpus", "training"])
 def test_pretraining_counts_the_words_that_are_asked_for(tmp_path, monkeypatch, vocabulary):
-    from lexicept.progress import silent
     from reproduction import trained
     from reproduction.recipe import read_job
 
@@ -690,9 +688,9 @@ def test_pretraining_counts_the_words_that_are_asked_for(tmp_path, monkeypatch, 
     stage = {"corpus": "larger", "head": "expanded", "vocabulary": vocabulary, "words": 9}
     content = {"config": short_training(2), "test": [{"name": "beir", "split": "dev"}]}
     job = read_job({"training": {**content, "pretraining": stage}}, "row")
-    data = Data(tmp_path, {}, tmp_path)
+    data = Data(tmp_path, {}, tmp_path / "work")
     config = trained.located(job.config, data)
-    out = Path(trained._pretrained(job, config, data, tmp_path / "work", silent).model.start)
+    out = Path(trained._pretrained(job, config, data).model.start)
     assert out.parent == tmp_path / "work" / "pretrained"
     assert (seen["of"], seen["size"], seen["head"]) == (str(tmp_path / "larger"), 9, "expanded")
     if vocabulary == "corpus":
@@ -708,7 +706,6 @@ def test_pretraining_counts_the_words_that_are_asked_for(tmp_path, monkeypatch, 
 def test_seeds_start_from_a_pretrained_model_of_their_own_or_from_one(
     tmp_path, monkeypatch, shared
 ):
-    from lexicept.progress import silent
     from reproduction import trained
     from reproduction.recipe import read_job
 
@@ -718,10 +715,10 @@ def test_seeds_start_from_a_pretrained_model_of_their_own_or_from_one(
     stage = {"corpus": "beir", "shared": shared, "settings": {"masking": "subwords", "seed": 7}}
     content = {"config": short_training(2), "test": [{"name": "beir"}], "seeds": [1, 2]}
     job = read_job({"training": {**content, "pretraining": stage}}, "row")
-    data = Data(tmp_path, {}, tmp_path)
+    data = Data(tmp_path, {}, tmp_path / "work")
     config = trained.located(job.config, data)
     starts = [
-        trained._pretrained(job, trained.seeded(config, seed), data, tmp_path, silent).model.start
+        trained._pretrained(job, trained.seeded(config, seed), data).model.start
         for seed in job.seeds
     ]
     assert made == ([7, 7] if shared else [1, 2])
@@ -729,7 +726,6 @@ def test_seeds_start_from_a_pretrained_model_of_their_own_or_from_one(
 
 
 def test_seeds_are_separate_trainings_on_shared_states(tmp_path):
-    from lexicept.progress import silent
     from reproduction.recipe import read_job
     from reproduction.trained import run_training
     from support.tiny import save_bert
@@ -744,7 +740,7 @@ def test_seeds_are_separate_trainings_on_shared_states(tmp_path):
     tuning = {"vary": ["optimizer.learning_rate=0.0001,0.01"], "steps": 1}
     content = {"config": config, "test": test, "curve": True, "tuning": tuning, "seeds": [0, 1, 2]}
     job = read_job({"training": content}, "row")
-    found = run_training(job, Data(places, {}, tmp_path), tmp_path / "work", silent)
+    found = run_training(job, Data(places, {}, tmp_path / "work"))
     assert [training["seed"] for training in found.trainings] == [0, 1, 2]
     name = "tiny document length"
     each = [training["values"][name] for training in found.trainings]
@@ -868,19 +864,18 @@ def test_averaged_models_keep_their_vectors_apart(tmp_path, monkeypatch):
 
 
 def test_damaged_vectors_are_made_again(tmp_path, monkeypatch):
-    from lexicept.progress import silent
     from reproduction import systems
     from reproduction.recipe import read_job
 
     save_collection(tmp_path / "beir")
     content = {"system": "encoder", "model": "m", "datasets": [{"name": "beir", "split": "dev"}]}
-    job, data = read_job({"retrieval": content}, "row"), Data(tmp_path, {}, tmp_path)
+    job, data = read_job({"retrieval": content}, "row"), Data(tmp_path, {}, tmp_path / "work")
     monkeypatch.setattr(systems, "load_hub_encoder", lambda name: Letters())
-    expected = systems.run_retrieval(job, data, tmp_path / "work", silent).values
+    expected = systems.run_retrieval(job, data).values
     (half,) = (tmp_path / "work" / "vectors").glob("*/rows.data.npy")
     half.write_bytes(half.read_bytes()[:-8])
     with pytest.warns(LexiceptWarning, match="made again"):
-        assert systems.run_retrieval(job, data, tmp_path / "work", silent).values == expected
+        assert systems.run_retrieval(job, data).values == expected
 
 
 class Letters:
@@ -992,7 +987,6 @@ def test_bmp_that_is_not_installed_costs_a_row_nothing_else(monkeypatch):
 
 def test_pairs_of_two_trained_models(tmp_path):
     """Table 8 and 9's job: two trainings, their tokens and latents over the same documents."""
-    from lexicept.progress import silent
     from reproduction.model_pairs import run_pairs
     from reproduction.recipe import read_job
     from reproduction.run import read_by
@@ -1009,14 +1003,14 @@ def test_pairs_of_two_trained_models(tmp_path):
         "tokens": {"config": tokens, **side},
         "latents": {"config": latents, **side},
     }
-    job, data = read_job({"pairs": content}, "row"), Data(tmp_path, {}, tmp_path)
+    job, data = read_job({"pairs": content}, "row"), Data(tmp_path, {}, tmp_path / "work")
     assert read_by(job) == {"beir", "bert"}
-    found = run_pairs(job, data, tmp_path / "work", silent)
+    found = run_pairs(job, data)
     assert found.values["documents"] == 25
     counts = [found.values[name] for name in ("synonymy", "polysemy", "identity")]
     assert 0 <= sum(counts) <= found.values["associated"]
     same = {**content, "latents": {"config": tokens, **side}}
-    of_itself = run_pairs(read_job({"pairs": same}, "row"), data, tmp_path / "work", silent)
+    of_itself = run_pairs(read_job({"pairs": same}, "row"), data)
     # Every dimension that occurs in some documents, but not in nearly all, is its own identity.
     assert of_itself.values["identity"] >= 1
     assert of_itself.values["synonymy"] == of_itself.values["polysemy"]
@@ -1024,7 +1018,6 @@ def test_pairs_of_two_trained_models(tmp_path):
 
 def test_a_table_with_latency_has_it_measured(tmp_path):
     pytest.importorskip("seismic", reason="needs lexicept[seismic]")
-    from lexicept.progress import silent
     from reproduction.recipe import read_job
     from reproduction.trained import run_training
     from support.tiny import save_bert
@@ -1033,9 +1026,9 @@ def test_a_table_with_latency_has_it_measured(tmp_path):
     save_collection(tmp_path / "beir")
     config = short_training(1)
     content = {"config": config, "test": [{"name": "beir", "split": "dev", "column": "test"}]}
-    job, data = read_job({"training": content}, "row"), Data(tmp_path, {}, tmp_path)
-    plain = run_training(job, data, tmp_path / "work", silent).values
-    values = run_training(job, data, tmp_path / "work", silent, {"Seismic ms"}).values
+    job, data = read_job({"training": content}, "row"), Data(tmp_path, {}, tmp_path / "work")
+    plain = run_training(job, data).values
+    values = run_training(job, data, {"Seismic ms"}).values
     added = {"test Seismic ms", "test Seismic nDCG@10", "test Seismic RR@10"}
     assert values.keys() - plain.keys() == added
 
@@ -1083,7 +1076,6 @@ def test_layers_have_the_anisotropy_of_what_an_sae_reads(tmp_path, trained, read
     from lexicept.models.backbone import Backbone
     from lexicept.models.language_heads import language_head
     from lexicept.models.sae.quality import anisotropy
-    from lexicept.progress import silent
     from reproduction.recipe import read_job
     from reproduction.trained import run_training
     from support.tiny import save_bert
@@ -1099,8 +1091,8 @@ def test_layers_have_the_anisotropy_of_what_an_sae_reads(tmp_path, trained, read
         "validation": {"count": 3, "every": 2},
     }
     content = {"config": config, "test": [{"name": "beir", "split": "dev"}]}
-    job, data = read_job({"training": content}, "row"), Data(tmp_path, {}, tmp_path)
-    values = run_training(job, data, tmp_path / "work", silent, {"anisotropy"}).values
+    job, data = read_job({"training": content}, "row"), Data(tmp_path, {}, tmp_path / "work")
+    values = run_training(job, data, {"anisotropy"}).values
     texts = [document.content for document in read_documents(str(tmp_path / "beir"))]
     transform = language_head(str(tmp_path / "bert")).transform if read != "states" else None
     before = anisotropy(Backbone.from_pretrained(str(tmp_path / "bert")), texts, 10**6, transform)
@@ -1109,7 +1101,6 @@ def test_layers_have_the_anisotropy_of_what_an_sae_reads(tmp_path, trained, read
 
 
 def test_clsr_is_bm25_over_latents_of_pooled_vectors(tmp_path, monkeypatch):
-    from lexicept.progress import silent
     from reproduction import pooled
     from reproduction.measuring import measure
     from reproduction.recipe import read_job
@@ -1131,8 +1122,8 @@ def test_clsr_is_bm25_over_latents_of_pooled_vectors(tmp_path, monkeypatch):
     for dense in (True, False):
         content = {"datasets": [{"name": "beir", "split": "dev"}], "model": "bert", "sae": sae}
         job = read_job({"pooled": {**content, "dense": dense}}, "row")
-        data = Data(tmp_path, {}, tmp_path)
-        found[dense] = pooled.run_pooled(job, data, tmp_path / "work", silent).values
+        data = Data(tmp_path, {}, tmp_path / "work")
+        found[dense] = pooled.run_pooled(job, data).values
     assert found[True].keys() < found[False].keys()
     assert found[False]["beir document length"] <= 4
     assert 0 <= found[False]["beir FVU"] < found[False]["beir unseen FVU"]

@@ -52,7 +52,7 @@ def run(
     """Run rows of a recipe on the data in a folder."""
     sources = load_sources(RECIPES / "datasets.yaml")
     recipe = tiny_recipe(name, rows)
-    return run_recipe(recipe, "full", Data(data, sources, out / "work"), out, progress=progress)
+    return run_recipe(recipe, "full", Data(data, sources, out / "work", progress), out)
 
 
 def save_places(data: Path, names: Sequence[str], split: str = "test") -> None:

@@ -11,7 +11,6 @@ import lexicept
 from lexicept.errors import InputError
 from lexicept.models.encoder import Encoder
 from lexicept.models.language_heads import language_head
-from lexicept.progress import silent
 from lexicept.training.settings import to_mapping
 from reproduction.recipe import read_job
 from reproduction.trained import _pretrained
@@ -87,6 +86,13 @@ class Texts:
     def find(self, name):
         return str(self.path)
 
+    @property
+    def work(self):
+        return self.path.with_name("work")
+
+    def progress(self, stage, done, total, note=""):
+        pass
+
 
 def test_a_recipe_pretrains_random_rows_over_sub_words(bert, tmp_path):
     """Not the backbone's own rows."""
@@ -95,7 +101,7 @@ def test_a_recipe_pretrains_random_rows_over_sub_words(bert, tmp_path):
         (tmp_path / "texts.txt" / f"{number}.txt").write_text(text)
     settings = {"masking": "subwords", "learning_rate": 1e-9, "seed": 1, **SMALL}
     job = stage(bert, corpus="texts", head="random", settings=settings)
-    config = _pretrained(job, job.config, Texts(tmp_path / "texts.txt"), tmp_path / "work", silent)
+    config = _pretrained(job, job.config, Texts(tmp_path / "texts.txt"))
     head, own = Encoder.load(config.model.start).head, language_head(bert)
     assert list(head.terms) == VOCABULARY
     assert torch.allclose(head.rows, own.random(head.size, 1).rows, atol=1e-5)
