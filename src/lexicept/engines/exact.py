@@ -202,8 +202,10 @@ class ExactEngine(PostingsEngine):
     @cached_property
     def _costs(self) -> Integers:
         """Time of reading each dimension, in postings; 0 without documents [V]."""
-        rows = -(-self._counts[:, None] // ROW)
-        costs: Integers = np.where(self._tabled, rows, self.lengths).sum(axis=0, dtype=np.int64)
+        row_costs = -(-self._counts[:, None] // ROW)
+        costs: Integers = np.where(self._tabled, row_costs, self.lengths).sum(
+            axis=0, dtype=np.int64
+        )
         return costs
 
     @property
@@ -319,11 +321,11 @@ class ExactEngine(PostingsEngine):
         places, documents = [np.repeat(listed, lengths)[postings]], [entries[postings]]
         weights = [entry_weights[postings]]
         for column in columns[tabled].tolist():
-            row = self.table[starts[column] : starts[column] + count]
-            (having,) = np.nonzero(row)
+            table_row = self.table[starts[column] : starts[column] + count]
+            (having,) = np.nonzero(table_row)
             places.append(np.full(having.size, column))
             documents.append(having)
-            weights.append(row[having])
+            weights.append(table_row[having])
         place, document = np.concatenate(places), np.concatenate(documents)
         document_numbers = (document + number * SEGMENT).astype(np.int32)
         return place, document_numbers, np.concatenate(weights) * self.scales[place]

@@ -138,9 +138,9 @@ def inverted(
         maxima[df > 0] = np.maximum.reduceat(weights, segment.indptr[:-1][df > 0])
     tabled = df.astype(np.int64) * SHARES[kind] > count
     table = np.zeros((int(tabled.sum()), count), kind)
-    for row, dimension in zip(table, np.flatnonzero(tabled).tolist(), strict=True):
+    for table_row, dimension in zip(table, np.flatnonzero(tabled).tolist(), strict=True):
         span = slice(segment.indptr[dimension], segment.indptr[dimension + 1])
-        row[segment.indices[span]] = weights[span]
+        table_row[segment.indices[span]] = weights[span]
     widths = np.where(tabled, 0, fitting_widths(df, count)).astype(np.uint8)
     listed = np.repeat(~tabled, df)
     lists = pack(

@@ -1,4 +1,4 @@
-"""Operations on rows of bfloat16 in one pass on a CPU, where torch takes several."""
+"""Operations on rows of bfloat16 in one pass on a CPU; torch takes several."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from lexicept.ops.compiled import compiled, over_rows
 LOG2E = np.float32(1.4426950408889634)
 
 SHIFT = np.float32(1.5 * 2**23)
-"""Added to a number of at most 2²², it leaves the nearest integer in the lowest bits."""
+"""Added to a number of at most 2²², leaves the nearest integer in the lowest bits."""
 
 POWERS = tuple(np.float32(c) for c in (0.99992807, 0.69326099, 0.24261112, 0.05517166))
-"""Coefficients of a polynomial that is 2^f, but for 0.0001 of it, for f from -1/2 to 1/2."""
+"""Coefficients of a polynomial for 2^f, with relative error 0.0001, for f from -1/2 to 1/2."""
 
 LEAST = np.float32(-126)
-"""Exponent below which a power of 2 counts as this one."""
+"""Smallest exponent; powers of 2 below count as the smallest."""
 
 
 def softmax_(scores: Tensor) -> None:
     """Replace contiguous bfloat16 scores [..., L] on a CPU by their softmax over the last
     dimension; a NaN makes its row NaN."""
-    rows = _bits(scores).reshape(-1, scores.shape[-1])
-    over_rows(softmax_rows, len(rows), torch.get_num_threads(), rows)
+    bits = _bits(scores).reshape(-1, scores.shape[-1])
+    over_rows(softmax_rows, len(bits), torch.get_num_threads(), bits)
 
 
 def add_norm_(x: Tensor, added: Tensor, weight: Tensor, bias: Tensor, eps: float) -> None:
@@ -36,8 +36,8 @@ def add_norm_(x: Tensor, added: Tensor, weight: Tensor, bias: Tensor, eps: float
         added: in bfloat16 [n, d].
         weight, bias, eps: of the norm, [d], [d] and a number.
     """
-    parts = (x.numpy(), _bits(added), weight.numpy(), bias.numpy(), np.float32(eps))
-    over_rows(add_norm_rows, len(x), torch.get_num_threads(), *parts)
+    arrays = (x.numpy(), _bits(added), weight.numpy(), bias.numpy(), np.float32(eps))
+    over_rows(add_norm_rows, len(x), torch.get_num_threads(), *arrays)
 
 
 def _bits(halves: Tensor) -> np.ndarray:
@@ -101,8 +101,8 @@ def _powers(bits, largest, powers):  # pragma: no cover - compiled
         exponent = (_number(bits[j]) - largest) * LOG2E
         exponent = LEAST if exponent < LEAST else exponent
         whole = np.float32(exponent + SHIFT)
-        rest = exponent - (whole - SHIFT)
-        power = POWERS[0] + rest * (POWERS[1] + rest * (POWERS[2] + rest * POWERS[3]))
+        fraction = exponent - (whole - SHIFT)
+        power = POWERS[0] + fraction * (POWERS[1] + fraction * (POWERS[2] + fraction * POWERS[3]))
         scale = np.int32(whole.view(np.int32) << np.int32(23))
         powers[j] = np.int32(np.float32(power).view(np.int32) + scale).view(np.float32)
 

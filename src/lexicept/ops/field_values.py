@@ -21,8 +21,8 @@ def count_values_reference(codes: Any, offsets: Any, allowed: Any, size: int) ->
     """
     counts = np.zeros(size, np.int64)
     for document in np.flatnonzero(allowed):
-        own = np.unique(codes[offsets[document] : offsets[document + 1]])
-        counts[own[own >= 0]] += 1
+        values = np.unique(codes[offsets[document] : offsets[document + 1]])
+        counts[values[values >= 0]] += 1
     return counts
 
 
@@ -60,8 +60,8 @@ def any_of_reference(places: Any, offsets: Any) -> Any:
 @compiled()
 def any_of(places, offsets):  # pragma: no cover - compiled
     """Compiled version of ``any_of_reference``."""
-    found = np.zeros(offsets.size - 1, np.bool_)
-    for document in range(found.size):
+    matching = np.zeros(offsets.size - 1, np.bool_)
+    for document in range(matching.size):
         for place in range(offsets[document], offsets[document + 1]):
-            found[document] |= places[place]  # a branch would often be guessed wrongly
-    return found
+            matching[document] |= places[place]  # a branch would often be guessed wrongly
+    return matching

@@ -1,5 +1,5 @@
-"""JumpReLU activations summed over rows, with pseudo-derivatives of the thresholds, without an
-array of tokens × outputs."""
+"""Sums of a matrix's rows, weighted by JumpReLU activations, with pseudo-derivatives of the
+thresholds, without an array of tokens × outputs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from lexicept.ops.sparse_linear import (
 )
 
 ROUNDING = 1e-6
-"""Share of a threshold and its bandwidth that is more than the rounding errors of their sums."""
+"""Share of a threshold and a bandwidth that exceeds the rounding error of the sum."""
 
 
 class Jumps(NamedTuple):
     """Sums over outputs above their thresholds."""
 
     sums: Tensor
-    """``Σ_j z_ij · out_rows[j]`` [n, d]."""
+    """``Σ_j z_ij · out_matrix[j]`` [n, d]."""
     number: Tensor
     """Number of outputs above their thresholds []."""
     active: Tensor
@@ -33,39 +33,50 @@ class Jumps(NamedTuple):
 
 
 def jump_sums_reference(
-    x: Tensor, rows: Tensor, bias: Tensor, threshold: Tensor, bandwidth: Tensor, out_rows: Tensor
+    x: Tensor,
+    matrix: Tensor,
+    bias: Tensor,
+    threshold: Tensor,
+    bandwidth: Tensor,
+    out_matrix: Tensor,
 ) -> Jumps:
-    """Sum rows over ``z = p · H(p − θ)``, where p = rows · x_i + bias (Rajamanoharan et al. 2024b).
+    """Sum rows weighted by ``z = p · H(p − θ)``, with p = matrix · x_i + bias (Rajamanoharan et al.
+    2024b).
 
     θ learns by pseudo-derivatives, see ``Jump`` and ``Count``.
 
     Args:
         x: tokens [n, d].
-        rows, bias: [M, d] and [M].
+        matrix, bias: [M, d] and [M].
         threshold, bandwidth: θ, at least 0, and ε, above 0, [M].
-        out_rows: [M, d].
+        out_matrix: [M, d].
     """
-    pre = torch.addmm(bias, x, rows.T)
+    pre = torch.addmm(bias, x, matrix.T)
     acts: Tensor = Jump.apply(pre, threshold, bandwidth)  # type: ignore[no-untyped-call]
     count: Tensor = Count.apply(pre, threshold, bandwidth)  # type: ignore[no-untyped-call]
-    return Jumps(acts @ out_rows, count, (pre > threshold).sum(dim=0))
+    return Jumps(acts @ out_matrix, count, (pre > threshold).sum(dim=0))
 
 
 def jump_sums(
-    x: Tensor, rows: Tensor, bias: Tensor, threshold: Tensor, bandwidth: Tensor, out_rows: Tensor
+    x: Tensor,
+    matrix: Tensor,
+    bias: Tensor,
+    threshold: Tensor,
+    bandwidth: Tensor,
+    out_matrix: Tensor,
 ) -> Jumps:
-    """Fast version of ``jump_sums_reference``: one search finds what is above θ or near it."""
+    """Fast version of ``jump_sums_reference``: one search finds outputs above θ or near θ."""
     reach = bandwidth / 2
     theta = threshold.detach()
-    wide, outputs = outputs_above(x, rows, bias, theta - reach - ROUNDING * (theta + reach))
+    wide, outputs = outputs_above(x, matrix, bias, theta - reach - ROUNDING * (theta + reach))
     theta, reach = theta[wide.columns], reach[wide.columns]
     entries = wide.where(~(outputs <= theta))  # a NaN stays
     near = wide.where((outputs - theta).abs() < reach)
-    sums = sum_entries(entry_outputs(x, rows, bias, entries), entries, out_rows)
+    sums = sum_entries(entry_outputs(x, matrix, bias, entries), entries, out_matrix)
     count = sums.new_tensor(float(len(entries.columns)))
-    given = (sums, count, threshold, bandwidth, out_rows, *near)
-    sums, count = _LearnThresholds.apply(*given)  # type: ignore[no-untyped-call]
-    return Jumps(sums, count, torch.bincount(entries.columns, minlength=len(rows)))
+    inputs = (sums, count, threshold, bandwidth, out_matrix, *near)
+    sums, count = _LearnThresholds.apply(*inputs)  # type: ignore[no-untyped-call]
+    return Jumps(sums, count, torch.bincount(entries.columns, minlength=len(matrix)))
 
 
 class Jump(torch.autograd.Function):
@@ -107,21 +118,21 @@ class Count(torch.autograd.Function):
 
 
 class _LearnThresholds(torch.autograd.Function):
-    """Sums and count as they are; in the backward pass the pseudo-derivatives of θ, which the
-    entries near it give."""
+    """Sums and count, unchanged; the backward pass adds the pseudo-derivatives of θ, from entries
+    near θ."""
 
     @staticmethod
-    def forward(ctx: Any, sums: Tensor, count: Tensor, *given: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(*given)
+    def forward(ctx: Any, sums: Tensor, count: Tensor, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(*inputs)
         return sums.view_as(sums), count.view_as(count)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        threshold, bandwidth, out_rows, *near = ctx.saved_tensors
+        threshold, bandwidth, out_matrix, *near = ctx.saved_tensors
         of_sums, of_count = gradients
         entries = Entries(*near)
-        counts = torch.bincount(entries.columns, minlength=len(out_rows))
-        of_threshold = -threshold / bandwidth * sum_products(of_sums, entries, out_rows)
+        counts = torch.bincount(entries.columns, minlength=len(out_matrix))
+        of_threshold = -threshold / bandwidth * sum_products(of_sums, entries, out_matrix)
         of_threshold -= of_count / bandwidth * counts
         return of_sums, of_count, of_threshold, None, None, None, None

@@ -21,45 +21,45 @@ from lexicept.ops.quantisation import (
 from lexicept.ops.tile_kernels import exact_maxima
 
 TOKENS = 4096
-"""Tokens that share one pass over the rows."""
+"""Tokens of one pass over the matrix."""
 
 
 def largest_outputs_reference(
-    x: Tensor, text: Tensor, num_texts: int, rows: Tensor, bias: Tensor
+    x: Tensor, text: Tensor, num_texts: int, matrix: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return ``max(0, max_i rows · x_i + bias)`` over each text's tokens, and the first token i
-    that reaches it.
+    """Return ``max(0, max_i matrix · x_i + bias)`` over each text's tokens, and the first token i
+    with the maximum.
 
     Args:
         x: tokens [n, d].
         text: the text of each token [n], rising.
         num_texts: texts, some perhaps without tokens.
-        rows, bias: [V, d] and [V].
+        matrix, bias: [V, d] and [V].
 
     Returns:
-        Maxima and tokens, both [num_texts, V]; where the maximum is 0, the token may be any.
+        Maxima and tokens, both [num_texts, V]; any token for a maximum of 0.
     """
-    outputs = torch.addmm(bias, x, rows.T).relu()
-    maxima = outputs.new_zeros(num_texts, len(rows))
-    tokens = torch.zeros(num_texts, len(rows), dtype=torch.long, device=x.device)
+    outputs = torch.addmm(bias, x, matrix.T).relu()
+    maxima = outputs.new_zeros(num_texts, len(matrix))
+    tokens = torch.zeros(num_texts, len(matrix), dtype=torch.long, device=x.device)
     for number in text.unique().tolist():
-        (own,) = torch.nonzero(text == number, as_tuple=True)
-        maxima[number], position = outputs[own].max(dim=0)
-        tokens[number] = own[position]
+        (positions,) = torch.nonzero(text == number, as_tuple=True)
+        maxima[number], position = outputs[positions].max(dim=0)
+        tokens[number] = positions[position]
     return maxima, tokens
 
 
 @torch.no_grad()
 def largest_outputs(
-    x: Tensor, text: Tensor, num_texts: int, rows: Tensor, bias: Tensor
+    x: Tensor, text: Tensor, num_texts: int, matrix: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Fast version of ``largest_outputs_reference``, without gradient; a NaN is a maximum.
 
-    Under autocast values are still of the precision of x and rows.
+    Under autocast values are still of the precision of x and the matrix.
     """
-    x, rows, bias = x.detach().contiguous(), rows.detach().contiguous(), bias.detach()
-    maxima = x.new_zeros(num_texts, len(rows))
-    tokens = torch.zeros(num_texts, len(rows), dtype=torch.long, device=x.device)
+    x, matrix, bias = x.detach().contiguous(), matrix.detach().contiguous(), bias.detach()
+    maxima = x.new_zeros(num_texts, len(matrix))
+    tokens = torch.zeros(num_texts, len(matrix), dtype=torch.long, device=x.device)
     with torch.autocast(x.device.type, enabled=False):
         for start in range(0, len(x), TOKENS):
             some = x[start : start + TOKENS]
@@ -67,10 +67,10 @@ def largest_outputs(
                 text[start : start + TOKENS], return_counts=True
             )
             ends = [0, *counts.cumsum(0).tolist()]
-            kind = _by_bytes if choose_by_bytes(some, rows) else _plainly
+            kind = _by_bytes if choose_by_bytes(some, matrix) else _plainly
             of_tile = kind(some, ends)
-            for columns in tiles(len(some), rows):
-                best, token = of_tile(rows[columns], bias[columns])
+            for columns in tiles(len(some), matrix):
+                best, token = of_tile(matrix[columns], bias[columns])
                 before, earlier = maxima[names, columns], tokens[names, columns]
                 better = (best > before) | best.isnan()
                 maxima[names, columns] = torch.where(better, best, before)
@@ -82,12 +82,12 @@ Maxima = tuple[Tensor, Tensor]
 """The maxima of some texts in some columns, and their tokens: both [texts, T]."""
 
 
-def _of_tile(x: Tensor, ends: Sequence[int], rows: Tensor, bias: Tensor) -> Maxima:
+def _of_tile(x: Tensor, ends: Sequence[int], matrix: Tensor, bias: Tensor) -> Maxima:
     """Return the maxima of a tile; text t has tokens ``ends[t]`` to ``ends[t + 1]`` of x."""
-    outputs = torch.addmm(bias, x, rows.T)
+    outputs = torch.addmm(bias, x, matrix.T)
     largest = [outputs[start:end].max(dim=0) for start, end in pairwise(ends)]
     starts = torch.tensor(ends[:-1], device=x.device)
-    best, token = (torch.stack(part) for part in zip(*largest, strict=True))
+    best, token = (torch.stack(tensors) for tensors in zip(*largest, strict=True))
     return best, token + starts[:, None]
 
 
@@ -104,23 +104,23 @@ def _by_bytes(x: Tensor, ends: Sequence[int]) -> Callable[[Tensor, Tensor], Maxi
     of_texts = np.stack([factors[start:end].amax(dim=0).numpy() for start, end in pairwise(ends)])
     bounds = np.array(ends)
 
-    def of_tile(rows: Tensor, bias: Tensor) -> Maxima:
-        tile = quantised(rows)
+    def of_tile(matrix: Tensor, bias: Tensor) -> Maxima:
+        tile = quantised(matrix)
         of_columns = torch.stack([tile.norms, tile.errors, summed_errors(tile, bias)], dim=1)
         if not bool((factors.sum() * of_columns.sum()).isfinite()):
-            return _of_tile(x, ends, rows, bias)
-        maxima = torch.zeros(len(ends) - 1, len(rows))
+            return _of_tile(x, ends, matrix, bias)
+        maxima = torch.zeros(len(ends) - 1, len(matrix))
         tokens = torch.zeros(maxima.shape, dtype=torch.long)
         over_rows(
             exact_maxima,
-            len(rows),
+            len(matrix),
             torch.get_num_threads(),
             products(short, tile).numpy(),
             short.scales.numpy(),
             of_texts,
             x.numpy(),
             bounds,
-            rows.numpy(),
+            matrix.numpy(),
             bias.numpy(),
             tile.scales.numpy(),
             of_columns.numpy(),

@@ -16,8 +16,8 @@ from lexicept.ops.topk import top_columns_reference
 
 
 class Activations(NamedTuple):
-    """Activations ``a_i = f(rows · x_i + bias)`` of tokens, of each token's k largest: what they
-    are computed from."""
+    """Operands of activations ``a_i = f(matrix · x_i + bias)`` of tokens, of each token's k
+    largest."""
 
     x: Tensor
     """Tokens [n, d]."""
@@ -25,7 +25,7 @@ class Activations(NamedTuple):
     """The text of each token [n]."""
     num_texts: int
     """Texts, some perhaps without tokens."""
-    rows: Tensor
+    matrix: Tensor
     """[V, d]."""
     bias: Tensor
     """[V]."""
@@ -37,32 +37,33 @@ class Activations(NamedTuple):
     @property
     def all_count(self) -> bool:
         """True if all entries of a token count."""
-        return self.k is None or self.k >= len(self.rows)
+        return self.k is None or self.k >= len(self.matrix)
 
     def dense(self) -> Tensor:
-        """Compute them [n, V], also under autocast in the rows' precision, which sums need."""
-        x, _, _, rows, bias, k, threshold = self
-        acts = fire(torch.addmm(bias, x, rows.T), threshold).to(rows.dtype)
+        """Compute the activations [n, V] in the matrix's precision, which sums need, also under
+        autocast."""
+        x, _, _, matrix, bias, k, threshold = self
+        acts = fire(torch.addmm(bias, x, matrix.T), threshold).to(matrix.dtype)
         if k is None or self.all_count:
             return acts
-        kept = top_columns_reference(acts.detach(), k)
-        return acts * torch.zeros_like(acts).scatter(1, kept, 1.0)
+        columns = top_columns_reference(acts.detach(), k)
+        return acts * torch.zeros_like(acts).scatter(1, columns, 1.0)
 
     def largest(self) -> tuple[Tensor, Tensor]:
         """Compute each token's k largest, without gradient, and their dimensions, both [n, k]."""
-        x, _, _, rows, bias, k, threshold = self
-        acts, kept = top_activations(x, rows, bias, k, threshold)
-        return acts.to(x.dtype), kept
+        x, _, _, matrix, bias, k, threshold = self
+        acts, columns = top_activations(x, matrix, bias, k, threshold)
+        return acts.to(x.dtype), columns
 
-    def places(self, kept: Tensor) -> Tensor:
+    def places(self, columns: Tensor) -> Tensor:
         """Return the places [n * k] of tokens' dimensions [n, k] in a result [num_texts * V]."""
-        return (self.text[:, None] * len(self.rows) + kept).ravel()
+        return (self.text[:, None] * len(self.matrix) + columns).ravel()
 
 
 def pool_max_reference(tokens: Activations) -> Tensor:
     """Return ``max_i a_i`` over each text's tokens [num_texts, V]; zero where nothing fires."""
     acts = tokens.dense()
-    pooled = acts.new_zeros(tokens.num_texts, len(tokens.rows))
+    pooled = acts.new_zeros(tokens.num_texts, len(tokens.matrix))
     return pooled.scatter_reduce(0, tokens.text[:, None].expand_as(acts), acts, "amax")
 
 
@@ -70,7 +71,7 @@ def pool_sum_reference(tokens: Activations, *, log: bool) -> Tensor:
     """Return ``Σ_i a_i`` over each text's tokens [num_texts, V], or ``Σ_i log(1 + a_i)``."""
     acts = tokens.dense()
     acts = torch.log1p(acts) if log else acts
-    return acts.new_zeros(tokens.num_texts, len(tokens.rows)).index_add(0, tokens.text, acts)
+    return acts.new_zeros(tokens.num_texts, len(tokens.matrix)).index_add(0, tokens.text, acts)
 
 
 def root_of_sums(sums: Tensor) -> Tensor:
@@ -83,43 +84,45 @@ def pool_max(tokens: Activations) -> Tensor:
     """Fast version of ``pool_max_reference``: the gradient reaches one token per maximum.
 
     Among tokens with equal activations the first gets it, where the reference shares it out.
-    Under autocast values are still of the precision of the rows.
+    Under autocast values are still of the precision of the matrix.
     """
-    tokens = tokens._replace(x=tokens.x.to(tokens.rows.dtype))  # autocast leaves them different
+    tokens = tokens._replace(x=tokens.x.to(tokens.matrix.dtype))  # autocast leaves them different
     if torch.is_grad_enabled():
         pooled: Tensor = _PoolMax.apply(*tokens)  # type: ignore[no-untyped-call]
         return pooled
     if tokens.all_count:
         return _pool_all(tokens)[0]
-    return _scattered(tokens)[0].view(tokens.num_texts, len(tokens.rows))
+    return _scattered(tokens)[0].view(tokens.num_texts, len(tokens.matrix))
 
 
 def pool_sum(tokens: Activations, *, log: bool) -> Tensor:
     """Fast version of ``pool_sum_reference``.
 
-    With k only the k largest of a token are computed, in the precision of the rows. Without, the
+    With k only the k largest of a token are computed, in the precision of the matrix. Without, the
     backward pass recomputes activations.
     """
     if not tokens.all_count:
-        return _sum_top(tokens._replace(x=tokens.x.to(tokens.rows.dtype)), log)
+        return _sum_top(tokens._replace(x=tokens.x.to(tokens.matrix.dtype)), log)
     x, text = tokens.x, tokens.text
-    pooled = tokens.rows.new_zeros(tokens.num_texts, len(tokens.rows))
-    for part in torch.arange(len(x), device=x.device).split(tokens_at_once(tokens.rows)):
-        some = tokens._replace(x=x[part], text=text[part])
+    pooled = tokens.matrix.new_zeros(tokens.num_texts, len(tokens.matrix))
+    for chunk in torch.arange(len(x), device=x.device).split(tokens_at_once(tokens.matrix)):
+        some = tokens._replace(x=x[chunk], text=text[chunk])
         pooled = pooled + checkpoint(pool_sum_reference, some, log=log, use_reentrant=False)
     return pooled
 
 
 def _sum_top(tokens: Activations, log: bool) -> Tensor:
-    x, _, num_texts, rows, bias, _, threshold = tokens
-    acts, kept = tokens.largest()
+    x, _, num_texts, matrix, bias, _, threshold = tokens
+    acts, columns = tokens.largest()
     if torch.is_grad_enabled():
         with torch.autocast(x.device.type, enabled=False):
-            pre = chosen_outputs(x, rows, bias, kept)
-        acts = fire(pre, None if threshold is None else threshold[kept])
+            pre = chosen_outputs(x, matrix, bias, columns)
+        acts = fire(pre, None if threshold is None else threshold[columns])
     acts = torch.log1p(acts) if log else acts
-    flat = acts.new_zeros(num_texts * len(rows)).index_add(0, tokens.places(kept), acts.ravel())
-    return flat.view(num_texts, len(rows))
+    flat = acts.new_zeros(num_texts * len(matrix)).index_add(
+        0, tokens.places(columns), acts.ravel()
+    )
+    return flat.view(num_texts, len(matrix))
 
 
 class _PoolMax(torch.autograd.Function):
@@ -132,21 +135,21 @@ class _PoolMax(torch.autograd.Function):
             winners = (token[where, dimension], where, dimension)
         else:
             pooled, winners = _pool_top(tokens)
-        ctx.save_for_backward(tokens.x, tokens.rows, *winners)
+        ctx.save_for_backward(tokens.x, tokens.matrix, *winners)
         return pooled
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, rows, token, where, dimension = ctx.saved_tensors
+        x, matrix, token, where, dimension = ctx.saved_tensors
         along = gradient[where, dimension]
         of_x, _, _, of_rows, of_bias, *_ = ctx.needs_input_grad
         return (
-            sum_by_group(along, token, dimension, rows, len(x)) if of_x else None,
+            sum_by_group(along, token, dimension, matrix, len(x)) if of_x else None,
             None,
             None,
-            sum_by_group(along, dimension, token, x, len(rows)) if of_rows else None,
-            rows.new_zeros(len(rows)).index_add(0, dimension, along) if of_bias else None,
+            sum_by_group(along, dimension, token, x, len(matrix)) if of_rows else None,
+            matrix.new_zeros(len(matrix)).index_add(0, dimension, along) if of_bias else None,
             None,
             None,
         )
@@ -159,9 +162,9 @@ Winners = tuple[Tensor, Tensor, Tensor]
 def _pool_all(tokens: Activations) -> tuple[Tensor, Tensor]:
     """Return the pooled result of all dimensions and its tokens, both [num_texts, V]: f is
     monotone, so the maximum may come first."""
-    x, text, num_texts, rows, bias, _, threshold = tokens
+    x, text, num_texts, matrix, bias, _, threshold = tokens
     order = torch.argsort(text, stable=True)
-    pooled, token = largest_outputs(x[order], text[order], num_texts, rows, bias)
+    pooled, token = largest_outputs(x[order], text[order], num_texts, matrix, bias)
     if threshold is not None:
         pooled = fire(pooled, threshold)
     return pooled, order[token] if len(order) else token
@@ -169,16 +172,16 @@ def _pool_all(tokens: Activations) -> tuple[Tensor, Tensor]:
 
 def _scattered(tokens: Activations) -> tuple[Tensor, Tensor, Tensor]:
     """Return the flat pooled result, and the values of each token's k largest and their places."""
-    largest, kept = tokens.largest()
-    acts, places = largest.ravel(), tokens.places(kept)
-    flat = acts.new_zeros(tokens.num_texts * len(tokens.rows))
+    largest, columns = tokens.largest()
+    acts, places = largest.ravel(), tokens.places(columns)
+    flat = acts.new_zeros(tokens.num_texts * len(tokens.matrix))
     return flat.scatter_reduce(0, places, acts, "amax"), acts, places
 
 
 def _pool_top(tokens: Activations) -> tuple[Tensor, Winners]:
     assert tokens.k is not None
     flat, acts, places = _scattered(tokens)
-    size = len(tokens.rows)
+    size = len(tokens.matrix)
     won = torch.nonzero(((acts == flat[places]) & (acts > 0)) | acts.isnan()).ravel()
     # Several tokens may reach the same maximum: the first one counts.
     cells, group = torch.unique(places[won], return_inverse=True)

@@ -318,9 +318,9 @@ def add_list(postings, number, dimension, factor, scores, count):  # pragma: no 
     start = postings.starts[number, dimension]
     if postings.widths[number, dimension] == 0:
         # A row of the table: a vectorised sum over all documents of the segment.
-        row = postings.table[start : start + count]
-        for i in range(row.size):
-            scores[i] += factor * row[i]
+        table_row = postings.table[start : start + count]
+        for i in range(table_row.size):
+            scores[i] += factor * table_row[i]
         return
     gaps = postings.gaps
     weights = postings.weights

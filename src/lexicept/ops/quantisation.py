@@ -1,4 +1,4 @@
-"""Numbers rounded to 8 bits, which some CPUs multiply faster, with bounds on what is lost."""
+"""Numbers rounded to 8 bits, which some CPUs multiply faster, with bounds on the error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALLEST = 2.0**-126
 """Smallest number of full precision."""
 
 MANY = 64
-"""Tokens from which it pays to round the rows."""
+"""Tokens from which rounding a matrix pays."""
 
 LARGEST_DIM = 2**17
 """Most dimensions of rows: sums of more products might not fit 32 bits."""
@@ -30,8 +30,8 @@ LARGEST = 127
 
 @cache
 def multiplies_bytes() -> bool:
-    """Return whether this CPU has instructions that add up products of 8-bit numbers, and torch
-    uses them: without, its sums may not be exact."""
+    """Return True if this CPU adds up products of 8-bit numbers and torch uses the instructions;
+    without, sums may not be exact."""
     if not has_instructions("avx512_vnni", "amx_int8"):
         return False
     most = torch.full((64, 64), LARGEST, dtype=torch.int8)
@@ -42,15 +42,15 @@ def multiplies_bytes() -> bool:
     )
 
 
-def choose_by_bytes(x: Tensor, rows: Tensor) -> bool:
-    """Return whether products of 8 bits are to choose candidates among the products of x [n, d] and
-    rows [V, d]: in single precision, on a CPU that has them, for tokens enough."""
-    single = x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu"
+def choose_by_bytes(x: Tensor, matrix: Tensor) -> bool:
+    """Return True if products of 8 bits choose candidates among products of x [n, d] and a matrix
+    [V, d]: in single precision, for many tokens, on a CPU with 8-bit products."""
+    single = x.dtype == matrix.dtype == torch.float32 and x.device.type == "cpu"
     return single and len(x) >= MANY and x.shape[1] <= LARGEST_DIM and multiplies_bytes()
 
 
 def has_instructions(*names: str) -> bool:
-    """Return whether this CPU has any of these sets of instructions; torch 2.6 knows none."""
+    """Return True if this CPU has any of these instruction sets; torch 2.6 knows none."""
     read: Callable[[], dict[str, object]] = getattr(torch.cpu, "get_capabilities", dict)
     capabilities = read()
     return any(capabilities.get(name) for name in names)
@@ -67,9 +67,9 @@ class Quantised(NamedTuple):
     scales: Tensor
     """[n]"""
 
-    def rows(self, part: slice) -> Quantised:
+    def take(self, span: slice) -> Quantised:
         """Return some of the rows."""
-        return Quantised(*(each[part] for each in self))
+        return Quantised(*(array[span] for array in self))
 
     def factors(self) -> Tensor:
         """Return the factors of a row's norm and error that bound the error of products [n, 2].
@@ -82,17 +82,16 @@ class Quantised(NamedTuple):
         return torch.stack([self.errors + sums * self.norms, self.norms + self.errors], dim=1)
 
 
-def worst_errors(rows: Quantised, summand: Tensor) -> Tensor:
-    """Return what the factors of a token, and 1, are multiplied by to bound the error of its
-    outputs [3]: the largest norm and the largest error of rows [T, d], and the error of adding
-    summands [T]."""
-    return torch.stack([rows.norms.max(), rows.errors.max(), summed_errors(rows, summand).max()])
+def worst_errors(tile: Quantised, summand: Tensor) -> Tensor:
+    """Return coefficients [3] of a token's two factors and of 1 in the bound on the error of its
+    outputs: largest norm and largest error of a tile [T, d], and error of adding summands [T]."""
+    return torch.stack([tile.norms.max(), tile.errors.max(), summed_errors(tile, summand).max()])
 
 
-def summed_errors(rows: Quantised, summand: Tensor) -> Tensor:
+def summed_errors(tile: Quantised, summand: Tensor) -> Tensor:
     """Return bounds on the errors of adding a summand to a product of each row [T]: at most four
     roundings of the summand, and what is lost of numbers below ``SMALLEST``."""
-    lost = (rows.numbers.shape[1] + 4) * 2.0**-134
+    lost = (tile.numbers.shape[1] + 4) * 2.0**-134
     return 4 * ROUNDING * summand.abs() + lost
 
 

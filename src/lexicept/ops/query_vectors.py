@@ -1,6 +1,6 @@
-"""Vectors of queries: rows of a table combined, and the entries that a budget allows.
+"""Vectors of queries: combined rows of a table, and the entries within a budget.
 
-A query has some hundred entries. SciPy and NumPy take longer to be called than to work on them.
+A query has some hundred entries: calling SciPy and NumPy takes longer than their work.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ def combine_rows_reference(
     """Add up some rows of a CSR matrix, or take the largest value of each column.
 
     Args:
-        numbers: of the rows, which may repeat.
-        indptr, indices, data: those of the matrix; its values are above 0.
+        numbers: of the rows; may repeat.
+        indptr, indices, data: of the matrix, with values above 0.
         largest: take the largest value instead of the sum.
 
     Returns:
-        The columns that a row has, ascending, and their values, f32.
+        The columns of these rows, ascending, and the values, f32.
     """
-    found: dict[int, float] = {}
+    values: dict[int, float] = {}
     for number in numbers.tolist():
         for place in range(indptr[number], indptr[number + 1]):
             column, value = int(indices[place]), float(data[place])
-            before = found.get(column, 0.0)
-            found[column] = max(before, value) if largest else before + value
-    columns = sorted(found)
-    return np.array(columns, np.int32), np.array([found[c] for c in columns], np.float32)
+            before = values.get(column, 0.0)
+            values[column] = max(before, value) if largest else before + value
+    columns = sorted(values)
+    return np.array(columns, np.int32), np.array([values[c] for c in columns], np.float32)
 
 
 @compiled()
@@ -60,40 +60,40 @@ def combine_rows(  # pragma: no cover - compiled
                 columns[count] = column
                 count += 1
             values[column] = max(values[column], value) if largest else values[column] + value
-    found = np.sort(columns[:count])
-    return found, values[found].astype(np.float32)
+    ascending = np.sort(columns[:count])
+    return ascending, values[ascending].astype(np.float32)
 
 
 def kept_within_reference(
     impact: Floats, columns: Integers, indptr: Integers, costs: Integers, budget: float, most: int
 ) -> tuple[Integers, Integers]:
-    """Choose the entries of every row with the largest impact whose costs fit a budget.
+    """Choose the entries of every query with the largest impact and costs within a budget.
 
-    The largest comes first; one that costs more than is left is passed over, and smaller ones that
-    fit are kept. Of equal ones the first comes first.
+    The largest comes first; an entry above the remaining budget is passed over, and smaller entries
+    within the budget follow. Of equal entries the first comes first.
 
     Args:
         impact: of each entry.
         columns: of each entry.
-        indptr: places of the rows' first entries, and the number of all.
+        indptr: places of the queries' first entries, and the number of all.
         costs: of each column.
-        budget: the most that a row's entries cost together.
-        most: the most entries of a row.
+        budget: most cost of a query's entries.
+        most: most entries of a query.
 
     Returns:
-        Places of the kept entries, ascending, and the places of the rows' first ones among them.
+        Places of the chosen entries, ascending, and the place of each query's first among them.
     """
-    kept: list[int] = []
+    chosen_places: list[int] = []
     ends = [0]
     for start, end in pairwise(indptr.tolist()):
         left = budget
         for place in start + np.argsort(-impact[start:end], kind="stable"):
             cost = costs[columns[place]]
-            if cost <= left and len(kept) < ends[-1] + most:
+            if cost <= left and len(chosen_places) < ends[-1] + most:
                 left -= cost
-                kept.append(int(place))
-        ends.append(len(kept))
-    return np.array(sorted(kept), np.int64), np.array(ends, indptr.dtype)
+                chosen_places.append(int(place))
+        ends.append(len(chosen_places))
+    return np.array(sorted(chosen_places), np.int64), np.array(ends, indptr.dtype)
 
 
 @compiled()
@@ -103,10 +103,10 @@ def kept_within(  # pragma: no cover - compiled
     """Compiled version of ``kept_within_reference``."""
     keep = np.zeros(impact.size, np.bool_)
     ends = np.zeros_like(indptr)
-    for row in range(indptr.size - 1):
-        start = indptr[row]
+    for query in range(indptr.size - 1):
+        start = indptr[query]
         left, count = np.float64(budget), 0
-        for place in np.argsort(-impact[start : indptr[row + 1]], kind="mergesort"):
+        for place in np.argsort(-impact[start : indptr[query + 1]], kind="mergesort"):
             cost = costs[columns[start + place]]
             if cost <= left:
                 if count == most:
@@ -114,14 +114,14 @@ def kept_within(  # pragma: no cover - compiled
                 left -= cost
                 keep[start + place] = True
                 count += 1
-        ends[row + 1] = ends[row] + count
+        ends[query + 1] = ends[query] + count
     return np.flatnonzero(keep), ends
 
 
 def prune_within(
     matrix: sp.csr_array, budget: float, costs: Integers, importance: Floats | None, most: int
 ) -> sp.csr_array:
-    """Keep the entries of every row that ``kept_within_reference`` chooses.
+    """Keep the entries of every query that ``kept_within_reference`` chooses.
 
     Args:
         matrix: CSR [n, V].
@@ -131,5 +131,5 @@ def prune_within(
     """
     impact = matrix.data if importance is None else matrix.data * importance[matrix.indices]
     keep = by_work(matrix.nnz * LOOPED, kept_within, kept_within_reference)
-    kept, indptr = keep(impact, matrix.indices, matrix.indptr, costs, budget, most)
-    return with_entries(matrix, matrix.data[kept], matrix.indices[kept], indptr)
+    places, indptr = keep(impact, matrix.indices, matrix.indptr, costs, budget, most)
+    return with_entries(matrix, matrix.data[places], matrix.indices[places], indptr)

@@ -1,7 +1,7 @@
 """The listeners and speakers of Rational Retrieval Acts (RRA), one document at a time.
 
-Every row is replayed from its weights by numbers per dimension alone, so that rows can be read in
-any grouping and nothing of a row is kept.
+Numbers per dimension replay every document from its weights: documents can be read in any grouping,
+and no state of a document is stored.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def listener_sums(  # pragma: no cover - compiled
     rounds = heard.shape[0]
     background = backgrounds[rounds]
     values = np.empty(_longest(indptr))
-    for row in range(indptr.size - 1):
-        start, end, P = indptr[row], indptr[row + 1], prior[row]
+    for document in range(indptr.size - 1):
+        start, end, P = indptr[document], indptr[document + 1], prior[document]
         values[: end - start] = spoken[start:end]
         s = _replay(columns[start:end], values, P, rounds, heard, backgrounds, tops, totals, alpha)
         said += P * s
@@ -58,11 +58,11 @@ def listener_reads(  # pragma: no cover - compiled
     rounds = heard.shape[0] - 1
     background, Z = backgrounds[rounds], heard[rounds]
     values = np.empty(_longest(indptr))
-    for row in range(indptr.size - 1):
-        start, end, P = indptr[row], indptr[row + 1], prior[row]
+    for document in range(indptr.size - 1):
+        start, end, P = indptr[document], indptr[document + 1], prior[document]
         values[: end - start] = spoken[start:end]
         s = _replay(columns[start:end], values, P, rounds, heard, backgrounds, tops, totals, alpha)
-        scales[row] = P * s
+        scales[document] = P * s
         for j in range(end - start):
             t = columns[start + j]
             difference = _ratio(P * values[j], Z[t]) - _ratio(background[t], Z[t]) * P * s
@@ -112,6 +112,6 @@ def _power(base, exponent):  # pragma: no cover - compiled
 @compiled(inline="always")
 def _longest(indptr):  # pragma: no cover - compiled
     longest = 0
-    for row in range(indptr.size - 1):
-        longest = max(longest, indptr[row + 1] - indptr[row])
+    for document in range(indptr.size - 1):
+        longest = max(longest, indptr[document + 1] - indptr[document])
     return longest

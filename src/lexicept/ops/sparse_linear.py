@@ -70,101 +70,105 @@ class Entries(NamedTuple):
         return Entries(counted[self.starts], self.columns[mask])
 
 
-def chosen_outputs_reference(x: Tensor, rows: Tensor, bias: Tensor, chosen: Tensor) -> Tensor:
-    """Return ``rows[j] · x_i + bias[j]`` for the chosen j of every token [n, k].
+def chosen_outputs_reference(x: Tensor, matrix: Tensor, bias: Tensor, chosen: Tensor) -> Tensor:
+    """Return ``matrix[j] · x_i + bias[j]`` for the chosen j of every token [n, k].
 
     Args:
         x: tokens [n, d].
-        rows, bias: [M, d] and [M].
+        matrix, bias: [M, d] and [M].
         chosen: numbers of rows [n, k].
     """
-    return torch.einsum("nd,nkd->nk", x, rows[chosen]) + bias[chosen]
+    return torch.einsum("nd,nkd->nk", x, matrix[chosen]) + bias[chosen]
 
 
-def chosen_outputs(x: Tensor, rows: Tensor, bias: Tensor, chosen: Tensor) -> Tensor:
+def chosen_outputs(x: Tensor, matrix: Tensor, bias: Tensor, chosen: Tensor) -> Tensor:
     """Fast version of ``chosen_outputs_reference``."""
     entries = Entries.chosen(chosen)
-    outputs: Tensor = _Outputs.apply(x, rows, bias, *entries, chosen.shape[1])  # type: ignore[no-untyped-call]
+    outputs: Tensor = _Outputs.apply(x, matrix, bias, *entries, chosen.shape[1])  # type: ignore[no-untyped-call]
     return outputs.view(chosen.shape)
 
 
-def sum_chosen_reference(weights: Tensor, chosen: Tensor, rows: Tensor) -> Tensor:
-    """Return ``Σ_j weights_ij · rows[chosen_ij]`` [n, d], from weights and row numbers [n, k]."""
-    return torch.einsum("nk,nkd->nd", weights, rows[chosen])
+def sum_chosen_reference(weights: Tensor, chosen: Tensor, matrix: Tensor) -> Tensor:
+    """Return ``Σ_j weights_ij · matrix[chosen_ij]`` [n, d], from weights and row numbers [n, k]."""
+    return torch.einsum("nk,nkd->nd", weights, matrix[chosen])
 
 
-def sum_chosen(weights: Tensor, chosen: Tensor, rows: Tensor) -> Tensor:
+def sum_chosen(weights: Tensor, chosen: Tensor, matrix: Tensor) -> Tensor:
     """Fast version of ``sum_chosen_reference``."""
     entries = Entries.chosen(chosen)
-    sums: Tensor = _Sums.apply(weights.ravel(), *entries, rows, chosen.shape[1])  # type: ignore[no-untyped-call]
+    sums: Tensor = _Sums.apply(weights.ravel(), *entries, matrix, chosen.shape[1])  # type: ignore[no-untyped-call]
     return sums
 
 
-def entry_outputs_reference(x: Tensor, rows: Tensor, bias: Tensor, entries: Entries) -> Tensor:
-    """Return ``rows[j] · x_i + bias[j]`` of entries."""
-    products_of = (x[entries.tokens] * rows[entries.columns]).sum(dim=1)
+def entry_outputs_reference(x: Tensor, matrix: Tensor, bias: Tensor, entries: Entries) -> Tensor:
+    """Return ``matrix[j] · x_i + bias[j]`` of entries."""
+    products_of = (x[entries.tokens] * matrix[entries.columns]).sum(dim=1)
     return products_of + bias[entries.columns]
 
 
-def entry_outputs(x: Tensor, rows: Tensor, bias: Tensor, entries: Entries) -> Tensor:
+def entry_outputs(x: Tensor, matrix: Tensor, bias: Tensor, entries: Entries) -> Tensor:
     """Fast version of ``entry_outputs_reference``."""
-    outputs: Tensor = _Outputs.apply(x, rows, bias, *entries, None)  # type: ignore[no-untyped-call]
+    outputs: Tensor = _Outputs.apply(x, matrix, bias, *entries, None)  # type: ignore[no-untyped-call]
     return outputs
 
 
-def sum_entries_reference(weights: Tensor, entries: Entries, rows: Tensor) -> Tensor:
-    """Return the sum of ``weights_p · rows[columns_p]`` over each token's entries p, [n, d]."""
-    sums = rows.new_zeros(len(entries.starts) - 1, rows.shape[1])
-    return sums.index_add(0, entries.tokens, weights[:, None] * rows[entries.columns])
+def sum_entries_reference(weights: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
+    """Return the sum of ``weights_p · matrix[columns_p]`` over each token's entries p, [n, d]."""
+    sums = matrix.new_zeros(len(entries.starts) - 1, matrix.shape[1])
+    return sums.index_add(0, entries.tokens, weights[:, None] * matrix[entries.columns])
 
 
-def sum_entries(weights: Tensor, entries: Entries, rows: Tensor) -> Tensor:
+def sum_entries(weights: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
     """Fast version of ``sum_entries_reference``."""
-    sums: Tensor = _Sums.apply(weights, *entries, rows, None)  # type: ignore[no-untyped-call]
+    sums: Tensor = _Sums.apply(weights, *entries, matrix, None)  # type: ignore[no-untyped-call]
     return sums
 
 
-def sum_products_reference(values: Tensor, entries: Entries, rows: Tensor) -> Tensor:
-    """Return for each column j the sum of ``values_i · rows[j]`` over its entries [M].
+def sum_products_reference(values: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
+    """Return for each column j the sum of ``values_i · matrix[j]`` over its entries [M].
 
     Args:
         values: [n, d].
         entries: columns ascend in each token.
-        rows: [M, d].
+        matrix: [M, d].
     """
-    products_of = (values[entries.tokens] * rows[entries.columns]).sum(dim=1)
-    return values.new_zeros(len(rows)).index_add(0, entries.columns, products_of)
+    products_of = (values[entries.tokens] * matrix[entries.columns]).sum(dim=1)
+    return values.new_zeros(len(matrix)).index_add(0, entries.columns, products_of)
 
 
 @torch.no_grad()
-def sum_products(values: Tensor, entries: Entries, rows: Tensor) -> Tensor:
+def sum_products(values: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
     """Fast version of ``sum_products_reference``, without gradient."""
-    if not (values.dtype == rows.dtype == torch.float32 and values.device.type == "cpu"):
-        products_of = _dots(values, rows, entries)
-        return values.new_zeros(len(rows)).index_add(0, entries.columns, products_of)
-    sums = torch.zeros(len(rows), dtype=torch.float64)
-    arrays = [each.detach().contiguous().numpy() for each in (*entries, values, rows, sums)]
-    over_rows(add_products, len(rows), torch.get_num_threads(), *arrays)
+    if not (values.dtype == matrix.dtype == torch.float32 and values.device.type == "cpu"):
+        products_of = _dots(values, matrix, entries)
+        return values.new_zeros(len(matrix)).index_add(0, entries.columns, products_of)
+    sums = torch.zeros(len(matrix), dtype=torch.float64)
+    arrays = [each.detach().contiguous().numpy() for each in (*entries, values, matrix, sums)]
+    over_rows(add_products, len(matrix), torch.get_num_threads(), *arrays)
     return sums.float()
 
 
-def sum_by_group(weights: Tensor, group: Tensor, chosen: Tensor, rows: Tensor, n: int) -> Tensor:
-    """Return the sum of ``weights_p · rows[chosen_p]`` over the entries p of each group.
+def sum_by_group(weights: Tensor, group: Tensor, chosen: Tensor, matrix: Tensor, n: int) -> Tensor:
+    """Return the sum of ``weights_p · matrix[chosen_p]`` over the entries p of each group.
 
     Args:
         weights, group, chosen: [entries]; groups are numbers below n.
-        rows: [M, d].
+        matrix: [M, d].
 
     Returns:
         [n, d]; zero for a group without entries.
     """
     if n == 0:
-        return rows.new_zeros(0, rows.shape[1])
+        return matrix.new_zeros(0, matrix.shape[1])
     order = torch.argsort(group, stable=True)
     ends = torch.bincount(group, minlength=n).cumsum(0)
     starts = F.pad(ends[:-1], (1, 0))
     return F.embedding_bag(
-        chosen[order], rows, starts, mode="sum", per_sample_weights=weights[order].to(rows.dtype)
+        chosen[order],
+        matrix,
+        starts,
+        mode="sum",
+        per_sample_weights=weights[order].to(matrix.dtype),
     )
 
 
@@ -173,26 +177,26 @@ class _Outputs(torch.autograd.Function):
     def forward(
         ctx: Any,
         x: Tensor,
-        rows: Tensor,
+        matrix: Tensor,
         bias: Tensor,
         starts: Tensor,
         columns: Tensor,
         per_token: int | None,
     ) -> Tensor:
-        ctx.save_for_backward(x, rows, starts, columns)
+        ctx.save_for_backward(x, matrix, starts, columns)
         ctx.per_token = per_token
-        return _dots(x, rows, Entries(starts, columns), per_token) + bias[columns]
+        return _dots(x, matrix, Entries(starts, columns), per_token) + bias[columns]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, rows, starts, columns = ctx.saved_tensors
+        x, matrix, starts, columns = ctx.saved_tensors
         of_x, of_rows, of_bias, *_ = ctx.needs_input_grad
         entries = Entries(starts, columns)
-        zeros = gradient.new_zeros(len(rows))
+        zeros = gradient.new_zeros(len(matrix))
         return (
-            _sums(gradient, entries, rows) if of_x else None,
-            _spread(gradient, entries, x, len(rows), ctx.per_token) if of_rows else None,
+            _sums(gradient, entries, matrix) if of_x else None,
+            _spread(gradient, entries, x, len(matrix), ctx.per_token) if of_rows else None,
             zeros.index_add(0, columns, gradient) if of_bias else None,
             None,
             None,
@@ -207,60 +211,60 @@ class _Sums(torch.autograd.Function):
         weights: Tensor,
         starts: Tensor,
         columns: Tensor,
-        rows: Tensor,
+        matrix: Tensor,
         per_token: int | None,
     ) -> Tensor:
-        ctx.save_for_backward(weights, starts, columns, rows)
+        ctx.save_for_backward(weights, starts, columns, matrix)
         ctx.per_token = per_token
-        return _sums(weights, Entries(starts, columns), rows)
+        return _sums(weights, Entries(starts, columns), matrix)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        weights, starts, columns, rows = ctx.saved_tensors
+        weights, starts, columns, matrix = ctx.saved_tensors
         entries = Entries(starts, columns)
         of_weights, _, _, of_rows, _ = ctx.needs_input_grad
         return (
-            _dots(gradient, rows, entries, ctx.per_token) if of_weights else None,
+            _dots(gradient, matrix, entries, ctx.per_token) if of_weights else None,
             None,
             None,
-            _spread(weights, entries, gradient, len(rows), ctx.per_token) if of_rows else None,
+            _spread(weights, entries, gradient, len(matrix), ctx.per_token) if of_rows else None,
             None,
         )
 
 
-def _dots(x: Tensor, rows: Tensor, entries: Entries, per_token: int | None = None) -> Tensor:
-    """Return ``x_i · rows[j]`` of entries.
+def _dots(x: Tensor, matrix: Tensor, entries: Entries, per_token: int | None = None) -> Tensor:
+    """Return ``x_i · matrix[j]`` of entries.
 
     Args:
         per_token: number of entries of every token; None for any numbers.
     """
-    if x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu":
+    if x.dtype == matrix.dtype == torch.float32 and x.device.type == "cpu":
         dots = np.empty(len(entries.columns), np.float32)
-        arrays = [each.detach().contiguous().numpy() for each in (x, rows, *entries)]
+        arrays = [each.detach().contiguous().numpy() for each in (x, matrix, *entries)]
         over_rows(ragged_dots, len(x), torch.get_num_threads(), *arrays, dots)
         return torch.from_numpy(dots)
     step = max(1, GATHERED // max(1, x.shape[1]))
     if per_token:
         # A batched product gathers no tokens.
         columns = entries.columns.view(-1, per_token).split(max(1, step // per_token))
-        tokens = x[:, :, None].to(rows.dtype).split(max(1, step // per_token))
+        tokens = x[:, :, None].to(matrix.dtype).split(max(1, step // per_token))
         pairs = zip(tokens, columns, strict=True)
-        chunks = [torch.bmm(rows[column], token).ravel() for token, column in pairs]
+        chunks = [torch.bmm(matrix[column], token).ravel() for token, column in pairs]
     else:
         pairs = zip(entries.tokens.split(step), entries.columns.split(step), strict=True)
-        chunks = [torch.einsum("pd,pd->p", x[token], rows[column]) for token, column in pairs]
+        chunks = [torch.einsum("pd,pd->p", x[token], matrix[column]) for token, column in pairs]
     return torch.cat(chunks) if chunks else x.new_zeros(0)
 
 
-def _sums(weights: Tensor, entries: Entries, rows: Tensor) -> Tensor:
-    """Return ``Σ_p weights_p · rows[columns_p]`` over each token's entries p [n, d]."""
+def _sums(weights: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
+    """Return ``Σ_p weights_p · matrix[columns_p]`` over each token's entries p [n, d]."""
     return F.embedding_bag(
         entries.columns,
-        rows,
+        matrix,
         entries.starts[:-1],
         mode="sum",
-        per_sample_weights=weights.to(rows.dtype),
+        per_sample_weights=weights.to(matrix.dtype),
     )
 
 
@@ -275,47 +279,48 @@ def _spread(
     return sum_by_group(weights, entries.columns, tokens, x.contiguous(), size)
 
 
-def entries_above_reference(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> Entries:
-    """Return the entries with ``rows[j] · x_i + bias[j] > floor[j]``, columns ascending.
+def entries_above_reference(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> Entries:
+    """Return the entries with ``matrix[j] · x_i + bias[j] > floor[j]``, columns ascending.
 
     Args:
         x: tokens [n, d].
-        rows, bias: [M, d] and [M].
+        matrix, bias: [M, d] and [M].
         floor: [M] or [].
     """
-    tokens, columns = (torch.addmm(bias, x, rows.T) > floor).nonzero(as_tuple=True)
+    tokens, columns = (torch.addmm(bias, x, matrix.T) > floor).nonzero(as_tuple=True)
     return Entries.of(tokens, columns, len(x))
 
 
-def entries_above(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> Entries:
+def entries_above(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> Entries:
     """Fast version of ``entries_above_reference``, without gradient; see ``outputs_above``."""
-    return outputs_above(x, rows, bias, floor)[0]
+    return outputs_above(x, matrix, bias, floor)[0]
 
 
 @torch.no_grad()
-def outputs_above(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
+def outputs_above(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
     """Return the entries of ``entries_above_reference`` and their outputs, without gradient.
 
     A token with a NaN among its outputs has an entry for the first NaN, which must not get lost.
     """
-    x, rows, bias = (each.detach().contiguous() for each in (x, rows, bias))
+    x, matrix, bias = (each.detach().contiguous() for each in (x, matrix, bias))
     with torch.autocast(x.device.type, enabled=False):
-        if choose_by_bytes(x, rows):
-            floors = floor.detach().expand(len(rows)).contiguous()
-            chunks = [_by_bytes(tokens, rows, bias, floors) for tokens in x.split(TOKENS)]
+        if choose_by_bytes(x, matrix):
+            floors = floor.detach().expand(len(matrix)).contiguous()
+            chunks = [_by_bytes(tokens, matrix, bias, floors) for tokens in x.split(TOKENS)]
             finite = [chunk for chunk in chunks if chunk is not None]
             if len(finite) == len(chunks):
                 return _concatenated(finite)
-        return _by_slices(x, rows, bias, floor)
+        return _by_slices(x, matrix, bias, floor)
 
 
-def _by_slices(x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
+def _by_slices(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
     """Compute all outputs for some tokens at a time."""
-    single = x.dtype == rows.dtype == torch.float32 and x.device.type == "cpu"
+    single = x.dtype == matrix.dtype == torch.float32 and x.device.type == "cpu"
     find = scan if single else scan_reference
-    floors = floor.detach().to(x.dtype).expand(len(rows)).contiguous()
+    floors = floor.detach().to(x.dtype).expand(len(matrix)).contiguous()
     chunks = [
-        find(torch.addmm(bias, tokens, rows.T), floors) for tokens in x.split(tokens_at_once(rows))
+        find(torch.addmm(bias, tokens, matrix.T), floors)
+        for tokens in x.split(tokens_at_once(matrix))
     ]
     if not chunks:
         none = torch.zeros(0, dtype=torch.long, device=x.device)
@@ -368,14 +373,14 @@ def _concatenated(chunks: list[tuple[Entries, Tensor]]) -> tuple[Entries, Tensor
 
 
 def _by_bytes(
-    x: Tensor, rows: Tensor, bias: Tensor, floor: Tensor
+    x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor
 ) -> tuple[Entries, Tensor] | None:
     """Search tiles, with products of 8 bits to choose the candidates; None if a number is not
     finite."""
     short, threads = quantised(x), torch.get_num_threads()
     tokens, columns, outputs = [], [], []
-    for tile in tiles(len(x), rows):
-        scores = short_scores(short, quantised(rows[tile]), bias[tile], floor[tile])
+    for tile in tiles(len(x), matrix):
+        scores = short_scores(short, quantised(matrix[tile]), bias[tile], floor[tile])
         if scores is None:
             return None
         # A pass counts the candidates of each token; another computes and writes exact outputs.
@@ -383,7 +388,7 @@ def _by_bytes(
         over_rows(count_above, len(x), threads, *scores, counts)
         starts = np.concatenate([[0], np.cumsum(counts)])
         candidates, values = np.empty(starts[-1], np.int64), np.empty(starts[-1], np.float32)
-        arrays = [each.numpy() for each in (x, rows[tile], bias[tile], floor[tile])]
+        arrays = [each.numpy() for each in (x, matrix[tile], bias[tile], floor[tile])]
         over_rows(fill_above, len(x), threads, *scores, *arrays, starts, counts, candidates, values)
         written = _written(starts, counts)
         columns.append(candidates[written] + tile.start)

@@ -219,9 +219,9 @@ def add_few(postings, query, number, first, count, few, totals):  # pragma: no c
     for i in range(query.dimensions.size):
         dimension, factor = query.dimensions[i], query.weights[i]
         if postings.widths[number, dimension] == 0:
-            row = postings.table[postings.starts[number, dimension] :][:count]
+            table_row = postings.table[postings.starts[number, dimension] :][:count]
             for document in few:
-                totals[document] += factor * row[document]
+                totals[document] += factor * table_row[document]
         elif few.size * LOOK_UP < postings.lengths[number, dimension]:
             for document in few:
                 totals[document] += factor * weight_of(postings, number, dimension, document, count)

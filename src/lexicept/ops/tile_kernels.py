@@ -1,7 +1,7 @@
 """Operations on tiles of scores on a CPU: largest entries, exact values of rounded ones.
 
 All kernels work on some of the rows, ``first`` to ``last``, without Python's lock: threads share
-the rows (``threads.over_rows``).
+the rows (``compiled.over_rows``).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ STRIP = 128
 def keep_largest_reference(
     scores: Floats, start: int, values: Floats, columns: Integers, first: int, last: int
 ) -> None:
-    """Add a tile of scores [n, T], whose columns begin at ``start``, to the largest of each row.
+    """Add a tile of scores [n, T], with columns from ``start`` on, to the largest of each row.
 
-    ``values`` [n, k] are the largest so far, falling, 0 at first, and ``columns`` [n, k] where they
-    were found. Of equal ones the first stays.
+    ``values`` [n, k] are the largest so far, falling, 0 at first, and ``columns`` [n, k] their
+    columns. Of equal values the first stays.
     """
     added = np.arange(start, start + scores.shape[1])
     for i in range(first, last):
-        own = np.concatenate([values[i], scores[i]])
-        best = np.argsort(-own, kind="stable")[: values.shape[1]]
-        values[i], columns[i] = own[best], np.concatenate([columns[i], added])[best]
+        candidates = np.concatenate([values[i], scores[i]])
+        best = np.argsort(-candidates, kind="stable")[: values.shape[1]]
+        values[i], columns[i] = candidates[best], np.concatenate([columns[i], added])[best]
 
 
 @compiled()
@@ -54,7 +54,7 @@ def keep_largest(scores, start, values, columns, first, last):  # pragma: no cov
 
 @compiled()
 def keep_largest_of_bytes(
-    products, scales, errors, x, rows, bias, row_scales, row_errors, start, values, columns,
+    products, scales, errors, x, matrix, bias, row_scales, row_errors, start, values, columns,
     first, last,
 ):  # fmt: skip  # pragma: no cover - compiled
     """Add a tile of scores: only candidates for the largest, within the error bounds, are computed
@@ -67,7 +67,7 @@ def keep_largest_of_bytes(
         scales: [n]
         errors: [n, 2]
         x: tokens [n, d].
-        rows, bias, row_scales: of the tile [T, d], [T] and [T].
+        matrix, bias, row_scales: of the tile [T, d], [T] and [T].
         row_errors: [3]
     """
     size = bias.size
@@ -80,8 +80,8 @@ def keep_largest_of_bytes(
         _in_order(keys)
         for group in range(maxima.size):
             maxima[group] = _largest_key(keys[group * GROUP : (group + 1) * GROUP])
-        kept = values[i, -1]
-        floor = kept
+        lowest = values[i, -1]
+        floor = lowest
         rank = maxima.size - values.shape[1]
         if start == 0 and rank >= 0:
             # As many groups as there are places reach it, each in one of its columns at least.
@@ -90,17 +90,17 @@ def keep_largest_of_bytes(
         for group in range(maxima.size):
             if maxima[group] <= least:
                 continue
-            part = keys[group * GROUP : (group + 1) * GROUP]
-            for j in range(part.size):
-                if part[j] <= least:
+            group_scores = keys[group * GROUP : (group + 1) * GROUP]
+            for j in range(group_scores.size):
+                if group_scores[j] <= least:
                     continue
                 column = group * GROUP + j
-                score = _dot(x[i], rows[column]) + bias[column]
-                if score > kept:
+                score = _dot(x[i], matrix[column]) + bias[column]
+                if score > lowest:
                     _insert(values[i], columns[i], score, start + column)
-                    kept = values[i, -1]
-                    if kept > floor:
-                        floor = kept
+                    lowest = values[i, -1]
+                    if lowest > floor:
+                        floor = lowest
                         least = _key_of(floor - error)
 
 
@@ -162,12 +162,12 @@ def fill_up(values, columns, first, last):  # pragma: no cover - compiled
 
 
 @compiled()
-def ragged_dots(x, rows, starts, columns, products, first, last):  # pragma: no cover - compiled
-    """Write ``x_i · rows[columns_p]`` to ``products``, for p from ``starts[i]`` to
+def ragged_dots(x, matrix, starts, columns, products, first, last):  # pragma: no cover - compiled
+    """Write ``x_i · matrix[columns_p]`` to ``products``, for p from ``starts[i]`` to
     ``starts[i + 1]``."""
     for i in range(first, last):
         for place in range(starts[i], starts[i + 1]):
-            products[place] = _dot(x[i], rows[columns[place]])
+            products[place] = _dot(x[i], matrix[columns[place]])
 
 
 @compiled()
@@ -195,15 +195,15 @@ def count_above(
 
 @compiled()
 def fill_above(
-    products, scales, errors, row_scales, lifted, row_errors, x, rows, bias, floor, starts, counts,
-    columns, outputs, first, last,
+    products, scales, errors, row_scales, lifted, row_errors, x, matrix, bias, floor, starts,
+    counts, columns, outputs, first, last,
 ):  # fmt: skip  # pragma: no cover - compiled
     """Write the columns of each token whose exact outputs are above a floor, and these outputs.
 
     Args:
         products, scales, errors, row_scales, lifted, row_errors: see ``count_above``.
         x: tokens [n, d].
-        rows, bias, floor: of the tile [T, d], [T] and [T].
+        matrix, bias, floor: of the tile [T, d], [T] and [T].
         starts: place of each token's first column [n + 1], with room for every candidate.
         counts: number of each token's columns [n], a result.
         columns, outputs: the columns and outputs, results.
@@ -216,14 +216,14 @@ def fill_above(
         error = errors[i, 0] * row_errors[0] + errors[i, 1] * row_errors[1] + row_errors[2]
         _scores(products[i], scales[i], row_scales, lifted, scores)
         for begin in range(0, scores.size, GROUP):
-            part = scores[begin : begin + GROUP]
-            if _number_above(part, -error) == 0:
+            group_scores = scores[begin : begin + GROUP]
+            if _number_above(group_scores, -error) == 0:
                 continue
-            for j in range(part.size):
-                if part[j] <= -error:
+            for j in range(group_scores.size):
+                if group_scores[j] <= -error:
                     continue
                 column = begin + j
-                output = _dot(x[i], rows[column]) + bias[column]
+                output = _dot(x[i], matrix[column]) + bias[column]
                 if output > floor[column]:
                     columns[starts[i] + counts[i]] = column
                     outputs[starts[i] + counts[i]] = output
@@ -265,7 +265,7 @@ def fill_over(
 
 
 @compiled()
-def add_products(starts, columns, values, rows, sums, first, last):  # pragma: no cover - compiled
+def add_products(starts, columns, values, matrix, sums, first, last):  # pragma: no cover - compiled
     """Add up, for each column from ``first`` to ``last``, the products of its row and the values of
     the tokens that have an entry of it.
 
@@ -273,7 +273,7 @@ def add_products(starts, columns, values, rows, sums, first, last):  # pragma: n
         starts: place of each token's first entry [n + 1].
         columns: of the entries, ascending in each token.
         values: [n, d].
-        rows: [M, d].
+        matrix: [M, d].
         sums: the results [M], in double precision.
     """
     places = np.empty(starts.size - 1, np.int64)
@@ -284,14 +284,14 @@ def add_products(starts, columns, values, rows, sums, first, last):  # pragma: n
         for i in range(places.size):
             place = places[i]
             while place < starts[i + 1] and columns[place] < end:
-                sums[columns[place]] += _dot(values[i], rows[columns[place]])
+                sums[columns[place]] += _dot(values[i], matrix[columns[place]])
                 place += 1
             places[i] = place
 
 
 @compiled()
 def exact_maxima(
-    products, scales, errors, x, bounds, rows, bias, row_scales, row_errors, maxima, tokens,
+    products, scales, errors, x, bounds, matrix, bias, row_scales, row_errors, maxima, tokens,
     first, last,
 ):  # fmt: skip  # pragma: no cover - compiled
     """Find the largest output above 0 of each text's tokens, in columns ``first`` to ``last``.
@@ -306,7 +306,7 @@ def exact_maxima(
         errors: [texts, 2]
         x: tokens [n, d], text by text.
         bounds: text t has tokens ``bounds[t]`` to ``bounds[t + 1]``.
-        rows, bias, row_scales: of the tile [T, d], [T] and [T].
+        matrix, bias, row_scales: of the tile [T, d], [T] and [T].
         row_errors: [T, 3]
         maxima, tokens: the results [texts, T]; 0 at first.
     """
@@ -328,7 +328,7 @@ def exact_maxima(
                     continue
                 for j in range(some.size):
                     if some[j] > bar[j]:
-                        output = _dot(x[i], rows[begin + j]) + bias[begin + j]
+                        output = _dot(x[i], matrix[begin + j]) + bias[begin + j]
                         if output > maxima[text, begin + j]:
                             maxima[text, begin + j] = output
                             tokens[text, begin + j] = i

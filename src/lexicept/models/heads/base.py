@@ -204,7 +204,7 @@ class Head(Module):  # type: ignore[misc]
             return self._scaled(pool_sum(tokens, log=False))
         # ReLU and thresholds commute with a positive gain, so the linear map may carry the gain.
         tokens = tokens._replace(
-            rows=self.rows * self.gain,
+            matrix=self.rows * self.gain,
             bias=self.bias * self.gain,
             threshold=None if threshold is None else threshold * self.gain,
         )
