@@ -29,7 +29,7 @@ from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.sae.model import SAE
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.interface import TOKEN_TABLE
-from lexicept.vectorizers.token_table import LATENTS, Combine, Kept, TokenTable
+from lexicept.vectorizers.token_table import LATENTS, Combine, QueryCut, TokenTable
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.commands import Run, assert_error
@@ -82,16 +82,16 @@ def test_a_query_combines_the_means_of_its_tokens(
 
 
 @pytest.mark.parametrize(
-    ("kept", "expected"),
+    ("query_cut", "expected"),
     [
-        (Kept(2), [3.0, 3.0, 2.0, 0.0]),
-        (Kept(1, "left"), [0.0, 0.0, 0.0, 2.0]),
-        (Kept(9), [6.0, 3.0, 3.0, 2.0]),
+        (QueryCut(2), [3.0, 3.0, 2.0, 0.0]),
+        (QueryCut(1, "left"), [0.0, 0.0, 0.0, 2.0]),
+        (QueryCut(9), [6.0, 3.0, 3.0, 2.0]),
     ],
 )
-def test_a_query_is_cut(kept: Kept, expected: list[float], tmp_path: Path) -> None:
+def test_a_query_is_cut(query_cut: QueryCut, expected: list[float], tmp_path: Path) -> None:
     sums = sp.csr_array(np.array(SUMS, np.float32))
-    made = TokenTable.of(tokenizer(), sums, "sum", kept)
+    made = TokenTable.of(tokenizer(), sums, "sum", query_cut)
     made.save(tmp_path / "table")
     for cut in (made, TokenTable.load(tmp_path / "table")):
         assert cut.queries(["a b a d", "a"]).toarray().tolist() == [expected, [3.0, 0.0, 1.0, 0.0]]

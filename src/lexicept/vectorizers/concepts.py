@@ -23,7 +23,7 @@ from lexicept.models.sources import DEFAULT_BACKBONE, MINI
 from lexicept.models.windows import Cut, Window, word_spans
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import EncodedDocuments, EncodedQuery, WeightedText
-from lexicept.vectorizers.token_table import Kept, TokenTable
+from lexicept.vectorizers.token_table import QueryCut, TokenTable
 from lexicept.vectors import Floats
 
 _MINI_FOLDER = Path(__file__).parents[1] / "mini"
@@ -40,8 +40,8 @@ class BackboneSettings:
     precision: str = "float32"
     """Precision for documents, float32 or bfloat16; see ``Backbone``."""
     bidirectional: bool | None = None
-    """True if tokens attend to those after them; by default as the SAE was trained: if it does not
-    say, as the backbone was trained, a decoder to earlier tokens only."""
+    """True if tokens attend to later tokens; by default as the SAE was trained, or the backbone: a
+    decoder to earlier tokens only."""
 
 
 class ConceptVectorizer:
@@ -58,8 +58,8 @@ class ConceptVectorizer:
 
     def __init__(self, encoder: Encoder, terms: Sequence[str] | None = None) -> None:
         self.encoder = encoder
-        own = self.head.terms if encoder.names is None else encoder.names
-        terms = own if terms is None else terms
+        if terms is None:
+            terms = self.head.terms if encoder.names is None else encoder.names
         self.named = terms is not None
         """True if the dimensions have names."""
         self._terms = [unnamed(latent) for latent in range(self.size)] if terms is None else terms
@@ -71,19 +71,21 @@ class ConceptVectorizer:
         """Load the latents of a pretrained SAE; see ``sae.pretrained.find_pretrained_sae``.
 
         Args:
-            backbone: its settings; by default the SAE's own layer.
+            backbone: by default with the SAE's own layer.
 
         Raises:
-            InputError: there is no such SAE or backbone, or they do not fit each other.
+            InputError: no such SAE or backbone, or an SAE that does not fit the backbone.
         """
         sae = find_pretrained_sae(source, backbone.layer, width)
         if sae.layer is None and sae.layout.hook is None:
             raise InputError(f"{source}: the layer that this SAE reads is unknown: name the layer")
-        trained, wanted = sae.layout.bidirectional, backbone.bidirectional
+        bidirectional = backbone.bidirectional
+        if bidirectional is None:
+            bidirectional = sae.layout.bidirectional
         base = Backbone.from_pretrained(
             backbone.name,
             sae.layer,
-            bidirectional=trained if wanted is None else wanted,
+            bidirectional=bidirectional,
             precision=backbone.precision,
             as_trained=True,
         )
@@ -136,8 +138,7 @@ class ConceptVectorizer:
         return self.encoder.encode_activations(texts, "document")
 
     def encode_documents(self, texts: Sequence[str]) -> EncodedDocuments:
-        """Return what ``documents`` returns, and the sums that a token table is made from, if
-        ``counts_tokens``."""
+        """Return the tf of documents, and if ``counts_tokens`` the sums for a token table."""
         if not self.counts_tokens:
             return EncodedDocuments(self.documents(texts))
         tf, tokens, _ = self.encoder.encode_and_count(texts)
@@ -145,8 +146,7 @@ class ConceptVectorizer:
 
     @property
     def counts_tokens(self) -> bool:
-        """True if a token table can stand in for the encoder: it is an SAE's with k, and has no
-        lookup of its own."""
+        """True if a token table can replace the encoder: an SAE with k, without a lookup."""
         has_latents = self.head.autoencoder is not None
         k = self.head.settings.document_k
         return has_latents and k is not None and self.encoder.lookup is None
@@ -160,8 +160,8 @@ class ConceptVectorizer:
         backbone = self.encoder.backbone
         tokenizer = Tokenizer.from_str(backbone.tokenizer.backend_tokenizer.to_str())
         cut = Cut.after(backbone.max_query_tokens, backbone.window, backbone.overlap)
-        kept = Kept(cut.ordinary(backbone.tokenizer), backbone.tokenizer.truncation_side)
-        return TokenTable.of(tokenizer, sums, self.head.settings.pooling, kept)
+        query_cut = QueryCut(cut.ordinary(backbone.tokenizer), backbone.tokenizer.truncation_side)
+        return TokenTable.of(tokenizer, sums, self.head.settings.pooling, query_cut)
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """Return the pooled activation of every dimension in every query [n, size]."""
@@ -170,26 +170,27 @@ class ConceptVectorizer:
     def encode_query(self, text: str) -> EncodedQuery:
         """Encode a query once, for its tf and its spans.
 
-        The sources of a dimension are the words whose tokens make up its activation: see
-        ``Encoder.token_shares``. Without inference on queries, they are the tokens that name it.
+        The sources of a dimension are the words with tokens that make up the activation: see
+        ``Encoder.token_shares``. Without inference on queries, the sources are tokens that name the
+        dimension.
         """
         lookup, prompt = self.encoder.lookup, self.encoder.prompt("query")
         if lookup is not None:
 
             def named(dimensions: Sequence[int]) -> dict[int, Sources]:
                 places = lookup.places(prompt + text)
-                parts = {
+                spans = {
                     dimension: [(*place, 1 / len(places[dimension])) for place in places[dimension]]
                     for dimension in dimensions
                     if dimension in places
                 }
-                return _sources(text, dimensions, parts, prompt)
+                return _sources(text, dimensions, spans, prompt)
 
             return EncodedQuery(self.queries([text]), named)
         return self.encode_query_with_mean(text)[0]
 
     def encode_query_with_mean(self, text: str) -> tuple[EncodedQuery, Floats]:
-        """Encode a query by the encoder, and return the mean of its tokens' states too [1, d]."""
+        """Encode a query by the encoder; return the mean of the tokens' states too [1, d]."""
         windows, batches = self.encoder.read([text], "query")
         read, prompt = TokenStates(windows, list(batches)), self.encoder.prompt("query")
         means = MeanStates(1, self.head.d_in)
@@ -204,17 +205,17 @@ class ConceptVectorizer:
     def document_sources(
         self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
     ) -> list[dict[int, Sources]]:
-        """Return the words of each document whose tokens make up each activation."""
+        """Return the words of each document with tokens that make up each activation."""
         read = self.encoder.read(texts, "document")
         tokens = self.encoder.token_shares(read, dimensions, "document")
         return [
-            _sources(text, wanted, _words(read.windows, of_text), self.encoder.prompt("document"))
-            for text, wanted, of_text in zip(texts, dimensions, tokens, strict=True)
+            _sources(text, active, _words(read.windows, shares), self.encoder.prompt("document"))
+            for text, active, shares in zip(texts, dimensions, tokens, strict=True)
         ]
 
     def weigh(self, text: str, task: str) -> WeightedText:
-        """Encode a text as ``Encoder.encode_query`` or ``encode_document`` does: with the head's
-        own weights, not an index's.
+        """Encode a text by ``Encoder.encode_query`` or ``encode_document``: with the weights of the
+        head, not of an index.
 
         Args:
             task: query or document.
@@ -240,13 +241,13 @@ class ConceptVectorizer:
     def load(cls, source: str | Path) -> ConceptVectorizer:
         """Load a saved vectorizer, or an encoder with or without names of its dimensions.
 
-        The packaged model is saved without its backbone's weights: it has their name only.
+        The packaged model has the name of the backbone's weights, not the weights.
 
         Args:
             source: a folder, the hub's name of an encoder, or ``MINI`` for the packaged model.
 
         Raises:
-            InputError: the source is none of these.
+            InputError: no such model.
         """
         folder = _MINI_FOLDER if source == MINI else model_folder(source)
         alone = not (folder / "model").is_dir()
@@ -262,30 +263,31 @@ class ConceptVectorizer:
         return cls(encoder)
 
 
-_Part = tuple[int, int, float]
-"""Start and end of characters, in the prompt followed by the text, and their share."""
+_SharedSpan = tuple[int, int, float]
+"""Start and end of characters, in the prompt followed by the text, and the share."""
 
 
 def _words(
     windows: Sequence[Window], tokens: Mapping[int, Sequence[TokenShare]]
-) -> dict[int, list[_Part]]:
-    """Return, for each dimension, the words that its tokens are parts of."""
-    spans = {part.window: word_spans(windows[part.window]) for of in tokens.values() for part in of}
+) -> dict[int, list[_SharedSpan]]:
+    """Return, for each dimension, the words of the tokens."""
+    numbers = {token.window for shares in tokens.values() for token in shares}
+    spans = {number: word_spans(windows[number]) for number in numbers}
     return {
-        dimension: [(*spans[part.window][part.place], part.share) for part in parts]
-        for dimension, parts in tokens.items()
+        dimension: [(*spans[token.window][token.place], token.share) for token in shares]
+        for dimension, shares in tokens.items()
     }
 
 
 def _sources(
-    text: str, dimensions: Sequence[int], parts: Mapping[int, Sequence[_Part]], prompt: str
+    text: str, dimensions: Sequence[int], spans: Mapping[int, Sequence[_SharedSpan]], prompt: str
 ) -> dict[int, Sources]:
     """Return the sources of each dimension in the text, without spaces at the ends of spans."""
     before = len(prompt)
     return {
         dimension: Sources.of(
             (whole(text, max(0, start - before), end - before), share)
-            for start, end, share in parts.get(dimension, ())
+            for start, end, share in spans.get(dimension, ())
             if end > before
         )
         for dimension in dimensions

@@ -1,7 +1,7 @@
-"""Texts encoded by a ``SparseEncoder`` of sentence-transformers, and what made each weight.
+"""Texts encoded by a ``SparseEncoder`` of sentence-transformers, with the words behind each weight.
 
-The model runs in its own library. Its modules' inputs are recorded on the way, which is enough to
-divide each weight among the tokens, whatever the language model before them is.
+The model runs in sentence-transformers. The recorded inputs of the last modules suffice to divide
+each weight among the tokens, for any language model.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ _READERS = (Transformer, SparseStaticEmbedding)
 """Modules that turn texts into tokens."""
 
 SIMILARITIES = ("dot", "cosine")
-"""Similarities that are sums over dimensions."""
+"""Similarities as sums over dimensions."""
 
 
 class _Call(NamedTuple):
-    """A module and what it was given."""
+    """A module and the input."""
 
     module: Any
     features: dict[str, Any]
 
 
 class LibraryModel:
-    """A ``SparseEncoder``: text → weights, each divided among the words that made it.
+    """A ``SparseEncoder``: text → weights, each divided among words.
 
-    The words of a weight are those whose tokens made it: with SPLADE's max pooling the token of the
-    largest logit, with sum pooling every token; with a table of weights the tokens that name the
-    dimension. An autoencoder after mean pooling (CSR) is linear up to its ReLU, so that each token
-    adds or takes away a part, and the biases have the rest. After any other pooling a dimension
-    reads one vector of the whole text, and no words are given.
+    The words of a weight are the words of the tokens behind the weight: with SPLADE's max pooling
+    the token of the largest logit, with sum pooling every token; with a table of weights the tokens
+    that name the dimension. An autoencoder after mean pooling (CSR) is linear up to the ReLU: each
+    token adds or subtracts a share, and the biases have the remainder. After different pooling a
+    dimension reads one vector of the whole text, without words.
 
     Raises:
-        InputError: the last module is none of these, the similarity is not a sum over dimensions,
-            or the tokenizer has no offsets.
+        InputError: an unknown last module, a similarity that is not a sum over dimensions, or a
+            tokenizer without offsets.
     """
 
     def __init__(self, model: SparseEncoder) -> None:
@@ -78,16 +78,16 @@ class LibraryModel:
     @cached_property
     def _terms(self) -> list[str]:
         """The sub-words; none for concepts."""
-        found = [module for module in self._model.modules() if isinstance(module, _READERS)]
-        if self.kind == "concepts" or not found:
+        readers = [module for module in self._model.modules() if isinstance(module, _READERS)]
+        if self.kind == "concepts" or not readers:
             return []
-        tokenizer = found[0].tokenizer
+        tokenizer = readers[0].tokenizer
         return readable_terms(tokenizer, len(tokenizer))
 
     def term(self, dimension: int) -> str:
-        """Return the name of a dimension: its sub-word, or its number."""
-        known = dimension < len(self._terms)
-        return self._terms[dimension] if known else unnamed(dimension)
+        """Return the sub-word of a dimension, or the number."""
+        has_term = dimension < len(self._terms)
+        return self._terms[dimension] if has_term else unnamed(dimension)
 
     def weigh(self, text: str, task: str) -> WeightedText:
         """Encode a text as the model does: ``encode_query`` or ``encode_document``.
@@ -113,7 +113,7 @@ class LibraryModel:
         shares = _shares(calls, dimensions)
         if shares is None or not dimensions:
             return {dimension: Sources() for dimension in dimensions}
-        features, parts = shares
+        features, token_shares = shares
         attended = features["attention_mask"][0].cpu() != 0
         ids = features["input_ids"][0].cpu()[attended].tolist()
         reader = next(call.module for call in calls if isinstance(call.module, _READERS))
@@ -125,7 +125,7 @@ class LibraryModel:
                 for (start, end), share in zip(spans, column, strict=True)
                 if share and end > max(start, before)
             )
-            for dimension, column in zip(dimensions, parts[attended].T.tolist(), strict=True)
+            for dimension, column in zip(dimensions, token_shares[attended].T.tolist(), strict=True)
         }
 
 
@@ -138,8 +138,11 @@ def _recorded(model: SparseEncoder) -> Iterator[list[_Call]]:
     def record(module: Any, args: tuple[Any, ...]) -> None:
         calls.append(_Call(module, dict(args[0])))
 
-    found = [module for module in model.modules() if isinstance(module, kinds)]
-    hooks = [module.register_forward_pre_hook(record) for module in found]
+    hooks = [
+        module.register_forward_pre_hook(record)
+        for module in model.modules()
+        if isinstance(module, kinds)
+    ]
     try:
         yield calls
     finally:
@@ -150,14 +153,14 @@ def _recorded(model: SparseEncoder) -> Iterator[list[_Call]]:
 def _shares(
     calls: Sequence[_Call], dimensions: Sequence[int]
 ) -> tuple[Mapping[str, Any], Tensor] | None:
-    """Return the features that have the tokens, and each token's share in the weight of each
-    dimension [tokens, dimensions]; None where no token has one."""
+    """Return the features with the tokens, and each token's share in the weight of each dimension
+    [tokens, dimensions]; None if weights are not shared among tokens."""
     module, features = calls[-1]
     columns = torch.tensor(list(dimensions), dtype=torch.long)
     if isinstance(module, SparseStaticEmbedding):
-        named = features["input_ids"][0].cpu()[:, None] == columns
-        named &= features["attention_mask"][0].cpu()[:, None] != 0
-        return features, named / named.sum(0).clamp_min(1)
+        names = features["input_ids"][0].cpu()[:, None] == columns
+        names &= features["attention_mask"][0].cpu()[:, None] != 0
+        return features, names / names.sum(0).clamp_min(1)
     if isinstance(module, SpladePooling):
         return features, _pooled_shares(module, features, columns)
     tokens = next((call.features for call in calls if isinstance(call.module, Pooling)), None)
@@ -168,15 +171,16 @@ def _shares(
 
 
 def _pooled_shares(module: Any, features: Mapping[str, Any], columns: Tensor) -> Tensor:
-    """Return the shares of tokens in weights that SPLADE's pooling makes of logits."""
+    """Return the shares of tokens in weights by SPLADE's pooling of logits."""
     mask = features["attention_mask"][0].double().cpu()
     logits = features["token_embeddings"][0][:, columns.to(features["token_embeddings"].device)]
-    parts = torch.log1p(torch.relu(logits.double().cpu() * mask[:, None]))
+    activations = torch.log1p(torch.relu(logits.double().cpu() * mask[:, None]))
     if module.activation_function == "log1p_relu":
-        parts = torch.log1p(parts)
+        activations = torch.log1p(activations)
     if module.pooling_strategy == "max":
-        return torch.zeros_like(parts).scatter(0, parts.argmax(0, keepdim=True), 1.0)
-    return parts / parts.sum(0).clamp_min(torch.finfo(parts.dtype).tiny)
+        largest = activations.argmax(0, keepdim=True)
+        return torch.zeros_like(activations).scatter(0, largest, 1.0)
+    return activations / activations.sum(0).clamp_min(torch.finfo(activations.dtype).tiny)
 
 
 def _linear_shares(
@@ -186,42 +190,42 @@ def _linear_shares(
     of token states ``h_i``: ``factor · w · h_i / n`` of ``w · (x − b_pre) + b``.
 
     Args:
-        features: what was pooled.
-        read: what the autoencoder read [d].
+        features: the input of the pooling.
+        read: the input of the autoencoder [d].
 
     Returns:
-        [tokens, dimensions]; None where it read something else.
+        [tokens, dimensions]; None for a different input.
     """
     states, mask = features["token_embeddings"][0].double().cpu(), features["attention_mask"][0]
     read = read.double().cpu()
-    parts = states * (mask.double().cpu() / mask.sum().cpu())[:, None]
-    mean = parts.sum(0)
+    states = states * (mask.double().cpu() / mask.sum().cpu())[:, None]
+    mean = states.sum(0)
     if mean.shape != read.shape or not float(mean.norm()):
         return None
-    parts = parts * (read.norm() / mean.norm())
-    if not torch.allclose(parts.sum(0), read, rtol=1e-4, atol=1e-5):
+    states = states * (read.norm() / mean.norm())
+    if not torch.allclose(states.sum(0), read, rtol=1e-4, atol=1e-5):
         return None
-    rows = module.encoder.weight.detach().double().cpu()[columns]
+    encoder_matrix = module.encoder.weight.detach().double().cpu()[columns]
     offset = module.latent_bias.detach().double().cpu()[columns]
     if module.normalize:
         centred = read - read.mean()
         deviation = centred.std() + 1e-5
-        parts = (parts - parts.mean(1, keepdim=True)) / deviation
+        states = (states - states.mean(1, keepdim=True)) / deviation
         read = centred / deviation
-    active = rows @ (read - module.pre_bias.detach().double().cpu()) + offset
-    return cast(Tensor, parts @ rows.T / active)
+    active = encoder_matrix @ (read - module.pre_bias.detach().double().cpu()) + offset
+    return cast(Tensor, states @ encoder_matrix.T / active)
 
 
 def _spans(reader: Any, text: str, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Return start and end of the word that each token is a part of, in characters of a text; for
-    a table of tokens, those of the token. Special tokens have none.
+    """Return start and end of each token's word, in characters of a text, or for a table of tokens
+    of the token; special tokens have empty spans.
 
     Args:
         reader: the module that turned the text into tokens.
         ids: the tokens.
 
     Raises:
-        InputError: the tokenizer has no offsets, or gives other tokens.
+        InputError: the tokenizer has no offsets, or returns different tokens.
     """
     tokenizer, table = reader.tokenizer, isinstance(reader, SparseStaticEmbedding)
     if not getattr(tokenizer, "is_fast", False):

@@ -1,4 +1,4 @@
-"""Whole texts: how much a text is like others of its collection, by the states of the concepts'
+"""Whole texts: the similarity of a text to texts of the collection, by the states of the concepts'
 model."""
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from lexicept.vectorizers.token_table import TokenTable
 from lexicept.vectors import Floats, stack_columns
 
 SHOWN = 60
-"""Characters of an exemplar that are its name."""
+"""Most characters of an exemplar's name."""
 
 
 class TextVectorizer:
-    """A vectorizer: texts → weights of the exemplars that they are most like.
+    """A vectorizer: texts → weights of the most similar exemplars.
 
     Args:
-        concepts: the vectorizer whose model reads the texts.
-        exemplars: the texts that others are compared with.
-        terms: the name of each.
+        concepts: the vectorizer with the model that reads texts.
+        exemplars: texts of the collection to compare with.
+        terms: the name of each exemplar.
     """
 
     name = "texts"
@@ -46,12 +46,12 @@ class TextVectorizer:
 
     @property
     def terms(self) -> Sequence[str]:
-        """The name of every exemplar: its first words."""
+        """The name of every exemplar: the first words."""
         return self._terms
 
     @property
     def joint(self) -> ConceptsAndTexts:
-        """A vectorizer of the concepts and these, which reads a text once."""
+        """A vectorizer of concepts and whole texts that reads a text once."""
         return ConceptsAndTexts(self)
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
@@ -74,10 +74,10 @@ class TextVectorizer:
         self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
     ) -> list[dict[int, Sources]]:
         """Return no sources: a dimension comes from a document as a whole."""
-        return [_no_sources(wanted) for wanted in dimensions]
+        return [_no_sources(of_text) for of_text in dimensions]
 
     def save(self, folder: Path) -> None:
-        """Write the exemplars and their names; the model is the concepts'."""
+        """Write the exemplars and the names; the model is saved with the concepts."""
         self.exemplars.save(folder)
         TextStore.write(folder / "terms", self._terms)
 
@@ -86,10 +86,10 @@ class TextVectorizer:
         """Load a saved vectorizer.
 
         Args:
-            concepts: by default that of the folder ``concepts`` beside it.
+            concepts: by default loaded from the folder ``concepts`` beside this folder.
 
         Raises:
-            IndexFormatError: files that are damaged or do not fit the model.
+            IndexFormatError: damaged files, or exemplars that do not fit the model.
         """
         concepts = (
             ConceptVectorizer.load(folder.parent / "concepts") if concepts is None else concepts
@@ -124,7 +124,7 @@ class ConceptsAndTexts:
         return self._both(*self._concepts.encoder.encode_with_means(texts, "query"), "query")
 
     def encode_parts(self, text: str) -> list[EncodedQuery]:
-        """Encode a query once, for its concepts and its exemplars."""
+        """Encode a query once, for concepts and exemplars."""
         encoded, mean = self._concepts.encode_query_with_mean(text)
         return [encoded, EncodedQuery(self._texts.exemplars.vectors(mean, "query"), _no_sources)]
 
@@ -146,7 +146,7 @@ class ConceptsAndTexts:
         return stack_columns([tf, self._texts.exemplars.vectors(means, task)])
 
     def save(self, folder: Path) -> None:
-        """Write both vectorizers: the concepts' into its folder, the other one's beside it."""
+        """Write the concepts into the folder, and the exemplars beside the folder."""
         self._concepts.save(folder)
         self._texts.save(folder.parent / self._texts.name)
 

@@ -69,11 +69,11 @@ Word = tuple[str, bool]
 """A word of a text, and whether it is a term."""
 
 REMEMBERED = 2**18
-"""Words whose stems are kept, so many of ``LONGEST_REMEMBERED`` at most: typically 40 MB, never
-more than 150 MB."""
+"""Number of words with remembered stems: typically 40 MB, at most 150 MB."""
 
 LONGEST_REMEMBERED = 40
-"""Most characters of a word whose stem is kept: longer ones are rare, unless someone sends them."""
+"""Most characters of a word with a remembered stem: longer words are rare, unless sent on
+purpose."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Tokenizer:
 
     def __post_init__(self) -> None:
         if self.language not in STEMMERS and self.language not in BIGRAM_LANGUAGES:
-            known = ", ".join(sorted([*STEMMERS, *BIGRAM_LANGUAGES]))
-            raise InputError(f"no language {self.language!r}, only: {known}")
+            languages = ", ".join(sorted([*STEMMERS, *BIGRAM_LANGUAGES]))
+            raise InputError(f"no language {self.language!r}, only: {languages}")
         marks = _MARKS if self.language in _MARKED_LANGUAGES else ""
         # Without marks this is bm25s' pattern, on which the agreement of scores rests.
         pattern = rf"[\w{marks}]+" if self.bigrams else rf"(?<![\w{marks}])[\w{marks}]{{2,}}"
@@ -119,7 +119,7 @@ class Tokenizer:
         return stems
 
     def spans(self, text: str) -> Iterator[tuple[str, Span]]:
-        """Yield the terms in order, each with the characters of the text that it stands for."""
+        """Yield the terms in order, each with the characters in the text."""
         lower = text.lower()
         # In lower case a character may be two, as the Turkish İ is.
         origin: Sequence[int] = range(len(text))
@@ -141,11 +141,11 @@ class Tokenizer:
         return tokens
 
     def sequence(self, text: str, known: dict[str, Word] | None = None) -> list[Word]:
-        """Return every word of a text in order, and whether it is a term. Terms are stemmed; stop
-        words and single letters, which are no terms, stay as they are spelled.
+        """Return every word of a text in order, marked as a term or not. Terms are stemmed; stop
+        words and single letters, which are no terms, keep the spelling.
 
         Args:
-            known: the words of texts that were read before; those of this one are added.
+            known: a cache of words, to which new words are added.
         """
         tokens = self.split(text)
         if self.bigrams:
@@ -170,8 +170,8 @@ class Tokenizer:
 
 
 def _bigrams(token: str) -> list[tuple[int, int]]:
-    """Return the places of overlapping character pairs of spaceless scripts, and of what stands
-    between them, as a whole."""
+    """Return the places of overlapping character pairs of spaceless scripts, and of each stretch
+    between."""
     places = []
     position = 0
     for run in _SPACELESS.finditer(token):
@@ -209,7 +209,7 @@ class WordVectorizer:
         return list(self._dimensions)
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
-        """Return term counts [n, size]; terms not seen before get new dimensions."""
+        """Return term counts [n, size]; new terms get new dimensions."""
         return self._counts(texts, lambda term: self._dimensions.setdefault(term, self.size))
 
     def part_counter(self) -> Callable[[Sequence[str]], CountedPart]:
@@ -217,11 +217,11 @@ class WordVectorizer:
         return partial(count_part, self.tokenizer.language)
 
     def join(self, part: CountedPart) -> sp.csr_array:
-        """Return term counts [n, size] of documents that were counted elsewhere, equal to those of
-        ``documents``; terms not seen before get new dimensions."""
-        known = self._dimensions
-        numbers = np.array([known.setdefault(term, len(known)) for term in part.terms], np.int32)
-        indices = numbers[part.tf.indices]
+        """Return term counts [n, size] of documents that were counted elsewhere, as ``documents``
+        does; new terms get new dimensions."""
+        dimensions = self._dimensions
+        numbers = [dimensions.setdefault(term, len(dimensions)) for term in part.terms]
+        indices = np.array(numbers, np.int32)[part.tf.indices]
         order = np.lexsort((indices, row_numbers(part.tf)))
         return canonical_entries(part.tf.data[order], indices[order], part.tf.indptr, self.size)
 
@@ -278,7 +278,7 @@ class WordVectorizer:
 
     @classmethod
     def load(cls, folder: Path) -> WordVectorizer:
-        """Read what ``save`` wrote. Raises IndexFormatError for anything else."""
+        """Read the files of ``save``. Raises IndexFormatError for damaged files."""
         language = str(read_json(folder / "tokenizer.json").get("language"))
         try:
             return cls(language, TextStore(folder / "terms"))
