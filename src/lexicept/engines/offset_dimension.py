@@ -27,8 +27,8 @@ LARGEST = 2.0**15
 class OffsetDimension:
     """Offsets as one more dimension of documents and queries.
 
-    A document's offset is its weight there, and a query's factor the query's weight. Scales are
-    powers of two, which change no digit of a score.
+    A document's offset is the document's weight there, and a query's factor the query's weight.
+    Scales are powers of two: no digit of a score changes.
     """
 
     num_documents: int

@@ -2,7 +2,7 @@
 
 Bruch et al. 2024, "Efficient Inverted Indexes for Approximate Retrieval over Learned Sparse
 Representations". A list keeps its largest entries, grouped into blocks of similar documents; a
-block whose summary scores too low is skipped; the documents of other blocks are scored in full.
+block with a summary of a low score is skipped; documents of other blocks are scored in full.
 Seismic takes non-empty vectors without offsets: ``OffsetDimension`` makes offsets a dimension.
 """
 
@@ -104,9 +104,9 @@ class SeismicEngine(Engine):
         Args:
             documents, offsets: SciPy sparse matrix [N, V] and a number per document [N].
             recall: the share of the exact ``DEPTH`` best documents to find; 1 prunes nothing.
-            queries, query_offsets: weights [n, V] and factors [n] of the sample that pruning is
-                tuned on: every other query to choose, the rest to measure the recall that is
-                reported. A recall below 1 requires queries.
+            queries, query_offsets: weights [n, V] and factors [n] of a sample to tune pruning on:
+                every other query to choose, the others to measure the reported recall. A recall
+                below 1 requires queries.
 
         Returns:
             Facts for ``open``, and the measured ``recall``, as JSON values.
@@ -207,8 +207,8 @@ class SeismicEngine(Engine):
             return search(self._index, queries, top_k, self.pruning)
 
     def _search_allowed(self, queries: Sequence[Vector], top_k: int, mask: Mask) -> list[Hits]:
-        """Return the best allowed documents, at most ``top_k``, of an engine that prunes nothing:
-        it is asked for more and more results, until enough of them are allowed."""
+        """Return the best allowed documents, at most ``top_k``, of an engine without pruning: the
+        depth grows until enough results are allowed."""
         hits: list[Hits] = [([], [])] * len(queries)
         waiting = list(range(len(queries)))
         depth = 2 * top_k * self.num_documents // mask.count
@@ -282,10 +282,10 @@ class TuningSample:
 def tune(
     documents: sp.csr_array, sample: TuningSample, recall: float, progress: Progress
 ) -> tuple[Any, SeismicPruning, float]:
-    """Find the shortest lists that can reach the recall, then the fastest search that does.
+    """Find the shortest lists that can reach the recall, then the fastest search with the recall.
 
-    Lists are doubled from a quarter of their mean length until a search that skips nothing misses
-    at most half of the recall that may be missed.
+    Lists are doubled from a quarter of the mean length until a search without skipping loses at
+    most half of the allowed loss.
 
     Returns:
         The index, its pruning, and the recall on the other half of the sample.

@@ -1,8 +1,8 @@
-"""Engines on disk, beside the index that they were derived from.
+"""Engines on disk, beside an index.
 
-``<index>/engines/<name>`` is a ``manifest.json`` and one folder, a *generation*, as an index is:
-readers and crashes see the old engine or the new one. A manifest says which postings the engine was
-built from, so that one of other postings is never searched.
+``<index>/engines/<name>`` is a ``manifest.json`` and one folder, a *generation*, like an index:
+readers and crashes see the old engine or the new engine. A manifest has a fingerprint of the
+index's postings; an engine of other postings is refused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def engine_class(name: str) -> Any:
     """Return the class of an engine.
 
     Raises:
-        InputError: no such engine, or its package is not installed.
+        InputError: an unknown engine, or a package that is not installed.
     """
     if name not in ENGINES:
         raise InputError(f"no engine {name!r}, only: exact, {', '.join(ENGINES)}")
@@ -60,14 +60,14 @@ def build(
     postings: str,
     arguments: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Build an engine into ``folder``, in place of an older one, and return its manifest.
+    """Build an engine into ``folder``, in place of an older engine, and return the manifest.
 
     Args:
         postings: fingerprint of the index's postings.
         arguments: of the engine's ``build``.
 
     Raises:
-        InputError: no such engine, its package is missing, bad arguments, or another process is
+        InputError: an unknown engine, a missing package, bad arguments, or another process is
             building here.
     """
     kind = engine_class(name)
@@ -107,9 +107,9 @@ def open_engine(folder: Path, name: str, postings: str) -> Engine:
     """Open the engine in ``folder``.
 
     Raises:
-        InputError: no such engine, its package is missing, none was built, or it was built from
+        InputError: an unknown engine, a missing package, no engine in ``folder``, or an engine of
             other postings.
-        IndexFormatError: it is damaged.
+        IndexFormatError: a damaged engine.
     """
     kind = engine_class(name)
     hint = f"build it with: lexicept index engine {folder.parents[1]} {name}"

@@ -1,9 +1,8 @@
-"""The machine code that numba compiled, on disk; it is compiled again wherever that fails.
+"""Machine code of numba on disk, compiled again after any failure.
 
-numba's own cache ends the program on an empty or truncated file, which a power cut leaves behind,
-and where it can't write. The files are in the folder that numba chooses (``NUMBA_CACHE_DIR`` names
-another). They are pickles, as numba's are: whoever can write there can run code, as with
-``__pycache__``.
+numba's own cache ends the program on an empty or truncated file, left by a power cut, and on a
+read-only disk. The files are in numba's folder (``NUMBA_CACHE_DIR`` names another folder). They are
+pickles like numba's files: whoever can write there can run code, as with ``__pycache__``.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ DIGEST = 32
 class Cache(NullCache):  # type: ignore[misc]
     """The machine code of a function on disk, one file for each signature and processor.
 
-    A file that is damaged, or made from another source, counts as absent.
+    A damaged file, or a file of another source, counts as absent.
 
     Args:
-        function: what is compiled.
-        sources: files of the function and of those that it calls, whose code is within its own.
+        function: the compiled function.
+        sources: files of the function and of all called functions.
     """
 
     _warned = False
@@ -45,7 +44,7 @@ class Cache(NullCache):  # type: ignore[misc]
         self._sources = sorted(sources)
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """Return the code for a signature; None where there is none that can be used."""
+        """Return the code for a signature; None without usable code."""
         context.refresh()
         path = None
         try:
@@ -64,7 +63,7 @@ class Cache(NullCache):  # type: ignore[misc]
         return None
 
     def save_overload(self, signature: Any, code: Any) -> None:
-        """Write the code for a signature; the caller has it whether that succeeds or not."""
+        """Write the code for a signature; a failure is a warning."""
         path = None
         try:
             if self._files.check_cachable(code):

@@ -351,7 +351,7 @@ def scan(pre: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
 
 
 def _written(starts: Integers, counts: Integers) -> Integers:
-    """Return the places that are written: each token's first, of all that it has room for."""
+    """Return the written places: the first of each token's room."""
     room = np.diff(starts)
     places: Integers = np.flatnonzero(
         np.arange(starts[-1]) - np.repeat(starts[:-1], room) < np.repeat(counts, room)
