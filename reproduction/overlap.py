@@ -91,8 +91,8 @@ def _collection(
 
 
 def _measured(dataset: str, collections: Sequence[Collection]) -> Measurements:
-    """Return what translations share, how much more that is than other documents share, and the
-    mean effectiveness of searching each language in itself, the control.
+    """Measure the dimensions shared by translations, and by as many unrelated documents; as the
+    control, the mean effectiveness of searching each language in itself.
 
     Dimensions of punctuation, or of any text, are shared by all documents: a share beyond chance is
     what translations share more than as many documents, one of each language, that do not

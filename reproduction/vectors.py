@@ -84,7 +84,7 @@ def stored_vectors(
 def read_vectors(
     folder: Path, vocabulary: Path | None, weight: float = 1.0
 ) -> Vectors[sp.csr_array]:
-    """Return what ``stored_vectors`` returns, in memory."""
+    """Return published vectors in memory; see ``stored_vectors``."""
     with TemporaryDirectory() as place:
         found = stored_vectors(folder, vocabulary, weight, Path(place, "vectors"))
         rows = found.documents.load().copy()
