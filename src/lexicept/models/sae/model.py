@@ -26,13 +26,13 @@ _AFTER_A_BLOCK = ("", ".output", ".hook_resid_post", ".hook_out")
 
 
 def block_of(hook: str | None) -> int | None:
-    """Return the block of a hook, counted from 0 as releases do; None if it names no block."""
+    """Return the block of a hook, counted from 0 as in releases; None for a hook outside blocks."""
     match = _BLOCK.search(hook or "")
     return int(match[1]) if match else None
 
 
 def layer_of(hook: str | None) -> int | None:
-    """Return the number of blocks before a hook; None if it is not between two blocks.
+    """Return the number of blocks before a hook; None for a hook not between two blocks.
 
     ``blocks.8.hook_resid_post``, the output of block 8, is the state after 9 blocks.
     """
@@ -45,24 +45,23 @@ def layer_of(hook: str | None) -> int | None:
 class SAE(nn.Module):
     """A sparse autoencoder over token states (SAE-SPLADE section 3).
 
-    For a state h [d], normalised to x = (h − h̄) / σ where normalisation is on and x = h where it
-    is off (h̄ = 0, σ = 1)::
+    For a state h [d], normalised to x = (h − h̄) / σ; without normalisation h̄ = 0, σ = 1::
 
-        p = W_enc (x − b_dec) + b_enc      [num_latents]; W_enc x + b_enc where not centred
+        p = W_enc (x − b_dec) + b_enc      [num_latents]; W_enc x + b_enc if not centred
         z = TopK_k(ReLU(p))                at most k non-zero (Gao et al. 2024)
-        z = p · [p > threshold]            where there are thresholds instead of k
+        z = p · [p > threshold]            with thresholds instead of k
         x̂ = W_decᵀ z + b_dec               [d]
 
     Thresholds are at least 0, one per latent. With them the model is a JumpReLU SAE (Rajamanoharan
-    et al. 2024b); a ReLU SAE has thresholds of 0, a BatchTopK SAE the same everywhere, and a gated
-    one is folded into this form (see ``fold_gate``). Both weight matrices hold one row per latent,
+    et al. 2024b); a ReLU SAE has thresholds of 0, a BatchTopK SAE equal thresholds, and a gated
+    SAE is folded into this form (see ``fold_gate``). Both weight matrices hold one row per latent,
     [num_latents, d].
 
     Args:
         d_in: size d of a state.
         num_latents: number of latents.
         k: active latents per token; None for thresholds, which are 0 at first.
-        architecture: name of the architecture it was trained as; only shown.
+        architecture: name of the architecture in training; only shown.
         centred: whether b_dec is subtracted from the input.
 
     Raises:
@@ -91,10 +90,9 @@ class SAE(nn.Module):
         self.architecture = architecture
         self.centred = centred
         self.origin: dict[str, Any] = {}
-        """The states that it reads (``hook``, ``model``, ``layer``), and where a pretrained SAE
-        is from: names and numbers that JSON can hold."""
+        """The states (``hook``, ``model``, ``layer``) and source of the SAE, as JSON values."""
         self.decoder = True
-        """True if W_dec is a decoder; otherwise its rows are those of W_enc at unit length."""
+        """True if W_dec is a decoder; else W_dec holds the rows of W_enc at unit length."""
         W_dec = torch.empty(num_latents, d_in)
         if not W_dec.is_meta:  # "meta" has no values, and drawing them imports torch's compiler
             W_dec = F.normalize(W_dec.normal_(), dim=1)
@@ -120,7 +118,8 @@ class SAE(nn.Module):
         return torch.addmm(bias, x, self.W_enc.T)
 
     def pre_acts_of(self, x: Tensor, latents: Tensor) -> Tensor:
-        """Return p of chosen latents [n, k] for x [n, d]; only their rows get a gradient."""
+        """Return p of chosen latents [n, k] for x [n, d]; only rows of chosen latents get a
+        gradient."""
         return chosen_outputs(self.centre(x), self.W_enc, self.b_enc, latents)
 
     def encode(
@@ -130,13 +129,13 @@ class SAE(nn.Module):
 
         Args:
             states: [n, d].
-            k: latents per token; the model's own by default, and if that is None, the number of
-                active latents of the token with most.
-            rounded: ``rounding.quantised(W_enc)``, which makes calls with few tokens faster.
+            k: latents per token; by default the model's, or else the largest number of active
+                latents of a token.
+            rounded: ``rounding.quantised(W_enc)``, for speed with few tokens.
 
         Returns:
             Activations [n, k], at least 0 and in units of the states, and latent numbers [n, k].
-            Where the activation is 0, the latent is arbitrary.
+            The latent of an activation of 0 is arbitrary.
         """
         x = self.normalise(states)
         with torch.no_grad():
@@ -160,8 +159,8 @@ class SAE(nn.Module):
         """Raise InputError if the SAE has no decoder."""
         if not self.decoder:
             raise InputError(
-                "this SAE is an encoder alone, saved without its decoder to be smaller, as "
-                "lexicept-mini's is: it can't rebuild states or be written for other libraries"
+                "this SAE was saved without its decoder, like lexicept-mini's: it can't rebuild "
+                "states or be written for other libraries"
             )
 
     def reconstruct(self, acts: Tensor, latents: Tensor) -> Tensor:
@@ -193,8 +192,8 @@ class SAE(nn.Module):
     def load(cls, folder: Path) -> SAE:
         """Load a saved SAE, of any floating-point type, in float32.
 
-        With ``"decoder": false`` in its config, the file holds the encoder alone, which is all that
-        a head needs; the encoder's rows at unit length take the place of the decoder's.
+        With ``"decoder": false`` in the config, the file holds the encoder alone, enough for a
+        head; the encoder's rows at unit length take the decoder's place.
 
         Raises:
             InputError: files are missing or damaged, or shapes differ from the config's.
@@ -227,8 +226,8 @@ class SAE(nn.Module):
 def fold_gate(W: Tensor, b_gate: Tensor, r_mag: Tensor, b_mag: Tensor) -> Tensor:
     """Turn a gated SAE (Rajamanoharan et al. 2024a) into one with thresholds.
 
-    Its activation is ``[W x + b_gate > 0] · ReLU(p)`` with ``p = exp(r_mag) W x + b_mag``, which is
-    p where p exceeds a threshold. W is scaled in place to W_enc; b_mag is b_enc.
+    The activation ``[W x + b_gate > 0] · ReLU(p)`` with ``p = exp(r_mag) W x + b_mag`` is p above a
+    threshold. W is scaled in place to W_enc; b_mag is b_enc.
 
     Returns:
         The thresholds [num_latents].

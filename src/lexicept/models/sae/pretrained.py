@@ -15,7 +15,7 @@ from lexicept.models.sae.formats import LAYOUTS, Layout, PathFacts, Scale
 from lexicept.models.sae.model import SAE, layer_of
 
 USUAL_L0 = 100
-"""Active latents per token that SPLARE prefers among SAEs of one layer and width."""
+"""Active latents per token preferred by SPLARE among SAEs of equal layer and width."""
 
 SHOWN = 8
 """Limit on the names that an error lists."""
@@ -25,7 +25,7 @@ _HUB_NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:/(.+))?")
 
 @dataclass(frozen=True)
 class PretrainedSAE:
-    """A pretrained SAE whose headers were read and checked, before its weights are loaded."""
+    """A pretrained SAE with checked headers, before the weights are loaded."""
 
     layout: Layout
     layer: int | None
@@ -37,12 +37,12 @@ class PretrainedSAE:
 
         Args:
             scale: the unit of activations of an SAE that was trained on scaled states s·h: ``raw``,
-                the default, gives those of raw states h; ``normalised`` gives those of s·h, which
-                are s times as large. An SAE that lexicept saved keeps its scale.
-            backbone: the backbone whose states it will read, to check that they fit.
+                the default, for raw states h; ``normalised`` for s·h, s times as large. SAEs saved
+                by lexicept keep the saved scale.
+            backbone: the later backbone, to check the fit.
 
         Returns:
-            The SAE, in float32 and not trainable. ``origin`` holds its source and the chosen scale.
+            The SAE, in float32 and not trainable. ``origin`` holds source and scale.
 
         Raises:
             InputError: the SAE does not fit the backbone, or its weights are damaged.
@@ -50,8 +50,8 @@ class PretrainedSAE:
         if backbone is not None:
             require_fit({**self.origin, "layer": self.layer}, self.layout.d_in, backbone)
         sae = self.layout.load(scale)
-        known = {"scale": scale or "raw", **sae.origin}
-        sae.origin = {**self.origin, **known, "layer": self.layer}
+        saved = {"scale": scale or "raw", **sae.origin}
+        sae.origin = {**self.origin, **saved, "layer": self.layer}
         return sae
 
 
@@ -64,35 +64,35 @@ def find_pretrained_sae(
     d_in: int | None = None,
     pickles: bool = False,
 ) -> PretrainedSAE:
-    """Find a pretrained SAE in any of ``formats.LAYOUTS``, which file names tell apart.
+    """Find a pretrained SAE in any of ``formats.LAYOUTS``, recognised by file names.
 
     Args:
         source: a folder, or the hub's name of a repository (``google/gemma-scope-2b-pt-res``),
-            with or without a folder in it. If it holds many SAEs, layer and width choose one.
+            with or without a folder inside. Among many SAEs, layer and width choose.
         layer: number of blocks before the SAE. Releases count blocks from 0: their "output of layer
             20" is the state after 21 blocks.
         width: number of latents.
-        l0: preferred mean number of active latents, among SAEs of one layer and width.
+        l0: preferred mean number of active latents, among SAEs of equal layer and width.
         d_in: size of the states.
         pickles: whether pickled files may be read; only tensors are unpickled.
 
     Raises:
-        InputError: there is no such SAE or more than one, its sizes are not those asked for, or its
-            headers are damaged.
+        InputError: no SAE or several fit, the sizes differ from the arguments, or the headers are
+            damaged.
     """
     where, files, folder_of = _open_source(source)
     candidates = [_Candidate.of(kind, folder, where) for kind, folder in _recognise(files)]
     if not candidates:
         names = ", ".join(dict.fromkeys(kind.name for kind in LAYOUTS))
         raise InputError(f"{where}: there is no SAE of a known layout ({names})")
-    chosen = _choose(candidates, where, layer, width, l0)
-    path = f"{where}/{chosen.folder}".rstrip("/")
-    if chosen.kind.pickled and not pickles:
+    best = _choose(candidates, where, layer, width, l0)
+    path = f"{where}/{best.folder}".rstrip("/")
+    if best.kind.pickled and not pickles:
         raise InputError(
-            f"{path}: {chosen.kind.weights_file} is a pickle: lexicept model convert "
+            f"{path}: {best.kind.weights_file} is a pickle: lexicept model convert "
             "makes an SAE of it that can be loaded"
         )
-    layout = chosen.kind(folder_of(chosen), path)
+    layout = best.kind(folder_of(best), path)
     _require_known(path, layout, layer, width, d_in)
     origin = {
         "source": path,
@@ -104,7 +104,7 @@ def find_pretrained_sae(
 
 
 def require_fit(origin: dict[str, Any], d_in: int, backbone: Backbone) -> None:
-    """Raise InputError if an SAE's size or origin shows that it is for another backbone."""
+    """Raise InputError if size or origin of an SAE contradict a backbone."""
     name, d = origin.get("source", "the SAE"), backbone.get_embedding_dimension()
     if d_in != d:
         raise InputError(
@@ -154,11 +154,11 @@ class _Candidate(NamedTuple):
 def _open_source(
     source: str | os.PathLike[str],
 ) -> tuple[str, list[str], Callable[[_Candidate], Path]]:
-    """Return a source's name, its files, and a function that fetches a candidate's folder."""
+    """Return a source's name and files, and a function that fetches a candidate's folder."""
     root = Path(source).expanduser()
     if root.is_dir():
         files = [file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file()]
-        return str(root.resolve()), files, lambda chosen: root / chosen.folder
+        return str(root.resolve()), files, lambda candidate: root / candidate.folder
     named = _HUB_NAME.fullmatch(str(source).rstrip("/"))
     if named is None:
         raise InputError(f"{source}: neither a folder nor a hub's name, such as google/name")
@@ -170,12 +170,12 @@ def _open_source(
     except Exception as error:
         raise _unreachable(name, error) from None
 
-    def fetch(chosen: _Candidate) -> Path:
+    def fetch(candidate: _Candidate) -> Path:
         try:
-            downloaded = hub_folder(name, [f"{prefix}{file}" for file in chosen.files()])
+            downloaded = hub_folder(name, [f"{prefix}{file}" for file in candidate.files()])
         except Exception as error:
             raise _unreachable(name, error) from None
-        return downloaded / inner / chosen.folder
+        return downloaded / inner / candidate.folder
 
     return f"{name}/{inner}".rstrip("/"), files, fetch
 
@@ -186,7 +186,7 @@ def _unreachable(name: str, error: Exception) -> InputError:
 
 
 def _recognise(files: Sequence[str]) -> list[tuple[type[Layout], str]]:
-    """Return each layout whose files are there, with their folder."""
+    """Return each layout with files in the source, and the folder of the files."""
     present, recognised = set(files), []
     for file in sorted(present):
         for kind in LAYOUTS:
@@ -208,9 +208,9 @@ def _choose(
     candidates = states or candidates
     candidates = _narrow(candidates, "layer", layer, lambda c: c.layer, where)
     candidates = _narrow(candidates, "width", width, lambda c: c.facts.width, where)
-    known = [c for c in candidates if c.facts.l0 is not None]
-    if known:  # Gemma Scope 2 has some both under resid_post and under resid_post_all
-        return min(known, key=lambda c: (abs((c.facts.l0 or 0) - l0), "_all/" in c.folder))
+    with_l0 = [c for c in candidates if c.facts.l0 is not None]
+    if with_l0:  # Gemma Scope 2 has some both under resid_post and under resid_post_all
+        return min(with_l0, key=lambda c: (abs((c.facts.l0 or 0) - l0), "_all/" in c.folder))
     if len(candidates) > 1:
         names = ", ".join(c.folder for c in candidates[:SHOWN]) + (
             ", …" if len(candidates) > SHOWN else ""
@@ -222,34 +222,34 @@ def _choose(
 def _narrow(
     candidates: list[_Candidate],
     name: str,
-    wanted: int | None,
+    target: int | None,
     value: Callable[[_Candidate], int | None],
     where: str,
 ) -> list[_Candidate]:
-    """Keep the candidates with the wanted value, or else those whose paths do not tell it."""
+    """Keep the candidates with the target value, or else candidates of unknown value."""
     present = sorted({v for v in map(value, candidates) if v is not None})
-    if wanted is None:
+    if target is None:
         if len(present) > 1:
             raise InputError(f"{where}: choose a {name} of {', '.join(map(str, present))}")
         return candidates
-    exact = [c for c in candidates if value(c) == wanted]
-    kept = exact or [c for c in candidates if value(c) is None]
-    if not kept:
+    exact = [c for c in candidates if value(c) == target]
+    fitting = exact or [c for c in candidates if value(c) is None]
+    if not fitting:
         there = ", ".join(map(str, present))
-        raise InputError(f"{where}: no SAE of {name} {wanted}; there is {there}")
-    return kept
+        raise InputError(f"{where}: no SAE of {name} {target}; there is {there}")
+    return fitting
 
 
 def _require_known(
     path: str, layout: Layout, layer: int | None, width: int | None, d_in: int | None
 ) -> None:
-    """Raise InputError if an SAE's headers contradict what was asked for."""
+    """Raise InputError if an SAE's headers contradict the arguments."""
     if layer is not None and layout.layer is None and layout.hook is not None:
         raise InputError(f"{path}: this SAE reads {layout.hook}, not the state after a block")
-    for what, wanted, actual in (
+    for statement, expected, actual in (
         ("is for the state after {} blocks", layer, layout.layer),
         ("has {} latents", width, layout.num_latents),
         ("is for states of size {}", d_in, layout.d_in),
     ):
-        if wanted is not None and actual is not None and actual != wanted:
-            raise InputError(f"{path}: this SAE {what.format(actual)}, not {wanted}")
+        if expected is not None and actual is not None and actual != expected:
+            raise InputError(f"{path}: this SAE {statement.format(actual)}, not {expected}")

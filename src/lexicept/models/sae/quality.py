@@ -35,7 +35,7 @@ LOGITS = 2**24
 """Limit on the logits in memory at once: 64 MB."""
 
 Change = Callable[[Tensor], Tensor]
-"""A function of states [n, d] that returns their replacements [n, d]."""
+"""States [n, d] → replacements [n, d]."""
 
 
 class LanguageHead(Protocol):
@@ -51,7 +51,7 @@ class LanguageHead(Protocol):
 
 
 class LanguageModel(NamedTuple):
-    """A whole backbone and the head that it was pretrained with."""
+    """A whole backbone and the pretrained head."""
 
     backbone: Backbone
     head: LanguageHead
@@ -61,18 +61,18 @@ class LanguageModel(NamedTuple):
 
 @dataclass(frozen=True)
 class Recovered:
-    """Cross entropies, in nats, of a language model on texts whose states go through an SAE.
+    """Cross entropies, in nats, of a language model with an SAE's reconstructions as states.
 
-    Nothing is masked: an encoder predicts a token from its own state, a decoder from the state
-    before it. States of special tokens are kept.
+    Nothing is masked: an encoder predicts a token from the token's state, a decoder from the state
+    before. States of special tokens stay.
     """
 
     original: float
     """Cross entropy with the states as they are."""
     reconstructed: float
-    """Cross entropy with the SAE's reconstructions in their place."""
+    """Cross entropy with the SAE's reconstructions."""
     ablated: float
-    """Cross entropy with the mean of all states in their place."""
+    """Cross entropy with the mean of all states."""
 
     @property
     def share(self) -> float:
@@ -91,10 +91,10 @@ class SAEReport:
     l0: float
     """Mean number of active latents per token."""
     dead: float
-    """Share of the latents that are active on no token."""
+    """Share of the latents active on no token."""
     histogram: tuple[int, ...]
-    """Number of latents by the share of tokens that they are active on, in bins whose upper borders
-    are ``10 ** edge`` for the ``EDGES``. Dead latents are not counted."""
+    """Number of latents by the share of tokens with the latent, in bins with upper borders
+    ``10 ** edge`` for the ``EDGES``. Dead latents are not counted."""
     recovered: Recovered | None = None
     """Loss recovered; None without a language model."""
 
@@ -111,10 +111,10 @@ def report_sae(
     """Measure an SAE on all tokens of texts except special ones.
 
     Args:
-        backbone: the backbone whose last block's output the SAE reads.
+        backbone: the SAE reads the output of the last block.
         transform: the transform of states before the SAE, as for ``train_sae``.
         language_model: the whole language model, to measure ``recovered`` on a sample of the texts.
-            A transform must be that of its head.
+            A transform must be the transform of the language model's head.
 
     Raises:
         InputError: the texts have no tokens.
@@ -130,10 +130,10 @@ def report_sae(
     return replace(report, recovered=recovered)
 
 
-def report_states(parts: Iterable[Tensor], sae: SAE) -> SAEReport:
-    """Measure an SAE on states, given as parts [n, d]. Raises InputError without any states."""
+def report_states(batches: Iterable[Tensor], sae: SAE) -> SAEReport:
+    """Measure an SAE on batches of states [n, d]. Raises InputError without any states."""
     totals = _Totals(sae)
-    for states in parts:
+    for states in batches:
         totals.add(states)
     return totals.report()
 
@@ -164,12 +164,12 @@ class _Totals:
 
     @torch.no_grad()
     def add(self, states: Tensor) -> None:
-        for part in states.to(self.sum.device).split(TOGETHER):
-            acts, latents = self.sae.encode(part)
-            self.tokens += len(part)
-            self.sum += part.double().sum(dim=0)
-            self.squares += float(part.double().square().sum())
-            error = self.sae.reconstruct(acts, latents) - part
+        for batch in states.to(self.sum.device).split(TOGETHER):
+            acts, latents = self.sae.encode(batch)
+            self.tokens += len(batch)
+            self.sum += batch.double().sum(dim=0)
+            self.squares += float(batch.double().square().sum())
+            error = self.sae.reconstruct(acts, latents) - batch
             self.errors += float(error.double().square().sum())
             self.active += torch.bincount(latents[acts > 0], minlength=len(self.active))
 
@@ -200,8 +200,8 @@ def loss_recovered(
 
     Args:
         mean: the mean [d] of the states that the SAE reads.
-        layer: number of blocks before the SAE; None where it reads the output of the language
-            head's transform.
+        layer: number of blocks before the SAE; None for the output of the language head's
+            transform.
         tokens: least number of tokens in the sample.
 
     Raises:
@@ -215,43 +215,40 @@ def loss_recovered(
     def ablated(states: Tensor) -> Tensor:
         return mean.to(states).expand_as(states)
 
-    entropies = [
-        _cross_entropy(language_model, layer, change, texts, tokens)
-        for change in (None, reconstructed, ablated)
-    ]
-    return Recovered(*entropies)
+    entropy = partial(_cross_entropy, language_model, layer, texts, tokens)
+    return Recovered(entropy(None), entropy(reconstructed), entropy(ablated))
 
 
 @torch.no_grad()
 def _cross_entropy(
     language_model: LanguageModel,
     layer: int | None,
-    change: Change | None,
     texts: Sequence[str],
     tokens: int,
+    change: Change | None,
 ) -> float:
     backbone, head, shifted = language_model
     total, count = 0.0, 0
     for features in _sample(backbone, texts, tokens):
         ids, mask = features["input_ids"], features["token_mask"]
-        arguments = (ids, features["attention_mask"])
+        attention_mask = features["attention_mask"]
         if change is None or layer is None:
-            states = backbone.states(*arguments)
+            states = backbone.states(ids, attention_mask)
         else:
             with backbone.hooked(layer, partial(_replaced, mask=mask, change=change)):
-                states = backbone.states(*arguments)
-        known, labels = states[mask], ids[mask]
+                states = backbone.states(ids, attention_mask)
+        predictors, labels = states[mask], ids[mask]
         if shifted:
-            after = mask[:, 1:] & features["attention_mask"][:, :-1].bool()
-            known, labels = states[:, :-1][after], ids[:, 1:][after]
+            after = mask[:, 1:] & attention_mask[:, :-1].bool()
+            predictors, labels = states[:, :-1][after], ids[:, 1:][after]
         count += len(labels)
         step = max(1, LOGITS // len(head.rows))
-        for part, of_part in zip(known.split(step), labels.split(step), strict=True):
-            x = head.transform(part)
+        for batch, expected in zip(predictors.split(step), labels.split(step), strict=True):
+            x = head.transform(batch)
             if change is not None and layer is None:
                 x = change(x)
             logits = F.linear(x, head.rows, head.bias)
-            total += float(F.cross_entropy(logits, of_part, reduction="sum"))
+            total += float(F.cross_entropy(logits, expected, reduction="sum"))
     if not count:
         raise InputError("an SAE can't be measured: the texts have no token to predict")
     return total / count
@@ -274,12 +271,11 @@ def anisotropy(
     """Return each layer's anisotropy: the mean cosine of two tokens' states (SAE-SPLADE, Table 2).
 
     The mean over all pairs of different tokens of a sample is ``(‖Σ_u u‖² − n) / (n (n − 1))``, for
-    states u scaled to length 1.
+    states u of length 1.
 
     Args:
         tokens: least number of tokens in the sample.
-        transform: transform of the states [n, d] after the last block, where an SAE reads its
-            output.
+        transform: transform of the states [n, d] after the last block, before an SAE.
 
     Returns:
         The mean cosine after each block.
@@ -310,7 +306,7 @@ def anisotropy(
 
 
 def _sample(backbone: Backbone, texts: Sequence[str], tokens: int) -> Iterator[dict[str, Tensor]]:
-    """Yield batches of texts in a fixed random order, until they have enough tokens."""
+    """Yield batches of texts in a fixed random order, up to a number of tokens."""
     order = np.random.default_rng(0).permutation(len(texts))
     count = 0
     for start in range(0, len(order), SAMPLE_TEXTS):

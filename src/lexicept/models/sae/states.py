@@ -15,27 +15,26 @@ from lexicept.models.sae.model import layer_of
 from lexicept.vectors import Integers
 
 READ = 512
-"""Documents read together: enough of them that texts of similar length share a batch."""
+"""Documents read together, so that texts of similar length share a batch."""
 
 SINK = 10.0
-"""Length, in medians, above which a state is an attention sink: that of a decoder's first token or
-of a comma. A sink carries no meaning of its token, but a few of them would make up most of the
-variance that an SAE has to explain (Sun et al. 2024, "Massive Activations in Large Language
-Models")."""
+"""Length, in medians, above which a state is an attention sink, such as a decoder's first token or
+a comma. Sinks carry no meaning, but a few would be most of the variance for an SAE to explain (Sun
+et al. 2024, "Massive Activations in Large Language Models")."""
 
 Reader = Callable[[Sequence[int]], Tensor]
-"""A function that returns the token states [n, d] of texts, given their numbers."""
+"""Numbers of texts → token states [n, d]."""
 
 
 class ShareReading(Protocol):
-    """Reading that several processes share."""
+    """Reading by several processes."""
 
     @property
     def count(self) -> int:
         """Number of processes."""
 
     def __call__(self, reader: Reader, runs: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Return the states of each run of texts, on every process; as many runs as processes."""
+        """Return the states of each run of texts, on every process; a run for each process."""
 
 
 def backbone_reader(
@@ -43,30 +42,29 @@ def backbone_reader(
     texts: Sequence[str],
     transform: Callable[[Tensor], Tensor] | None = None,
 ) -> Reader:
-    """Return a reader that runs texts through a backbone, then a transform, in single precision."""
+    """Return a reader of texts through a backbone, then a transform, in single precision."""
 
     def read(numbers: Sequence[int]) -> Tensor:
         windows = backbone.windows([texts[number] for number in numbers])
-        parts = []
+        batches = []
         with torch.no_grad():
             for _, states in backbone.token_states(windows):
                 single = states.float()
-                parts.append(single if transform is None else transform(single).float())
-        # A copy, since tensors made in inference mode can't be trained on.
-        return torch.cat(parts).clone() if parts else torch.empty(0, 0)
+                batches.append(single if transform is None else transform(single).float())
+        # A copy, since tensors of inference mode can't be trained on.
+        return torch.cat(batches).clone() if batches else torch.empty(0, 0)
 
     return read
 
 
 def origin_of(backbone: Backbone, *, transformed: bool) -> dict[str, Any]:
-    """Return the origin of an SAE that is trained on the states of a backbone.
+    """Return the origin of an SAE over the states of a backbone.
 
-    Its hook has TransformerLens' name in decoders, and the name of the last block's module in
-    encoders, whose TransformerLens hooks differ from model to model.
+    The hook has TransformerLens' name in decoders, and the name of the last block's module in
+    encoders: TransformerLens' hooks of encoders differ from model to model.
 
     Args:
-        transformed: whether the states are transformed before the SAE reads them: no hook gives
-            them then.
+        transformed: whether states are transformed before the SAE; no hook has transformed states.
     """
     origin: dict[str, Any] = {"bidirectional": backbone.bidirectional}
     if transformed:
@@ -80,24 +78,23 @@ def origin_of(backbone: Backbone, *, transformed: bool) -> dict[str, Any]:
 
 
 class Position(NamedTuple):
-    """Position in a stream of batches, from which it can be resumed."""
+    """Position in a stream of batches, to resume from."""
 
     epoch: int = 0
     document: int = 0
     """Documents of the epoch before the buffer's first."""
     batch: int = 0
-    """Batches of the buffer that were used."""
+    """Used batches of the buffer."""
     whole: bool = False
-    """True if the buffer holds the whole corpus, and is kept from epoch to epoch."""
+    """True if the buffer holds the whole corpus, for all epochs."""
 
 
 class StateStream:
     """An endless stream of batches of shuffled token states of a corpus.
 
-    Documents are read in a new random order every epoch. A buffer is filled with their states,
-    shuffled, handed out in batches, and filled again. A corpus that fits the buffer goes through
-    the backbone once. Batches depend on the seed and the position only, so a resumed stream gives
-    the same ones.
+    Documents are read in a new random order every epoch. A buffer is filled with states, shuffled,
+    handed out in batches, and filled again. A corpus that fits the buffer goes through the backbone
+    once. Batches depend on seed and position only: a resumed stream gives equal batches.
 
     Args:
         reader: reads the states of texts.
@@ -107,7 +104,7 @@ class StateStream:
         seed: seed of the random orders.
         filling: called with the number of tokens in the buffer while it fills.
         drop_sinks: whether attention sinks (see ``SINK``) are left out of every buffer.
-        share: the processes that share the reading, if there are several.
+        share: the processes of the reading, if several.
     """
 
     def __init__(
@@ -131,11 +128,11 @@ class StateStream:
         self._drop_sinks = drop_sinks
         self._share = share
         self._ahead: dict[tuple[int, int], Tensor] = {}
-        """States that were read in advance, by the epoch and the place of their first document."""
+        """States read in advance, by epoch and place of the first document."""
         self._whole: Tensor | None = None
 
     def batches(self, start: Position) -> Iterator[tuple[Position, Tensor]]:
-        """Yield batches [n, d] from a position on, each with the position after it.
+        """Yield batches [n, d] from a position on, each with the next position.
 
         The stream ends only if no text has a token.
         """
@@ -147,10 +144,10 @@ class StateStream:
                 order = torch.from_numpy(
                     self._random(position.epoch, position.document).permutation(len(states))
                 )
-                parts = order.tensor_split(-(-len(states) // self._batch_size))
-                for number in range(position.batch, len(parts)):
+                batches = order.tensor_split(-(-len(states) // self._batch_size))
+                for number in range(position.batch, len(batches)):
                     position = position._replace(batch=number + 1)
-                    yield position, states[parts[number]]
+                    yield position, states[batches[number]]
             elif position.whole:
                 return
             after = position.document + documents
@@ -163,21 +160,21 @@ class StateStream:
         return np.random.default_rng((self._seed, *key))
 
     def _buffer(self, position: Position) -> tuple[Tensor, int]:
-        """Return the states of the documents from a position on, and their number of documents."""
+        """Return the states of the documents from a position on, and the number of documents."""
         if self._whole is not None:
             return self._whole, self._count
         start = position.document
         order = self._random(0 if position.whole else position.epoch).permutation(self._count)
-        parts: list[Tensor] = []
+        pieces: list[Tensor] = []
         tokens, place = 0, start
         while tokens < self._buffer_tokens and place < len(order):
             states = self._read(order, position.epoch, place)
             place = min(place + READ, len(order))
             if len(states):
-                parts.append(states)
+                pieces.append(states)
                 tokens += len(states)
             self._filling(tokens)
-        states = torch.cat(parts) if parts else torch.empty(0, 0)
+        states = torch.cat(pieces) if pieces else torch.empty(0, 0)
         if self._drop_sinks and len(states):
             states = without_sinks(states)
         if start == 0 and place == len(order):
@@ -193,8 +190,9 @@ class StateStream:
             first = place // size * size  # the same round on every process, also when resumed
             starts = range(first, first + size, READ)
             runs = [order[start : start + READ].tolist() for start in starts]
-            parts = self._share(self._reader, runs)
-            self._ahead = {(epoch, start): part for start, part in zip(starts, parts, strict=True)}
+            shared = self._share(self._reader, runs)
+            keys = [(epoch, start) for start in starts]
+            self._ahead = dict(zip(keys, shared, strict=True))
         return self._ahead.pop((epoch, place))
 
 
