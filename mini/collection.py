@@ -42,11 +42,11 @@ def main() -> None:
             for document in documents(name, folder):
                 fields = {"_id": document.id, "title": document.title, "text": document.text}
                 out.write(json.dumps(fields, ensure_ascii=False) + "\n")
-    questions = sorted(squad(folders["squad_train"]), key=lambda found: found[0].id)
+    questions = sorted(squad(folders["squad_train"]), key=lambda question: question[0].id)
     held_out = questions[::HELD_OUT]
-    rest = [found for number, found in enumerate(questions) if number % HELD_OUT]
-    train = rest[:: len(rest) // QUESTIONS][:QUESTIONS]
-    pseudo = [found for name in folders for found in taught(name, folders[name])]
+    trainable = [question for number, question in enumerate(questions) if number % HELD_OUT]
+    train = trainable[:: len(trainable) // QUESTIONS][:QUESTIONS]
+    pseudo = [judged for name in folders for judged in taught(name, folders[name])]
     for split, judged in (("dev", held_out), ("train", [*train, *pseudo])):
         print(split, write_judged(arguments.out, split, judged))
     # Each split was written with its own queries alone.
@@ -75,10 +75,9 @@ def squad(folder: str) -> Iterator[tuple[Query, list[Qrel]]]:
 
 def taught(name: str, folder: str) -> Iterable[tuple[Query, list[Qrel]]]:
     """Pseudo-queries of documents that lie evenly in a collection."""
-    found = list(documents(name, folder))
-    wanted = PSEUDO_QUERIES[name]
-    chosen = found[:: max(1, len(found) // wanted)][:wanted]
-    for query, document, text in named(generate(chosen)):
+    candidates, count = list(documents(name, folder)), PSEUDO_QUERIES[name]
+    sample = candidates[:: max(1, len(candidates) // count)][:count]
+    for query, document, text in named(generate(sample)):
         yield Query(query, text), [Qrel(query, document, 0)]
 
 

@@ -110,8 +110,8 @@ def names(folder: Path, texts: list[str]) -> list[str]:
     encoder = Encoder.load(folder)
     encoder.backbone.precision = "bfloat16"
     with ProgressBars() as progress:
-        found = encoder.encode_activations(texts)
-        return describe(encoder, texts, found, progress=progress).labels
+        activations = encoder.encode_activations(texts)
+        return describe(encoder, texts, activations, progress=progress).labels
 
 
 if __name__ == "__main__":

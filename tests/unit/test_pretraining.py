@@ -19,7 +19,7 @@ from lexicept.models.backbone import Backbone
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.loading import quiet_transformers
-from lexicept.models.word_vocabulary import Span, expanded_words
+from lexicept.models.word_vocabulary import WordSpan, expanded_words
 from lexicept.training import loop
 from lexicept.training.loop import Loop, learning_rate_at
 from lexicept.training.pretraining import trainer as pretraining
@@ -72,7 +72,7 @@ def subwords(tmp_path: Path) -> tuple[Backbone, VocabularyHead]:
     return Backbone.from_pretrained(folder), language_head(folder)
 
 
-def masked(ids: list[int], spans: list[Span], share: float = 0.15, seed: int = 0) -> Masked:
+def masked(ids: list[int], spans: list[WordSpan], share: float = 0.15, seed: int = 0) -> Masked:
     return mask(ids, spans, share, MASK, REPLACEMENTS, np.random.default_rng(seed))
 
 
@@ -139,7 +139,7 @@ def test_what_is_not_hidden_is_predicted_as_it_stands() -> None:
 
 def test_words_are_masked_whole_and_share_one_fate() -> None:
     ids = [2, *[17, 18, 19] * 40, 3]
-    spans = [Span(1 + 3 * n, 4 + 3 * n, 1000 + n) for n in range(40)]
+    spans = [WordSpan(1 + 3 * n, 4 + 3 * n, 1000 + n) for n in range(40)]
     random = np.random.default_rng(0)
     fates = Counter[str]()
     for _ in range(300):
@@ -186,7 +186,12 @@ def test_sub_words_of_a_batch_are_all_but_special_tokens(
     names = [VOCABULARY[i] for i in example.token_ids]
     assert names == ["[CLS]", "the", "cat", "##s", "[SEP]", "sat", "[UNK]", "[SEP]"]
     the, cat, plural, sat = (VOCABULARY.index(t) for t in ("the", "cat", "##s", "sat"))
-    expected = [Span(1, 2, the), Span(2, 3, cat), Span(3, 4, plural), Span(5, 6, sat)]
+    expected = [
+        WordSpan(1, 2, the),
+        WordSpan(2, 3, cat),
+        WordSpan(3, 4, plural),
+        WordSpan(5, 6, sat),
+    ]
     assert example.spans == expected
 
 

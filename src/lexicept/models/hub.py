@@ -183,6 +183,6 @@ def published(card: str, name: str, licence: str | None = None) -> str:
     card = card.replace(FOLDER, name)
     if licence is None:
         return card
-    front, rest = re.fullmatch(r"(?:---\n(.*?)^---\n)?(.*)", card, re.S | re.M).groups()  # type: ignore[union-attr]
-    kept = re.sub(r"^license:.*\n", "", front or "", flags=re.M)
-    return f"---\nlicense: {json.dumps(licence)}\n{kept}---\n{rest}"
+    front, text = re.fullmatch(r"(?:---\n(.*?)^---\n)?(.*)", card, re.S | re.M).groups()  # type: ignore[union-attr]
+    fields = re.sub(r"^license:.*\n", "", front or "", flags=re.M)
+    return f"---\nlicense: {json.dumps(licence)}\n{fields}---\n{text}"

@@ -20,18 +20,18 @@ from lexicept.storage.files import disk_errors
 
 
 def language_head(name: str) -> VocabularyHead:
-    """Load the head that a backbone was pretrained with, over its tokens; see ``VocabularyHead``.
+    """Load a backbone's pretrained head over tokens; see ``VocabularyHead``.
 
-    If an encoder's checkpoint has no head, the rows are its input embeddings and the dense layer is
-    the identity; such a head has to be trained by masked language modelling before use.
+    Without a head in an encoder's checkpoint, the rows are the input embeddings and the dense layer
+    is the identity; such a head needs training by masked language modelling before use.
 
-    A decoder's head is the norm after its last block and its output layer, which are applied to the
-    states after any block (SPLARE, appendix F). Caps on logits are left out: Gemma 2's
-    ``30 tanh(v / 30)`` keeps their order and signs.
+    A decoder's head is the norm after the last block and the output layer, applied to the states
+    after any block (SPLARE, appendix F). Caps on logits are left out: Gemma 2's ``30 tanh(v / 30)``
+    keeps order and signs.
 
     Args:
-        name: a hub name or a folder, as for ``Backbone.from_pretrained``; a saved encoder's own
-            vocabulary head is read.
+        name: a hub name or a folder, as for ``Backbone.from_pretrained``; of a saved encoder, the
+            vocabulary head.
 
     Raises:
         InputError: the model can't be loaded, an encoder's head is not dense layer, activation and
@@ -75,32 +75,31 @@ def _saved(folder: Path) -> Path | None:
         ]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    known = f"{VocabularyHead.__module__}.{VocabularyHead.__name__}"
-    return folder / place if kind == known else None
+    head_type = f"{VocabularyHead.__module__}.{VocabularyHead.__name__}"
+    return folder / place if kind == head_type else None
 
 
 def _masked(name: str, tokenizer: Any, model: Any, report: dict[str, Any]) -> VocabularyHead:
     output = model.get_output_embeddings()
     dense, norms = outer_layers(model)
-    rows = model.get_input_embeddings().weight
-    terms = token_terms(tokenizer, len(rows))
+    weight = model.get_input_embeddings().weight
+    terms = token_terms(tokenizer, len(weight))
     new = {key.rsplit(".", 1)[0] for key in report["missing_keys"]}
     trained = not any(model.get_submodule(key) in dense for key in new if key)
     # A backbone's states are those before any final norm.
     final = getattr(model.base_model, "final_norm", None)
-    own: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if final is not None:
-        own = {"final_norm": "layer", "layer_norm_eps": final.eps}
-    bias = torch.zeros(len(rows))
+        options = {"final_norm": "layer", "layer_norm_eps": final.eps}
+    bias = torch.zeros(len(weight))
     if trained:
-        if len(dense) != 1 or len(norms) != 1 or dense[0].weight.shape[0] != rows.shape[1]:
+        if len(dense) != 1 or len(norms) != 1 or dense[0].weight.shape[0] != weight.shape[1]:
             raise InputError(f"{name}: its head is not one dense layer, activation and norm")
-        known = ("classifier_activation", "activation", "hidden_act")
-        config = model.config
-        own["activation"] = next(str(getattr(config, key)) for key in known if hasattr(config, key))
-        own["layer_norm_eps"] = norms[0].eps
-        rows, bias = output.weight, bias if output.bias is None else output.bias
-    head = VocabularyHead(rows, bias, terms, **own)
+        keys, config = ("classifier_activation", "activation", "hidden_act"), model.config
+        activation = next(getattr(config, key) for key in keys if hasattr(config, key))
+        options |= {"activation": str(activation), "layer_norm_eps": norms[0].eps}
+        weight, bias = output.weight, bias if output.bias is None else output.bias
+    head = VocabularyHead(weight, bias, terms, **options)
     if final is not None:
         head.final.load_state_dict(final.state_dict(), strict=False)  # it may have no bias
     if not trained:
@@ -123,7 +122,7 @@ def outer_layers(model: Any) -> tuple[list[nn.Linear], list[nn.LayerNorm]]:
 
 
 def token_terms(tokenizer: Any, size: int) -> list[str]:
-    """Return the token of each of ``size`` rows; a number for a row without one."""
+    """Return the token of each of ``size`` rows; a number for a row without a token."""
     names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     return _numbered([term or "" for term in names], size)
 
@@ -155,8 +154,8 @@ def _plain_weight(name: str, norm: nn.Module, eps: float) -> Tensor:
 
 
 def readable_terms(tokenizer: Any, size: int) -> list[str]:
-    """Return the token of each of ``size`` rows as text, with ▁ for a space; parts of characters
-    stay as they are, and a row without a token has a number."""
+    """Return the token of each of ``size`` rows as text, with ▁ for a space; incomplete characters
+    stay, and a row without a token has a number."""
     tokens = [token or "" for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
     if "Ġ" not in tokenizer.get_vocab():  # byte-level tokenizers write a space so
         return _numbered(tokens, size)

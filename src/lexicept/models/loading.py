@@ -1,4 +1,4 @@
-"""Loading models of transformers: where they are, quietly, and without code of their own."""
+"""Loading models of transformers quietly, and without Python code from their folders."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lexicept.errors import InputError
 
 
 def places(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return those loading options that say where files are."""
+    """Return the loading options for the place of files."""
     names = ("subfolder", "revision", "token", "cache_dir", "local_files_only")
     return {name: kwargs[name] for name in names if name in kwargs}
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence progress bars and the reports on weights that are left out on purpose."""
+    """Silence progress bars and reports on weights left out on purpose."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -33,9 +33,9 @@ def quiet_transformers() -> Iterator[None]:
 
 @contextmanager
 def no_remote_code(name: str) -> Iterator[None]:
-    """Turn transformers' refusal to run a model's own code into an InputError that names the model.
+    """Turn transformers' refusal to run a model's code into an InputError with the model's name.
 
-    The calls inside pass ``trust_remote_code=False``: without it transformers asks on the terminal.
+    Calls inside pass ``trust_remote_code=False``; else transformers asks on the terminal.
     """
     try:
         yield
@@ -49,17 +49,17 @@ def no_remote_code(name: str) -> Iterator[None]:
 
 
 def data_alone(kwargs: Mapping[str, Any], dtype: str) -> dict[str, Any]:
-    """Return arguments of sentence-transformers' ``Transformer`` under which it runs no code that
-    comes with a model, and loads no pickle, which can run any.
+    """Return arguments for sentence-transformers' ``Transformer`` without code from the model's
+    folder and without pickles, which can run any code.
 
     Args:
-        kwargs: the arguments that were given, which win otherwise.
+        kwargs: the caller's arguments, which override all defaults.
         dtype: the type of the weights.
     """
-    given = kwargs.get("model_kwargs") or {}
-    wanted = {"dtype": given.get("torch_dtype", dtype), **given, "use_safetensors": True}
     safe = {"trust_remote_code": False}
-    others = {
+    safe_kwargs = {
         name: safe | (kwargs.get(name) or {}) for name in ("config_kwargs", "processor_kwargs")
     }
-    return {**others, "model_kwargs": safe | wanted}
+    options = kwargs.get("model_kwargs") or {}
+    options = {"dtype": options.get("torch_dtype", dtype), **options, "use_safetensors": True}
+    return {**safe_kwargs, "model_kwargs": safe | options}

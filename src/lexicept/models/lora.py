@@ -22,12 +22,13 @@ from lexicept.storage.files import read_json, replace_file
 
 
 def add_adapters(model: PreTrainedModel, base: str, rank: int, alpha: int | None = None) -> Any:
-    """Return a frozen model with trainable adapters, which add nothing at first.
+    """Return a frozen model with trainable adapters, initially without effect.
 
     Args:
         base: the hub name or folder of the model's weights, saved with the adapters.
-        rank: the rank r of every adapter, which adds ``(alpha / r) B A x``, with A [r, in] random
-            and B [out, r] zero at first.
+        rank: the rank r of every adapter ``(alpha / r) B A x``, with A [r, in] random and B [out,
+        r]
+            zero at first.
         alpha: twice the rank by default.
     """
     adapted = adapters_of(model, rank, alpha)
@@ -38,7 +39,7 @@ def add_adapters(model: PreTrainedModel, base: str, rank: int, alpha: int | None
 
 
 def adapters_of(model: PreTrainedModel, rank: int, alpha: int | None = None) -> Any:
-    """Return a frozen model with trainable adapters; they are on ``meta`` if the model is."""
+    """Return a frozen model with trainable adapters, on ``meta`` for a model on ``meta``."""
     from peft import LoraConfig, get_peft_model
 
     settings = LoraConfig(r=rank, lora_alpha=alpha or 2 * rank, target_modules="all-linear")
@@ -52,28 +53,26 @@ def has_adapters(model: nn.Module) -> bool:
 
 
 def merge_adapters(model: Any) -> PreTrainedModel:
-    """Add adapters to the weights that they adapt; return a model without any as it is."""
+    """Add adapters to the adapted weights; return a model without adapters unchanged."""
     return model.merge_and_unload() if has_adapters(model) else model
 
 
 def save_adapters(model: Any, folder: str) -> None:
-    """Write ``adapter_config.json``, ``adapter_model.safetensors`` and the base's configuration,
-    cut to the blocks that are run."""
+    """Write ``adapter_config.json``, ``adapter_model.safetensors`` and the base's configuration."""
     # Embeddings are not adapted; otherwise peft asks the hub how many the base has.
     model.save_pretrained(folder, save_embedding_layers=False)
     model.config.save_pretrained(folder)
 
 
 def copy_adapters(source: Path, model: PreTrainedModel, folder: str) -> None:
-    """Write what ``save_adapters`` writes for a model that loaded adapters from ``source``, and
-    whose weights have not changed since."""
+    """Write the files of ``save_adapters`` for an unchanged model with adapters from ``source``."""
     for name in (ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME):
         replace_file(Path(folder, name), (source / name).read_bytes())
     model.config.save_pretrained(folder)
 
 
 def find_base(path: str, **where: Any) -> str | None:
-    """Return the base of the adapters in a folder or hub repository; None if it has no adapters.
+    """Return the base of the adapters in a folder or hub repository; None without adapters.
 
     Args:
         where: ``subfolder``, ``revision`` and the like.
@@ -91,7 +90,7 @@ def find_base(path: str, **where: Any) -> str | None:
 
 
 def load_adapters(model: PreTrainedModel, path: str, **where: Any) -> PreTrainedModel:
-    """Add the adapters of a folder or hub repository to the weights of their base.
+    """Add the adapters of a folder or hub repository to the base's weights.
 
     Raises:
         InputError: the adapters are pickled.

@@ -31,11 +31,11 @@ Number = Literal["float32", "int8"]
 """Format of the weights of the blocks."""
 
 DESCRIPTION = "onnx.json"
-"""The file that says what the graphs take and return."""
+"""The file that describes the graphs' inputs and outputs."""
 
 OUTPUTS = ("text", "dimension", "weight")
-"""The weights that are not 0: the number of each one's text in the batch, its dimension, and the
-weight, in the order of texts and dimensions."""
+"""Non-zero weights: number of the text in the batch, dimension, and weight, in the order of texts
+and dimensions."""
 
 _BORDERS = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
 
@@ -48,7 +48,7 @@ class Graph(nn.Module):
     """
 
     left_out: Tensor
-    """Ids of tokens that vectors leave out."""
+    """Ids of tokens left out of vectors."""
 
     def __init__(self, backbone: Backbone, head: Head, task: str) -> None:
         super().__init__()
@@ -103,18 +103,18 @@ class Graph(nn.Module):
 
 def _largest(values: Tensor, limit: int) -> Tensor:
     """Keep the ``limit`` largest values of the last axis."""
-    kept, places = torch.topk(values, limit, dim=-1)
-    return torch.zeros_like(values).scatter(-1, places, kept)
+    largest, places = torch.topk(values, limit, dim=-1)
+    return torch.zeros_like(values).scatter(-1, places, largest)
 
 
 def write_onnx(encoder: Encoder, folder: Path, number: Number = "float32") -> dict[str, Any]:
-    """Write an encoder as graphs: ``model.onnx``, or ``document.onnx`` and ``query.onnx`` where its
-    head treats them differently; its tokenizer; and ``onnx.json``.
+    """Write an encoder as graphs: ``model.onnx``, or ``document.onnx`` and ``query.onnx`` if the
+    head treats queries and documents differently; tokenizer; and ``onnx.json``.
 
-    A graph takes whole texts: token ids with the tokenizer's special tokens, cut at the length that
-    ``onnx.json`` says, and padded with an attention mask of 0. In int8 the blocks' matrices are
-    quantised, and their inputs dynamically; the head's last layer stays in float32, since small
-    differences decide which activations are the largest.
+    A graph takes whole texts: token ids with the tokenizer's special tokens, cut at the length in
+    ``onnx.json``, and padded with an attention mask of 0. In int8 the blocks' matrices are
+    quantised, and inputs dynamically; the head's last layer stays in float32, since small
+    differences decide the largest activations.
 
     Args:
         folder: an empty folder.
@@ -162,11 +162,11 @@ def _as_document(settings: HeadSettings) -> HeadSettings:
 
 
 def _require_exportable(encoder: Encoder) -> None:
-    """Raise InputError for a tokenizer whose special tokens a graph can't tell from others."""
+    """Raise InputError for a tokenizer with special tokens unknown to a graph."""
     tokenizer = encoder.backbone.tokenizer
     added: Sequence[int] = tokenizer("")["input_ids"]
-    known = {getattr(tokenizer, name) for name in _BORDERS}
-    if not encoder.backbone.special_tokens and not set(added) <= known:
+    borders = {getattr(tokenizer, name) for name in _BORDERS}
+    if not encoder.backbone.special_tokens and not set(added) <= borders:
         raise InputError(
             "its tokenizer adds special tokens other than bos, eos, cls and sep, which a graph "
             "can't leave out"
@@ -213,7 +213,7 @@ def _export(backbone: Backbone, head: Head, task: str, path: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what the exporter says of packages and operations that a graph does not need."""
+    """Silence the exporter's remarks on unneeded packages and operations."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -225,7 +225,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _quantise(path: Path) -> None:
-    """Quantise the matrices of a graph to int8, but for those of the head."""
+    """Quantise the matrices of a graph to int8, except the head's."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 

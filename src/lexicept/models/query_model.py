@@ -1,7 +1,7 @@
 """The concepts of a query from a saved encoder, with few imports.
 
 Importing sentence-transformers and transformers takes several times as long as importing torch, and
-a command that answers one query needs neither.
+a command for a single query needs neither.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from lexicept.storage.files import read_json
 from lexicept.vectors import stack_columns
 
 MOST_TEXTS = 64
-"""Most queries in a call: with more it pays to load an ``Encoder``, which may use a GPU."""
+"""Most queries in a call: for more, an ``Encoder`` on a GPU pays."""
 
 BATCH_TOKENS = 1024
-"""Most tokens that go through the backbone together, unless one query has more."""
+"""Most tokens of a batch, unless a single query has more."""
 
 _MODULES = ["lexicept.models.backbone.Backbone", "lexicept.models.heads.sae.SAEHead"]
 
@@ -44,7 +44,7 @@ _BORDERS = ("bos_token", "eos_token", "cls_token", "sep_token")
 
 
 class LatentHead:
-    """The part of an ``SAEHead`` with k that encodes queries."""
+    """The query encoder of an ``SAEHead`` with k."""
 
     def __init__(self, sae: SAE, settings: HeadSettings) -> None:
         self.sae = sae
@@ -54,10 +54,10 @@ class LatentHead:
 
     def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
         """Return each token's activations and latents; see ``SAE.encode``."""
-        rows = self.sae.W_enc.detach()
+        W_enc, threshold = self.sae.W_enc.detach(), self.sae.threshold
         # A process's first queries load no kernels.
-        if self._rounded is None and calls_kernels() and takes_rounded(rows, k, self.sae.threshold):
-            self._rounded = quantised(rows)
+        if self._rounded is None and calls_kernels() and takes_rounded(W_enc, k, threshold):
+            self._rounded = quantised(W_enc)
         return self.sae.encode(states, k, self._rounded)
 
     def finish(self, pooled: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ class LatentHead:
         return root_of_sums(pooled) if self.settings.pooling == "sqrt_sum" else pooled
 
 
-class QueryModel:
+class BertQueryModel:
     """A BERT and an SAE with k: short queries → pooled activations, equal to an ``Encoder``'s.
 
     Args:
@@ -92,22 +92,21 @@ class QueryModel:
     @classmethod
     def load(
         cls, folder: Path, exemplars: Exemplars | None = None, precision: str = "float32"
-    ) -> QueryModel | None:
-        """Load a saved ``Encoder``; None for one that only ``Encoder`` can run.
+    ) -> BertQueryModel | None:
+        """Load a saved ``Encoder``; None for models that only ``Encoder`` can run.
 
         Args:
-            exemplars: what queries are compared with, too.
-            precision: float32, or bfloat16 for a backbone that multiplies it where the processor
-                does so faster.
+            exemplars: for the texts vocabulary.
+            precision: float32, or bfloat16 on processors that multiply bfloat16 faster.
 
         Raises:
-            OSError, ValueError, KeyError, TypeError, RuntimeError, InputError: it is damaged.
+            OSError, ValueError, KeyError, TypeError, RuntimeError, InputError: damaged files.
         """
         entries = json.loads((folder / "modules.json").read_bytes())
-        own = read_json(folder / "sentence_bert_config.json")
+        config = read_json(folder / "sentence_bert_config.json")
         if [entry["type"] for entry in entries] != _MODULES:
             return None
-        if any(own.get(name, value) != value for name, value in _BACKBONE.items()):
+        if any(config.get(name, value) != value for name, value in _BACKBONE.items()):
             return None
         settings, other = read_settings(folder / entries[1]["path"])
         if settings.query_k is None or settings.double_log or other.get("inner"):
@@ -118,7 +117,8 @@ class QueryModel:
         head = LatentHead(SAE.load(folder / entries[1]["path"]), settings)
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         names = read_json(folder / "tokenizer_config.json")
-        limits = (own.get("max_seq_length"), own.get("max_query_tokens"), names["model_max_length"])
+        limits = [config.get(name) for name in ("max_seq_length", "max_query_tokens")]
+        limits.append(names["model_max_length"])
         texts = read_json(folder / "config_sentence_transformers.json")
         prompt = prompt_for("query", texts.get("prompts", {}), texts.get("default_prompt_name"))
         window = min(bert.positions, *(limit for limit in limits if limit is not None))
@@ -131,13 +131,13 @@ class QueryModel:
         return self._head.size + (0 if self._exemplars is None else len(self._exemplars))
 
     def queries(self, texts: Sequence[str]) -> tuple[sp.csr_array, list[int]] | None:
-        """Return the pooled activations of queries and, after them, their weights of exemplars, CSR
-        [n, size], and the places of those that do not fit the backbone's window, whose rows are
-        empty; None for too many queries."""
+        """Return the queries' pooled activations followed by weights of exemplars, CSR [n, size],
+        and the places of queries longer than the backbone's window, with empty rows; None for too
+        many queries."""
         if len(texts) > MOST_TEXTS:
             return None
         encoded = [self._tokenizer.encode(self._prompt + text) for text in texts]
-        windows = [self._cut(number, one) for number, one in enumerate(encoded)]
+        windows = [self._cut(number, encoding) for number, encoding in enumerate(encoded)]
         # Texts of equal length are neighbours.
         order = sorted(range(len(texts)), key=lambda number: len(windows[number].token_ids))
         fit = [number for number in order if len(windows[number].token_ids) <= self._window]
@@ -146,8 +146,8 @@ class QueryModel:
         if self._exemplars is None:
             return pooled_activations(self._head, read, len(texts), "query"), left
         means = MeanStates(len(texts), self._exemplars.d)
-        found = pooled_activations(self._head, read, len(texts), "query", means=means)
-        return stack_columns([found, self._exemplars.vectors(means.result(), "query")]), left
+        activations = pooled_activations(self._head, read, len(texts), "query", means=means)
+        return stack_columns([activations, self._exemplars.vectors(means.result(), "query")]), left
 
     def _cut(self, number: int, encoded: Encoding) -> Window:
         pairs = zip(encoded.special_tokens_mask, encoded.ids, strict=True)
@@ -166,14 +166,14 @@ class QueryModel:
 
 
 def _kind(precision: str) -> type[Bert]:
-    """Return what multiplies in this precision."""
+    """Return the class of a backbone in a precision."""
     if precision == "bfloat16" and has_bfloat16(torch.device("cpu")) and has_onednn():
         return HalfBert
     return Bert
 
 
 def _batches(numbers: Sequence[int], lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield numbers in order, as many at a time as have ``BATCH_TOKENS`` tokens, or one."""
+    """Yield batches of numbers in order, of at most ``BATCH_TOKENS`` tokens or a single number."""
     batch: list[int] = []
     tokens = 0
     for number, length in zip(numbers, lengths, strict=True):
@@ -187,7 +187,7 @@ def _batches(numbers: Sequence[int], lengths: Sequence[int]) -> Iterator[list[in
 
 
 def _borders(tokenizer: Tokenizer, names: dict[str, Any]) -> set[int]:
-    """Return the ids of the tokens that begin and end texts."""
-    found = (names.get(name) for name in _BORDERS)
-    texts = [one["content"] if isinstance(one, dict) else one for one in found if one is not None]
+    """Return the ids of the tokens at the start and end of texts."""
+    borders = [token for name in _BORDERS if (token := names.get(name)) is not None]
+    texts = [token["content"] if isinstance(token, dict) else token for token in borders]
     return {token for text in texts if (token := tokenizer.token_to_id(text)) is not None}

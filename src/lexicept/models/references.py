@@ -14,14 +14,14 @@ from lexicept.models.sources import checksum, resolve
 from lexicept.storage.files import read_json, write_json
 
 FILE = "backbone.json"
-"""The file of a reference, in the folder that would hold the weights."""
+"""The file of a reference, in place of the weights."""
 
 _WEIGHTS = ("model.safetensors", "model-*.safetensors")
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Weights that are in a package or on the hub."""
+    """Weights in a package or on the hub."""
 
     name: str
     """The hub's name of the model, which the package may have too."""
@@ -116,6 +116,6 @@ def _cached(name: str, files: Sequence[str], revision: str | None = None) -> Pat
         return None
     from huggingface_hub import try_to_load_from_cache
 
-    found = [try_to_load_from_cache(place, file, revision=revision) for file in files]
-    paths = [path for path in found if isinstance(path, str)]
+    cached = (try_to_load_from_cache(place, file, revision=revision) for file in files)
+    paths = [path for path in cached if isinstance(path, str)]
     return Path(paths[0]).parent if len(paths) == len(files) else None

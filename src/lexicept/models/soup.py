@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from reprlib import repr as shown
+from reprlib import repr as shorten
 from typing import Any
 
 from safetensors import SafetensorError
@@ -22,25 +22,25 @@ from lexicept.storage.workspace import new_folder
 _CARD = "README.md"
 
 _PLACES = {"transformers_version", "__version__", "_name_or_path", "is_local", "origin"}
-"""Settings that may differ: they say where a model or its SAE was made."""
+"""Settings that may differ: the origin of a model or SAE."""
 
 _LEARNED = "query_scale"
-"""The setting of a head that is learned, and so averaged."""
+"""The learned setting of a head, averaged like weights."""
 
 
 def soup(models: Sequence[Path], out: Path) -> None:
     """Write the encoder whose weights are the means, in double precision, of several encoders'.
 
-    Low-rank adapters are not averaged, since their product is not linear in them: average the
-    models that they were merged into.
+    Low-rank adapters are refused, since the product B A is not linear in the factors: average the
+    merged models.
 
     Args:
-        models: saved encoders of one architecture, trained from one start.
-        out: a folder that does not exist yet.
+        models: saved encoders of equal architecture, trained from the same start.
+        out: a new folder.
 
     Raises:
-        InputError: ``out`` exists, a folder holds no such encoder, or two encoders differ in more
-            than their weights; the error names what differs.
+        InputError: ``out`` exists, a folder holds no encoder, or two encoders differ in more than
+            weights; the error names the difference.
     """
     files = [_files(model) for model in models]
     with new_folder(out, "soup") as work:
@@ -131,6 +131,7 @@ def _check_same(
     ignored: set[str] | None = None,
 ) -> None:
     for name in sorted({*expected, *actual} - (ignored or set())):
-        one, two = expected.get(name), actual.get(name)
-        if one != two:
-            raise InputError(f"{path} and {other} differ in {name}: {shown(one)} and {shown(two)}")
+        values = expected.get(name), actual.get(name)
+        if values[0] != values[1]:
+            texts = " and ".join(map(shorten, values))
+            raise InputError(f"{path} and {other} differ in {name}: {texts}")

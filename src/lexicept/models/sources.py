@@ -25,7 +25,7 @@ FlashAttention 2, which requires a GPU, half precision and the package ``flash-a
 
 
 def resolve(name: str) -> str:
-    """Return where a model is: its folder, its hub name, or for the default backbone the package.
+    """Return the folder or hub name of a model; the package's folder for the default backbone.
 
     Raises:
         InputError: the weights in the package are not those of the default backbone.
@@ -44,5 +44,5 @@ def resolve(name: str) -> str:
 
 @cache
 def checksum(path: Path) -> str:
-    """Return the SHA-256 of a file of weights, which is read once."""
+    """Return the SHA-256 of a file of weights; cached."""
     return sha256(path)

@@ -1,7 +1,7 @@
 """Expanded vocabularies: dimensions are the words of a corpus (ESPLADE, section 3.1).
 
-A word is what the backbone's tokenizer separates before it looks for sub-words, spelled as the
-tokenizer's normaliser leaves it, so that it can be recognised in a text's sub-words.
+A word is a unit of the backbone's tokenizer before sub-words, in the spelling of the tokenizer's
+normaliser, so that words can be recognised in a text's sub-words.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ BATCH = 512
 """Texts tokenised together."""
 
 
-class Span(NamedTuple):
-    """A run of a window's tokens that make one word of the vocabulary."""
+class WordSpan(NamedTuple):
+    """A run of a window's tokens that make a word of the vocabulary."""
 
     start: int
     end: int
@@ -33,9 +33,9 @@ def expanded_words(
 ) -> tuple[list[str], list[list[int]]]:
     """Return the most frequent words of texts and their sub-words (ESPLADE, 3.1.1).
 
-    A word has a letter or a digit, and no unknown sub-word. If a word is tokenised in several ways
-    (at the start of a text, after a space), the most frequent one is kept. Equally frequent words
-    are ordered by the alphabet.
+    A word has a letter or a digit, and no unknown sub-word. Of several tokenisations of a word (at
+    the start of a text, after a space), the most frequent counts. Equally frequent words are
+    ordered by the alphabet.
 
     Args:
         texts: read once, as a stream.
@@ -43,7 +43,7 @@ def expanded_words(
         size: number of words; all are returned if there are fewer.
 
     Returns:
-        The words, most frequent first, and the ids of each one's sub-words, without special tokens.
+        The words, most frequent first, and the ids of each word's sub-words.
 
     Raises:
         InputError: the size is below 1, or the texts have no words.
@@ -84,7 +84,7 @@ def _word_places(numbers: Sequence[int | None]) -> list[tuple[int, int]]:
 
 
 def _spell(pieces: tuple[int, ...], tokenizer: Any, special: set[int]) -> str | None:
-    """Return the word that sub-words make; None if it has an unknown one, or is no word."""
+    """Return the word of sub-words; None for unknown sub-words or no word."""
     if not special.isdisjoint(pieces):
         return None
     tokens = tokenizer.convert_ids_to_tokens(list(pieces))
@@ -106,13 +106,13 @@ class WordFinder:
         self._special = set(tokenizer.all_special_ids)
         self._known: dict[tuple[int, ...], int | None] = {}
 
-    def spans(self, window: Window, *, cut_start: bool, cut_end: bool) -> list[Span]:
+    def spans(self, window: Window, *, cut_start: bool, cut_end: bool) -> list[WordSpan]:
         """Return the words of the vocabulary in a window, in order.
 
         Args:
-            cut_start: whether the text begins before the window; its first word, which may be cut,
+            cut_start: whether the text begins before the window; the first word, which may be cut,
                 is then left out.
-            cut_end: whether the text continues after the window; its last word is then left out.
+            cut_end: whether the text continues after the window; the last word is then left out.
         """
         places = _word_places(window.words)
         places = places[cut_start : len(places) - cut_end]
@@ -120,7 +120,7 @@ class WordFinder:
             (start, end, self._find(window.token_ids[start:end])) for start, end in places
         ]
         return [
-            Span(start, end, dimension)
+            WordSpan(start, end, dimension)
             for start, end, dimension in candidates
             if dimension is not None
         ]

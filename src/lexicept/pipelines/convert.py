@@ -25,13 +25,13 @@ Layout = Literal[
     "opensearch",
     "onnx",
 ]
-"""The layouts that ``convert`` writes; the last four are for models."""
+"""Layouts written by ``convert``; the last four are for models."""
 
 MINI_FOLDER = Path(__file__).parents[1] / "mini"
 """The packaged model."""
 
 SAE_LIBRARIES = ("saelens", "sparsify", "dictionary-learning")
-"""The layouts of other libraries that are for SAEs, such as the one in a model of lexicept's."""
+"""Layouts of other libraries for SAEs."""
 
 
 @checked_arguments
@@ -50,33 +50,32 @@ def convert(
 
     The source is recognised by its files. SAEs: Llama Scope, Gemma Scope, SAELens, sparsify and
     dictionary_learning. Models: naver/splade's, sentence-transformers' SparseEncoder, OpenSearch's
-    and lexicept's. Pickles are read of SAEs only, and of these only tensors.
+    and lexicept's. Pickles are read for SAEs only, and only tensors inside.
 
-    ``onnx`` takes any of these models, and lexicept's with latents too: its graphs turn token ids
-    into dimensions and weights; see ``models.onnx_export.write_onnx``.
+    ``onnx`` takes any model, and lexicept's with latents too: graphs turn token ids into dimensions
+    and weights; see ``models.onnx_export.write_onnx``.
 
-    The layouts of SAE libraries also take a model of lexicept's, and write the SAE that is its
-    head.
+    The layouts of SAE libraries also take a model of lexicept's, and write the SAE of the head.
 
     Args:
-        source: a folder or a Hugging Face name; an SAE's may continue with a folder in it.
+        source: a folder or a Hugging Face name, for an SAE perhaps with a folder inside.
         out: the folder to write; must not exist.
         to: the layout to write.
         layer: for a release of several SAEs: the number of blocks before the SAE, one more than
-            the layer number that releases give.
-        width: likewise, its number of latents.
+            the releases' layer number.
+        width: likewise, the number of latents.
         l0: likewise, about how many latents are active per token; 100 by default.
         scale: the scale of activations of an SAE that was trained on normalised states; "raw" by
             default.
         number: for ONNX: the format of the blocks' weights; "float32" by default. "int8" takes a
-            third of the space, and its vectors differ.
+            third of the space, and vectors differ.
 
     Returns:
-        The properties of what was converted, as JSON values.
+        The properties of the source, as JSON values.
 
     Raises:
-        InputError: an unknown source or layout, several SAEs that fit, an SAE or a model that the
-            layout can't express, an SAE without a decoder, options of SAEs for a model, ``number``
+        InputError: an unknown source or layout, several fitting SAEs, an SAE or a model without a
+            place in the layout, an SAE without a decoder, options of SAEs for a model, ``number``
             for a layout other than ONNX, ``out`` exists, or a package is missing.
     """
     source, target = os.fspath(source), Path(out)
@@ -97,8 +96,8 @@ def convert(
 
 
 def find_model(source: str) -> tuple[Path, Kind | None]:
-    """Return a model's folder, downloaded if it is on the hub, and its layout; None as the layout
-    of anything else, such as an SAE, which has a reader of its own.
+    """Return the folder, downloaded from the hub if necessary, and the layout of a model; None as
+    the layout of anything else, such as an SAE.
 
     Raises:
         InputError: the model can't be loaded, or makes no sparse vectors.
@@ -130,8 +129,8 @@ def _convert_sae(
         raise InputError(f"{source}: no such folder")
     if to not in WRITERS:
         raise InputError(f"{to} is a layout of models; {source} holds no known model")
-    wanted = USUAL_L0 if l0 is None else l0
-    release = find_pretrained_sae(source, layer, width, l0=wanted, pickles=True)
+    l0 = USUAL_L0 if l0 is None else l0
+    release = find_pretrained_sae(source, layer, width, l0=l0, pickles=True)
     sae = release.load(scale)
     with new_folder(out, "convert") as staged:
         WRITERS[to](sae, staged)

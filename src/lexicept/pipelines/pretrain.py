@@ -36,21 +36,21 @@ def pretrain(
 ) -> Path:
     """Train a language head and its backbone to predict masked words of a corpus.
 
-    The model is one that training starts from (``model.start``), that ``build`` takes (``model``),
-    and that is a backbone (``model.backbone``), which may be cut to fewer blocks. Calling it again
-    resumes interrupted pretraining, to the weights of an unbroken run.
+    The model is a start of training (``model.start``), a model for ``build`` (``model``), and a
+    backbone (``model.backbone``), perhaps cut to fewer blocks. Calling again resumes interrupted
+    pretraining, with equal weights as without interruption.
 
     Args:
         corpus: texts, dicts, documents, a data frame, or a corpus by its path or name.
         out: the folder of the model.
         backbone: a Hugging Face encoder or decoder under the head: a name or a folder.
-        layer: number of its blocks to run; all by default.
-        head: initial rows of the head: the backbone's own language head's (``mlm``), means of these
-            over the sub-words of each word (``expanded``), or random ones (``random``).
-        size: number of words that are dimensions, the most frequent ones, with masking ``words``;
-            100,000 by default.
-        vocabulary: texts to count these words in, such as those that the model is trained on later
-            (ESPLADE, 3.1.3); the corpus by default.
+        layer: number of the backbone's blocks to run; all by default.
+        head: initial rows of the head: the backbone's language head's (``mlm``), means of the rows
+            over the sub-words of each word (``expanded``), or random rows (``random``).
+        size: number of dimensions with masking ``words``, the most frequent words; 100,000 by
+            default.
+        vocabulary: texts to count words in, such as the texts of later training (ESPLADE, 3.1.3);
+            the corpus by default.
         restart: discard unfinished work instead of resuming it.
         overwrite: replace the model at ``out``.
         progress: True shows bars on standard error; a callback gets the reports.

@@ -263,7 +263,7 @@ def load_query_model(folder: Path, texts: Path | None, precision: str) -> QueryM
         None if loading fails: ``load_vectorizer`` then succeeds or raises the error.
     """
     try:
-        model = importlib.import_module("lexicept.models.query_model").QueryModel
+        model = importlib.import_module("lexicept.models.query_model").BertQueryModel
         exemplars = None if texts is None else Exemplars.load(texts)
         return cast(QueryModel | None, model.load(folder / "model", exemplars, precision))
     except Exception:  # a package is missing, or a file is damaged

@@ -59,7 +59,7 @@ def recognise(folder: Path) -> Kind | None:
     """
     modules = _read(folder / "modules.json")
     if modules is not None:
-        if _own(folder, modules):
+        if _has_own_module(folder, modules):
             return Kind.lexicept
         plain = Kind.sentence_transformers
     else:
@@ -74,8 +74,8 @@ def recognise(folder: Path) -> Kind | None:
     return Kind.opensearch if weighted else plain
 
 
-def _own(folder: Path, modules: Any) -> bool:
-    """Return whether any module, or one behind a router, is lexicept's."""
+def _has_own_module(folder: Path, modules: Any) -> bool:
+    """Return whether any module, also behind a router, is lexicept's."""
     router = _read(folder / "router_config.json")
     behind = router.get("types") if isinstance(router, dict) else None
     entries = modules if isinstance(modules, list) else []
@@ -94,7 +94,7 @@ def _read(path: Path) -> Any:
         raise InputError(f"{path}: {error}") from None
 
 
-class _Parts(NamedTuple):
+class _LibraryModules(NamedTuple):
     """The modules of another library's model."""
 
     transformer: Transformer
@@ -103,7 +103,7 @@ class _Parts(NamedTuple):
 
 
 def read_model(folder: Path, kind: Kind) -> Encoder:
-    """Read a model as an encoder that returns the same vectors as the model's own library.
+    """Read a model as an encoder with vectors equal to the model's library.
 
     An OpenSearch model without ``modules.json`` is from the first two generations, which apply the
     logarithm once.
@@ -113,37 +113,37 @@ def read_model(folder: Path, kind: Kind) -> Encoder:
 
     Raises:
         InputError: the model does not pool a language model's logits (CSR does not), has pickled
-            weights, another similarity than the dot product or code of its own, or is damaged.
+            weights, Python code or another similarity than the dot product, or is damaged.
     """
     if kind is Kind.splade and _is_decoder(folder):
         _require_safetensors(folder)
         return _read_decoder(folder)
     source = load_in_own_library(folder)
-    model_parts = _parts(folder, source)
-    length = min(model_parts.transformer.max_seq_length or LONGEST_WINDOW, LONGEST_WINDOW)
-    model = model_parts.transformer.model
+    modules = _library_modules(folder, source)
+    length = min(modules.transformer.max_seq_length or LONGEST_WINDOW, LONGEST_WINDOW)
+    model = modules.transformer.model
     path = _place_of_transformer(folder)
     backbone = _backbone(path, length, bidirectional=True)
     head = language_head(str(path))
     head.configure(
-        pooling=model_parts.pooling.pooling_strategy,
-        double_log=model_parts.pooling.activation_function == "log1p_relu",
+        pooling=modules.pooling.pooling_strategy,
+        double_log=modules.pooling.activation_function == "log1p_relu",
     )
     require_same_logits(str(folder), model, backbone, head)
     lookup = None
-    if model_parts.queries is not None:
-        weight = model_parts.queries.weight.detach()
-        lookup = _lookup(folder, model_parts.queries.tokenizer, weight, head.size)
+    if modules.queries is not None:
+        weight = modules.queries.weight.detach()
+        lookup = _lookup(folder, modules.queries.tokenizer, weight, head.size)
     elif kind is Kind.opensearch:
-        weight = _token_weights(folder, model_parts.transformer.tokenizer)
-        lookup = _lookup(folder, model_parts.transformer.tokenizer, weight, head.size)
-    if lookup is not None:  # which has a length of its own, that of its tokenizer
+        weight = _token_weights(folder, modules.transformer.tokenizer)
+        lookup = _lookup(folder, modules.transformer.tokenizer, weight, head.size)
+    if lookup is not None:  # queries have the length of the lookup's tokenizer
         backbone.cut(None, length)
     limit = source.max_active_dims
     head.configure(query_max_active_dims=limit, document_max_active_dims=limit)
     encoder = Encoder.of(backbone, head, lookup, IndexSettings("splade"))
     encoder.prompts, encoder.default_prompt_name = source.prompts, source.default_prompt_name
-    if lookup is not None:  # which the head's limit does not reach
+    if lookup is not None:  # the head's limit does not apply to a lookup
         encoder.max_active_dims = limit
     return encoder
 
@@ -158,8 +158,8 @@ def load_in_own_library(folder: Path) -> SparseEncoder:
     """Load a model in sentence-transformers, without running its code or unpickling.
 
     Raises:
-        InputError: it has pickled weights or code of its own, is damaged, or is a dense model, to
-            which the library would add an autoencoder of random weights.
+        InputError: pickled weights, Python code in the folder, damage, or a dense model, for which
+            the library would add an autoencoder of random weights.
     """
     _require_safetensors(folder)
     listed = [_read(folder / name) for name in ("modules.json", "router_config.json")]
@@ -176,7 +176,7 @@ def load_in_own_library(folder: Path) -> SparseEncoder:
         raise InputError(f"{folder}: sentence-transformers can't load it: {reason}") from None
 
 
-def _parts(folder: Path, source: SparseEncoder) -> _Parts:
+def _library_modules(folder: Path, source: SparseEncoder) -> _LibraryModules:
     """Return the transformer, SPLADE's pooling and, behind a router, the table for queries."""
     modules, queries = list(source), None
     if len(modules) == 1 and isinstance(modules[0], Router):
@@ -201,7 +201,7 @@ def _parts(folder: Path, source: SparseEncoder) -> _Parts:
         )
     if getattr(modules[0], "do_lower_case", False):
         raise InputError(f"{folder}: do_lower_case outside the tokenizer can't be kept")
-    return _Parts(modules[0], modules[1], queries)
+    return _LibraryModules(modules[0], modules[1], queries)
 
 
 def _place_of_transformer(folder: Path) -> Path:
@@ -213,7 +213,7 @@ def _place_of_transformer(folder: Path) -> Path:
 
 
 def _backbone(path: Path, length: int, *, bidirectional: bool) -> Backbone:
-    """Load a backbone that reads the same tokens of a text as the model."""
+    """Load a backbone with the model's limits of tokens."""
     backbone = Backbone(
         str(path),
         bidirectional=bidirectional,
@@ -306,10 +306,10 @@ def require_same_logits(name: str, model: Any, backbone: Backbone, head: Vocabul
     mask = torch.ones_like(ids)
     with torch.inference_mode():
         theirs: Tensor = model.eval()(input_ids=ids, attention_mask=mask).logits[0].float()
-        own = head.transform(backbone.states(ids, mask)[0]) @ head.rows.T + head.bias
-    if theirs.shape != own.shape:
+        ours = head.transform(backbone.states(ids, mask)[0]) @ head.rows.T + head.bias
+    if theirs.shape != ours.shape:
         raise InputError(f"{name}: logits over {theirs.shape[1]} tokens, a head over {head.size}")
-    largest = float((theirs - own).abs().max() / theirs.abs().max())
+    largest = float((theirs - ours).abs().max() / theirs.abs().max())
     if not largest <= TOLERANCE:  # refuses NaN too
         raise InputError(
             f"{name}: {type(model).__name__} computes more than blocks, a dense layer, norms and "

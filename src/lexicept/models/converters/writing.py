@@ -30,17 +30,17 @@ from lexicept.models.lookup import Lookup
 from lexicept.storage.files import remove, replace_file, write_json
 
 _DOCUMENTS = "document_0_Transformer"
-"""Folder of the language model behind a router; OpenSearch expects it at the root instead."""
+"""Folder of the language model behind a router; OpenSearch expects the root instead."""
 
 
 def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
     """Write an encoder so that other libraries load it, without lexicept and without any code.
 
     All layouts are folders that ``SparseEncoder`` loads. Those of naver/splade and OpenSearch have
-    the masked language model at their root, where ``AutoModelForMaskedLM`` expects it; OpenSearch's
-    also has files with the query tokens' weights. None of them reads long texts in windows: they
-    are cut at the backbone's limit. Queries that are looked up keep their own length; others have
-    that of documents, and a warning says so where they had another.
+    the masked language model at the root, for ``AutoModelForMaskedLM``; OpenSearch's also has files
+    with the query tokens' weights. No layout reads long texts in windows: texts are cut at the
+    backbone's limit. Queries that are looked up keep a separate length; all other queries get the
+    documents' length, with a warning about a change.
 
     Args:
         kind: the layout; not lexicept.
@@ -74,11 +74,12 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
         pooling = SpladePooling(head.settings.pooling, activation)
         modules: list[Any] = [transformer, *_without_special(backbone), pooling]
         if lookup is not None:
-            own = deepcopy(lookup.tokenizer)
-            own.model_max_length = lookup.longest_query
-            table = SparseStaticEmbedding(own, relu(lookup.weight.detach()), frozen=True)
+            query_tokenizer = deepcopy(lookup.tokenizer)
+            query_tokenizer.model_max_length = lookup.longest_query
+            weight = relu(lookup.weight.detach())
+            table = SparseStaticEmbedding(query_tokenizer, weight, frozen=True)
             modules = [Router.for_query_document([table], modules)]
-        made = SparseEncoder(
+        converted = SparseEncoder(
             modules=modules,
             prompts=encoder.prompts,
             default_prompt_name=encoder.default_prompt_name,
@@ -86,7 +87,7 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
             max_active_dims=head.settings.document_max_active_dims,
             device="cpu",
         )
-        made.save(str(folder), create_model_card=False)
+        converted.save(str(folder), create_model_card=False)
     remove(work)
     if kind is Kind.opensearch and lookup is not None:
         _lift_documents(folder)
@@ -94,7 +95,7 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
 
 
 def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
-    """Return the head; raise InputError for the first property that a layout can't express."""
+    """Return the head; raise InputError for the first property without a place in a layout."""
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
     settings = head.settings
     limits = ("query_k", "document_k", "query_max_active_dims", "document_max_active_dims")
@@ -106,7 +107,7 @@ def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
         limited.append("pruning")
     if encoder.index_settings.query_max_qd_flops is not None:
         limited.append("query_max_qd_flops")
-    own = isinstance(head, VocabularyHead) and (
+    has_own_subwords = isinstance(head, VocabularyHead) and (
         head.size == backbone.model.config.vocab_size
         and list(head.terms) == token_terms(backbone.tokenizer, head.size)
     )
@@ -116,7 +117,7 @@ def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
             f"{type(backbone.model).__name__} has no masked-language-model class",
         ),
         (not isinstance(head, VocabularyHead), "its dimensions are latents, not sub-words"),
-        (not own, "its dimensions are not the backbone's own sub-words"),
+        (not has_own_subwords, "its dimensions are not the backbone's own sub-words"),
         (bool(limited), f"{', '.join(limited)}: limits have no place there"),
         (pools_itself and any(encoder.prompts.values()), "prompts have no place there"),
         (settings.query_scale != 1, "query_scale has no place there"),
@@ -148,13 +149,13 @@ def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
 
 
 def _warn_of_length(encoder: Encoder, kind: Kind) -> None:
-    """Warn where queries will be cut at another length than the encoder's own."""
+    """Warn if the length of queries changes."""
     backbone = encoder.backbone
-    own = min(backbone.window, backbone.max_query_tokens or backbone.window)
-    if encoder.lookup is None and own != backbone.one_window:
+    length = min(backbone.window, backbone.max_query_tokens or backbone.window)
+    if encoder.lookup is None and length != backbone.one_window:
         message = (
             f"{kind} has one length: queries will be cut after {backbone.one_window} tokens like "
-            f"documents, not after {own}"
+            f"documents, not after {length}"
         )
         warnings.warn(message, LexiceptWarning, stacklevel=3)
 
@@ -182,13 +183,13 @@ def _masked_model(backbone: Backbone, head: VocabularyHead) -> Any:
 
 
 def _shared(ours: torch.nn.Module, theirs: torch.nn.Module) -> dict[str, Any]:
-    """Return our parameters that the other layer has too; some models have no biases."""
-    wanted = theirs.state_dict()
-    return {name: value for name, value in ours.state_dict().items() if name in wanted}
+    """Return our parameters by names of the other layer, which may have no biases."""
+    names = theirs.state_dict()
+    return {name: value for name, value in ours.state_dict().items() if name in names}
 
 
 def _without_special(backbone: Backbone) -> list[Any]:
-    """Return a module that sets the logits of special tokens to 0, if the backbone skips them."""
+    """Return a module that sets skipped special tokens' logits to 0; none if all tokens count."""
     if backbone.special_tokens:
         return []
     tokenizer = backbone.tokenizer

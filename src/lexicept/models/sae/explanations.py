@@ -16,13 +16,13 @@ from lexicept.models.sae.model import SAE, block_of
 def read_explanations(path: str | os.PathLike[str], sae: SAE) -> dict[int, str]:
     """Read the explanations of an SAE's latents.
 
-    Every line is an object with ``index``, the latent; ``description``; and ``layer``, the source,
-    whose name begins with a block counted from 0, as in ``20-gemmascope-res-16k``. Only the first
-    explanation of a latent that is not empty counts.
+    Every line is an object with ``index``, the latent; ``description``; and ``layer``, the
+    release's name that begins with a block counted from 0, as in ``20-gemmascope-res-16k``. The
+    first non-empty explanation of a latent counts.
 
     Args:
-        path: a JSON Lines file, gzipped or not, or a folder of them (``batch-0.jsonl.gz``, …).
-        sae: the SAE; its layer must be the explanations' if its ``origin`` tells it.
+        path: a JSON Lines file, gzipped or not, or a folder of files (``batch-0.jsonl.gz``, …).
+        sae: the SAE; a layer in ``origin`` must be the explanations'.
 
     Returns:
         Latent → description, in one line.

@@ -11,7 +11,7 @@ from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.windows import Window
-from lexicept.models.word_vocabulary import Span, WordFinder
+from lexicept.models.word_vocabulary import WordFinder, WordSpan
 from lexicept.training.pretraining.settings import HIDDEN_SHARE, PretrainingSettings
 
 SHUFFLED_BATCHES = 8
@@ -31,14 +31,14 @@ class Masked(NamedTuple):
     """Dimension to predict at each place."""
 
 
-def subword_spans(token_ids: Sequence[int], ordinary: Sequence[bool]) -> list[Span]:
+def subword_spans(token_ids: Sequence[int], ordinary: Sequence[bool]) -> list[WordSpan]:
     """Return a span for every ordinary token, with the token's id as the dimension.
 
     Args:
         ordinary: for each token, False if it is special and so never predicted.
     """
     return [
-        Span(place, place + 1, token)
+        WordSpan(place, place + 1, token)
         for place, (token, is_ordinary) in enumerate(zip(token_ids, ordinary, strict=True))
         if is_ordinary
     ]
@@ -46,7 +46,7 @@ def subword_spans(token_ids: Sequence[int], ordinary: Sequence[bool]) -> list[Sp
 
 def mask(
     token_ids: Sequence[int],
-    spans: Sequence[Span],
+    spans: Sequence[WordSpan],
     share: float,
     mask_id: int,
     replacements: np.ndarray,
@@ -100,7 +100,7 @@ class MaskableWindow(NamedTuple):
     """A window and the spans that can be masked."""
 
     token_ids: list[int]
-    spans: list[Span]
+    spans: list[WordSpan]
 
 
 class WindowStream:

@@ -43,8 +43,8 @@ class Config:
     def number(self, name: str) -> float:
         """Return a finite number."""
         value = self._value(name, None)
-        known = isinstance(value, int | float) and not isinstance(value, bool)
-        if not known or not abs(value) <= sys.float_info.max:  # JSON has NaN, and any integer
+        real = isinstance(value, int | float) and not isinstance(value, bool)
+        if not real or not abs(value) <= sys.float_info.max:  # JSON has NaN, and any integer
             raise InputError(f"{self.place}: {name} must be a number, not {value!r}")
         return float(value)
 
@@ -61,11 +61,11 @@ class Config:
         values = (self.values.get(name) for name in names)
         return next((value for value in values if isinstance(value, str)), None)
 
-    def require(self, name: str, *known: Any, default: Any = None) -> None:
-        """Raise InputError unless a value is among the known ones."""
+    def require(self, name: str, *supported: Any, default: Any = None) -> None:
+        """Raise InputError unless a value is supported."""
         value = self.values.get(name, default)
-        if value not in known:
-            names = " or ".join(map(repr, known))
+        if value not in supported:
+            names = " or ".join(map(repr, supported))
             raise InputError(f"{self.place}: {name} is {value!r}; only {names} can be loaded")
 
     def _of_kind(self, name: str, kind: type, default: Any) -> Any:

@@ -47,8 +47,8 @@ class WeightNames(NamedTuple):
 class Weights(NamedTuple):
     """The weights of an SAE over raw states h.
 
-    Activations are ``p · [p > threshold]``, or the k largest p, with ``p = W_enc h + b_enc``; where
-    the layout is centred, W_enc multiplies ``h − b_dec``.
+    Activations are ``p · [p > threshold]``, or the k largest p, with ``p = W_enc h + b_enc``, or
+    ``p = W_enc (h − b_dec) + b_enc`` in centred layouts.
     """
 
     W_enc: Tensor
@@ -64,17 +64,17 @@ class Weights(NamedTuple):
 
 
 class Layout(ABC):
-    """One SAE in the files of a release.
+    """An SAE in the files of a release.
 
-    Opening it reads and checks its sizes and settings; ``load`` reads its weights.
+    Opening reads and checks sizes and settings; ``load`` reads the weights.
 
     Args:
-        folder: holds ``config_file``, if the layout has one, and ``weights_file``.
-        path: the folder's name in its release, where ``folder`` may be a copy.
+        folder: with ``config_file``, if any, and ``weights_file``.
+        path: the folder's name in the release; ``folder`` may be a copy.
 
     Raises:
-        InputError: files are missing or damaged, disagree on a size, or have a setting that ``SAE``
-            can't express.
+        InputError: files are missing or damaged, disagree on a size, or have a setting unknown to
+            ``SAE``.
     """
 
     name: ClassVar[str]
@@ -89,12 +89,12 @@ class Layout(ABC):
     """Active latents per token; None for an SAE with thresholds."""
     centred: bool = False
     input_scale: float = 1.0
-    """Factor s, where the SAE was trained on scaled states s·h."""
+    """Factor s of an SAE trained on scaled states s·h."""
     hook: str | None = None
     model: str | None = None
-    """Name of the language model whose states it reads."""
+    """Name of the language model of the states."""
     bidirectional: bool | None = None
-    """True if the tokens of these states attend to those after them; None if unknown."""
+    """True if tokens attend to later tokens; None if unknown."""
 
     def __init__(self, folder: Path, path: str) -> None:
         self.folder = folder
@@ -120,15 +120,15 @@ class Layout(ABC):
         """Load the SAE, not trainable.
 
         Args:
-            scale: the unit of activations: ``raw``, the default, gives those of raw states h;
-                ``normalised`` gives those of s·h, which are s times as large.
+            scale: the unit of activations: ``raw``, the default, for raw states h; ``normalised``
+                for s·h, s times as large.
 
         Raises:
             InputError: the weights are damaged or not finite.
         """
 
     def _require_sizes(self, config: Config, d_in: str, num_latents: str) -> None:
-        """Raise InputError if the weights' sizes differ from those under two names of a config."""
+        """Raise InputError if the weights' sizes differ from two entries of a config."""
         for name, actual in ((d_in, self.d_in), (num_latents, self.num_latents)):
             said = config.integer(name, actual)
             if said != actual:
@@ -185,7 +185,7 @@ class Release(Layout):
             raise InputError(f"{self.folder}: weights that can't be scaled: {error}") from None
         if scale == "normalised" and self.input_scale != 1:
             _multiply(weights, self.input_scale)
-        with torch.device("meta"):  # its initial weights are replaced below
+        with torch.device("meta"):  # the initial weights are replaced below
             sae = SAE(
                 self.d_in,
                 self.num_latents,
@@ -233,10 +233,10 @@ class Release(Layout):
 
 
 def raw_weights(sae: SAE, *, centred: bool) -> Weights:
-    """Return the weights of an SAE over raw states: its normalisation is folded into them.
+    """Return the weights of an SAE over raw states, with normalisation folded in.
 
     Args:
-        centred: whether W_enc shall multiply ``h − b_dec``; the activations are the same.
+        centred: whether W_enc shall multiply ``h − b_dec``; activations stay.
 
     Raises:
         InputError: the SAE has no decoder.

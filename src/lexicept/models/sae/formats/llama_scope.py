@@ -26,9 +26,9 @@ _NAMES = WeightNames(
 class LlamaScope(Release):
     """The folder ``Llama3_1-8B-Base-L{n}{R|A|M|TC}-{8|32}x/``: PyTorch's linear layers in bfloat16.
 
-    The SAEs were trained on s·h with ``s = √d / dataset_average_activation_norm``, one s for the
-    input and one for the output, and with activations multiplied by their decoder row's norm. As in
-    that library, both factors are folded into the weights, so that one threshold applies to the
+    The SAEs were trained on s·h with ``s = √d / dataset_average_activation_norm``, separately for
+    input and output, and with activations multiplied by the decoder row's norm. As in OpenMOSS,
+    both factors are folded into the weights, so that a single threshold applies to the
     pre-activations of raw states.
     """
 

@@ -94,8 +94,7 @@ class SAELens(Release):
 def save_saelens(sae: SAE, folder: Path) -> None:
     """Write an SAE so that SAELens loads it with ``SAE.load_from_disk(folder)``.
 
-    Its activations are those of ``sae`` in units of raw states. Normalisation, which SAELens has in
-    another form, is folded into the weights.
+    Activations equal ``sae``'s in units of raw states. Normalisation is folded into the weights.
 
     Raises:
         InputError: the SAE has no decoder.
