@@ -110,18 +110,7 @@ class Backbone(Transformer):  # type: ignore[misc]
             if value not in types:
                 raise InputError(f"{name} is one of {', '.join(types)}, not {value!r}")
         kwargs |= data_alone(kwargs, dtype)
-        try:
-            with (
-                quiet_transformers(),
-                no_remote_code(model_name_or_path),
-                disk_errors(Path(model_name_or_path)),
-            ):
-                super().__init__(model_name_or_path, **kwargs)
-        except InputError:
-            raise
-        except (TypeError, ValueError) as error:  # such as a text for a number, or no tokenizer
-            reason = " ".join(str(error).split())
-            raise InputError(f"{model_name_or_path}: a bad configuration: {reason}") from error
+        self._load_transformer(model_name_or_path, kwargs)
         folder = (kwargs.get("config_kwargs") or {}).get("subfolder", "")
         self.source = os.path.join(model_name_or_path, folder) if folder else model_name_or_path
         """The hub name or folder of the weights."""
@@ -155,6 +144,16 @@ class Backbone(Transformer):  # type: ignore[misc]
             block.register_forward_hook(blocks.tell)
         self.bidirectional = blocks.sees_ahead(self, 0) if bidirectional is None else bidirectional
         blocks.check_attention(self)
+
+    def _load_transformer(self, name: str, kwargs: dict[str, Any]) -> None:
+        try:
+            with quiet_transformers(), no_remote_code(name), disk_errors(Path(name)):
+                super().__init__(name, **kwargs)
+        except InputError:
+            raise
+        except (TypeError, ValueError) as error:  # such as a text for a number, or no tokenizer
+            reason = " ".join(str(error).split())
+            raise InputError(f"{name}: a bad configuration: {reason}") from error
 
     @classmethod
     def from_pretrained(
@@ -237,11 +236,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         return blocks.find_blocks(self.model, self.num_layers)
 
     def cut(self, max_query_tokens: int | None, max_document_tokens: int | None) -> None:
-        """Set the lengths after which texts are cut; None reads texts of any length.
-
-        Raises:
-            InputError: a length that is no whole number of at least 1.
-        """
+        """Set the lengths after which texts are cut; None reads texts of any length."""
         lengths = {"max_query_tokens": max_query_tokens, "max_document_tokens": max_document_tokens}
         for name, length in lengths.items():
             check_count(name, 1 if length is None else length)

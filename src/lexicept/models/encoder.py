@@ -37,11 +37,11 @@ _DEFAULT = IndexSettings()
 
 _NAMES = "terms"
 
-HEAD_KINDS: tuple[type[Head], ...] = (SAEHead, VocabularyHead)
+HEAD_TYPES: tuple[type[Head], ...] = (SAEHead, VocabularyHead)
 """Heads that a saved encoder may end in: a new kind is a subclass of ``Head``, listed here."""
 
 _MODULES: dict[str, Any] = {
-    f"{module.__module__}.{module.__name__}": module for module in (Backbone, Lookup, *HEAD_KINDS)
+    f"{module.__module__}.{module.__name__}": module for module in (Backbone, Lookup, *HEAD_TYPES)
 }
 
 

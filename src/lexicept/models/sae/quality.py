@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
+from lexicept.models.heads.base import Head
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.states import READ, Reader, backbone_reader
 from lexicept.progress import Progress, silent
@@ -38,23 +39,11 @@ Change = Callable[[Tensor], Tensor]
 """States [n, d] → replacements [n, d]."""
 
 
-class LanguageHead(Protocol):
-    """A language head, such as ``VocabularyHead``: ``logits = rows · transform(h) + bias``."""
-
-    @property
-    def rows(self) -> Tensor: ...
-
-    @property
-    def bias(self) -> Tensor: ...
-
-    def transform(self, states: Tensor) -> Tensor: ...
-
-
 class LanguageModel(NamedTuple):
     """A whole backbone and the pretrained head."""
 
     backbone: Backbone
-    head: LanguageHead
+    head: Head
     shifted: bool
     """True if a token is predicted from the state before it, as by a decoder."""
 
