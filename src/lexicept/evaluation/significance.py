@@ -147,12 +147,12 @@ def paired_t_test(a: Mapping[str, float], b: Mapping[str, float]) -> TTest:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values of several tests so that one wrong rejection among them is as rare as in one
-    test (Holm 1979).
+    """Adjust p-values for the number of tests (Holm 1979): a wrong rejection in the family is as
+    rare as in a single test.
 
     Returns:
         The adjusted p-values, in the same order, at most 1: the i-th smallest of m is multiplied by
-        m − i + 1, and is at least as large as those before it.
+        m − i + 1, and is at least as large as smaller p-values.
     """
     adjusted, largest = [0.0] * len(p_values), 0.0
     order = sorted(range(len(p_values)), key=p_values.__getitem__)

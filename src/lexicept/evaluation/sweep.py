@@ -80,10 +80,10 @@ class Point:
 
 @dataclass(frozen=True)
 class SweepGrid:
-    """The values whose combinations are evaluated, each field with at least one of them.
+    """The values of a sweep, which evaluates all combinations.
 
     Raises:
-        InputError: a field without values, with one twice, or with one out of range.
+        InputError: a field without values, a repeated value, or a value out of range.
     """
 
     query_max_active_dims: tuple[int | None, ...] = (None,)

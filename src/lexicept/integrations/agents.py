@@ -109,7 +109,7 @@ class AgentTools:
         return _results(hits, notes)
 
     def similar_documents(self, document_id: DocumentId, top_k: TopK = 5) -> str:
-        """Find documents that are like one: those with the same words and concepts, best first."""
+        """Find similar documents: documents with the same words and concepts, best first."""
         index = self._fresh()
         query = index.like(document_id)
         return _results(index.search(query, top_k, query_encoder=self._encoder), [])
@@ -186,8 +186,8 @@ class AgentTools:
     def get_concept(
         self, number: Annotated[int, Field(ge=0, description="The concept's number.")]
     ) -> str:
-        """Show what a concept means: the words on which it is active, passages of documents where
-        it is, similar concepts, and the documents that have most of it."""
+        """Show the meaning of a concept: words and passages that activate the concept, similar
+        concepts, and the documents with the largest activations."""
         reader = self._fresh().reader
         span = reader.span("concepts")
         count = span.stop - span.start

@@ -41,8 +41,8 @@ STYLE = {
     "text.parse_math": False,  # a dollar sign in a name is a dollar sign
 }
 
-INCHES = 6.5, 3.0
-"""Width and height of a report's chart."""
+WIDTH, HEIGHT = 6.5, 3.0
+"""Size of a report's chart in inches."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Series(NamedTuple):
 
 def bars(title: str, labels: Sequence[str], values: Sequence[float], unit: str) -> Chart:
     """Draw horizontal bars from 0, the first at the top, each with its value at the end."""
-    with _figure(INCHES[0], 0.4 + 0.25 * len(labels)) as figure:
+    with _figure(WIDTH, 0.4 + 0.25 * len(labels)) as figure:
         axes = figure.subplots()
         names = [_short(label, 30) for label in labels]
         drawn = axes.barh(range(len(labels)), values)
@@ -84,7 +84,7 @@ def histogram(
     title: str, edges: Sequence[float], counts: Sequence[float], x_label: str, y_label: str
 ) -> Chart:
     """Draw the counts between neighbouring edges [bins + 1]."""
-    with _figure(*INCHES) as figure:
+    with _figure(WIDTH, HEIGHT) as figure:
         axes = _labelled_axes(figure, x_label, y_label)
         axes.bar(edges[:-1], counts, np.diff(edges), align="edge", edgecolor="white")
         axes.set_xlim(edges[0], edges[-1])
@@ -93,7 +93,7 @@ def histogram(
 
 def steps(title: str, series: Sequence[Series], x_label: str, y_label: str) -> Chart:
     """Draw levels that hold until the next point, over a logarithmic axis of x above 0."""
-    with _figure(*INCHES) as figure:
+    with _figure(WIDTH, HEIGHT) as figure:
         axes = _labelled_axes(figure, x_label, y_label)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:,g}")
@@ -109,7 +109,7 @@ def steps(title: str, series: Sequence[Series], x_label: str, y_label: str) -> C
 
 def differences(title: str, values: Sequence[float], x_label: str, y_label: str) -> Chart:
     """Draw sorted values side by side from 0: gains in one colour, losses in another."""
-    with _figure(*INCHES) as figure:
+    with _figure(WIDTH, HEIGHT) as figure:
         axes = _labelled_axes(figure, x_label, y_label)
         for gains in (np.maximum(values, 0), np.minimum(values, 0)):
             axes.stairs(gains, np.arange(len(values) + 1), fill=True)
