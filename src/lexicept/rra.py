@@ -19,7 +19,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
-from lexicept.ops.rra_listener import listener_reads, listener_sums
+from lexicept.ops.rra_listener import Listeners, listener_reads, listener_sums
 from lexicept.vectors import Floats, canonical_csr, stack_columns
 
 LAMBDA = 2.0
@@ -189,8 +189,8 @@ def _rows(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[Any
         largest, name = weights.data.max(), dialogue.transform
         raise InputError(f"weight {largest} is too large for the transform {name!r}")
     rows = (weights.indptr, weights.indices, spoken, prior)
-    numbers = (dialogue.heard, dialogue.backgrounds, dialogue.tops, dialogue.totals)
-    return (*rows, *numbers, float(dialogue.alpha))
+    listeners = Listeners(dialogue.heard, dialogue.backgrounds, dialogue.tops, dialogue.totals)
+    return (*rows, listeners, float(dialogue.alpha))
 
 
 def check_finite(alpha: float, *numbers: Floats) -> None:

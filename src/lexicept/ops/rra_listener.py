@@ -6,37 +6,51 @@ and no state of a document is stored.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from lexicept.ops.compiled import compiled
+from lexicept.vectors import Floats
+
+
+class Listeners(NamedTuple):
+    """The k listeners and speakers so far."""
+
+    heard: Floats
+    """Sums Z_t of the listeners [k, V]."""
+    backgrounds: Floats
+    """l_t of the speakers [k + 1, V]; the first says f(0)."""
+    tops: Floats
+    """Largest l_t of each listener [k]."""
+    totals: Floats
+    """Sum of each speaker's l_t [k]."""
 
 
 @compiled()
 def listener_sums(  # pragma: no cover - compiled
-    indptr, columns, spoken, prior, heard, backgrounds, tops, totals, alpha
+    indptr, columns, spoken, prior, listeners, alpha
 ):
     """Compute the sums over some documents that the next listener needs.
 
     Args:
         indptr, columns, spoken: CSR rows of what the first speaker says, f(w) [n, V].
         prior: P(d) [n].
-        heard: the sums Z_t of the listeners so far [k, V].
-        backgrounds: l_t of the speakers so far [k + 1, V], of which the first says f(0).
-        tops, totals: the largest l_t of each listener and the sum of each speaker's l_t [k].
+        listeners: the listeners and speakers so far.
         alpha: rationality of the speakers after the first.
 
     Returns:
         Σ_d P(d) (S(t,d) − l_t s_d) over the documents with t [V], and Σ_d P(d) s_d.
     """
-    above = np.zeros(backgrounds.shape[1])
+    above = np.zeros(listeners.backgrounds.shape[1])
     said = 0.0
-    rounds = heard.shape[0]
-    background = backgrounds[rounds]
+    rounds = listeners.heard.shape[0]
+    background = listeners.backgrounds[rounds]
     values = np.empty(_longest(indptr))
     for document in range(indptr.size - 1):
         start, end, P = indptr[document], indptr[document + 1], prior[document]
         values[: end - start] = spoken[start:end]
-        s = _replay(columns[start:end], values, P, rounds, heard, backgrounds, tops, totals, alpha)
+        s = _replay(columns[start:end], values, P, rounds, listeners, alpha)
         said += P * s
         for j in range(end - start):
             t = columns[start + j]
@@ -46,22 +60,22 @@ def listener_sums(  # pragma: no cover - compiled
 
 @compiled()
 def listener_reads(  # pragma: no cover - compiled
-    indptr, columns, spoken, prior, heard, backgrounds, tops, totals, alpha
+    indptr, columns, spoken, prior, listeners, alpha
 ):
-    """Compute the last listener's reading of some documents; its sums end ``heard`` [k + 1, V].
+    """Compute the last listener's reading of some documents, whose sums end ``heard`` [k + 1, V].
 
     Returns:
         A(t,d) − l_t c_d on the non-zeros, at least 0, and c_d [n].
     """
     above = np.empty(columns.size)
     scales = np.empty(indptr.size - 1)
-    rounds = heard.shape[0] - 1
-    background, Z = backgrounds[rounds], heard[rounds]
+    rounds = listeners.heard.shape[0] - 1
+    background, Z = listeners.backgrounds[rounds], listeners.heard[rounds]
     values = np.empty(_longest(indptr))
     for document in range(indptr.size - 1):
         start, end, P = indptr[document], indptr[document + 1], prior[document]
         values[: end - start] = spoken[start:end]
-        s = _replay(columns[start:end], values, P, rounds, heard, backgrounds, tops, totals, alpha)
+        s = _replay(columns[start:end], values, P, rounds, listeners, alpha)
         scales[document] = P * s
         for j in range(end - start):
             t = columns[start + j]
@@ -72,7 +86,7 @@ def listener_reads(  # pragma: no cover - compiled
 
 @compiled()
 def _replay(  # pragma: no cover - compiled
-    columns, values, P, rounds, heard, backgrounds, tops, totals, alpha
+    columns, values, P, rounds, listeners, alpha
 ):
     """Let the listeners and speakers so far read one document, in place; return its s_d.
 
@@ -81,14 +95,14 @@ def _replay(  # pragma: no cover - compiled
     """
     s = 1.0
     for i in range(rounds):
-        Z, background = heard[i], backgrounds[i + 1]
-        c = P * s * tops[i]
+        Z, background = listeners.heard[i], listeners.backgrounds[i + 1]
+        c = P * s * listeners.tops[i]
         largest = c
         for j in range(columns.size):
             values[j] = _ratio(P * values[j], Z[columns[j]])
             largest = max(largest, values[j])
         share = _power(_ratio(c, largest), alpha)
-        total = share * totals[i]
+        total = share * listeners.totals[i]
         for j in range(columns.size):
             values[j] = _power(_ratio(values[j], largest), alpha)
             total += values[j] - background[columns[j]] * share
