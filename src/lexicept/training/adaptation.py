@@ -107,7 +107,8 @@ class TextSample(NamedTuple):
 
 def check_adaptable(encoder: Encoder) -> None:
     """Raise InputError for an encoder without adaptable concepts."""
-    if not isinstance(encoder.head, SAEHead) or encoder.head.sae.k is None:
+    sae = encoder.head.autoencoder
+    if sae is None or sae.k is None:
         raise InputError("only the concepts of an SAE with k can be adapted")
     if encoder.lookup is not None:
         raise InputError("concepts that queries look up can't be adapted: the table would not fit")

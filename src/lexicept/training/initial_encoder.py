@@ -240,7 +240,6 @@ def set_trainable(encoder: Encoder, config: TrainingConfig) -> None:
     head.requires_grad_(not settings.freeze_head)
     if lookup is not None:
         lookup.requires_grad_(True)
-    if isinstance(head, SAEHead):
-        head.freeze_unused(decoder=not config.loss.reconstruction)
-        if settings.trained != "head":  # a trained backbone is another model than the SAE's origin
-            head.sae.origin.pop("model", None)
+    head.freeze_unused(decoder=not config.loss.reconstruction)
+    if head.autoencoder is not None and settings.trained != "head":
+        head.autoencoder.origin.pop("model", None)  # a trained backbone is another model

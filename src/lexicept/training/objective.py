@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from lexicept.errors import InputError
 from lexicept.models.heads.base import Head
-from lexicept.models.heads.sae import SAEHead
 from lexicept.training import losses, regularizers
 from lexicept.training.config import (
     JointSettings,
@@ -115,7 +114,7 @@ class Objective(nn.Module):
         Raises:
             InputError: a reconstruction loss, and a head without an SAE.
         """
-        if config.loss.reconstruction and not isinstance(head, SAEHead):
+        if config.loss.reconstruction and head.autoencoder is None:
             raise InputError("loss.reconstruction requires a head over an SAE")
         return cls(
             model,
@@ -125,7 +124,7 @@ class Objective(nn.Module):
                 config.query_regularizer, config.document_regularizer, config.joint_regularizer
             ),
             config.optimizer.mini_batch is not None,
-            head.reconstruct if isinstance(head, SAEHead) else None,
+            None if head.autoencoder is None else head.reconstruct,
         )
 
     def own_state(self) -> dict[str, Tensor]:
