@@ -18,7 +18,7 @@ from lexicept.corpora import Document
 from lexicept.index import updates
 from lexicept.server import excerpts, reader
 from lexicept.server.app import create_app
-from lexicept.server.excerpts import Cards
+from lexicept.server.excerpts import SummaryCache
 from lexicept.server.reader import Reader
 from support.served import save_index
 
@@ -283,10 +283,10 @@ def test_numbers_that_json_can_not_hold_are_no_answer(
 
 
 def test_long_summaries_are_not_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(excerpts, "CARDS", 3)
+    monkeypatch.setattr(excerpts, "CACHED_SUMMARIES", 3)
     updates.update(path, [Document("long", "kilo", "a title " * 200)])
     index = Reader(path).served.index
-    cards = Cards(index)
+    cards = SummaryCache(index)
     (long,) = index.document_rows("long")
     for _ in range(2):
         assert cards.of(long).startswith('"id":"long","title":"a title a title')

@@ -27,7 +27,7 @@ from lexicept.models.exemplars import Exemplars
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.server.questions import Searched
+from lexicept.server.questions import SearchParameters
 from lexicept.server.reader import Reader, SearchRequest
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
@@ -282,7 +282,7 @@ def test_the_command_searches_whole_texts_alone(index: IndexReader, run: Run) ->
 
 
 def test_a_request_steers_boosts_and_searches_whole_texts() -> None:
-    asked = Searched.model_validate(
+    asked = SearchParameters.model_validate(
         {
             "query": "a",
             "vocabulary": "texts",

@@ -95,7 +95,7 @@ def parse(filter_: Filter) -> Expression:
         FilterError: naming the position in a text, or the field in a dict.
     """
     if isinstance(filter_, str):
-        return _Parser(filter_).whole()
+        return _FilterParser(filter_).whole()
     if isinstance(filter_, Mapping):
         return _from_dict(filter_, 0)
     raise FilterError(f"a filter is a text or a dict, not {filter_!r:.80}")
@@ -155,7 +155,7 @@ def _tokens(text: str) -> Iterable[_Token]:
     yield _Token("end", "the end", len(text))
 
 
-class _Parser:
+class _FilterParser:
     """Parses the text of a filter."""
 
     def __init__(self, text: str) -> None:

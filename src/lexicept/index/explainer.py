@@ -12,7 +12,7 @@ from lexicept.engines.mask import Mask
 from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
 from lexicept.explanation.explanation import Explanation
 from lexicept.index.impacts import Derived
-from lexicept.index.queries import WeightedQuery
+from lexicept.index.queries import SearchQuery
 from lexicept.index.query_encoders import QueryEncoders
 from lexicept.index.stored import StoredDocuments
 from lexicept.index.vocabulary import IndexVocabulary
@@ -54,7 +54,7 @@ class Explainer:
         self._derived, self._stored = derived, stored
         self._query_encoder = query_encoder
 
-    def terms(self, query: WeightedQuery) -> list[QueryTerm]:
+    def terms(self, query: SearchQuery) -> list[QueryTerm]:
         """Return the dimensions of a query, largest weights first."""
         order = np.argsort(-query.vector.data, kind="stable")
         dimensions = self._labelled(query.vector.indices[order])
@@ -73,7 +73,7 @@ class Explainer:
             )
         ]
 
-    def best_passage(self, query: WeightedQuery, passages: range, mask: Mask | None) -> int:
+    def best_passage(self, query: SearchQuery, passages: range, mask: Mask | None) -> int:
         """Return the number of the best passage of a document, the first of equals.
 
         Args:
@@ -90,7 +90,7 @@ class Explainer:
         return int(best[0]) if best.size else passages[0]
 
     def explain(
-        self, query: WeightedQuery, numbers: Sequence[int], *, spans: bool
+        self, query: SearchQuery, numbers: Sequence[int], *, spans: bool
     ) -> list[Explanation]:
         """Return explanations of the scores of documents or passages.
 
@@ -172,7 +172,7 @@ class Explainer:
         return labelled
 
     def _query_sources(
-        self, query: WeightedQuery, dimensions: Sequence[LabelledDimension]
+        self, query: SearchQuery, dimensions: Sequence[LabelledDimension]
     ) -> list[Sources]:
         """Return the characters of a query behind dimensions; none for added dimensions."""
         fired = [d for d in dimensions if (d.vocabulary.name, d.number) in query.fired]

@@ -26,7 +26,7 @@ SourceFinder = Callable[[Sequence[int]], dict[int, Sources]]
 
 
 @dataclass(frozen=True)
-class WeightedQuery:
+class SearchQuery:
     """A query encoded once, for search and explanation."""
 
     text: str
@@ -112,13 +112,13 @@ class QueryWeigher:
             weights = self._weighted(searched, frequencies)
         return self._changed(weights, queries, searched)
 
-    def encode(self, query: ParsedQuery, vocabulary: str | None) -> WeightedQuery:
+    def encode(self, query: ParsedQuery, vocabulary: str | None) -> SearchQuery:
         """Encode a query for search and explanation."""
         searched = self._searched if vocabulary is None else [self._one(vocabulary)]
         names = [vocabulary.name for vocabulary in searched]
         encoded = self._encoders.encode(names, self.query_encoder, query.text)
         weights = self._weighted(searched, {name: encoded[name].tf for name in names})
-        return WeightedQuery(
+        return SearchQuery(
             query.text,
             self._changed(weights, [query], searched),
             {name: encoded[name].sources for name in names},

@@ -35,7 +35,7 @@ from lexicept.index.impacts import Derived, RRASettings
 from lexicept.index.manifest import ENGINES, CurrentManifest, postings_fingerprint, resolved
 from lexicept.index.parts import Parts
 from lexicept.index.passages import Ranking
-from lexicept.index.queries import QueryWeigher, WeightedQuery, parsed_queries
+from lexicept.index.queries import QueryWeigher, SearchQuery, parsed_queries
 from lexicept.index.query_encoders import QueryEncoders
 from lexicept.index.stored import StoredDocuments
 from lexicept.index.vocabulary import open_vocabularies
@@ -321,7 +321,7 @@ class IndexReader:
         """Return query weights [n, V], in a vocabulary or all; see ``search``."""
         return self.weigher.weights(parsed_queries(queries), vocabulary)
 
-    def encode(self, query: QueryLike, vocabulary: str | None = None) -> WeightedQuery:
+    def encode(self, query: QueryLike, vocabulary: str | None = None) -> SearchQuery:
         """Encode a query for explanations; see ``search``."""
         (parsed,) = parsed_queries([query])
         return self.weigher.encode(parsed, vocabulary)

@@ -96,10 +96,10 @@ def parse(text: str, kinds: Mapping[str, FieldKind]) -> ParsedQuery:
         text: the query as a person wrote it.
         kinds: the fields of the index. Any other name before a colon is plain text.
     """
-    return _Parser(text, kinds).parsed() if _SIGN.search(text) else ParsedQuery(text)
+    return _QueryParser(text, kinds).parsed() if _SIGN.search(text) else ParsedQuery(text)
 
 
-class _Parser:
+class _QueryParser:
     def __init__(self, text: str, kinds: Mapping[str, FieldKind]) -> None:
         self._text, self._kinds = text, kinds
         self._words: list[str] = []

@@ -11,10 +11,10 @@ from lexicept.index.reader import IndexReader
 EXCERPT = 240
 """Most characters of a summary's text."""
 
-CARDS = 16_384
+CACHED_SUMMARIES = 16_384
 """Summaries kept in memory: about 10 MB, and at most 70 MB."""
 
-LONGEST_CARD = 1_000
+LONGEST_CACHED = 1_000
 """Most characters of a summary that is kept: an id or a title may have any length."""
 
 NOT_FINITE = "its weights give scores that are not finite"
@@ -41,7 +41,7 @@ def to_json(content: Any) -> str:
         raise IndexFormatError(NOT_FINITE) from None
 
 
-class Cards:
+class SummaryCache:
     """A cache of documents' summaries as members of a JSON object."""
 
     def __init__(self, index: IndexReader) -> None:
@@ -54,8 +54,8 @@ class Cards:
         card = self._cards.get(number)
         if card is None:
             card = to_json(summary(self._index, number))[1:-1]
-            if len(card) <= LONGEST_CARD:
-                if len(self._cards) >= CARDS:
+            if len(card) <= LONGEST_CACHED:
+                if len(self._cards) >= CACHED_SUMMARIES:
                     self._cards.clear()
                 self._cards[number] = card
         return card

@@ -34,7 +34,7 @@ Boost = Annotated[
 ]
 
 
-class Question(BaseModel):
+class QueryParameters(BaseModel):
     """A query with vocabulary, boosts and steering."""
 
     query: str = Field(
@@ -68,7 +68,7 @@ class Question(BaseModel):
     )
 
 
-class Searched(Question):
+class SearchParameters(QueryParameters):
     """Parameters of a search."""
 
     top_k: TopK = 10
@@ -87,13 +87,13 @@ class Searched(Question):
     )
 
 
-class Explained(Question):
+class ExplainParameters(QueryParameters):
     """Parameters of an explanation."""
 
     document_id: str = Field(description="As the index knows it.")
 
 
-class Feedback(Question):
+class FeedbackParameters(QueryParameters):
     """Parameters of relevance feedback."""
 
     document_id: list[str] = Field(

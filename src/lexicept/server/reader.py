@@ -22,7 +22,7 @@ from lexicept.index.query_encoders import QueryCache
 from lexicept.index.reader import IndexReader
 from lexicept.ops.compiled import call_kernels
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.server.excerpts import Cards
+from lexicept.server.excerpts import SummaryCache
 from lexicept.server.metrics import Metrics
 
 T = TypeVar("T")
@@ -57,11 +57,11 @@ class Generation:
     """An opened index with cached summaries."""
 
     index: IndexReader
-    cards: Cards
+    cards: SummaryCache
 
     @classmethod
     def of(cls, index: IndexReader) -> Generation:
-        return cls(index, Cards(index))
+        return cls(index, SummaryCache(index))
 
 
 class State(NamedTuple):

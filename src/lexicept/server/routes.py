@@ -30,7 +30,14 @@ from lexicept.server import schema
 from lexicept.server.concepts import concept_detail, concept_list
 from lexicept.server.excerpts import NOT_FINITE, to_json
 from lexicept.server.metrics import Metrics
-from lexicept.server.questions import MAX_QUERY, Explained, Feedback, Question, Searched, TopK
+from lexicept.server.questions import (
+    MAX_QUERY,
+    ExplainParameters,
+    FeedbackParameters,
+    QueryParameters,
+    SearchParameters,
+    TopK,
+)
 from lexicept.server.reader import Reader, SearchRequest
 
 DAMAGED: dict[int | str, dict[str, Any]] = {
@@ -50,7 +57,9 @@ FACET_VALUES = 50
 """Most values of a field that are counted."""
 
 MANY = frozenset(
-    name for name, field in Searched.model_fields.items() if get_origin(field.annotation) is list
+    name
+    for name, field in SearchParameters.model_fields.items()
+    if get_origin(field.annotation) is list
 )
 """Parameters that may be given more than once."""
 
@@ -58,7 +67,7 @@ router = APIRouter()
 
 
 class SearchRoute(APIRoute):
-    """A route with the parameters of ``Searched``, read without FastAPI's general
+    """A route with the parameters of ``SearchParameters``, read without FastAPI's general
     search for parameters, which takes a fifth of the time of a search of words.
     """
 
@@ -67,10 +76,10 @@ class SearchRoute(APIRoute):
 
         async def answer(request: Request) -> Response:
             parameters = request.query_params
-            names = [name for name in Searched.model_fields if name in parameters]
+            names = [name for name in SearchParameters.model_fields if name in parameters]
             values = {n: parameters.getlist(n) if n in MANY else parameters[n] for n in names}
             try:
-                question = Searched.model_validate(values)
+                question = SearchParameters.model_validate(values)
             except ValidationError as error:
                 problems = error.errors(include_url=False)
                 errors = [{**problem, "loc": ("query", *problem["loc"])} for problem in problems]
@@ -86,7 +95,7 @@ def reader_of(request: Request) -> Reader:
     return reader
 
 
-async def search(request: Request, question: Annotated[Searched, Query()]) -> Response:
+async def search(request: Request, question: Annotated[SearchParameters, Query()]) -> Response:
     """Return the best documents for a query."""
     reader = reader_of(request)
     generation = reader.generation
@@ -128,7 +137,7 @@ router.add_api_route(
 
 
 @router.get("/query", response_model=schema.Terms, responses=BUSY)
-async def query_terms(request: Request, question: Annotated[Question, Query()]) -> Response:
+async def query_terms(request: Request, question: Annotated[QueryParameters, Query()]) -> Response:
     """Return a query's words and concepts with weights."""
     reader = reader_of(request)
     index = reader.generation.index
@@ -138,8 +147,8 @@ async def query_terms(request: Request, question: Annotated[Question, Query()]) 
     return as_json({"query": question.query, "text": query.text, "terms": terms})
 
 
-@router.get("/explain", response_model=schema.Explanation, responses=BUSY)
-async def explain(request: Request, question: Annotated[Explained, Query()]) -> Response:
+@router.get("/explain", response_model=schema.ScoreExplanation, responses=BUSY)
+async def explain(request: Request, question: Annotated[ExplainParameters, Query()]) -> Response:
     """Return the contributions to a document's score."""
     reader = reader_of(request)
     index = reader.generation.index
@@ -174,7 +183,7 @@ async def explain(request: Request, question: Annotated[Explained, Query()]) -> 
 
 
 @router.get("/feedback", response_model=schema.Terms, responses=BUSY)
-async def feedback(request: Request, question: Annotated[Feedback, Query()]) -> Response:
+async def feedback(request: Request, question: Annotated[FeedbackParameters, Query()]) -> Response:
     """Return the words and concepts that feedback adds to a query, to be sent as `add`."""
     reader = reader_of(request)
     index = reader.generation.index
@@ -305,7 +314,7 @@ def dimension_numbers(index: IndexReader, texts: list[str]) -> DimensionNumbers:
     return numbers
 
 
-def parsed(index: IndexReader, question: Question) -> ParsedQuery:
+def parsed(index: IndexReader, question: QueryParameters) -> ParsedQuery:
     """Return the parts of a request's query.
 
     Raises:
@@ -333,7 +342,7 @@ def parsed(index: IndexReader, question: Question) -> ParsedQuery:
 
 
 async def filtered(
-    reader: Reader, index: IndexReader, query: ParsedQuery, question: Searched
+    reader: Reader, index: IndexReader, query: ParsedQuery, question: SearchParameters
 ) -> tuple[ParsedQuery, Mask | None]:
     """Return a query with a request's filter, and the documents that meet all conditions.
 

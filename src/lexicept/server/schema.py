@@ -37,7 +37,7 @@ class Health(BaseModel):
 FieldValue = str | float | list[str] | list[float]
 
 
-class Card(BaseModel):
+class DocumentCard(BaseModel):
     """A document's summary."""
 
     id: str
@@ -50,14 +50,14 @@ class Card(BaseModel):
     excerpt: str = Field(description="The beginning of the text.")
 
 
-class Result(Card):
+class Result(DocumentCard):
     """A result of a search."""
 
     rank: int = Field(ge=1)
     score: float
 
 
-class ValueCount(BaseModel):
+class FacetValue(BaseModel):
     """A value of a field."""
 
     value: str | float
@@ -96,14 +96,14 @@ class Results(BaseModel):
     total: int | None = Field(
         description="Number of all results of an exact search, where it was asked for."
     )
-    facets: dict[str, list[ValueCount]] = Field(
+    facets: dict[str, list[FacetValue]] = Field(
         description="The most frequent values of the fields that were asked for, among all "
         "documents that share a word or concept with the query and pass the filter."
     )
     results: list[Result]
 
 
-class Span(BaseModel):
+class TextSpan(BaseModel):
     """Code points ``start`` to ``end`` of a text."""
 
     start: int
@@ -123,7 +123,7 @@ class Term(Dimension):
     """A dimension of the query."""
 
     weight: float = Field(description="After steering.")
-    spans: list[Span] = Field(description="Characters of the text, largest share first.")
+    spans: list[TextSpan] = Field(description="Characters of the text, largest share first.")
 
 
 class Terms(BaseModel):
@@ -134,19 +134,19 @@ class Terms(BaseModel):
     terms: list[Term]
 
 
-class Contribution(Dimension):
+class ScorePart(Dimension):
     """The contribution of a dimension to a score."""
 
     score: float = Field(description="query_weight · document_weight")
     query_weight: float
     document_weight: float
-    query_spans: list[Span] = Field(description="Characters of the query's text.")
-    document_spans: list[Span] = Field(
+    query_spans: list[TextSpan] = Field(description="Characters of the query's text.")
+    document_spans: list[TextSpan] = Field(
         description="Characters of the content, largest share first."
     )
 
 
-class Explanation(BaseModel):
+class ScoreExplanation(BaseModel):
     """A score's parts: contributions and prior add up to the score."""
 
     query: str
@@ -162,10 +162,10 @@ class Explanation(BaseModel):
     prior: float = Field(
         description="Document prior of Rational Retrieval Acts (RRA); 0 without it."
     )
-    contributions: list[Contribution] = Field(description="Largest first.")
+    contributions: list[ScorePart] = Field(description="Largest first.")
 
 
-class Passage(BaseModel):
+class StoredPassage(BaseModel):
     """A passage of a document."""
 
     text: str
@@ -180,7 +180,7 @@ class StoredDocument(BaseModel):
     title: str
     text: str
     fields: dict[str, FieldValue]
-    passages: list[Passage] = Field(description="Empty for a document that is indexed whole.")
+    passages: list[StoredPassage] = Field(description="Empty for a document that is indexed whole.")
 
 
 class ConceptSummary(BaseModel):
@@ -223,7 +223,7 @@ class NearestConcept(BaseModel):
     cosine: float
 
 
-class ConceptDocument(Card):
+class ConceptDocument(DocumentCard):
     """A document with the concept."""
 
     weight: float
