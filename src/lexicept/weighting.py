@@ -20,7 +20,7 @@ from lexicept.vectors import Floats, Integers, with_entries
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics of a collection that weights depend on; those of disjoint parts add up."""
+    """Statistics of a collection for weights; statistics of disjoint collections add up."""
 
     num_documents: int
     length: float
@@ -45,14 +45,14 @@ class Weighting(Protocol):
     def documents(self, tf: sp.csr_array, collection: Statistics | None = None) -> sp.csr_array:
         """Return document weights, CSR [n, V], from tf, CSR [n, V].
 
-        ``collection`` has the statistics of all documents; by default they are those of ``tf``.
+        ``collection`` has the statistics of all documents, by default of ``tf``.
         """
 
     def queries(self, tf: sp.csr_array) -> sp.csr_array:
         """Return query weights, CSR [n, V], from tf, CSR [n, V]."""
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings from which ``from_settings`` makes the same weighting."""
+        """Return the settings for ``from_settings``."""
 
 
 @dataclass(frozen=True)

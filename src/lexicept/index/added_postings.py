@@ -1,13 +1,12 @@
 """Postings of a large index after a change, without weighing the other documents again.
 
-A change of documents changes the statistics that weights depend on: the number of documents, their
-mean length, document frequencies. A large index without RRA keeps the statistics of the last time
-that all documents were weighed. So the postings of other documents are linked, and new documents
-get postings of their own, which are searched beside the first ones (see ``engines.joined``). The
-document frequency of a dimension that no document had at that time is counted in the added
-postings.
+Weights depend on statistics: the number of documents, the mean length, document frequencies. A
+change alters the statistics, but a large index without RRA keeps the statistics of the last time
+when all documents were weighed. So the postings of unchanged documents are linked, and new
+documents get added postings, searched beside the first postings (see ``engines.joined``). The
+document frequency of a dimension that no document had at the time is counted in the added postings.
 
-Added postings stay few: new ones are merged with those before unless these have ``FEW`` times as
+Added postings stay few: new postings are merged with the last unless the last have ``FEW`` times as
 many documents, so that a document is written ``log_FEW(N / STALE)`` times at most. Once the changes
 are more than 1/``STALE`` of the documents, all documents are weighed again.
 """
@@ -36,11 +35,11 @@ from lexicept.vectors import Integers
 from lexicept.weighting import Statistics
 
 LARGE = 2**17
-"""Documents from which on a change leaves the postings of others as they are; fewer are weighed
-again in a second or two."""
+"""Documents from which on a change keeps postings; fewer documents are weighed again in a second or
+two."""
 
 STALE = 16
-"""All documents are weighed again once the changes are more than 1/STALE of them."""
+"""All documents are weighed again once the changes are more than 1/STALE of all."""
 
 FEW = 4
 """Added postings are merged with later ones unless they have FEW times as many documents."""
@@ -48,15 +47,15 @@ FEW = 4
 
 @dataclass(frozen=True)
 class PostingsChange:
-    """Postings that a change of documents keeps, and the documents that get new ones.
+    """Postings that a change of documents keeps, and the documents that get new postings.
 
-    Postings are numbered from 0, the first ones; new ones follow those that stay.
+    The first postings have number 0.
     """
 
     unchanged: Sequence[int]
-    """Numbers of the postings that stay, 0 among them."""
+    """Numbers of the kept postings, including 0."""
     new_numbers: Sequence[Integers]
-    """New number of each document of these postings; -1 for a deleted one."""
+    """New number of each document of the kept postings; -1 for a deleted document."""
     written: Integers
     """New numbers of the documents to write postings of, ascending; may be empty."""
     deleted: Integers
@@ -66,7 +65,7 @@ class PostingsChange:
 
     @classmethod
     def plan(cls, engine: PostingsEngine, order: Integers) -> PostingsChange | None:
-        """Decide which postings stay in a change of documents.
+        """Choose the postings that a change of documents keeps.
 
         Args:
             engine: over the present postings.
@@ -100,7 +99,7 @@ class PostingsChange:
         return cls(unchanged, new_numbers, np.flatnonzero(~has_postings), deleted, bool(due))
 
     def outdated(self, postings: Path) -> list[str]:
-        """Return the beginnings of the names of a generation's files that are not linked.
+        """Return the beginnings of the names of files that are not linked.
 
         Args:
             postings: the folder of the present postings.
@@ -111,7 +110,7 @@ class PostingsChange:
 
 
 def added_folders(postings: Path) -> list[Path]:
-    """Return the folders of the postings beside the first ones, in order."""
+    """Return the folders of the added postings, in order."""
     return sorted((postings / ADDED).glob("*"), key=lambda folder: int(folder.name))
 
 
@@ -131,7 +130,7 @@ class PostingsUpdate:
     """Settings of each vocabulary."""
 
     def write(self, change: PostingsChange, changed: Parts, folder: Path) -> None:
-        """Write the postings of a change, beside the linked files of the postings that stay.
+        """Write the postings of a change, beside the linked files of the kept postings.
 
         Args:
             changed: the new documents.
@@ -178,8 +177,8 @@ class PostingsUpdate:
     def _weigher(
         self, change: PostingsChange, columns: Sequence[Integers], shards: Sequence[Shard]
     ) -> Weigher:
-        """Return a weigher by the statistics that the first postings were weighed by; a dimension
-        that they did not have is counted in the added postings and in the shards to write."""
+        """Return a weigher by the statistics of the first postings; dimensions without documents
+        there are counted in the added postings and in the shards to write."""
         engines, _ = _members(self.engine)
         added_df = np.zeros(sum(self.sizes.values()), np.int64)
         for number in change.unchanged[1:]:
@@ -211,7 +210,7 @@ class PostingsUpdate:
         self, df: Integers, change: PostingsChange, columns: Sequence[Integers]
     ) -> None:
         """Subtract from document frequencies the documents that added postings lose, and all
-        documents of postings that do not stay."""
+        documents of removed postings."""
         engines, numbers = _members(self.engine)
         stay = {
             number: new >= 0

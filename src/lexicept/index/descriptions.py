@@ -28,7 +28,7 @@ def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str
     Raises:
         InputError: the index has no atlas or no concept of a number, an unknown source, or another
             process is writing.
-        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
+        IndexFormatError: ``path`` is no index, or damaged, and left unchanged.
     """
     if source not in SOURCES:
         raise InputError(f"unknown source of labels {source!r}; sources are {', '.join(SOURCES)}")
@@ -54,7 +54,7 @@ def describe(path: str | os.PathLike[str], find: Callable[[IndexReader], Finding
 
     Raises:
         InputError: the index has no concepts, or another process is writing.
-        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
+        IndexFormatError: ``path`` is no index, or damaged, and left unchanged.
     """
     with changing(path) as index:
         if "concepts" not in index.settings:

@@ -48,7 +48,7 @@ def changing(path: str | os.PathLike[str], *unread: str) -> Iterator[IndexReader
         unread: ``fnmatch`` patterns of files that the change does not read.
 
     Raises:
-        IndexFormatError: no index, or a damaged one; the message names the file.
+        IndexFormatError: no index, or a damaged file, named in the message.
         InputError: another process is writing.
     """
     folder = resolved(path)
@@ -221,7 +221,7 @@ def commit_generation(
     Args:
         over: see ``Derived.compute``.
         linked: see ``publish``.
-        write_postings: writes postings of these documents instead; see ``index.added_postings``.
+        write_postings: writes added postings instead; see ``index.added_postings``.
 
     Raises:
         InputError: other ``weight_bits``, weights that are not finite, or settings that
@@ -258,7 +258,7 @@ def publish(
     content: Mapping[str, Any],
     linked: Mapping[str, Any] | None = None,
 ) -> None:
-    """Make a whole generation the one that readers see.
+    """Make a complete generation the current generation of readers.
 
     Args:
         content: of its manifest, beside the files.

@@ -1,4 +1,4 @@
-"""The manifest of an index: what it holds, and which generation readers see."""
+"""The manifest of an index: the contents, and the generation of readers."""
 
 from __future__ import annotations
 

@@ -75,12 +75,12 @@ _READ_POSTINGS = (
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes of an index's documents that become one generation."""
+    """Changes of an index's documents, made together in one generation."""
 
     documents: Iterable[Document] = ()
     """Documents to add, each in the place of a document with its id; read once."""
     deleted: Container[str] = ()
-    """Ids of documents to delete, unless they are replaced; used once the documents are read."""
+    """Ids of documents to delete unless replaced; used once the documents are read."""
     files: Mapping[str, str] | None = None
     """Checksums of the files that the documents come from (see ``manifest.write_files``), complete
     once the documents are read; None leaves the list as it is."""
@@ -100,7 +100,7 @@ class Added(NamedTuple):
     added: int
     """Documents with new ids."""
     replaced: int
-    """Documents whose ids the index had."""
+    """Documents with ids of the index."""
 
 
 def _check(index: IndexReader, *patterns: str) -> None:
@@ -138,7 +138,7 @@ def update(
     Raises:
         InputError: a bad document or duplicate ids among ``documents``, another process is writing,
             or a node of the cluster does not see the folder.
-        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
+        IndexFormatError: ``path`` is no index, or damaged, and left unchanged.
     """
     with changing(path, *_UNREAD) as index:
         changed = apply(index, Changes(documents), progress, cluster)
@@ -151,14 +151,14 @@ def apply(
     progress: Progress = silent,
     cluster: Cluster | None = None,
 ) -> Changed:
-    """Write the next generation of an index that ``changing`` yielded, if anything changes.
+    """Write the next generation of an index of ``changing``, if anything changes.
 
     Args:
         cluster: see ``update``.
 
     Raises:
-        InputError: a bad document or duplicate ids among the documents, nothing would be left, or a
-            node of the cluster does not see the folder.
+        InputError: a bad document, duplicate ids, an index without documents, or a node of the
+            cluster that does not see the folder.
     """
     with next_generation(index) as folder:
         # On disk, because there may be any number of them.
@@ -210,7 +210,7 @@ def merge(path: str | os.PathLike[str], cluster: Cluster | None = None) -> bool:
 
     Raises:
         InputError: another process is writing, or a node of the cluster does not see the folder.
-        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
+        IndexFormatError: ``path`` is no index, or damaged, and left unchanged.
     """
     with changing(path, *_UNWEIGHED) as index:
         joined = isinstance(index.engine, JoinedEngine)
@@ -222,8 +222,8 @@ def merge(path: str | os.PathLike[str], cluster: Cluster | None = None) -> bool:
 def _order(
     index: IndexReader, fresh: StoredDocuments, deleted: Container[str]
 ) -> tuple[Integers, Changed]:
-    """Return the order of a changed index, counted through present and then fresh entries, and how
-    many documents change. An entry is a document or a passage."""
+    """Return the order of a changed index, counted through present and then fresh entries, and the
+    numbers of changed documents. An entry is a document or a passage."""
     present = np.arange(len(index))
     added = np.arange(len(index), len(index) + len(fresh.ids))
     new = {name: added[span.start : span.stop] for name, span in fresh.passages.spans()}
@@ -249,9 +249,9 @@ def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
     """Delete documents and return their number.
 
     Raises:
-        InputError: an unknown id or that of a passage (nothing is deleted then), nothing would be
-            left, or another process is writing.
-        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
+        InputError: an unknown id or a passage's (nothing is deleted then), an index without
+            documents, or another process is writing.
+        IndexFormatError: ``path`` is no index, or damaged, and left unchanged.
     """
     with changing(path, *_UNREAD) as index:
         ids = [*document_ids]
@@ -270,7 +270,7 @@ def reweight_in_place(path: str | os.PathLike[str], settings: RRASettings) -> No
 
     Raises:
         InputError: settings that ``rra.reweight`` refuses, or another process is writing.
-        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
+        IndexFormatError: ``path`` is no index, or damaged, and left unchanged.
     """
     with changing(path) as index:
         _weigh(index, settings)
@@ -285,12 +285,12 @@ def reweight(
     """Write the collection of ``path``, re-weighted by RRA, as another index.
 
     Args:
-        cluster: where it is re-weighted; see ``IndexBuilder``.
+        cluster: derives postings; see ``IndexBuilder``.
 
     Raises:
-        InputError: ``out`` exists, settings that ``rra.reweight`` refuses, or a folder that a node
-            of the cluster does not see.
-        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
+        InputError: ``out`` exists, settings that ``rra.reweight`` refuses, or a node of the cluster
+            that does not see the folder.
+        IndexFormatError: ``path`` is no index, or damaged, and left unchanged.
     """
     index = IndexReader.open(path, checksums=True)
     with new_folder(out, "reweight") as staged:
@@ -313,7 +313,7 @@ def add_engine(
     Args:
         name: seismic.
         settings: arguments of the engine's ``build``: ``recall`` of Seismic.
-        queries: texts that Seismic's pruning is tuned on; pseudo-queries by default.
+        queries: texts for tuning Seismic's pruning; pseudo-queries by default.
 
     Returns:
         What the engine's manifest says.
@@ -321,7 +321,7 @@ def add_engine(
     Raises:
         InputError: no such engine, its package is missing, settings that it refuses, or what
             ``store.build`` refuses.
-        IndexFormatError: ``path`` is no index, or a damaged one; it is left as it was.
+        IndexFormatError: ``path`` is no index, or damaged, and left unchanged.
     """
     index = IndexReader.open(path, checksums=True)
     engine = index.engine

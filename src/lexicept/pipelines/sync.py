@@ -29,15 +29,15 @@ class Synced(NamedTuple):
     added: int
     """Documents that are new."""
     replaced: int
-    """Documents whose text, title or fields changed."""
+    """Documents with a changed text, title or field."""
     deleted: int
     """Documents that the folder no longer has."""
     unchanged: int
     """Other documents of the index."""
     skipped: list[tuple[str, str]]
-    """Files that were left out, each with the reason."""
+    """Skipped files, each with the reason."""
     errors: list[str]
-    """Errors of files and records that can't be read, the first ones."""
+    """The first errors of unreadable files and records."""
     num_errors: int
     """Number of all errors."""
 
@@ -152,18 +152,18 @@ class _Update:
 
 @dataclass(frozen=True)
 class _Gone(Container[str]):
-    """The documents of files that are no longer there, or that their files no longer hold."""
+    """The documents that the folder no longer has."""
 
     known: Container[str]
-    """Files that the index was made of."""
+    """Files of the index."""
     files: Container[str]
     """Files of the folder."""
     changed: Container[str]
     """Files that were read."""
     kept: Mapping[str, str]
-    """Checksums of the files that the index is made of."""
+    """Checksums of the files of the new index."""
     same: Container[str]
-    """Documents that were read and are in the index as they are."""
+    """Documents that are unchanged in the index."""
 
     def __contains__(self, document_id: object) -> bool:
         name = file_of(str(document_id))
@@ -179,7 +179,7 @@ def _comparable(document: Document) -> Document:
 
 
 def _checksum(path: str) -> str | None:
-    """Return the SHA-256 of a file; None for one that can't be read."""
+    """Return the SHA-256 of a file; None for an unreadable file."""
     try:
         with readable(path):
             return sha256(Path(path))
