@@ -53,7 +53,7 @@ def main() -> None:
 def one_round(folder: str) -> list[tuple[str, float]]:
     """Return the seconds of each command."""
     times = []
-    for options in (("--concepts", "fixed"), ()):
+    for options in (("--no-adapted"), ()):
         with TemporaryDirectory() as out:
             build = [LEXICEPT, "build", folder, "--out", str(Path(out) / "index"), *options]
             times.append((" ".join(["lexicept build", *options]), timed(build)))

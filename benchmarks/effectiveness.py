@@ -87,7 +87,7 @@ def words(folder: Path) -> Table:
 def vocabularies(folder: Path, path: Path) -> Table:
     """Measure effectiveness and cost of each vocabulary of an index."""
     if not path.exists():
-        command = [LEXICEPT, "build", str(folder), "--out", str(path), "--train-concepts"]
+        command = [LEXICEPT, "build", str(folder), "--out", str(path), "--train"]
         subprocess.run(command, check=True)
     index = IndexReader.open(path)
     queries, qrels = list(read_queries(folder)), list(read_qrels(folder))

@@ -31,13 +31,13 @@ def main() -> None:
     parser.add_argument("--documents", help="Of the choosing split; those of its FOLDER if not.")
     parser.add_argument("--report", required=True, help="FOLDER:SPLIT to report on.")
     parser.add_argument("--out", type=Path, required=True, help="Indexes and sweeps go here.")
-    parser.add_argument("--vocabulary", choices=["concepts", "both"], required=True)
+    parser.add_argument("--vocabulary", choices=["concepts", "all"], required=True)
     parser.add_argument("--budgets", default="1,1.5,2,2.5,3,5,8,1000")
     parser.add_argument("--coarse", action="store_true", help="A grid of a tenth, without RRA.")
     arguments = parser.parse_args()
-    vocabulary = None if arguments.vocabulary == "both" else "concepts"
+    vocabulary = None if arguments.vocabulary == "all" else "concepts"
     step, alphas = (3, (None,)) if arguments.coarse else (1, ALPHAS)
-    scales = SCALES if arguments.vocabulary == "both" else (1.0,)
+    scales = SCALES if arguments.vocabulary == "all" else (1.0,)
     grid = SweepGrid(QUERY_DIMS[::step], DOCUMENT_DIMS[::step], alpha=alphas, query_scale=scales)
     tried = _sweep(arguments, arguments.choose, "choose", grid, vocabulary)
     rows = []

@@ -22,14 +22,18 @@ if TYPE_CHECKING:
     from lexicept.pipelines.pretrain import pretrain as pretrain
     from lexicept.pipelines.report import report as report
     from lexicept.pipelines.serve import serve as serve
+    from lexicept.pipelines.settings import ConceptSettings as ConceptSettings
+    from lexicept.pipelines.settings import Limits as Limits
     from lexicept.pipelines.sweep import sweep as sweep
     from lexicept.pipelines.sync import sync as sync
     from lexicept.pipelines.train import train as train
 
 _HOMES = {
+    "ConceptSettings": "lexicept.pipelines.settings",
     "Document": "lexicept.corpora",
     "Index": "lexicept.pipelines.index",
     "LexiceptError": "lexicept.errors",
+    "Limits": "lexicept.pipelines.settings",
     "build": "lexicept.pipelines.build",
     "convert": "lexicept.pipelines.convert",
     "evaluate": "lexicept.pipelines.evaluate",
@@ -44,9 +48,11 @@ _HOMES = {
 }
 
 __all__ = [
+    "ConceptSettings",
     "Document",
     "Index",
     "LexiceptError",
+    "Limits",
     "build",
     "convert",
     "evaluate",

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import lexicept
+from lexicept import ConceptSettings
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
@@ -104,7 +105,7 @@ def test_a_small_collection_s_concepts_are_those_of_the_package(
     monkeypatch.setattr(adaptation, "FEWEST_TOKENS", 121)
     lexicept.build(TEXTS, tmp_path / "small")
     monkeypatch.setattr(adaptation, "FEWEST_TOKENS", 120)
-    fixed = lexicept.build(TEXTS, tmp_path / "fixed", concepts="fixed")
+    fixed = lexicept.build(TEXTS, tmp_path / "fixed", concepts=ConceptSettings(adapted=False))
     assert contents(tmp_path / "small") == contents(tmp_path / "fixed")
     assert fixed.reader.settings["concepts"].adapted is None
     atlas = fixed.reader.atlas
@@ -126,13 +127,23 @@ def test_the_backbone_reads_no_document_twice(
         return states(self, ids, mask)
 
     monkeypatch.setattr(Backbone, "states", counted)
-    lexicept.build(TEXTS * 2, tmp_path / "index", vocabulary="concepts", precision="float32")
+    lexicept.build(
+        TEXTS * 2,
+        tmp_path / "index",
+        vocabulary="concepts",
+        concepts=ConceptSettings(precision="float32"),
+    )
     assert sum(read) == len(TEXTS)  # to learn from, to encode, and to name what fires
     read.clear()
     monkeypatch.setattr(adaptation, "SAMPLE_TOKENS", 60)
     monkeypatch.setattr("lexicept.interpretation.describe.describe", lambda *_, **__: None)
     monkeypatch.setattr("lexicept.interpretation.describe.names_for", lambda *_: Nothing())
-    lexicept.build(TEXTS, tmp_path / "part", vocabulary="concepts", precision="float32")
+    lexicept.build(
+        TEXTS,
+        tmp_path / "part",
+        vocabulary="concepts",
+        concepts=ConceptSettings(precision="float32"),
+    )
     assert sum(read) == len(TEXTS)
 
 
@@ -165,7 +176,7 @@ def test_an_interrupted_build_ends_as_an_unbroken_one(
     with pytest.raises(
         InputError, match=r"made with other settings: adapted was true and is now false"
     ):
-        lexicept.build(TEXTS, tmp_path / "index", concepts="fixed")
+        lexicept.build(TEXTS, tmp_path / "index", concepts=ConceptSettings(adapted=False))
     lexicept.build(TEXTS, tmp_path / "index")
     assert contents(tmp_path / "index") == contents(tmp_path / "unbroken")
     assert not (tmp_path / "index.partial").exists()
@@ -197,8 +208,12 @@ def test_another_model_is_adapted_when_that_is_said_and_keeps_its_settings(
     model = saved(encoder, tmp_path / "model")
     options = {"model": model, "vocabulary": "concepts"}
     plain = lexicept.build(texts, tmp_path / "plain", **options)
-    fixed = lexicept.build(texts, tmp_path / "fixed", **options, concepts="fixed")
-    adapted = lexicept.build(texts, tmp_path / "adapted", **options, concepts="adapted")
+    fixed = lexicept.build(
+        texts, tmp_path / "fixed", **options, concepts=ConceptSettings(adapted=False)
+    )
+    adapted = lexicept.build(
+        texts, tmp_path / "adapted", **options, concepts=ConceptSettings(adapted=True)
+    )
     rows = encoder.head.rows
     assert torch.equal(concepts_of(plain).head.rows, rows)
     assert torch.equal(concepts_of(fixed).head.rows, rows)
@@ -235,7 +250,9 @@ def test_models_that_can_t_be_adapted_are_refused_before_any_work(
         check_adaptable(made)
     model = saved(made, tmp_path / "model")
     with pytest.raises(InputError, match=f"model: .*{message}"):
-        lexicept.build(TEXTS, tmp_path / "index", model=model, concepts="adapted")
+        lexicept.build(
+            TEXTS, tmp_path / "index", model=model, concepts=ConceptSettings(adapted=True)
+        )
     assert not list(tmp_path.glob("index*"))
 
 

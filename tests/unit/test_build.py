@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import lexicept
+from lexicept import ConceptSettings, Limits
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning, ParameterError
 from support.commands import Run
@@ -75,18 +76,27 @@ def test_bad_documents_are_named_and_leave_nothing(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"width": 5}, "width requires sae"),
-        ({"layer": 2}, "layer requires train_concepts or sae: a saved model has its own backbone"),
-        ({"model": "x", "train_concepts": True}, "model and train_concepts are two sources"),
-        ({"concepts": "fixed", "sae": "x"}, "concepts goes with lexicept-mini or model, not sae"),
-        ({"explanations": "x"}, "explanations requires sae or model"),
-        ({"ray_workers": 2}, "ray_workers requires ray"),
+        ({"concepts": ConceptSettings(width=5)}, "width requires sae"),
         (
-            {"concepts": "fixed", "vocabulary": "words"},
-            "concepts requires concepts, but vocabulary is words",
+            {"concepts": ConceptSettings(layer=2)},
+            "layer requires train or sae: a saved model has its",
         ),
         (
-            {"weighting": "bm25", "vocabulary": "words"},
+            {"model": "x", "concepts": ConceptSettings(train=True)},
+            "model and train are two sources",
+        ),
+        (
+            {"concepts": ConceptSettings(adapted=False, sae="x")},
+            "adapted goes with lexicept-mini or model, not sae",
+        ),
+        ({"concepts": ConceptSettings(explanations="x")}, "explanations requires sae or model"),
+        ({"ray_workers": 2}, "ray_workers requires ray"),
+        (
+            {"concepts": ConceptSettings(adapted=False), "vocabulary": "words"},
+            "adapted requires concepts, but vocabulary is words",
+        ),
+        (
+            {"limits": Limits(weighting="bm25"), "vocabulary": "words"},
             "weighting requires concepts, but vocabulary is words",
         ),
     ],
@@ -102,11 +112,13 @@ def test_parameters_that_do_not_go_together(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"vocabulary": "word"}, "vocabulary must be 'words', 'concepts' or 'both', not 'word'"),
-        ({"precision": "half"}, "precision must be 'float32' or 'bfloat16', not 'half'"),
+        ({"vocabulary": "word"}, "vocabulary must be 'words', 'concepts' or 'all', not 'word'"),
         ({"weight_bits": 16}, "32 or 8 bits"),
         ({"language": "xx"}, "no language 'xx'"),
-        ({"query_max_active_dims": 0}, "query_max_active_dims must be at least 1 or none, not 0"),
+        (
+            {"limits": Limits(query_max_active_dims=0)},
+            "query_max_active_dims must be at least 1 or none, not 0",
+        ),
     ],
 )
 def test_bad_values(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -135,7 +147,7 @@ def test_an_index_is_replaced_when_the_new_one_is_whole(
     assert old.search("bee")
 
 
-@pytest.mark.parametrize("vocabulary", ["words", "both"])
+@pytest.mark.parametrize("vocabulary", ["words", "all"])
 def test_the_command_gives_the_same_bytes(vocabulary: Any, run: Run, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("\n".join(map(json.dumps, ROWS)))

@@ -172,7 +172,7 @@ def test_filters_and_counts(tmp_path: Path, run: Run) -> None:
 
 def test_vocabulary_that_is_not_there(index: Path, beir: Path, run: Run) -> None:
     assert run("search", index, "apple", "--vocabulary", "words").code == 0
-    for name in ("concepts", "both"):
+    for name in ("concepts", "all"):
         assert_error(run("search", index, "apple", "--vocabulary", name), "no concepts, only words")
         assert_error(run("evaluate", index, beir, "--system", name), "no concepts, only words")
     assert run("search", index, "apple", "--vocabulary", "colours").code == 2
@@ -188,7 +188,7 @@ def test_pruning_is_shown(tmp_path: Path, run: Run) -> None:
     lines = [line.split() for line in run("index", "info", tmp_path / "x").out.splitlines()]
     assert ["at", "most", "1", "in", "a", "query"] in lines
     assert ["at", "most", "2", "in", "a", "document"] in lines
-    found = run("search", tmp_path / "x", "apple", "--explain", "--vocabulary", "both").out
+    found = run("search", tmp_path / "x", "apple", "--explain", "--vocabulary", "all").out
     assert "word appl" in found
     assert "concept a" in found
     alone = run("search", tmp_path / "x", "apple", "--explain", "--vocabulary", "concepts").out

@@ -211,14 +211,19 @@ def test_models_are_refused_before_a_document_is_read(
         ({"sae": pickled, "backbone": backbone}, "ae.pt is a pickle"),
         ({"sae": nowhere}, "nowhere"),
         ({"sae": inputs["sae"], "backbone": nowhere}, "nowhere"),
-        ({"train_concepts": True, "backbone": nowhere}, "nowhere"),
+        ({"train": True, "backbone": nowhere}, "nowhere"),
         ({"model": nowhere}, "nowhere"),
         ({"model": nowhere, "explanations": inputs["names"]}, "nowhere"),
         (explained, "block 0"),
     ]
     for arguments, message in cases:
         with pytest.raises(InputError, match=message):
-            lexicept.build(documents(), tmp_path / "index", **arguments)
+            lexicept.build(
+                documents(),
+                tmp_path / "index",
+                model=arguments.pop("model", None),
+                concepts=lexicept.ConceptSettings(**arguments),
+            )
     assert not list(tmp_path.glob("index*"))
 
 

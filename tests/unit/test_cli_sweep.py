@@ -79,7 +79,7 @@ def test_the_split_is_dev_and_the_grid_has_a_default(
         (["--alpha", "1,nan"], ["alpha must be a finite number above 0, not nan"]),
         (["--alpha", "1,1.0"], ["alpha: a value is there twice"]),
         (["--split", "test"], ["no split 'test'"]),
-        (["--vocabulary", "both"], ["has no concepts, only words"]),
+        (["--vocabulary", "all"], ["has no concepts, only words"]),
     ],
 )
 def test_what_is_refused(

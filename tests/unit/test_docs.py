@@ -36,7 +36,7 @@ NEEDS = {
     "integrations.md": ["pyterrier", "langchain_core", "llama_index.core"],
 }
 SMALL_COMMANDS = {
-    "build --train-concepts": ["--num-latents", "64", "--train-tokens", "2000"],
+    "build --train": ["--num-latents", "64", "--tokens", "2000"],
     "model pretrain": ["--steps", "1", "--batch-size", "4"],
     "model tune": ["--steps", "1"],
 }

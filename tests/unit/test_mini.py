@@ -111,18 +111,18 @@ def test_describe_tells_what_concepts_are_here(corpus: Path, run: Run, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--k", 4], "--k requires --train-concepts"),
-        (["--num-latents", 64, "--concepts", "adapted"], "--num-latents requires --train-concepts"),
-        (["--layer", 2], "--layer requires --train-concepts or --sae"),
-        (["--backbone", "x", "--model", "y"], "--backbone requires --train-concepts or --sae"),
+        (["--k", 4], "--k requires --train"),
+        (["--num-latents", 64, "--adapted"], "--num-latents requires --train"),
+        (["--layer", 2], "--layer requires --train or --sae"),
+        (["--backbone", "x", "--model", "y"], "--backbone requires --train or --sae"),
         (
-            ["--concepts", "fixed", "--train-concepts"],
-            "--concepts goes with lexicept-mini or --model, not --train-concepts",
+            ["--no-adapted", "--train"],
+            "--adapted goes with lexicept-mini or --model, not --train",
         ),
         (["--sae", "x", "--model", "y"], "--model and --sae are two sources"),
         (
-            ["--concepts", "fixed", "--vocabulary", "words"],
-            "--concepts requires concepts, but --vocab",
+            ["--no-adapted", "--vocabulary", "words"],
+            "--adapted requires concepts, but --vocab",
         ),
         (["--model", "nowhere"], "nowhere: no saved encoder"),
     ],

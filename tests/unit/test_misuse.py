@@ -59,9 +59,9 @@ lexicept.build(T, "", **words) -> path must be a path, not ''
 lexicept.build(T, tmp/"pets", **words) -> exists already: name another place or remove it first
 lexicept.build(T, tmp, overwrite=True, **words) -> no index, or one that was never finished (no mani
 lexicept.build(T, "a\0b", **words) -> path must be a path, not 'a\x00b'
-lexicept.build(T, new, vocabulary=None) -> vocabulary must be 'words', 'concepts' or 'both', not Non
-lexicept.build(T, new, vocabulary="x") -> vocabulary must be 'words', 'concepts' or 'both', not 'x'
-lexicept.build(T, new, vocabulary=["words"]) -> vocabulary must be 'words', 'concepts' or 'both', no
+lexicept.build(T, new, vocabulary=None) -> vocabulary must be 'words', 'concepts' or 'all', not Non
+lexicept.build(T, new, vocabulary="x") -> vocabulary must be 'words', 'concepts' or 'all', not 'x'
+lexicept.build(T, new, vocabulary=["words"]) -> vocabulary must be 'words', 'concepts' or 'all', no
 lexicept.build(T, new, language="xx", **words) -> no language 'xx', only: ar, ca, da, de, el, en, es
 lexicept.build(T, new, language=None, **words) -> language must be a text, not None
 lexicept.build(T, new, language=["en"], **words) -> language must be a text, not ['en']
@@ -69,32 +69,32 @@ lexicept.build(T, new, model="nosuch") -> nosuch: no saved encoder (modules.json
 lexicept.build(T, new, model=5) -> model must be a text, a path or None, not 5
 lexicept.build(T, new, model="") -> model must be a path, not ''
 lexicept.build(T, new, model="x", **words) -> model requires concepts, but vocabulary is words
-lexicept.build(T, new, model="x", sae="y") -> model and sae are two sources of concepts: choose one
-lexicept.build(T, new, sae=5) -> sae must be a text, a path or None, not 5
-lexicept.build(T, new, sae="nosuch") -> nosuch: neither a folder nor a hub's name, such as google/na
-lexicept.build(T, new, sae="nosuch", width=0) -> nosuch: neither a folder nor a hub's name, such as
-lexicept.build(T, new, sae="nosuch", width="3") -> width must be a whole number or None, not '3'
-lexicept.build(T, new, sae="nosuch", layer="x") -> layer must be a whole number or None, not 'x'
-lexicept.build(T, new, sae="nosuch", backbone=5) -> backbone must be a text, a path or None, not 5
-lexicept.build(T, new, width=3) -> width requires sae
-lexicept.build(T, new, layer=3) -> layer requires train_concepts or sae: a saved model has its own
-lexicept.build(T, new, explanations="nosuch") -> explanations requires sae or model
-lexicept.build(T, new, model="nosuch", explanations=5) -> explanations must be a text, a path or Non
-lexicept.build(T, new, precision="int8") -> precision must be 'float32' or 'bfloat16', not 'int8'
-lexicept.build(T, new, precision=None) -> precision must be 'float32' or 'bfloat16', not None
-lexicept.build(T, new, weighting="tfidf") -> weighting must be 'bm25', 'splade' or None, not 'tfidf'
-lexicept.build(T, new, weighting=5) -> weighting must be 'bm25', 'splade' or None, not 5
-lexicept.build(T, new, concepts="yes") -> concepts must be 'adapted', 'fixed' or None, not 'yes'
-lexicept.build(T, new, concepts="fixed", **words) -> concepts requires concepts, but vocabulary is
-lexicept.build(T, new, train_concepts="yes") -> train_concepts must be True, False or SAESettings, n
-lexicept.build(T, new, train_concepts=5) -> train_concepts must be True, False or SAESettings, not 5
-lexicept.build(T, new, query_max_active_dims=0) -> query_max_active_dims must be at least 1 or none,
-lexicept.build(T, new, query_max_active_dims="3") -> query_max_active_dims must be a whole number or
-lexicept.build(T, new, document_max_active_dims=-1) -> document_max_active_dims must be at least 1 o
-lexicept.build(T, new, document_max_active_dims=1.5) -> document_max_active_dims must be a whole num
-lexicept.build(T, new, query_max_qd_flops=nan) -> query_max_qd_flops must be a number above 0 or non
-lexicept.build(T, new, query_max_qd_flops=0) -> query_max_qd_flops must be a number above 0 or none,
-lexicept.build(T, new, query_max_qd_flops="1") -> query_max_qd_flops must be a number or None, not '
+lexicept.build(T, new, concepts=CS(sae="y"), model="x") -> model and sae are two sources of concepts
+lexicept.build(T, new, concepts=CS(sae=5)) -> sae must be a text, a path or None, not 5
+lexicept.build(T, new, concepts=CS(sae="nosuch")) -> nosuch: neither a folder nor a hub's name, such
+lexicept.build(T, new, concepts=CS(sae="nosuch", width=0)) -> width must be at least 1, not 0
+lexicept.build(T, new, concepts=CS(sae="nosuch", width="3")) -> width must be a whole number or None
+lexicept.build(T, new, concepts=CS(sae="nosuch", layer="x")) -> layer must be a whole number or None
+lexicept.build(T, new, concepts=CS(sae="nosuch", backbone=5)) -> backbone must be a text, a path or
+lexicept.build(T, new, concepts=CS(width=3)) -> width requires sae
+lexicept.build(T, new, concepts=CS(layer=3)) -> layer requires train or sae: a saved model has its o
+lexicept.build(T, new, concepts=CS(explanations="nosuch")) -> explanations requires sae or model
+lexicept.build(T, new, concepts=CS(explanations=5), model="nosuch") -> explanations must be a text,
+lexicept.build(T, new, concepts=CS(precision="int8")) -> precision must be 'float32' or 'bfloat16',
+lexicept.build(T, new, concepts=CS(precision=None)) -> precision must be 'float32' or 'bfloat16', no
+lexicept.build(T, new, limits=Limits(weighting="tfidf")) -> weighting must be 'bm25', 'splade' or No
+lexicept.build(T, new, limits=Limits(weighting=5)) -> weighting must be 'bm25', 'splade' or None, no
+lexicept.build(T, new, concepts=CS(adapted="yes")) -> adapted must be True, False or None, not 'yes'
+lexicept.build(T, new, concepts=CS(adapted=False), **words) -> adapted requires concepts, but vocabu
+lexicept.build(T, new, concepts=CS(train="yes")) -> train must be True, False or SAESettings, n
+lexicept.build(T, new, concepts=CS(train=5)) -> train must be True, False or SAESettings, not 5
+lexicept.build(T, new, limits=Limits(query_max_active_dims=0)) -> query_max_active_dims must be at l
+lexicept.build(T, new, limits=Limits(query_max_active_dims="3")) -> query_max_active_dims must be a
+lexicept.build(T, new, limits=Limits(document_max_active_dims=-1)) -> document_max_active_dims must
+lexicept.build(T, new, limits=Limits(document_max_active_dims=1.5)) -> document_max_active_dims must
+lexicept.build(T, new, limits=Limits(query_max_qd_flops=nan)) -> query_max_qd_flops must be a number
+lexicept.build(T, new, limits=Limits(query_max_qd_flops=0)) -> query_max_qd_flops must be a number a
+lexicept.build(T, new, limits=Limits(query_max_qd_flops="1")) -> query_max_qd_flops must be a number
 lexicept.build(T, new, weight_bits=16, **words) -> weights have 32 or 8 bits, not 16
 lexicept.build(T, new, weight_bits=None, **words) -> weight_bits must be a whole number, not None
 lexicept.build(T, new, weight_bits="8", **words) -> weight_bits must be a whole number, not '8'
@@ -384,6 +384,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     V, two = sp.csr_array(np.eye(2, dtype=np.float32)), (Vocabulary("words", 2),)
     return {
         **{"lexicept": lexicept, "Document": Document, "SparseVectors": SparseVectors},
+        **{"CS": lexicept.ConceptSettings, "Limits": lexicept.Limits},
         **{"Vocabulary": Vocabulary, "np": np, "nan": float("nan"), "inf": float("inf")},
         **{"tmp": tmp, "beir": beir, "new": tmp / "new", "T": TEXTS, "vec": vector},
         **{"pets": pets, "closed": closed, "rra": pets.reweight(1.0, out=tmp / "rra")},

@@ -69,8 +69,8 @@ def test_bad_documents(documents: Any, problem: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parameters", "problem"),
     [
-        ({"vocabulary": ["words"]}, "vocabulary must be 'words', 'concepts' or 'both'"),
-        ({"train_concepts": "yes"}, "train_concepts must be True, False or SAESettings, not 'yes'"),
+        ({"vocabulary": ["words"]}, "vocabulary must be 'words', 'concepts' or 'all'"),
+        ({"concepts": "fixed"}, "concepts must be ConceptSettings, not 'fixed'"),
         ({"vocabulary": "words", "progress": "yes"}, "progress is True, False or a function"),
     ],
 )

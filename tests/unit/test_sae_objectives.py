@@ -503,8 +503,8 @@ def test_an_index_is_built_with_any_architecture(run, tmp_path):
     save_bert(tmp_path / "bert")
     lines = [json.dumps({"_id": str(n), "text": text(n, n + 1, n * n)}) for n in range(30)]
     (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
-    sizes = ("--num-latents", 16, "--k", 2, "--train-tokens", 2000, "--vocabulary", "concepts")
-    own = ("--train-concepts", "--backbone", tmp_path / "bert", "--architecture", "gated")
+    sizes = ("--num-latents", 16, "--k", 2, "--tokens", 2000, "--vocabulary", "concepts")
+    own = ("--train", "--backbone", tmp_path / "bert", "--architecture", "gated")
     index = tmp_path / "my.index"
     assert run("build", tmp_path / "corpus.jsonl", "--out", index, *sizes, *own).code == 0
     (folder,) = {path.parent for path in index.rglob("sae.json")}

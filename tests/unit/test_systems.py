@@ -124,9 +124,9 @@ def test_every_kind_of_system(both: Path, beir: Path, tmp_path: Path) -> None:
     index.reweight(1.0, out=tmp_path / "my.rra")
     index.evaluate(beir, systems=["concepts"], out=tmp_path / "out")
     run = tmp_path / "out" / "runs" / "concepts.run.gz"
-    systems = ["words", "concepts", "both", "bm25", "bm25:k1=0,b=0", tmp_path / "my.rra", run]
+    systems = ["words", "concepts", "all", "bm25", "bm25:k1=0,b=0", tmp_path / "my.rra", run]
     found = index.evaluate(beir, systems=systems)
-    names = ["words", "concepts", "both", "bm25", "bm25:k1=0,b=0", "my.rra", "concepts.run.gz"]
+    names = ["words", "concepts", "all", "bm25", "bm25:k1=0,b=0", "my.rra", "concepts.run.gz"]
     assert list(found.systems) == names
     values = {name: results.values for name, results in found.systems.items()}
     # The words of this index are weighed by BM25 with the usual constants.
@@ -135,7 +135,7 @@ def test_every_kind_of_system(both: Path, beir: Path, tmp_path: Path) -> None:
     # With k1 = 0 a word counts once, so that d1 loses its lead for "apple": ties are by id.
     assert found.systems["bm25"].run["q1"]["d1"] > found.systems["bm25"].run["q1"]["d2"]
     assert len(set(found.systems["bm25:k1=0,b=0"].run["q1"].values())) == 1
-    assert values["both"]["qd_flops"] == pytest.approx(
+    assert values["all"]["qd_flops"] == pytest.approx(
         values["words"]["qd_flops"] + values["concepts"]["qd_flops"]
     )
     assert "qd_flops_with_offset" in values["my.rra"]
@@ -157,7 +157,7 @@ def test_systems_have_names(both: Path, beir: Path, tmp_path: Path) -> None:
     reader = IndexReader.open(both)
     # Equal names are told apart by their paths.
     assert list(resolve_systems([both, copy], reader)) == [str(reader.path), str(copy.path)]
-    assert list(resolve_systems([], reader)) == list(resolve_systems({}, reader)) == ["both"]
+    assert list(resolve_systems([], reader)) == list(resolve_systems({}, reader)) == ["all"]
 
 
 @given(st.text("bm25:k=1,.e- x", max_size=14).map("bm25:{}".format))
@@ -177,7 +177,7 @@ def test_bm25_has_the_constants_asked_for() -> None:
 
 def test_a_model_is_needed_for_concepts() -> None:
     assert not needs_model(["words", "bm25", "my.rra"])
-    assert all(map(needs_model, ([], ["words", "both"], ["concepts"])))
+    assert all(map(needs_model, ([], ["words", "all"], ["concepts"])))
 
 
 @pytest.mark.usefixtures("_vowels")

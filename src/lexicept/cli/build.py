@@ -52,13 +52,6 @@ class ArchitectureChoice(StrEnum):
     matryoshka = "matryoshka"
 
 
-class ConceptsChoice(StrEnum):
-    """Treatment of a model's concepts before documents are encoded."""
-
-    adapted = "adapted"
-    fixed = "fixed"
-
-
 class PruningChoice(StrEnum):
     """Order in which limits keep a query's concepts."""
 
@@ -81,16 +74,15 @@ ModelOption = Annotated[
 ]
 TrainOption = Annotated[
     bool,
-    typer.Option(
-        "--train-concepts", help="Train an SAE on the corpus; its latents are the concepts."
-    ),
+    typer.Option("--train", help="Train an SAE on the corpus; its latents are the concepts."),
 ]
 ConceptsOption = Annotated[
-    ConceptsChoice | None,
+    bool | None,
     typer.Option(
-        help=f"adapted: let the concepts of {MINI}, or of the SAE of --model, learn from the "
+        "--adapted/--no-adapted",
+        help=f"Let the concepts of {MINI}, or of the SAE of --model, learn from the "
         "corpus first: a minute or two for 5,000 abstracts, nothing for a hundred documents. "
-        f"fixed: use them as they are. Default: adapted for {MINI}, fixed for --model.",
+        f"Default: yes for {MINI}, no for --model.",
         show_default=False,
     ),
 ]
@@ -196,11 +188,11 @@ WeightBitsOption = Annotated[
 def build(
     corpus: CorpusArgument,
     out: NewIndexOption,
-    vocabulary: VocabularyOption = VocabularyChoice.both,
+    vocabulary: VocabularyOption = VocabularyChoice.all,
     language: LanguageOption = "en",
     model: ModelOption = None,
     train_concepts: TrainOption = False,
-    concepts: ConceptsOption = None,
+    adapted: ConceptsOption = None,
     sae: SAEOption = None,
     width: WidthOption = None,
     explanations: ExplanationsOption = None,
@@ -211,7 +203,7 @@ def build(
     num_latents: LatentsOption = None,
     k: KOption = None,
     architecture: ArchitectureOption = None,
-    train_tokens: TokensOption = None,
+    tokens: TokensOption = None,
     max_query_tokens: QueryTokensOption = None,
     max_document_tokens: DocumentTokensOption = None,
     embed_model: EmbedOption = False,
@@ -233,34 +225,38 @@ def build(
     """Build an index of a corpus: words, concepts, or both.
 
     Concepts come from lexicept-mini, the model in the package, which is adapted to the corpus,
-    unless --model, --sae or --train-concepts names another source. Re-running the command resumes
+    unless --model, --sae or --train names another source. Re-running the command resumes
     an interrupted build.
     """
     with option_names():
-        training = _training(train_concepts, num_latents, k, architecture, train_tokens, seed)
+        training = _training(train_concepts, num_latents, k, architecture, tokens, seed)
         index = lexicept.build(
             corpus,
             out,
             vocabulary=vocabulary.value,
             language=language,
             model=model,
-            concepts=None if concepts is None else concepts.value,
-            sae=sae,
-            width=width,
-            explanations=explanations,
-            train_concepts=training,
-            backbone=backbone,
-            layer=layer,
-            bidirectional=bidirectional,
-            precision=precision.value,
-            max_query_tokens=max_query_tokens,
-            max_document_tokens=max_document_tokens,
-            embed_model=embed_model,
-            weighting=None if weighting is None else weighting.value,
-            query_max_active_dims=query_max_active_dims,
-            query_max_qd_flops=query_max_qd_flops,
-            document_max_active_dims=document_max_active_dims,
-            pruning=None if pruning is None else pruning.value,
+            concepts=lexicept.ConceptSettings(
+                adapted=adapted,
+                sae=sae,
+                width=width,
+                explanations=explanations,
+                train=training,
+                backbone=backbone,
+                layer=layer,
+                bidirectional=bidirectional,
+                precision=precision.value,
+                max_query_tokens=max_query_tokens,
+                max_document_tokens=max_document_tokens,
+                embed_model=embed_model,
+            ),
+            limits=lexicept.Limits(
+                weighting=None if weighting is None else weighting.value,
+                query_max_active_dims=query_max_active_dims,
+                query_max_qd_flops=query_max_qd_flops,
+                document_max_active_dims=document_max_active_dims,
+                pruning=None if pruning is None else pruning.value,
+            ),
             weight_bits=weight_bits,
             skip_errors=skip_errors,
             ray=ray,
@@ -277,28 +273,26 @@ def _training(
     num_latents: int | None,
     k: int | None,
     architecture: ArchitectureChoice | None,
-    train_tokens: int | None,
+    tokens: int | None,
     seed: int | None,
 ) -> SAESettings | bool:
-    """Return the settings of the SAE to train; False without --train-concepts.
+    """Return the settings of the SAE to train; False without --train.
 
     Raises:
-        ParameterError: settings without --train-concepts.
+        ParameterError: settings without --train.
     """
     options = {
         "num_latents": num_latents,
         "k": k,
         "architecture": architecture and architecture.value,
-        "train_tokens": train_tokens,
+        "tokens": tokens,
         "seed": seed,
     }
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if not wanted:
         if given:
-            raise ParameterError("{0} requires {1}", next(iter(given)), "train_concepts")
+            raise ParameterError("{0} requires {1}", next(iter(given)), "train")
         return False
     from lexicept.training.sae.settings import SAESettings
 
-    if "train_tokens" in given:
-        given["tokens"] = given.pop("train_tokens")
     return SAESettings(**given)

@@ -33,7 +33,7 @@ class VocabularyChoice(StrEnum):
 
     words = "words"
     concepts = "concepts"
-    both = "both"
+    all = "all"
 
 
 class SearchVocabularyChoice(StrEnum):
@@ -42,11 +42,11 @@ class SearchVocabularyChoice(StrEnum):
     words = "words"
     concepts = "concepts"
     texts = "texts"
-    both = "both"
+    all = "all"
 
     @property
     def names(self) -> list[str]:
-        return ["words", "concepts"] if self is SearchVocabularyChoice.both else [self.value]
+        return ["words", "concepts"] if self is SearchVocabularyChoice.all else [self.value]
 
 
 class PrecisionChoice(StrEnum):

@@ -28,10 +28,10 @@ SHOWN = 5
 def sync(
     folder: Annotated[Path, typer.Argument(help="Folder of files.")],
     index: Annotated[Path, typer.Argument(help="Folder of the index; built if there is none.")],
-    vocabulary: VocabularyOption = VocabularyChoice.both,
+    vocabulary: VocabularyOption = VocabularyChoice.all,
     language: LanguageOption = "en",
     model: ModelOption = None,
-    concepts: ConceptsOption = None,
+    adapted: ConceptsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make an index hold what the files of a folder hold.
@@ -48,7 +48,7 @@ def sync(
             vocabulary=vocabulary.value,
             language=language,
             model=model,
-            concepts=None if concepts is None else concepts.value,
+            concepts=lexicept.ConceptSettings(adapted=adapted),
             progress=True,
         )
     if as_json:

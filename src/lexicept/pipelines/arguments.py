@@ -6,11 +6,12 @@ import builtins
 import functools
 import inspect
 import os
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any, Literal, ParamSpec, TypeVar, Union
+from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypeVar, Union
 
 from lexicept.errors import InputError
 
@@ -30,6 +31,18 @@ _NAMES: dict[Any, str] = {
 _NUMBERS: dict[Any, type] = {int: Integral, float: Real}
 
 
+class AtLeast(NamedTuple):
+    """The least value of a number, as metadata of an annotation."""
+
+    least: int
+
+
+Count = Annotated[int, AtLeast(1)]
+"""A whole number of at least 1."""
+Whole = Annotated[int, AtLeast(0)]
+"""A whole number of at least 0."""
+
+
 def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Return the function with a check of its arguments, which raises InputError.
 
@@ -40,7 +53,7 @@ def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.cache
     def annotations() -> dict[str, Any]:
-        stated = typing.get_type_hints(function, localns=_Names(function.__globals__))
+        stated = resolved_annotations(function)
         return {name: stated[name] for name in signature.parameters if name in stated}
 
     @functools.wraps(function)
@@ -57,6 +70,24 @@ def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+def resolved_annotations(owner: Any) -> dict[str, Any]:
+    """Return the annotations of a function or class, with stand-ins for unimported classes."""
+    names = vars(sys.modules[owner.__module__])
+    return typing.get_type_hints(owner, localns=_Names(names), include_extras=True)
+
+
+def check_fields(settings: Any) -> None:
+    """Raise InputError for a dataclass's value that does not fit its annotation."""
+    kind: Any = type(settings)
+    for name, annotation in _field_annotations(kind).items():
+        _check(name, getattr(settings, name), annotation)
+
+
+@functools.cache
+def _field_annotations(kind: Any) -> dict[str, Any]:
+    return resolved_annotations(kind)
+
+
 class _Names(dict[str, Any]):
     """The names of a module, and a stand-in for each that is imported for type checkers only."""
 
@@ -71,6 +102,10 @@ class _Unknown:
 def _check(name: str, value: object, annotation: Any) -> None:
     if not _fits(value, annotation):
         raise InputError(f"{name} must be {_described(annotation)}, not {value!r:.80}")
+    for member in _members(annotation):
+        for limit in getattr(member, "__metadata__", ()):
+            if isinstance(limit, AtLeast) and isinstance(value, Real) and value < limit.least:
+                raise InputError(f"{name} must be at least {limit.least}, not {value!r:.80}")
     if isinstance(value, str | os.PathLike) and os.PathLike in map(_origin, _members(annotation)):
         path = os.fspath(value)
         if not path or "\0" in path:
@@ -88,11 +123,16 @@ def _members(annotation: Any) -> tuple[Any, ...]:
     return (type(None) if annotation is None else annotation,)
 
 
+def _plain(annotation: Any) -> Any:
+    """Return an annotation without its metadata."""
+    return annotation.__origin__ if hasattr(annotation, "__metadata__") else annotation
+
+
 def _fits(value: object, annotation: Any) -> bool:
     members = _members(annotation)
     if len(members) > 1:
         return any(_fits(value, member) for member in members)
-    (kind,) = members
+    kind = _plain(members[0])
     origin, parts = _origin(kind), typing.get_args(kind)
     if origin is Literal:
         return any(type(value) is type(part) and value == part for part in parts)
@@ -115,7 +155,7 @@ def _fits(value: object, annotation: Any) -> bool:
 def _described(annotation: Any) -> str:
     """Return an annotation as people read it."""
     words: list[str] = []
-    for member in _members(annotation):
+    for member in map(_plain, _members(annotation)):
         origin, parts = _origin(member), typing.get_args(member)
         if origin is Literal:
             words += [repr(part) for part in parts]

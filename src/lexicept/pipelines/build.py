@@ -1,4 +1,4 @@
-"""Build an index: words, concepts, or both."""
+"""Build an index of words, concepts and whole texts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lexicept.engines.inverted import check_weight_bits
-from lexicept.errors import InputError, check_count
+from lexicept.errors import InputError
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.parallel.ray import joined_cluster
 from lexicept.pipelines.arguments import checked_arguments
-from lexicept.pipelines.concept_source import ConceptSource, Fitted, check_parameters
+from lexicept.pipelines.concept_source import ConceptSource, Fitted, check_together
 from lexicept.pipelines.documents import Documents, as_documents, folder_of, skippable
 from lexicept.pipelines.index import Index
+from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress, reporting
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import Pruning
@@ -25,13 +26,12 @@ from lexicept.weighting import BM25, Unchanged
 if TYPE_CHECKING:
     from lexicept.models.backbone import Backbone
     from lexicept.parallel.ray import Cluster
-    from lexicept.training.sae.settings import SAESettings
     from lexicept.vectorizers.concepts import ConceptVectorizer
 
 VOCABULARIES = {
     "words": ("words",),
     "concepts": ("concepts",),
-    "both": ("words", "concepts", "texts"),
+    "all": ("words", "concepts", "texts"),
 }
 
 TEXTS = VocabularySettings(Unchanged(query_scale=5.0))
@@ -44,26 +44,11 @@ def build(
     documents: Documents,
     path: str | os.PathLike[str],
     *,
-    vocabulary: Literal["words", "concepts", "both"] = "both",
+    vocabulary: Literal["words", "concepts", "all"] = "all",
     language: str = "en",
     model: str | os.PathLike[str] | None = None,
-    concepts: Literal["adapted", "fixed"] | None = None,
-    sae: str | os.PathLike[str] | None = None,
-    width: int | None = None,
-    explanations: str | os.PathLike[str] | None = None,
-    train_concepts: bool | SAESettings = False,
-    backbone: str | os.PathLike[str] | None = None,
-    layer: int | None = None,
-    bidirectional: bool | None = None,
-    precision: Literal["float32", "bfloat16"] = "bfloat16",
-    max_query_tokens: int | None = None,
-    max_document_tokens: int | None = None,
-    embed_model: bool = False,
-    weighting: Literal["bm25", "splade"] | None = None,
-    query_max_active_dims: int | None = None,
-    query_max_qd_flops: float | None = None,
-    document_max_active_dims: int | None = None,
-    pruning: Literal["weight", "impact"] | None = None,
+    concepts: ConceptSettings = ConceptSettings(),
+    limits: Limits = Limits(),
     weight_bits: int = 32,
     skip_errors: bool = False,
     ray: str | None = None,
@@ -75,8 +60,8 @@ def build(
     """Build an index of documents and return it, opened.
 
     Concepts come from one source: lexicept-mini (the model in the package, which is adapted to the
-    documents unless ``concepts`` is "fixed"), another saved ``model``, a pretrained ``sae``, or an
-    SAE that ``train_concepts`` trains on the documents.
+    documents unless ``concepts`` says otherwise), another saved ``model``, or the SAE that
+    ``concepts`` names or trains on the documents.
     Calling it again with the same arguments resumes an interrupted build.
 
     Args:
@@ -85,41 +70,12 @@ def build(
             path or data set name: a folder of files, or a file. A document without an id gets its
             number: "1", "2", and so on.
         path: the folder of the index.
-        vocabulary: "words" needs no model; "concepts" needs torch; "both" has words, concepts and,
+        vocabulary: "words" needs no model; "concepts" needs torch; "all" has words, concepts and,
             where lexicept-mini is adapted, whole texts.
         language: ISO 639-1 code for the words' stop words and stemming.
         model: a saved concept model, a folder or a hub's name.
-        concepts: "adapted" lets the latents of lexicept-mini, or of an SAE in another ``model``, go
-            on learning from the documents before these are encoded (a minute or two for 5,000
-            abstracts; nothing for some hundred documents, which are too few to learn from);
-            "fixed" takes them as they are. By default lexicept-mini is adapted and another model is
-            fixed.
-        sae: a pretrained SAE of the backbone, a folder or a hub's name.
-        width: the number of latents, to choose among several pretrained SAEs.
-        explanations: labels of the SAE's latents: Neuronpedia's export, a .jsonl file or a folder.
-        train_concepts: train an SAE on the documents; True takes the default ``SAESettings``.
-        backbone: the Hugging Face model that an SAE reads; all-MiniLM-L6-v2 by default.
-        layer: the number of blocks of the backbone to run; by default all, or those before the
-            pretrained SAE.
-        bidirectional: whether a decoder's tokens attend to those after them. By default, a
-            pretrained SAE decides (if it does not say, they attend to earlier tokens only), and an
-            SAE that is trained here reads tokens that attend to both sides.
-        precision: number format of the backbone while it reads documents.
-        max_query_tokens: the tokens, special ones included, after which the model cuts queries; by
-            default the model's own length. lexicept-mini, and any model without lengths, reads
-            whole texts, in windows.
-        max_document_tokens: the tokens after which it cuts documents, likewise.
-        embed_model: copy the backbone into the index. By default an index refers to one in a
-            package or on the hub by its name and checksum, which is verified whenever it is loaded;
-            one from a folder is always copied.
-        weighting: how concept activations become weights; by default as their model was trained.
-        query_max_active_dims: the most concepts of a query; by default the model's limit.
-        query_max_qd_flops: the most QD-FLOPs of a query's concepts: the shares of all documents
-            that have each of them, added up; by default the model's limit.
-        document_max_active_dims: the most concepts of a document; by default the model's limit.
-        pruning: the concepts of a query that limits keep: those of the largest "weight", or of the
-            largest "impact", the weight times the concept's largest document weight; by default as
-            the model says.
+        concepts: the source of the concepts, and how their model reads texts.
+        limits: weighting of concepts, and the most concepts of a query or document.
         weight_bits: bits of a posting's weight: 32, or 8 for half the size.
         skip_errors: skip documents that can't be read instead of stopping at the first, and warn of
             them at the end.
@@ -136,48 +92,16 @@ def build(
         IndexFormatError: with ``overwrite``, what is at ``path`` is no index.
     """
     names = VOCABULARIES[vocabulary]
-    source = ConceptSource.of(
-        concepts,
-        model,
-        sae,
-        width,
-        backbone,
-        layer,
-        precision,
-        bidirectional,
-        max_query_tokens,
-        max_document_tokens,
-        embed_model,
-        train_concepts,
-    )
-    check_parameters(
-        names,
-        {"model": model, "sae": sae, "train_concepts": train_concepts},
-        {"backbone": backbone, "layer": layer, "bidirectional": bidirectional},
-        {
-            "concepts": concepts,
-            "width": width,
-            "explanations": explanations,
-            "max_query_tokens": max_query_tokens,
-            "max_document_tokens": max_document_tokens,
-            "embed_model": embed_model or None,
-            "weighting": weighting,
-            "query_max_active_dims": query_max_active_dims,
-            "query_max_qd_flops": query_max_qd_flops,
-            "document_max_active_dims": document_max_active_dims,
-            "pruning": pruning,
-        },
-    )
+    check_together(names, model, concepts, limits)
+    source = ConceptSource.of(model, concepts)
     check_weight_bits(weight_bits)
-    for name, length in (
-        ("max_query_tokens", max_query_tokens),
-        ("max_document_tokens", max_document_tokens),
-    ):
-        check_count(name, 1 if length is None else length)
     # Refused before any work: an unknown language, and limits out of range.
     words = WordVectorizer(language)
-    limits = VocabularySettings(
-        BM25(), query_max_active_dims, document_max_active_dims, query_max_qd_flops
+    bounds = VocabularySettings(
+        BM25(),
+        limits.query_max_active_dims,
+        limits.document_max_active_dims,
+        limits.query_max_qd_flops,
     )
     if "concepts" in names:
         source.check_installed()
@@ -190,9 +114,9 @@ def build(
         fresh = as_documents(documents if folder is None else folder, skip_errors=skip_errors)
         # Whatever can be refused is loaded before the first pass over the documents.
         loaded = source.load() if "concepts" in names else None
-        labels = _labels(explanations, loaded)
+        labels = _labels(concepts.explanations, loaded)
         with skippable():
-            builder.add_documents(fresh, asdict(source) if "concepts" in names else {})
+            builder.add_documents(fresh, source.record() if "concepts" in names else {})
         if folder is not None:
             builder.add_files(folder.checksums)
         fitted = None if loaded is None else source.fit(loaded, builder, report)
@@ -201,7 +125,7 @@ def build(
             settings = VocabularySettings(BM25(), pruning="impact")
             builder.add_vocabulary(words, settings, progress=report)
         if fitted is not None:
-            settings = _settings(fitted, weighting, pruning, limits)
+            settings = _settings(fitted, limits.weighting, limits.pruning, bounds)
             if "texts" not in names:
                 fitted = fitted._replace(texts=None)
             _add_concepts(builder, fitted, settings, language, labels, report, cluster)

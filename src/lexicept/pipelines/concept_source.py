@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lexicept.errors import InputError, ParameterError, require
 from lexicept.index.builder import IndexBuilder
 from lexicept.models.sources import DEFAULT_BACKBONE, MINI
+from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress
 
 if TYPE_CHECKING:
@@ -42,63 +43,53 @@ class Fitted(NamedTuple):
 
 @dataclass(frozen=True)
 class ConceptSource:
-    """The source of the concepts. An interrupted build is resumed with an equal one only."""
+    """A model or the settings of its making. An interrupted build resumes with an equal source."""
 
     model: str | None
-    adapted: bool
-    """True if the model is adapted to the documents."""
-    sae: str | None
-    width: int | None
-    backbone: str
-    layer: int | None
-    precision: str
-    bidirectional: bool | None
-    max_query_tokens: int | None
-    """Tokens at which queries are cut; None for the model's own length."""
-    max_document_tokens: int | None
-    """Tokens at which documents are cut; None for the model's own length."""
-    embed_model: bool
-    """True if the index gets a copy of the backbone; otherwise it refers to one in a package or on
-    the hub."""
-    training: dict[str, Any] | None
-    """The settings, other than defaults, of an SAE that is trained on the documents; None where
-    none is."""
+    """Saved concept model; None for lexicept-mini or the SAE that the settings name."""
+    settings: ConceptSettings
 
     @classmethod
-    def of(
-        cls,
-        concepts: Literal["adapted", "fixed"] | None,
-        model: str | os.PathLike[str] | None,
-        sae: str | os.PathLike[str] | None,
-        width: int | None,
-        backbone: str | os.PathLike[str] | None,
-        layer: int | None,
-        precision: str,
-        bidirectional: bool | None,
-        max_query_tokens: int | None,
-        max_document_tokens: int | None,
-        embed_model: bool,
-        train_concepts: bool | SAESettings,
-    ) -> ConceptSource:
-        """Return the source that the parameters of ``build`` name."""
-        packaged = model is None and sae is None and not train_concepts
-        training = None
-        if train_concepts:
-            training = {} if train_concepts is True else _changed(train_concepts)
-        return cls(
-            model=_local(model),
-            adapted=concepts == "adapted" or (concepts is None and packaged),
-            sae=_local(sae),
-            width=width,
-            backbone=DEFAULT_BACKBONE if backbone is None else os.fspath(backbone),
-            layer=layer,
-            precision=precision,
-            bidirectional=bidirectional,
-            max_query_tokens=max_query_tokens,
-            max_document_tokens=max_document_tokens,
-            embed_model=embed_model,
-            training=training,
-        )
+    def of(cls, model: str | os.PathLike[str] | None, settings: ConceptSettings) -> ConceptSource:
+        """Return the source that the parameters of ``build`` name, with absolute paths."""
+        resolved = replace(settings, sae=_local(settings.sae))
+        return cls(_local(model), resolved)
+
+    @property
+    def sae(self) -> str | None:
+        """Name or absolute path of the pretrained SAE."""
+        return _local(self.settings.sae)
+
+    @property
+    def backbone(self) -> str:
+        """Name or path of the model that an SAE reads."""
+        return os.fspath(self.settings.backbone or DEFAULT_BACKBONE)
+
+    @property
+    def packaged(self) -> bool:
+        """True if the concepts are lexicept-mini's."""
+        return self.model is None and self.settings.sae is None and not self.settings.train
+
+    @property
+    def adapted(self) -> bool:
+        """True if the model is adapted to the documents."""
+        return self.packaged if self.settings.adapted is None else self.settings.adapted
+
+    @property
+    def training(self) -> SAESettings | None:
+        """Settings of the SAE that is trained on the documents."""
+        if self.settings.train is True:
+            from lexicept.training.sae.settings import SAESettings
+
+            return SAESettings()
+        return self.settings.train or None
+
+    def record(self) -> dict[str, Any]:
+        """Return the source as JSON values, to be compared with an interrupted build's."""
+        training = None if self.training is None else asdict(self.training)
+        described = {**vars(self.settings), "train": training, "backbone": self.backbone}
+        del described["explanations"]  # labels come after the encoding
+        return {"model": self.model, **described, "adapted": self.adapted}
 
     def check_installed(self) -> None:
         """Raise InputError where a package that the source needs is missing."""
@@ -116,10 +107,10 @@ class ConceptSource:
         model = loaded if isinstance(loaded, Backbone) else loaded.encoder
         backbone = model if isinstance(model, Backbone) else model.backbone
         model.cut(
-            self.max_query_tokens or backbone.max_query_tokens,
-            self.max_document_tokens or backbone.max_document_tokens,
+            self.settings.max_query_tokens or backbone.max_query_tokens,
+            self.settings.max_document_tokens or backbone.max_document_tokens,
         )
-        if self.embed_model:
+        if self.settings.embed_model:
             backbone.adapters = None  # merged weights are written
         else:
             backbone.reference = self._refer(backbone)
@@ -137,20 +128,21 @@ class ConceptSource:
         from lexicept.models.backbone import Backbone
         from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 
+        settings = self.settings
         if self.sae is not None:
             backbone = BackboneSettings(
-                self.backbone, self.layer, self.precision, self.bidirectional
+                self.backbone, settings.layer, settings.precision, settings.bidirectional
             )
-            return ConceptVectorizer.pretrained(self.sae, backbone, self.width)
+            return ConceptVectorizer.pretrained(self.sae, backbone, settings.width)
         if self.training is not None:
             return Backbone.from_pretrained(
                 self.backbone,
-                self.layer,
-                bidirectional=self.bidirectional,
-                precision=self.precision,
+                settings.layer,
+                bidirectional=settings.bidirectional,
+                precision=settings.precision,
             )
         concepts = ConceptVectorizer.load(self.model or MINI)
-        concepts.precision = self.precision
+        concepts.precision = settings.precision
         if self.adapted:
             from lexicept.training.adaptation import check_adaptable
 
@@ -166,16 +158,15 @@ class ConceptSource:
         """Train or adapt what was loaded to the builder's documents, where that is asked for."""
         from lexicept.models.backbone import Backbone
         from lexicept.training.adaptation import adapt, read_to_describe
-        from lexicept.training.sae.settings import SAESettings
         from lexicept.training.sae.trainer import train_concepts
         from lexicept.vectorizers.concepts import ConceptVectorizer
         from lexicept.vectorizers.texts import TextVectorizer, named
 
         if isinstance(loaded, Backbone):
             folder = builder.work.kept("training")
-            settings = SAESettings(**(self.training or {}))
-            return Fitted(train_concepts(builder.contents, loaded, settings, folder, progress))
-        packaged = self.model is None and self.sae is None
+            assert self.training is not None
+            return Fitted(train_concepts(builder.contents, loaded, self.training, folder, progress))
+        packaged = self.packaged
         if not (self.adapted or packaged):
             return Fitted(loaded)
         encoder, rows = loaded.encoder, loaded.head.rows.detach().clone()
@@ -193,12 +184,6 @@ class ConceptSource:
         return Fitted(concepts, done.effort, names, rows, done.documents, texts)
 
 
-def _changed(settings: SAESettings) -> dict[str, Any]:
-    """Return the settings that differ from the defaults."""
-    defaults = asdict(type(settings)())
-    return {name: value for name, value in asdict(settings).items() if value != defaults[name]}
-
-
 def _local(name: str | os.PathLike[str] | None) -> str | None:
     """Return a folder or file by its absolute path, any other name as it is."""
     if name is None:
@@ -206,38 +191,30 @@ def _local(name: str | os.PathLike[str] | None) -> str | None:
     return str(Path(name).resolve()) if Path(name).exists() else os.fspath(name)
 
 
-def check_parameters(
+def check_together(
     vocabularies: Sequence[str],
-    sources: Mapping[str, object],
-    of_backbone: Mapping[str, object],
-    of_concepts: Mapping[str, object],
+    model: str | os.PathLike[str] | None,
+    concepts: ConceptSettings,
+    limits: Limits,
 ) -> None:
-    """Raise ParameterError for parameters of ``build`` that do not go together.
-
-    Args:
-        vocabularies: the vocabularies to build.
-        sources: parameters that name a source of concepts.
-        of_backbone: parameters of the backbone that an SAE reads.
-        of_concepts: other parameters that only concepts have.
-    """
-    given = [name for name, value in sources.items() if value]
-    if len(given) > 1:
-        text = " and ".join(f"{{{place}}}" for place in range(len(given)))
-        raise ParameterError(f"{text} are two sources of concepts: choose one", *given)
-    source = given[0] if given else None
-    chosen = [name for name, value in of_backbone.items() if value is not None]
-    if chosen and source not in ("train_concepts", "sae"):
+    """Raise ParameterError for parameters of ``build`` that do not go together."""
+    given = {**({} if model is None else {"model": model}), **concepts.changed()}
+    sources = [name for name in ("model", "sae", "train") if name in given]
+    if len(sources) > 1:
+        text = " and ".join(f"{{{place}}}" for place in range(len(sources)))
+        raise ParameterError(f"{text} are two sources of concepts: choose one", *sources)
+    source = sources[0] if sources else None
+    reading = [name for name in ("backbone", "layer", "bidirectional") if name in given]
+    if reading and source not in ("train", "sae"):
         text = "{0} requires {1} or {2}: a saved model has its own backbone"
-        raise ParameterError(text, chosen[0], "train_concepts", "sae")
-    named = {name for name, value in of_concepts.items() if value is not None}
-    if "concepts" in named and source not in (None, "model"):
-        raise ParameterError(
-            "{0} goes with lexicept-mini or {1}, not {2}", "concepts", "model", source
-        )
-    if "width" in named and source != "sae":
+        raise ParameterError(text, reading[0], "train", "sae")
+    if "adapted" in given and source not in (None, "model"):
+        text = "{0} goes with lexicept-mini or {1}, not {2}"
+        raise ParameterError(text, "adapted", "model", str(source))
+    if "width" in given and source != "sae":
         raise ParameterError("{0} requires {1}", "width", "sae")
-    if "explanations" in named and source not in ("sae", "model"):
+    if "explanations" in given and source not in ("sae", "model"):
         raise ParameterError("{0} requires {1} or {2}", "explanations", "sae", "model")
     if "concepts" not in vocabularies:
-        for name in (*given, *(name for name in of_concepts if name in named)):
+        for name in sources + [name for name in (*given, *limits.changed()) if name != "precision"]:
             raise ParameterError("{0} requires concepts, but {1} is words", name, "vocabulary")

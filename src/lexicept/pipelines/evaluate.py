@@ -123,7 +123,7 @@ def evaluate(
         index: an opened index, or the path of one.
         dataset: a BEIR folder or an ir_datasets name, with queries and relevance judgements.
         split: the judgements to use: "test", "dev" or "train".
-        systems: what to measure: "words", "concepts" or "both" of the index; "bm25" or
+        systems: what to measure: "words", "concepts" or "all" of the index; "bm25" or
             "bm25:k1=0.9,b=0.4" over the words of the texts; another index, such as a re-weighted
             index; a TREC run, as a file (.gz too) or in memory. A mapping gives names, which runs
             in memory need. By default, all vocabularies of the index.

@@ -19,6 +19,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.updates import Changes, apply
 from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.build import build, places_of
+from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress, reporting
 from lexicept.storage.files import sha256
 
@@ -47,10 +48,11 @@ def sync(
     folder: str | os.PathLike[str],
     path: str | os.PathLike[str],
     *,
-    vocabulary: Literal["words", "concepts", "both"] = "both",
+    vocabulary: Literal["words", "concepts", "all"] = "all",
     language: str = "en",
     model: str | os.PathLike[str] | None = None,
-    concepts: Literal["adapted", "fixed"] | None = None,
+    concepts: ConceptSettings = ConceptSettings(),
+    limits: Limits = Limits(),
     progress: bool | Progress = False,
 ) -> Synced:
     """Make an index hold what the files of a folder hold.
@@ -68,6 +70,7 @@ def sync(
         language: likewise.
         model: likewise.
         concepts: likewise.
+        limits: likewise.
         progress: True shows bars on standard error; a callback gets the reports.
 
     Raises:
@@ -88,6 +91,7 @@ def sync(
             language=language,
             model=model,
             concepts=concepts,
+            limits=limits,
             skip_errors=True,
             progress=progress,
         ) as index:

@@ -19,8 +19,8 @@ from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.weighting import BM25
 
 System: TypeAlias = IndexLike | Run
-"""A name ("words", "concepts", "both", "bm25", "bm25:k1=0.9,b=0.4"), an opened index, the path of
-an index or of a TREC run, or a run in memory. "both" are words, concepts, and whole texts where
+"""A name ("words", "concepts", "all", "bm25", "bm25:k1=0.9,b=0.4"), an opened index, the path of
+an index or of a TREC run, or a run in memory. "all" are words, concepts, and whole texts where
 there are any."""
 
 Systems: TypeAlias = Sequence[System] | Mapping[str, System]
@@ -87,7 +87,7 @@ def check_different(kind: str, names: Iterable[str]) -> None:
 def needs_model(systems: Iterable[object]) -> bool:
     """Return True unless all systems are known to search without a concept model."""
     names = list(systems)
-    return not names or any(name in ("concepts", "both") for name in names)
+    return not names or any(name in ("concepts", "all") for name in names)
 
 
 def _resolve(system: System, index: IndexReader) -> _NamedSystem:
@@ -96,7 +96,7 @@ def _resolve(system: System, index: IndexReader) -> _NamedSystem:
     if not isinstance(system, str | os.PathLike):
         return _index(reader_of(system), index)
     text = os.fspath(system)
-    if text in ("words", "concepts", "both"):
+    if text in ("words", "concepts", "all"):
         return _vocabulary(text, index)
     if text.partition(":")[0] == "bm25":
         return _NamedSystem(text, text, _bm25(text))
@@ -133,15 +133,15 @@ def _index(reader: IndexReader, like: IndexReader) -> _NamedSystem:
 
 def _all(index: IndexReader) -> str:
     names = [vocabulary.name for vocabulary in index.vocabularies]
-    return "both" if len(names) > 1 else names[0]
+    return "all" if len(names) > 1 else names[0]
 
 
 def _vocabulary(name: str, index: IndexReader) -> _NamedSystem:
     present = [vocabulary.name for vocabulary in index.vocabularies]
-    for vocabulary in ("words", "concepts") if name == "both" else (name,):
+    for vocabulary in ("words", "concepts") if name == "all" else (name,):
         if vocabulary not in present:
             raise InputError(f"{index.path} has no {vocabulary}, only {', '.join(present)}")
-    alone = None if name == "both" or len(present) == 1 else name
+    alone = None if name == "all" or len(present) == 1 else name
     return _NamedSystem(name, name, SearchedIndex(index, alone))
 
 

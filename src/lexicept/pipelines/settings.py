@@ -1,0 +1,90 @@
+"""Settings that ``build`` takes, each with its default, range and help: the concepts, the limits.
+
+The command line has an option for each field, and ``--config`` a key.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from lexicept.pipelines.arguments import Count, check_fields
+
+if TYPE_CHECKING:
+    from lexicept.training.sae.settings import SAESettings
+
+Weighting = Literal["bm25", "splade"]
+
+
+class Settings:
+    """Base of frozen dataclasses whose values are checked against the annotations."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def changed(self) -> dict[str, Any]:
+        """Return the values that are not defaults, by field."""
+        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}  # type: ignore[arg-type]
+        return {name: value for name, (value, default) in values.items() if value != default}
+
+
+@dataclass(frozen=True)
+class ConceptSettings(Settings):
+    """Source of concepts, and how their model reads queries and documents.
+
+    Raises:
+        InputError: a value of another type or out of range.
+    """
+
+    adapted: bool | None = None
+    """Let the latents of lexicept-mini, or of an SAE in another model, go on learning from the
+    documents before these are encoded: a minute or two for 5,000 abstracts, nothing for some
+    hundred documents. By default lexicept-mini is adapted and another model is fixed."""
+    sae: str | os.PathLike[str] | None = None
+    """Pretrained SAE of the backbone: a folder or a Hugging Face name."""
+    width: Count | None = None
+    """Number of latents, to choose among several pretrained SAEs."""
+    explanations: str | os.PathLike[str] | None = None
+    """Labels of the SAE's latents: a Neuronpedia export, as a .jsonl file or a folder."""
+    backbone: str | os.PathLike[str] | None = None
+    """Hugging Face model that an SAE reads; all-MiniLM-L6-v2 by default."""
+    layer: int | None = None
+    """Number of transformer blocks to run. By default all, or as many as a pretrained SAE needs (a
+    release's layer 20 is 21)."""
+    bidirectional: bool | None = None
+    """Attention of a decoder: to all tokens, or to earlier tokens only. By default as a pretrained
+    SAE was trained (to earlier tokens if the SAE does not say), and to all tokens for an SAE
+    that is trained here."""
+    precision: Literal["float32", "bfloat16"] = "bfloat16"
+    """Number format of the backbone while documents are read; bfloat16 is used only where the
+    processor multiplies it faster."""
+    max_query_tokens: Count | None = None
+    """Tokens, special tokens included, after which the model cuts queries. By default the model's
+    length; lexicept-mini, and any model without a length, reads whole texts in windows."""
+    max_document_tokens: Count | None = None
+    """Tokens after which the model cuts documents. By default the model's length."""
+    embed_model: bool = False
+    """Copy the backbone into the index. By default an index refers to a backbone in a package or on
+    the hub by its name and checksum, which is verified at every load; a backbone from a folder is
+    always copied."""
+    train: bool | SAESettings = False
+    """Train an SAE on the documents; its latents are the concepts."""
+
+
+@dataclass(frozen=True)
+class Limits(Settings):
+    """Weights and limits of concepts; by default those that their model was trained with."""
+
+    weighting: Weighting | None = None
+    """Weighting of concept activations. By default the weighting of the model's training."""
+    query_max_active_dims: int | None = None
+    """Most concepts of a query. By default the model's limit."""
+    query_max_qd_flops: float | None = None
+    """Most QD-FLOPs of a query's concepts: the sum of the shares of documents that have each
+    concept. By default the model's limit (1.5 for lexicept-mini)."""
+    document_max_active_dims: int | None = None
+    """Most concepts of a document. By default the model's limit (160 for lexicept-mini)."""
+    pruning: Literal["weight", "impact"] | None = None
+    """Concepts of a query that the limits keep: of the largest weight, or of the largest impact
+    (weight × the concept's largest document weight). By default as the model says."""
