@@ -155,7 +155,7 @@ def run(path: Path, seconds: int, workers: int, connections: list[int]) -> Table
         if has_bfloat16(torch.device("cpu")):
             of_model = {name: {"vocabulary": name} for name in names[1:]} | {both: {}}
             halves = [Case(f"{name}, in bfloat16", given) for name, given in of_model.items()]
-            groups.append((halves, "--precision=bfloat16"))
+            groups.append((halves, "--query-precision=bfloat16"))
         if index.vectorizers.has_table:
             groups.append(([Case(f"{both}, looked up", {})], "--query-encoder=lookup"))
     rows = []

@@ -247,7 +247,14 @@ def test_queries_that_are_documents(tmp_path: Path, run: Run) -> None:
     assert report["comparisons"][0]["difference"] == 0
     shown = run("evaluate", index, dataset, flag).out
     assert "2 queries, without hits of the query's own id" in " ".join(shown.split())
-    limits = ("--query-dims", "all", "--document-dims", "all", "--alpha", "none")
+    limits = (
+        "--query-max-active-dims",
+        "none",
+        "--document-max-active-dims",
+        "none",
+        "--alpha",
+        "none",
+    )
     swept = ("index", "sweep", index, dataset, "--out", tmp_path / "sweep", flag, *limits)
     found = run(*swept, "--json").json
     assert [point["nDCG@10"] for point in found["front"]] == [1.0]

@@ -17,7 +17,14 @@ from support.processes import HEAVY, MAIN, command, loaded_after, wait_and_kill
 
 def test_sweep(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     out = tmp_path / "out"
-    arguments = ("--query-dims", "1, all", "--document-dims", "2", "--alpha", "none,1.25")
+    arguments = (
+        "--query-max-active-dims",
+        "1, none",
+        "--document-max-active-dims",
+        "2",
+        "--alpha",
+        "none,1.25",
+    )
     found = run(
         "index", "sweep", index, beir, "--split", "train", "--out", out, *arguments, "--json"
     ).json
@@ -41,12 +48,12 @@ def test_sweep(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
         f"{first['nDCG@10']:.4f}",
         f"{first['RR@10']:.4f}",
         f"{first['e2']:.4f}",
-        str(first["query_max_active_dims"] or "all"),
+        str(first["query_max_active_dims"] or "none"),
         "2",
         "own",
         str(first["alpha"] or "none"),
         "1",
-        "any",
+        "none",
     ]
     assert len(rows) == len(found["front"])
 
@@ -69,10 +76,16 @@ def test_the_split_is_dev_and_the_grid_has_a_default(
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["--query-dims", "8,x"], ["--query-dims '8,x': 'x' is not a whole number or all"]),
-        (["--query-dims", "8,,9"], ["'' is not a whole number or all"]),
-        (["--document-dims", "1.5"], ["--document-dims '1.5'", "'1.5' is not a whole number"]),
-        (["--document-dims", "0"], ["document_max_active_dims", "at least 1, not 0"]),
+        (
+            ["--query-max-active-dims", "8,x"],
+            ["--query-max-active-dims '8,x': 'x' is not a whole number or none"],
+        ),
+        (["--query-max-active-dims", "8,,9"], ["'' is not a whole number or none"]),
+        (
+            ["--document-max-active-dims", "1.5"],
+            ["--document-max-active-dims '1.5'", "'1.5' is not a whole number"],
+        ),
+        (["--document-max-active-dims", "0"], ["document_max_active_dims", "at least 1, not 0"]),
         (["--k", "none"], ["--k 'none'", "is not a whole number or own or all"]),
         (["--k", "8"], ["words have none"]),
         (["--alpha", "own"], ["--alpha 'own': 'own' is not a number or none"]),
@@ -94,7 +107,9 @@ def test_other_errors(
     index: Path, beir: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def sweep_to(out: Path, *arguments: object) -> Result:
-        return run("index", "sweep", index, beir, "--out", out, "--query-dims", 1, *arguments)
+        return run(
+            "index", "sweep", index, beir, "--out", out, "--query-max-active-dims", 1, *arguments
+        )
 
     assert_error(run("index", "sweep", beir, beir, "--out", tmp_path / "out"), "no index")
     assert_error(sweep_to(beir), "not unfinished work of lexicept")
@@ -116,13 +131,13 @@ def has_points(out: Path, count: int) -> Callable[[], bool]:
 def test_a_killed_sweep_can_be_run_again(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     out = tmp_path / "out"
     alphas = ",".join(str(number / 100) for number in range(1, 201))
-    arguments = ("index", "sweep", index, beir, "--query-dims", "1,2", "--alpha", alphas)
+    arguments = ("index", "sweep", index, beir, "--query-max-active-dims", "1,2", "--alpha", alphas)
     status = wait_and_kill(command(*arguments, "--out", out), has_points(out, 5))
     assert status == -signal.SIGKILL
     # The last point may have been written without its mark: it is measured again.
     before = read_points(out / "points.jsonl")[:-1]
     assert 4 <= len(before) < 1600
-    few = ("index", "sweep", index, beir, "--query-dims", "1,2", "--alpha", "0.01,0.02")
+    few = ("index", "sweep", index, beir, "--query-max-active-dims", "1,2", "--alpha", "0.01,0.02")
     assert run(*few, "--out", out).code == 0
     after = read_points(out / "points.jsonl")
     assert after[: len(before)] == before

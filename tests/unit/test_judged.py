@@ -31,7 +31,13 @@ def foreign(tmp_path: Path) -> Path:
 def sweep(index: Path, dataset: Path, split: str) -> object:
     out = index.with_name("sweep")
     return lexicept.sweep(
-        index, dataset, out, split=split, query_dims=[None], document_dims=[None], alpha=[None]
+        index,
+        dataset,
+        out,
+        split=split,
+        query_max_active_dims=[None],
+        document_max_active_dims=[None],
+        alpha=[None],
     )
 
 

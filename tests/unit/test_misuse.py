@@ -285,13 +285,13 @@ lexicept.sweep(pets, beir, None, split="test") -> out must be a text or a path, 
 lexicept.sweep(pets, beir, tmp, split="test") -> not unfinished work of lexicept; name another folde
 lexicept.sweep(pets, beir, new, split=5) -> split must be a text, not 5
 lexicept.sweep(pets, beir, new, split="test", vocabulary="x") -> has no vocabulary 'x', only: words
-lexicept.sweep(pets, beir, new, split="test", query_dims=5) -> query_dims must be a list, each item
-lexicept.sweep(pets, beir, new, split="test", query_dims="8") -> query_dims must be a list, each ite
-lexicept.sweep(pets, beir, new, split="test", query_dims=[0]) -> query_max_active_dims must be a who
-lexicept.sweep(pets, beir, new, split="test", query_dims=["8"]) -> query_dims must be a list, each i
-lexicept.sweep(pets, beir, new, split="test", query_dims=[]) -> query_max_active_dims: no values to
-lexicept.sweep(pets, beir, new, split="test", document_dims=[-1]) -> document_max_active_dims must b
-lexicept.sweep(pets, beir, new, split="test", document_dims=None) -> document_dims must be a list, e
+lexicept.sweep(pets, beir, new, split="test", query_max_active_dims=5) -> query_max_active_dims must
+lexicept.sweep(pets, beir, new, split="test", query_max_active_dims="8") -> query_max_active_dims mu
+lexicept.sweep(pets, beir, new, split="test", query_max_active_dims=[0]) -> query_max_active_dims mu
+lexicept.sweep(pets, beir, new, split="test", query_max_active_dims=["8"]) -> query_max_active_dims
+lexicept.sweep(pets, beir, new, split="test", query_max_active_dims=[]) -> query_max_active_dims: no
+lexicept.sweep(pets, beir, new, split="test", document_max_active_dims=[-1]) -> document_max_active_
+lexicept.sweep(pets, beir, new, split="test", document_max_active_dims=None) -> document_max_active_
 lexicept.sweep(pets, beir, new, split="test", alpha=[0]) -> alpha must be a finite number above 0, n
 lexicept.sweep(pets, beir, new, split="test", alpha=[nan]) -> alpha must be a finite number above 0,
 lexicept.sweep(pets, beir, new, split="test", alpha=["1"]) -> alpha must be a list, each item a numb

@@ -48,8 +48,8 @@ def test_sweep(index: Path, beir: Path, tmp_path: Path) -> None:
             beir,
             tmp_path / "out",
             split="train",
-            query_dims=[1, None],
-            document_dims=[None],
+            query_max_active_dims=[1, None],
+            document_max_active_dims=[None],
             alpha=[None],
         )
     assert [point.setting.query_max_active_dims for point in result.points] == [1, None]

@@ -271,7 +271,7 @@ def test_workers_read_queries_in_the_precision_that_is_wanted(
     monkeypatch.setattr(query_encoders, "load_query_model", watched)
     monkeypatch.setattr("uvicorn.run", run)
     lexicept.serve(path, port=0)
-    lexicept.serve(path, port=0, precision="bfloat16")
+    lexicept.serve(path, port=0, query_precision="bfloat16")
     assert wanted == ["float32", "bfloat16"]
     monkeypatch.setenv("LEXICEPT_INDEX", str(path))
     monkeypatch.setenv("LEXICEPT_PRECISION", "half")

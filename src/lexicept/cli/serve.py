@@ -32,7 +32,7 @@ def serve(
         int,
         typer.Option(min=0, help="Memory of a worker for queries that were encoded; 0: none."),
     ] = 32,
-    precision: Annotated[
+    query_precision: Annotated[
         PrecisionChoice,
         typer.Option(
             help="Number format in which models read queries; bfloat16 is used only where it is "
@@ -59,7 +59,7 @@ def serve(
         engine=engine,
         query_encoder=query_encoder.value,
         query_cache_mb=query_cache_mb,
-        precision=precision.value,
+        query_precision=query_precision.value,
         api_key_file=api_key_file,
     )
 

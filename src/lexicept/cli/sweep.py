@@ -34,10 +34,10 @@ SplitOption = Annotated[
     str, typer.Option(help="Split of the judged queries: dev or train, never test.")
 ]
 QueryDimsOption = Annotated[
-    str, typer.Option(help="Limits of the dimensions in a query; all is no limit.")
+    str, typer.Option(help="Limits of the dimensions in a query; none is no limit.")
 ]
 DocumentDimsOption = Annotated[
-    str, typer.Option(help="Limits of the dimensions in a document; all is no limit.")
+    str, typer.Option(help="Limits of the dimensions in a document; none is no limit.")
 ]
 TokenKOption = Annotated[
     str,
@@ -48,7 +48,7 @@ TokenKOption = Annotated[
 ]
 AlphaOption = Annotated[str, typer.Option(help="RRA's strength α; none is without RRA.")]
 QueryCostOption = Annotated[
-    str, typer.Option(help="Limits of a query's QD-FLOPs; any is no limit.")
+    str, typer.Option(help="Limits of a query's QD-FLOPs; none is no limit.")
 ]
 QueryScaleOption = Annotated[str, typer.Option(help="Factors on the concept weights of queries.")]
 
@@ -59,12 +59,12 @@ def sweep(
     out: Annotated[Path, typer.Option(help="Folder to write the points and the plot to.")],
     split: SplitOption = "dev",
     vocabulary: SearchVocabularyOption = None,
-    query_dims: QueryDimsOption = "8,16,32,all",
-    document_dims: DocumentDimsOption = "50,100,200,all",
+    query_max_active_dims: QueryDimsOption = "8,16,32,none",
+    document_max_active_dims: DocumentDimsOption = "50,100,200,none",
     k: TokenKOption = "own",
     alpha: AlphaOption = "none,1,1.25",
     query_scale: QueryScaleOption = "1",
-    query_max_qd_flops: QueryCostOption = "any",
+    query_max_qd_flops: QueryCostOption = "none",
     config: ConfigOption = None,
     ignore_identical_ids: IgnoreIdenticalIdsOption = False,
     restart: RestartOption = False,
@@ -86,13 +86,17 @@ def sweep(
             out,
             split=split,
             vocabulary=single_vocabulary(opened.reader, vocabulary),
-            query_dims=_values("--query-dims", query_dims, int, {"all": None}),
-            document_dims=_values("--document-dims", document_dims, int, {"all": None}),
+            query_max_active_dims=_values(
+                "--query-max-active-dims", query_max_active_dims, int, {"none": None}
+            ),
+            document_max_active_dims=_values(
+                "--document-max-active-dims", document_max_active_dims, int, {"none": None}
+            ),
             k=_values("--k", k, int, {"own": None, "all": "all"}),
             alpha=_values("--alpha", alpha, float, {"none": None}),
             query_scale=_values("--query-scale", query_scale, float, {}),
             query_max_qd_flops=_values(
-                "--query-max-qd-flops", query_max_qd_flops, float, {"any": None}
+                "--query-max-qd-flops", query_max_qd_flops, float, {"none": None}
             ),
             ignore_identical_ids=ignore_identical_ids,
             restart=restart,
@@ -145,11 +149,11 @@ def _table(front: list[Point], title: str) -> Table:
         setting = point.setting
         table.add_row(
             *(measure.format(point.values[measure.name]) for measure in measures),
-            str(setting.query_max_active_dims or "all"),
-            str(setting.document_max_active_dims or "all"),
+            str(setting.query_max_active_dims or "none"),
+            str(setting.document_max_active_dims or "none"),
             str(setting.k or "own"),
             "none" if setting.alpha is None else f"{setting.alpha:g}",
             f"{setting.query_scale:g}",
-            "any" if setting.query_max_qd_flops is None else f"{setting.query_max_qd_flops:g}",
+            "none" if setting.query_max_qd_flops is None else f"{setting.query_max_qd_flops:g}",
         )
     return table

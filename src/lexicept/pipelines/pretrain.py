@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @checked_arguments
 def pretrain(
-    corpus: Documents,
+    documents: Documents,
     out: str | os.PathLike[str],
     *,
     backbone: str = DEFAULT_BACKBONE,
@@ -41,7 +41,7 @@ def pretrain(
     pretraining, with equal weights as without interruption.
 
     Args:
-        corpus: texts, dicts, documents, a data frame, or a corpus by its path or name.
+        documents: texts, dicts, documents, a data frame, or a corpus by its path or name.
         out: the folder of the model.
         backbone: a Hugging Face encoder or decoder under the head: a name or a folder.
         layer: number of the backbone's blocks to run; all by default.
@@ -79,12 +79,12 @@ def pretrain(
     start = {"backbone": backbone, "layer": layer, "head": head, "size": words}
     workspace = Workspace(out, "pretrain", restart=restart, overwrite=overwrite)
     with workspace as work, reporting(progress) as report:
-        _pretrain(corpus, vocabulary, work, start, pretraining, report)
+        _pretrain(documents, vocabulary, work, start, pretraining, report)
     return Path(out)
 
 
 def _pretrain(
-    corpus: Documents,
+    documents: Documents,
     vocabulary: Documents | None,
     work: Workspace,
     start: dict[str, Any],
@@ -102,7 +102,7 @@ def _pretrain(
     # Whatever can be refused is loaded before the texts are stored.
     models = load_backbone_and_head(start["backbone"], start["layer"], settings)
     staged = work.staged()
-    stores = {"texts": corpus} | ({} if vocabulary is None else {"vocabulary": vocabulary})
+    stores = {"texts": documents} | ({} if vocabulary is None else {"vocabulary": vocabulary})
     for name, documents in stores.items():
         if not TextStore.write(staged / name, (d.content for d in as_documents(documents))):
             source = "corpus" if name == "texts" else name

@@ -39,8 +39,8 @@ def sweep(
     *,
     split: str = "dev",
     vocabulary: str | None = None,
-    query_dims: Sequence[int | None] = (8, 16, 32, None),
-    document_dims: Sequence[int | None] = (50, 100, 200, None),
+    query_max_active_dims: Sequence[int | None] = (8, 16, 32, None),
+    document_max_active_dims: Sequence[int | None] = (50, 100, 200, None),
     k: Sequence[int | Literal["all"] | None] = (None,),
     alpha: Sequence[float | None] = (None, 1.0, 1.25),
     query_scale: Sequence[float] = (1.0,),
@@ -61,8 +61,8 @@ def sweep(
         out: the folder of the points and the plot; new, or the folder of the same sweep.
         split: the judgements to use.
         vocabulary: "words", "concepts" or "texts"; None searches all vocabularies.
-        query_dims: limits of the dimensions in a query; None sets no limit.
-        document_dims: limits of the dimensions in a document; None sets no limit.
+        query_max_active_dims: limits of the dimensions in a query; None sets no limit.
+        document_max_active_dims: limits of the dimensions in a document; None sets no limit.
         k: active concepts per token; None is the model's number, "all" sets no limit. Any other
             number encodes all documents again.
         alpha: RRA's α; None is without RRA.
@@ -79,8 +79,8 @@ def sweep(
     """
     require("report", "matplotlib")
     grid = SweepGrid(
-        tuple(query_dims),
-        tuple(document_dims),
+        tuple(query_max_active_dims),
+        tuple(document_max_active_dims),
         tuple(k),
         tuple(alpha),
         tuple(query_scale),
