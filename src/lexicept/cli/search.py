@@ -29,7 +29,8 @@ from lexicept.errors import InputError
 if TYPE_CHECKING:
     from lexicept.explanation.contributions import QueryTerm
     from lexicept.fields.columns import ValueCount
-    from lexicept.index.hits import Hit, Hits
+    from lexicept.index.hits import Hit
+    from lexicept.index.results import Hits
     from lexicept.pipelines.index import Index
 
 BATCH = 256

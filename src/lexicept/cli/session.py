@@ -12,7 +12,7 @@ from lexicept.sanitize import safe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lexicept.index.hits import Hits
+    from lexicept.index.results import Hits
     from lexicept.pipelines.index import Index
 
 HELP = """\

@@ -18,9 +18,9 @@ from pydantic import Field
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptError
 from lexicept.explanation.contributions import shown_term, spelled
-from lexicept.index.hits import Hits
 from lexicept.index.queries import MAX_FACTOR
 from lexicept.index.reader import IndexReader
+from lexicept.index.results import Hits
 from lexicept.pipelines.index import Index
 from lexicept.queries.syntax import DimensionNumbers
 from lexicept.sanitize import around, one_line, safe

@@ -19,8 +19,8 @@ from lexicept.fields.columns import ValueCount
 from lexicept.fields.filters import Filter, all_of
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.feedback import Marked, like, with_feedback
-from lexicept.index.hits import Hits
 from lexicept.index.reader import IndexReader
+from lexicept.index.results import Hits
 from lexicept.index.spelling import Suggestion, suggestions
 from lexicept.pipelines.arguments import checked_arguments
 from lexicept.progress import Progress

@@ -23,8 +23,8 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.feedback import added_terms, like, with_feedback
-from lexicept.index.hits import Hits
 from lexicept.index.reader import IndexReader
+from lexicept.index.results import Hits
 from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
 from lexicept.server import schema
 from lexicept.server.concepts import concept_detail, concept_list
