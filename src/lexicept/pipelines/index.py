@@ -195,7 +195,8 @@ class Index(OpenedIndex):
         """Choose RRA's α without judgements: 1 unless another α is better beyond chance.
 
         Args:
-            iterations, transform: as in ``reweight``.
+            iterations: as in ``reweight``.
+            transform: as in ``reweight``.
             generator: a causal language model that writes queries, a hub name or a folder, whose
                 best α is taken. The queries stay beside the index (``queries-*.jsonl``).
             progress: True shows a bar on standard error.
