@@ -17,7 +17,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
-from lexicept.models.sae.formats.saelens import save_saelens
+from lexicept.models.sae.formats.libraries import save_saelens
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.pretrained import find_pretrained_sae
 from lexicept.training.sae.settings import SAESettings

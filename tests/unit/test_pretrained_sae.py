@@ -16,10 +16,12 @@ from safetensors.torch import load_file, save_file
 
 from lexicept.errors import InputError
 from lexicept.models.sae import pretrained as pretrained_module
-from lexicept.models.sae.formats.dictionary_learning import save_dictionary_learning
-from lexicept.models.sae.formats.saelens import save_saelens
-from lexicept.models.sae.formats.sparsify import save_sparsify
-from lexicept.models.sae.formats.tensors import Tensors
+from lexicept.models.sae.formats.files import Tensors
+from lexicept.models.sae.formats.libraries import (
+    save_dictionary_learning,
+    save_saelens,
+    save_sparsify,
+)
 from lexicept.models.sae.model import SAE, block_of, layer_of
 from lexicept.models.sae.pretrained import find_pretrained_sae, require_fit
 from support import sae_files

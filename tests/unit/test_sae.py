@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 from lexicept.errors import InputError, LexiceptWarning
-from lexicept.models.sae.formats.saelens import save_saelens
+from lexicept.models.sae.formats.libraries import save_saelens
 from lexicept.models.sae.model import SAE, fold_gate
 from lexicept.models.sae.states import Position, StateStream, backbone_reader, without_sinks
 from lexicept.training.loop import Loop, learning_rate_at
@@ -222,7 +222,7 @@ def test_an_encoder_alone(tmp_path):
     assert "W_dec" not in load_file(tmp_path / "sae.safetensors")
     assert not SAE.load(tmp_path).decoder
     for use in (lambda: loaded(states()), lambda: save_saelens(loaded, tmp_path)):
-        with pytest.raises(InputError, match="an encoder alone"):
+        with pytest.raises(InputError, match="without its decoder"):
             use()
 
 

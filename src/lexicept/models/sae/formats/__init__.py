@@ -1,17 +1,18 @@
-"""Layouts of pretrained SAEs, one module each, behind one interface."""
+"""Layouts of pretrained SAEs, behind one interface."""
 
 from collections.abc import Callable
 from pathlib import Path
 
-from lexicept.models.sae.formats.dictionary_learning import (
-    DictionaryLearning,
-    save_dictionary_learning,
-)
-from lexicept.models.sae.formats.gemma_scope import GemmaScope, GemmaScope2
 from lexicept.models.sae.formats.layout import Layout, LexiceptLayout, PathFacts, Scale
-from lexicept.models.sae.formats.llama_scope import LlamaScope
-from lexicept.models.sae.formats.saelens import SAELens, save_saelens
-from lexicept.models.sae.formats.sparsify import Sparsify, save_sparsify
+from lexicept.models.sae.formats.libraries import (
+    DictionaryLearning,
+    SAELens,
+    Sparsify,
+    save_dictionary_learning,
+    save_saelens,
+    save_sparsify,
+)
+from lexicept.models.sae.formats.releases import GemmaScope, GemmaScope2, LlamaScope
 from lexicept.models.sae.model import SAE
 
 LAYOUTS: tuple[type[Layout], ...] = (

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from lexicept.errors import InputError
-from lexicept.models.sae.formats.config import Config
-from lexicept.models.sae.formats.tensors import Npz, Pickled, Safetensors, Tensors
+from lexicept.models.sae.formats.files import Config, Npz, Pickled, Safetensors, Tensors
 from lexicept.models.sae.model import SAE, block_of, fold_gate, layer_of
-from lexicept.storage.files import replace_file
+from lexicept.storage.files import replace_file, write_json
 
 Scale = Literal["raw", "normalised"]
 
@@ -64,9 +62,7 @@ class Weights(NamedTuple):
 
 
 class Layout(ABC):
-    """An SAE in the files of a release.
-
-    Opening reads and checks sizes and settings; ``load`` reads the weights.
+    """An SAE in the files of a release: opening checks sizes and settings, ``load`` reads weights.
 
     Args:
         folder: with ``config_file``, if any, and ``weights_file``.
@@ -117,20 +113,11 @@ class Layout(ABC):
 
     @abstractmethod
     def load(self, scale: Scale | None) -> SAE:
-        """Load the SAE, not trainable.
-
-        Args:
-            scale: the unit of activations: ``raw``, the default, for raw states h; ``normalised``
-                for s·h, s times as large.
-
-        Raises:
-            InputError: the weights are damaged or not finite.
-        """
+        """Load the SAE, not trainable; see ``PretrainedSAE.load``."""
 
     def _require_sizes(self, config: Config, d_in: str, num_latents: str) -> None:
-        """Raise InputError if the weights' sizes differ from two entries of a config."""
         for name, actual in ((d_in, self.d_in), (num_latents, self.num_latents)):
-            said = config.integer(name, actual)
+            said = config.get(name, int, actual)
             if said != actual:
                 file = self.tensors.path.name
                 raise InputError(f"{config.place}: {name} is {said}, but {actual} in {file}")
@@ -152,22 +139,22 @@ class LexiceptLayout(Layout):
         super().__init__(folder, path)
         self.num_latents, self.d_in = self.tensors.shape("W_enc")
         self._require_sizes(self.config, "d_in", "num_latents")
-        self.architecture = self.config.text("architecture")
+        self.architecture = self.config.get("architecture", str)
         if self.config.values.get("k") is not None:
-            self._use_top(self.config.integer("k"))
+            self._use_top(self.config.get("k", int))
         self.origin = self.config.section("origin")
-        self.hook = self.origin.optional_text("hook")
-        self.model = self.origin.optional_text("model")
+        self.hook = self.origin.text("hook")
+        self.model = self.origin.text("model")
         bidirectional = self.origin.values.get("bidirectional")
         self.bidirectional = bidirectional if isinstance(bidirectional, bool) else None
 
     @property
     def layer(self) -> int | None:
         recorded = self.origin.values.get("layer") is not None
-        return self.origin.integer("layer") if recorded else layer_of(self.hook)
+        return self.origin.get("layer", int) if recorded else layer_of(self.hook)
 
     def load(self, scale: Scale | None) -> SAE:
-        saved = self.origin.text("scale", "raw")
+        saved = self.origin.get("scale", str, "raw")
         if scale not in (None, saved):
             raise InputError(
                 f"{self.folder}: this SAE was saved with the scale {saved}, not {scale}"
@@ -184,15 +171,13 @@ class Release(Layout):
         except RuntimeError as error:  # a factor that float32 can't hold
             raise InputError(f"{self.folder}: weights that can't be scaled: {error}") from None
         if scale == "normalised" and self.input_scale != 1:
-            _multiply(weights, self.input_scale)
+            for tensor in (weights.W_enc, weights.b_enc, weights.threshold):
+                if tensor is not None:
+                    tensor.mul_(self.input_scale)
+            weights.W_dec.div_(self.input_scale)
+        options: dict[str, Any] = {"architecture": self.architecture, "centred": self.centred}
         with torch.device("meta"):  # the initial weights are replaced below
-            sae = SAE(
-                self.d_in,
-                self.num_latents,
-                self.k,
-                architecture=self.architecture,
-                centred=self.centred,
-            )
+            sae = SAE(self.d_in, self.num_latents, self.k, **options)
         state = {name: value for name, value in weights._asdict().items() if value is not None}
         for name, value in state.items():
             if not bool(torch.isfinite(value).all()):
@@ -204,6 +189,12 @@ class Release(Layout):
     @abstractmethod
     def weights(self) -> Weights:
         """Read and convert the weights."""
+
+    @classmethod
+    def write(cls, folder: Path, config: dict[str, Any], weights: bytes) -> None:
+        """Write the weights, then the configuration."""
+        replace_file(folder / cls.weights_file, weights)
+        write_json(folder / str(cls.config_file), config)
 
     def _open_tensors(self, names: WeightNames, *per_latent: str) -> None:
         """Take the sizes from W_enc's shape, and check the shapes of all other tensors.
@@ -258,12 +249,6 @@ def contiguous(**tensors: Tensor) -> dict[str, Tensor]:
     return {name: tensor.float().clone().contiguous() for name, tensor in tensors.items()}
 
 
-def write_sae_files(folder: Path, config: tuple[str, object], weights: tuple[str, bytes]) -> None:
-    """Write an SAE's weights, then its configuration, each given by file name and content."""
-    replace_file(folder / weights[0], weights[1])
-    replace_file(folder / config[0], json.dumps(config[1]).encode())
-
-
 def fold_norms(weights: Weights) -> None:
     """Scale decoder rows to norm 1, in place, and activations by the rows' norms.
 
@@ -273,11 +258,3 @@ def fold_norms(weights: Weights) -> None:
     weights.W_enc.mul_(norms[:, None])
     weights.b_enc.mul_(norms)
     weights.W_dec.div_(norms.clamp_min(torch.finfo(norms.dtype).tiny)[:, None])
-
-
-def _multiply(weights: Weights, s: float) -> None:
-    """Multiply activations by s, in place."""
-    for tensor in (weights.W_enc, weights.b_enc, weights.threshold):
-        if tensor is not None:
-            tensor.mul_(s)
-    weights.W_dec.div_(s)

@@ -1,12 +1,15 @@
-"""Files of tensors: shapes are read from headers, values when they are needed, and checked."""
+"""An SAE's files: a JSON configuration with checked types, and tensors with checked shapes."""
 
 from __future__ import annotations
 
 import math
+import sys
 import zipfile
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -14,15 +17,69 @@ from safetensors import safe_open
 from torch import Tensor
 
 from lexicept.errors import InputError
+from lexicept.storage.files import read_json
 
+T = TypeVar("T")
 Shape = tuple[int, ...]
 
 DEFLATE = 1032
 """Largest ratio of deflate compression; a header that claims more is damaged."""
 
+_KINDS: dict[type, tuple[str, Callable[[Any], bool]]] = {
+    int: ("a whole number above 0", lambda value: type(value) is int and value >= 1),
+    # JSON has NaN, and integers of any size.
+    float: ("a number", lambda v: type(v) in (int, float) and abs(v) <= sys.float_info.max),
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    str: ("a string", lambda value: isinstance(value, str)),
+    dict: ("an object", lambda value: isinstance(value, dict)),
+}
+"""Types of values: the description, and the check."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """A JSON object, or one of its sections."""
+
+    place: str
+    values: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> Config:
+        """Read a file. Raise InputError unless it holds a JSON object."""
+        return cls(str(path), read_json(path, InputError))
+
+    def get(self, name: str, kind: type[T], default: T | None = None) -> T:
+        """Return a value of a type of ``_KINDS``. Raise InputError for another type, or for a
+        missing value without a default."""
+        value = self.values.get(name)  # null counts as missing: SAELens writes it for defaults
+        if value is None:
+            value = default
+        if value is None:
+            raise InputError(f"{self.place}: {name} is missing")
+        description, fits = _KINDS[kind]
+        if not fits(value):
+            raise InputError(f"{self.place}: {name} must be {description}, not {value!r}")
+        return kind(value)  # type: ignore[call-arg]
+
+    def section(self, name: str) -> Config:
+        """Return a nested object; an empty one if it is missing."""
+        return Config(f"{self.place}, {name}", self.get(name, dict, {}))
+
+    def text(self, *names: str) -> str | None:
+        """Return the first of several values that is a string; None if none is."""
+        values = (self.values.get(name) for name in names)
+        return next((value for value in values if isinstance(value, str)), None)
+
+    def require(self, name: str, *supported: Any, default: Any = None) -> None:
+        """Raise InputError unless a value is supported."""
+        value = self.values.get(name, default)
+        if value not in supported:
+            names = " or ".join(map(repr, supported))
+            raise InputError(f"{self.place}: {name} is {value!r}; only {names} can be loaded")
+
 
 class Tensors(ABC):
-    """The tensors of one file.
+    """The tensors of one file. Shapes are read from the header, values when they are needed.
 
     Raises:
         InputError: the file is missing, damaged, or of another type.
@@ -42,12 +99,12 @@ class Tensors(ABC):
         return name in self.shapes
 
     def shape(self, name: str, dimensions: int = 2) -> Shape:
-        """Return the shape of a tensor, from the header.
-
-        Raises:
-            InputError: the tensor is missing or empty, or has another number of dimensions.
-        """
-        shape = self._present(name)
+        """Return the shape of a tensor. Raise InputError for a missing or empty tensor, or another
+        number of dimensions."""
+        if name not in self.shapes:
+            there = ", ".join(sorted(self.shapes)) or "nothing"
+            raise InputError(f"{self.path}: {name} is missing; there is {there}")
+        shape = self.shapes[name]
         if len(shape) != dimensions or 0 in shape:
             raise InputError(
                 f"{self.path}: {name} is {list(shape)}, expected {dimensions} dimensions above 0"
@@ -61,12 +118,8 @@ class Tensors(ABC):
             raise InputError(f"{self.path}: {name} is {list(actual)}, expected {list(shape)}")
 
     def read(self, name: str) -> Tensor:
-        """Read a tensor, as float32.
-
-        Raises:
-            InputError: the tensor is missing or damaged, or holds a value that is not finite.
-        """
-        self._present(name)
+        """Read a tensor of ``shapes``, as float32. Raise InputError for values that are damaged or
+        not finite."""
         try:
             tensor = self._read(name).to(torch.float32, copy=True)
         except Exception as error:
@@ -74,12 +127,6 @@ class Tensors(ABC):
         if not bool(torch.isfinite(tensor).all()):
             raise InputError(f"{self.path}: {name} holds values that are not finite")
         return tensor
-
-    def _present(self, name: str) -> Shape:
-        if name not in self.shapes:
-            there = ", ".join(sorted(self.shapes)) or "nothing"
-            raise InputError(f"{self.path}: {name} is missing; there is {there}")
-        return self.shapes[name]
 
     def _unreadable(self, error: Exception) -> InputError:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
@@ -119,7 +166,9 @@ class Npz(Tensors):
                 if not info.filename.endswith(".npy"):
                     continue
                 with archive.open(info) as member:
-                    shape, dtype = _npy_header(member)
+                    version = np.lib.format.read_magic(member)
+                    name = f"read_array_header_{1 if version == (1, 0) else 2}_0"
+                    shape, _, dtype = getattr(np.lib.format, name)(member)
                     claimed = member.tell() + math.prod(shape) * dtype.itemsize
                 if claimed != info.file_size or claimed > DEFLATE * info.compress_size:
                     raise ValueError(f"{info.filename} claims {claimed} bytes")
@@ -145,15 +194,6 @@ class Pickled(Tensors):
     def _read(self, name: str) -> Tensor:
         tensor: Tensor = self._state[name]
         return tensor
-
-
-def _npy_header(member: Any) -> tuple[Shape, np.dtype[Any]]:
-    version = np.lib.format.read_magic(member)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
-    else:
-        shape, _, dtype = np.lib.format.read_array_header_2_0(member)
-    return shape, dtype
 
 
 def _is_number(name: Any, value: Any) -> bool:
