@@ -20,9 +20,7 @@ from lexicept.vectorizers.interface import (
     TOKEN_TABLE,
     AnyVectorizer,
     EncodedQuery,
-    JoinedVectorizer,
     JointVectorizer,
-    ModelVectorizer,
     QueryModel,
     QueryTable,
     QueryVectorizer,
@@ -167,13 +165,12 @@ class QueryEncoders:
             if name not in self._loaded:
                 model = self._vocabularies[name].kind.model
                 models = [self.get(model)] if model not in (None, name) else []
-                load = partial(load_vectorizer, name)
-                vectorizer = self._load(name, lambda folder: load(folder, *models))
+                load = partial(load_vectorizer, name, models=models)
+                vectorizer = self._load(name, load)
                 self._loaded[name] = vectorizer
                 if name == model:
                     self._tried_query_model = True  # a loaded vectorizer is faster
-                    if isinstance(vectorizer, ModelVectorizer):
-                        vectorizer.query_precision = self.query_precision
+                    cast(Any, vectorizer).query_precision = self.query_precision
             return self._loaded[name]
 
     def of(self, names: Sequence[str]) -> list[AnyVectorizer]:
@@ -188,7 +185,8 @@ class QueryEncoders:
         vectorizer = self.get(self._by_model[-1].name)
         if len(self._by_model) == 1:
             return vectorizer
-        return cast(JoinedVectorizer, vectorizer).joint
+        joint: JointVectorizer = cast(Any, vectorizer).joint  # of whole texts and concepts
+        return joint
 
     def frequencies(
         self, vocabularies: Sequence[IndexVocabulary], query_encoder: str, texts: Sequence[str]

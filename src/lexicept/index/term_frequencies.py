@@ -26,11 +26,11 @@ from lexicept.storage.workspace import Units
 from lexicept.vectorizers.interface import (
     AnyVectorizer,
     EncodedDocuments,
-    PartJoiner,
     TokenCounter,
     Vectorizer,
     parts_of,
 )
+from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import Integers, stack_columns
 
 SHARD = 512
@@ -75,14 +75,14 @@ def encode_on(
     """
     if cluster is None:
         return partial(map, DocumentEncoder(vectorizer, counts).documents)
-    if isinstance(vectorizer, PartJoiner):
+    if isinstance(vectorizer, WordVectorizer):
         return partial(_counted, cluster, vectorizer)
     kind = cast("type[Vectorizer]", type(vectorizer))
     return partial(cluster.encode, partial(DocumentEncoder.load, kind, folder, counts))
 
 
 def _counted(
-    cluster: Cluster, vectorizer: PartJoiner, blocks: Iterable[list[str]]
+    cluster: Cluster, vectorizer: WordVectorizer, blocks: Iterable[list[str]]
 ) -> Iterator[EncodedDocuments]:
     counts = cluster.over(vectorizer.part_counter(), blocks)
     return (EncodedDocuments(vectorizer.join(counted)) for counted in counts)

@@ -78,23 +78,12 @@ class CountedPart(NamedTuple):
     """Term frequencies, CSR [n, terms]."""
 
 
-class Vectorizer(Protocol):
-    """Texts to term frequencies (tf) over one vocabulary."""
-
-    name: str
-    grows: bool
-    """True if documents can add dimensions."""
+class QueryVectorizer(Protocol):
+    """Queries to term frequencies (tf) over one vocabulary, with the characters behind them."""
 
     @property
     def size(self) -> int:
         """The number of dimensions."""
-
-    @property
-    def terms(self) -> Sequence[str]:
-        """The name of each dimension."""
-
-    def documents(self, texts: Sequence[str]) -> sp.csr_array:
-        """Return CSR [n, size]; adds dimensions to a growing vocabulary."""
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """Return CSR [n, size]; never adds dimensions."""
@@ -105,11 +94,22 @@ class Vectorizer(Protocol):
     def document_sources(
         self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
     ) -> list[dict[int, Sources]]:
-        """Return the characters of each document that activate each of its dimensions.
+        """Return the characters of each document that activate each of its ``dimensions``."""
 
-        Args:
-            dimensions: of each text.
-        """
+
+class Vectorizer(QueryVectorizer, Protocol):
+    """Texts to term frequencies over one vocabulary."""
+
+    name: str
+    grows: bool
+    """True if documents can add dimensions."""
+
+    @property
+    def terms(self) -> Sequence[str]:
+        """The name of each dimension."""
+
+    def documents(self, texts: Sequence[str]) -> sp.csr_array:
+        """Return CSR [n, size]; adds dimensions to a growing vocabulary."""
 
     def save(self, folder: Path) -> None:
         """Write the files of ``load`` into an existing folder."""
@@ -123,7 +123,7 @@ class Vectorizer(Protocol):
 class JointVectorizer(Protocol):
     """A vectorizer of several vocabularies side by side, which reads a text once for all.
 
-    The folder and the name are those of the first vocabulary.
+    The folder and the name are those of the first vocabulary, ``size`` is the sum of all sizes.
     """
 
     name: str
@@ -132,70 +132,15 @@ class JointVectorizer(Protocol):
     """A vectorizer of each vocabulary."""
 
     @property
-    def size(self) -> int:
-        """The number of dimensions of all vocabularies."""
-
-    def documents(self, texts: Sequence[str]) -> sp.csr_array:
-        """See ``Vectorizer``."""
-
-    def queries(self, texts: Sequence[str]) -> sp.csr_array:
-        """See ``Vectorizer``."""
-
-    def save(self, folder: Path) -> None:
-        """Write each vectorizer into the existing folder of its vocabulary."""
-
+    def size(self) -> int: ...
+    def documents(self, texts: Sequence[str]) -> sp.csr_array: ...
+    def queries(self, texts: Sequence[str]) -> sp.csr_array: ...
+    def save(self, folder: Path) -> None: ...
     def encode_parts(self, text: str) -> list[EncodedQuery]:
         """Encode a query once, for each vocabulary."""
 
 
-class JoinedVectorizer(Vectorizer, Protocol):
-    """A vectorizer with a joint vectorizer."""
-
-    @property
-    def joint(self) -> JointVectorizer:
-        """The joint vectorizer."""
-
-
 AnyVectorizer: TypeAlias = Vectorizer | JointVectorizer
-
-
-class QueryVectorizer(Protocol):
-    """The methods of a vectorizer for queries and explanations."""
-
-    @property
-    def size(self) -> int:
-        """See ``Vectorizer``."""
-
-    def queries(self, texts: Sequence[str]) -> sp.csr_array:
-        """See ``Vectorizer``."""
-
-    def encode_query(self, text: str) -> EncodedQuery:
-        """See ``Vectorizer``."""
-
-    def document_sources(
-        self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
-    ) -> list[dict[int, Sources]]:
-        """See ``Vectorizer``."""
-
-
-@runtime_checkable
-class ModelVectorizer(Protocol):
-    """A vectorizer that reads texts by a neural network."""
-
-    query_precision: str
-    """Number format of its matrix products for queries, float32 or bfloat16."""
-
-
-class QueryModel(Protocol):
-    """A model of few short queries, which loads faster than a vectorizer."""
-
-    @property
-    def size(self) -> int:
-        """See ``Vectorizer``."""
-
-    def queries(self, texts: Sequence[str]) -> tuple[sp.csr_array, list[int]] | None:
-        """Return the tf of queries, CSR [n, size], and the numbers of queries with an empty row,
-        which only the vectorizer can encode; None for too many queries."""
 
 
 class QueryTable(QueryVectorizer, Protocol):
@@ -203,6 +148,16 @@ class QueryTable(QueryVectorizer, Protocol):
 
     def save(self, folder: Path) -> None:
         """Write the table into a new folder."""
+
+
+class QueryModel(Protocol):
+    """A model of few short queries, which loads faster than a vectorizer."""
+
+    @property
+    def size(self) -> int: ...
+    def queries(self, texts: Sequence[str]) -> tuple[sp.csr_array, list[int]] | None:
+        """Return the tf of queries, CSR [n, size], and the numbers of queries with an empty row,
+        which only the vectorizer can encode; None for too many queries."""
 
 
 @runtime_checkable
@@ -217,22 +172,7 @@ class TokenCounter(Protocol):
         """Return the tf of documents, and the token sums."""
 
     def token_table(self, sums: sp.csr_array) -> QueryTable:
-        """Return the token table of a collection.
-
-        Args:
-            sums: of ``encode_documents`` over the collection.
-        """
-
-
-@runtime_checkable
-class PartJoiner(Protocol):
-    """A vectorizer of a growing vocabulary, for documents that many processes count."""
-
-    def part_counter(self) -> Callable[[Sequence[str]], CountedPart]:
-        """Return a function that counts documents in any process."""
-
-    def join(self, part: CountedPart) -> sp.csr_array:
-        """Return the tf of documents that were counted elsewhere, and add new terms."""
+        """Return the token table of a collection, whose ``encode_documents`` add up to ``sums``."""
 
 
 def parts_of(vectorizer: AnyVectorizer) -> Sequence[Vectorizer]:
@@ -253,11 +193,11 @@ def load_token_table(folder: Path) -> QueryTable:
 
 
 def load_query_model(folder: Path, texts: Path | None, precision: str) -> QueryModel | None:
-    """Load the model in the folder of the concepts for queries alone.
+    """Load the model in the folder of the concepts for queries alone, faster than a vectorizer.
 
     Args:
         texts: the folder of whole texts, whose dimensions follow; None without whole texts.
-        precision: see ``ModelVectorizer``.
+        precision: number format of matrix products, float32 or bfloat16.
 
     Returns:
         None if loading fails: ``load_vectorizer`` then succeeds or raises the error.
@@ -270,7 +210,7 @@ def load_query_model(folder: Path, texts: Path | None, precision: str) -> QueryM
         return None
 
 
-def load_vectorizer(name: str, folder: Path, *models: Vectorizer) -> Vectorizer:
+def load_vectorizer(name: str, folder: Path, models: Sequence[Vectorizer] = ()) -> Vectorizer:
     """Load the saved vectorizer of a vocabulary.
 
     Args:
