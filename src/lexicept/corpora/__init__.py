@@ -4,16 +4,15 @@ import os
 import re
 from collections.abc import Iterator
 
-from lexicept.corpora import (
-    beir,
-    comma_separated,
-    ir_datasets_reader,
-    json_lines,
-    parquet,
-    python_docs,
-    tsv,
+from lexicept.corpora import beir, ir_datasets_reader, json_lines, python_docs, tsv
+from lexicept.corpora.files import (
+    EXTENSIONS,
+    ONE_DOCUMENT,
+    RECORDS,
+    extension_of,
+    missing_package,
+    read_one,
 )
-from lexicept.corpora.files import EXTENSIONS, ONE_DOCUMENT, missing_package, read_one
 from lexicept.corpora.folder import KINDS, Folder, id_of
 from lexicept.corpora.lines import read_lines
 from lexicept.corpora.passages import NothingToRead
@@ -67,11 +66,7 @@ def read_documents(source: str | os.PathLike[str], *, skip_errors: bool = False)
 
 
 def read_folder(folder: Folder, *, skip_errors: bool = False) -> DocumentStream:
-    """Return the documents of a folder's files as a stream; see ``read_documents``.
-
-    Raises:
-        InputError: bad input (while iterating).
-    """
+    """Return the documents of a folder's files as a stream; see ``read_documents``."""
     return DocumentStream(folder.documents(), folder.skipped, skip_errors=skip_errors)
 
 
@@ -103,7 +98,7 @@ def read_query_file(path: str | os.PathLike[str]) -> Iterator[Query]:
     name = os.fspath(path)
     if not os.path.isfile(name):
         raise InputError(f"{name}: no file with queries")
-    match os.path.splitext(name.lower().removesuffix(".gz"))[1]:
+    match extension_of(name):
         case ".jsonl" | ".ndjson":
             return checked(json_lines.read_queries(name))
         case ".tsv":
@@ -137,17 +132,8 @@ def _read_documents(source: str, skipped: Skipped) -> Records[Document]:
     if os.path.exists(source):
         if source.lower().endswith(ONE_DOCUMENT):
             return _one(source)
-        match os.path.splitext(source.lower().removesuffix(".gz"))[1]:
-            case ".jsonl" | ".ndjson":
-                return json_lines.read_documents(source)
-            case ".json":
-                return json_lines.read_json(source)
-            case ".csv":
-                return comma_separated.read_documents(source)
-            case ".tsv":
-                return tsv.read_documents(source)
-            case ".parquet":
-                return parquet.read_documents(source)
+        if (reader := RECORDS.get(extension_of(source))) is not None:
+            return reader(source)
     return ir_datasets_reader.read_documents(_dataset(source, _DOCUMENT_SOURCES))
 
 

@@ -15,11 +15,7 @@ def corpus_file(folder: str) -> str | None:
 
 
 def read_queries(folder: str) -> Records[Query]:
-    """Yield all queries, judged or not.
-
-    Raises:
-        InputError: no queries file, or bad input.
-    """
+    """Yield all queries, judged or not. Raises InputError without a file of queries."""
     if path := _find(folder, "queries.jsonl"):
         return json_lines.read_queries(path)
     if path := _find(folder, "queries.tsv"):
@@ -28,11 +24,7 @@ def read_queries(folder: str) -> Records[Query]:
 
 
 def read_qrels(folder: str, split: str) -> Iterator[Qrel]:
-    """Yield the judgements of one split.
-
-    Raises:
-        InputError: no such split, or bad input.
-    """
+    """Yield the judgements of one split. Raises InputError for an unknown split."""
     qrels = os.path.join(folder, "qrels")
     if path := _find(qrels, f"{split}.tsv"):
         return tsv.read_qrels(path)

@@ -30,7 +30,7 @@ def read_documents(path: str, *, anonymous: bool = False) -> Records[Document]:
 
 def _rows(path: str, any_encoding: bool) -> Rows:
     """Yield the rows that are not blank, each with the first line."""
-    if any_encoding and (encoding := other_encoding(path)) is not None:
+    if any_encoding and (encoding := _other_encoding(path)) is not None:
         with (
             open_bytes(path) as file,
             io.TextIOWrapper(file, encoding, "replace", newline="") as lines,  # type: ignore[type-var]
@@ -65,7 +65,7 @@ def _read(path: str, lines: Iterable[str]) -> Rows:
                 yield place, partial(list, values)
 
 
-def other_encoding(path: str) -> str | None:
+def _other_encoding(path: str) -> str | None:
     """Return the encoding of a file; None for UTF-8."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     with open_bytes(path) as file:

@@ -25,16 +25,17 @@ _HTML = (".html", ".htm", ".xhtml")
 ONE_DOCUMENT = (*_TEXTS, *_MARKDOWN, *_HTML, ".pdf")
 """Extensions of files that are one document."""
 
-_MANY: dict[str, Callable[[str], Records[Document]]] = {
-    ".csv": partial(comma_separated.read_documents, anonymous=True),
+RECORDS: dict[str, Callable[..., Records[Document]]] = {
+    ".csv": comma_separated.read_documents,
     ".tsv": tsv.read_documents,
-    ".json": partial(json_lines.read_json, anonymous=True),
-    ".jsonl": partial(json_lines.read_documents, anonymous=True),
-    ".ndjson": partial(json_lines.read_documents, anonymous=True),
-    ".parquet": partial(parquet.read_documents, anonymous=True),
+    ".json": json_lines.read_json,
+    ".jsonl": json_lines.read_documents,
+    ".ndjson": json_lines.read_documents,
+    ".parquet": parquet.read_documents,
 }
+"""Readers of files with many documents, by extension."""
 
-EXTENSIONS = (*ONE_DOCUMENT, *_MANY)
+EXTENSIONS = (*ONE_DOCUMENT, *RECORDS)
 """Extensions of readable files."""
 
 _PACKAGES = {**dict.fromkeys(_HTML, ("selectolax", "files")), ".pdf": ("pypdf", "files")}
@@ -49,23 +50,25 @@ def missing_package(extension: str) -> str | None:
     return f"{extension} (which needs pip install 'lexicept[{extra}]')"
 
 
+def extension_of(path: str) -> str:
+    """Return the extension of a file in lower case, without gzip's."""
+    return os.path.splitext(path.lower().removesuffix(".gz"))[1]
+
+
 def read_file(path: str, name: str) -> Records[Document]:
-    """Yield the documents of a file.
+    """Yield the documents of a file. Errors are those of ``read_one``, or of the file's reader.
 
-    Args:
-        name: the id of the only document, or the beginning of the ids of several.
-
-    Raises:
-        NothingToRead: an empty file, no text, encrypted or the like.
-        InputError: an unreadable file; from the function of a document, an unreadable document.
+    ``name`` is the id of the only document, or the beginning of the ids of several.
     """
-    extension = os.path.splitext(path.lower().removesuffix(".gz"))[1]
-    if extension not in _MANY:
+    extension = extension_of(path)
+    if extension not in RECORDS:
         document = read_one(path, name)
         yield Place(path), lambda: document
         return
+    # Lines of a TSV file need ids: a table of two columns may be anything.
+    options = {} if extension == ".tsv" else {"anonymous": True}
     empty = True
-    for place, read in _MANY[extension](path):
+    for place, read in RECORDS[extension](path, **options):
         empty = False
         yield place, partial(_within, name, read)
     if empty:

@@ -10,7 +10,14 @@ from functools import partial
 from pathlib import Path, PurePath
 from urllib.parse import quote
 
-from lexicept.corpora.files import EXTENSIONS, LARGEST, ONE_DOCUMENT, missing_package, read_file
+from lexicept.corpora.files import (
+    EXTENSIONS,
+    LARGEST,
+    ONE_DOCUMENT,
+    extension_of,
+    missing_package,
+    read_file,
+)
 from lexicept.corpora.passages import NothingToRead
 from lexicept.corpora.records import Document, Place, Records, readable
 from lexicept.corpora.skipped import Skipped
@@ -28,7 +35,7 @@ _UNSAFE = re.compile(r"[\s%#\x00-\x1f\x7f\udc80-\udcff]")
 
 
 class Folder:
-    """The files of a folder and its subfolders.
+    """The files of a folder and of the folders inside.
 
     Hidden files and folders (named with a dot first) and links to folders, which may lead back, are
     left out.
@@ -37,9 +44,6 @@ class Folder:
         path: of the folder.
         skipped: notes skipped files, with the reason.
         without: folders to leave out, such as the index itself.
-
-    Attributes:
-        checksums: the SHA-256 of each file by id; ``UNREAD`` after errors, or without a parser.
     """
 
     def __init__(
@@ -51,13 +55,11 @@ class Folder:
         self.path, self.skipped = os.fspath(path), skipped
         self._without = {os.path.realpath(folder) for folder in without}
         self.checksums: dict[str, str] = {}
+        """The SHA-256 of each file by id; ``UNREAD`` after errors, or without a parser."""
 
     def files(self) -> dict[str, str]:
-        """Return the paths of the files to read by id, sorted.
-
-        Raises:
-            InputError: a folder that can't be listed.
-        """
+        """Return the paths of the files to read by id, sorted. Raises InputError for a folder that
+        can't be listed."""
         return {id_of(name): os.path.join(self.path, name) for name in sorted(self._names())}
 
     def documents(self, files: dict[str, str] | None = None) -> Records[Document]:
@@ -71,7 +73,7 @@ class Folder:
         for name, path in (self.files() if files is None else files).items():
             errors = self.skipped.num_errors
             try:
-                if needed := missing_package(_extension(path)):
+                if needed := missing_package(extension_of(path)):
                     self.checksums[name] = UNREAD
                     raise NothingToRead(needed)
                 with readable(path):
@@ -94,21 +96,21 @@ class Folder:
         with readable(self.path):
             for parent, folders, names in os.walk(self.path, onerror=refuse):
                 inside = PurePath(parent).relative_to(self.path)
-                entered = []
-                for name in folders:
-                    place = os.path.join(parent, name)
-                    reason = self._reason(place, name)
-                    if reason is None:
-                        entered.append(name)
-                    else:
+
+                def left_out(name: str, reason: str | None, inside: PurePath = inside) -> bool:
+                    if reason is not None:
                         self.skipped.file((inside / name).as_posix(), reason)
-                folders[:] = entered
+                    return reason is not None
+
+                # ``os.walk`` enters the folders that stay in its list.
+                folders[:] = [
+                    name
+                    for name in folders
+                    if not left_out(name, self._reason(os.path.join(parent, name), name))
+                ]
                 for name in names:
-                    reason = _kind(os.path.join(parent, name), name)
-                    if reason is None:
+                    if not left_out(name, _kind(os.path.join(parent, name), name)):
                         yield (inside / name).as_posix()
-                    else:
-                        self.skipped.file((inside / name).as_posix(), reason)
 
     def _reason(self, place: str, name: str) -> str | None:
         """Return the reason to leave a folder out; None for a readable folder."""
@@ -139,15 +141,10 @@ def _kind(path: str, name: str) -> str | None:
         regular = True
     if not regular:  # reading a pipe or a device may never end
         return "pipes, sockets and devices"
-    extension = _extension(name)
+    extension = extension_of(name)
     if extension in EXTENSIONS and not (name.lower().endswith(".gz") and extension in ONE_DOCUMENT):
         return None
     return os.path.splitext(name)[1].lower() or "without an extension"
-
-
-def _extension(name: str) -> str:
-    """Return the extension of a file, without gzip's."""
-    return os.path.splitext(name.lower().removesuffix(".gz"))[1]
 
 
 def _raise(error: InputError) -> Document:

@@ -1,9 +1,10 @@
-"""HTML: text without scripts and navigation; headings are those of passages (extra ``files``)."""
+"""HTML: text without scripts and navigation; headings name passages (extra ``files``)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -21,13 +22,13 @@ _BLOCKS = (
 )
 _HEADINGS = "h1, h2, h3, h4, h5, h6"
 
-# Characters that no HTML text holds once they are removed mark where blocks and headings begin.
+# Control characters, removed from the text before, mark the beginnings of blocks and headings.
 _BLOCK, _HEADING = "\x01", "\x02"
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f]|&#(?:0*[0-8]|x0*[0-8]);?", re.I)
 
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
-_UNCLOSED = {
-    *(
+_UNCLOSED = frozenset(
+    [
         "area",
         "base",
         "br",
@@ -40,26 +41,37 @@ _UNCLOSED = {
         "meta",
         "param",
         "source",
-    ),
-    *("track", "wbr", "p", "li", "dt", "dd", "td", "th", "tr", "thead", "tbody", "tfoot", "option"),
-    *("optgroup", "colgroup"),
-}
-"""Elements that have no end tag, or may lack it."""
+        "track",
+        "wbr",
+        "p",
+        "li",
+        "dt",
+        "dd",
+        "td",
+        "th",
+        "tr",
+        "thead",
+        "tbody",
+        "tfoot",
+        "option",
+        "optgroup",
+        "colgroup",
+    ]
+)
+"""Elements without an end tag, or with an optional end tag."""
 
 DEEPEST = 2_000
-"""Most elements inside one another: parsers take time by their square."""
+"""Most elements inside one another: the time of parsers grows with the square."""
 
 _DECLARED = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.I)
 
 
 def parse_html(path: str, content: bytes) -> Parsed:
-    """Parse a file: the part in <main>, or all of <body>.
-
-    The title is that of the page, else its first <h1>.
+    """Parse the <main> of a file, or all of <body>. The title is the page's, else the first <h1>.
 
     Raises:
         BinaryError: the bytes are no text.
-        InputError: selectolax is missing, or can't parse it.
+        InputError: selectolax is missing, or can't parse the file.
     """
     require("files", "selectolax")
     parser: Any = import_module("selectolax.lexbor").LexborHTMLParser
@@ -68,7 +80,8 @@ def parse_html(path: str, content: bytes) -> Parsed:
         if _depth(text) > DEEPEST:
             raise ValueError(f"more than {DEEPEST:,} elements inside one another")
         tree = parser(text)
-        title = " ".join((found.text() if (found := tree.css_first("title")) else "").split())
+        stated = tree.css_first("title")
+        title = " ".join(stated.text().split()) if stated else ""
         for node in tree.css(_DROPPED):
             node.decompose()
         root = tree.css_first("main") or tree.body
@@ -81,7 +94,7 @@ def parse_html(path: str, content: bytes) -> Parsed:
     named = (section.title.split(TITLES)[0] for section in sections if section.title)
     title = title or next(named, "")
     sections = [section._replace(title=_below(title, section.title)) for section in sections]
-    texts = [part for section in sections for part in (section.title, section.text) if part]
+    texts = [text for section in sections for text in (section.title, section.text) if text]
     return Parsed("\n\n".join(texts), title, tuple(sections))
 
 
@@ -102,22 +115,17 @@ def _below(title: str, heading: str) -> str:
 
 
 def _decoded(content: bytes) -> str:
-    """Return the text, by its byte order mark, its UTF-8, or the encoding that it declares."""
+    """Decode a file by the byte order mark, as UTF-8, or by the declared encoding."""
     declared = _DECLARED.search(content[:2048])
     if declared and not content.startswith(tuple(MARKS)):
-        try:
-            return content.decode()
-        except UnicodeDecodeError:
-            pass
-        try:
-            return content.decode(declared[1].decode("ascii", "replace"))
-        except (LookupError, ValueError):
-            pass
+        for encoding in ("utf-8", declared[1].decode("ascii", "replace")):
+            with suppress(LookupError, ValueError):
+                return content.decode(encoding)
     return decode_text(content)
 
 
 def _marked(root: Any) -> str:
-    """Return the text of a node; marks stand around blocks, and others around headings."""
+    """Return the text of a node with ``_BLOCK`` around blocks and ``_HEADING`` around headings."""
     for node in root.css(_HEADINGS):
         words = " ".join(node.text().split())
         node.replace_with(f"{_HEADING}{node.tag[1]}{words}{_HEADING}")
@@ -129,11 +137,12 @@ def _marked(root: Any) -> str:
 
 
 def _sections(marked: str) -> Iterator[Section]:
-    """Yield the text before the first heading, and that of each heading with those above it."""
-    before, *rest = marked.split(_HEADING)
+    """Yield the text before the first heading, and the text below each heading, whose title are the
+    headings above."""
+    before, *alternating = marked.split(_HEADING)
     yield Section(_blocks(before))
     path: list[tuple[str, str]] = []
-    for heading, text in zip(rest[::2], rest[1::2], strict=True):
+    for heading, text in zip(alternating[::2], alternating[1::2], strict=True):
         level, words = heading[:1], heading[1:]
         path = [above for above in path if above[0] < level] + [(level, words)]
         title = TITLES.join(spelled for _, spelled in path if spelled)

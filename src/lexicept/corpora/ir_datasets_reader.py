@@ -1,4 +1,8 @@
-"""Datasets that the optional package ir_datasets knows by name."""
+"""Datasets that the optional package ir_datasets knows by name.
+
+Readers open the dataset at once: they raise InputError if ir_datasets is missing, does not know the
+name, or has no documents, queries or judgements for it.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +16,7 @@ from lexicept.fields.values import fields_in
 
 
 def read_documents(name: str) -> Records[Document]:
-    """Open the dataset and return an iterator over its documents.
-
-    Raises:
-        InputError: ir_datasets is missing, or does not know the name, or has no documents for it.
-    """
+    """Open a dataset and return an iterator over the documents."""
     dataset = load(name)
     if not dataset.has_docs():
         raise InputError(f"{name}: ir_datasets has no documents for it")
@@ -24,20 +24,12 @@ def read_documents(name: str) -> Records[Document]:
 
 
 def read_queries(name: str, split: str) -> Records[Query]:
-    """Open the dataset's split and return an iterator over its queries.
-
-    Raises:
-        InputError: ir_datasets is missing, or does not know the name, or has no queries for it.
-    """
+    """Open a dataset's split and return an iterator over the queries."""
     return _queries(name, _load_split(name, split, "queries"))
 
 
 def read_qrels(name: str, split: str) -> Iterator[Qrel]:
-    """Open the dataset's split and return an iterator over its judgements.
-
-    Raises:
-        InputError: ir_datasets is missing, or does not know the name, or has no qrels for it.
-    """
+    """Open a dataset's split and return an iterator over the judgements."""
     return _qrels(name, _load_split(name, split, "qrels"))
 
 
@@ -51,11 +43,7 @@ def _package() -> Any:
 
 
 def load(name: str) -> Any:
-    """Return the dataset of that name.
-
-    Raises:
-        InputError: ir_datasets is missing or does not know the name.
-    """
+    """Return the dataset of a name. Raises InputError for an unknown name, or a missing package."""
     package = _package()
     try:
         return package.load(name)
@@ -63,18 +51,18 @@ def load(name: str) -> Any:
         raise InputError(f"ir_datasets knows no {name!r}") from error
 
 
-def _load_split(name: str, split: str, part: str) -> Any:
-    """Load ``name/split``, or ``name`` where there is none; raise InputError if it lacks a part."""
+def _load_split(name: str, split: str, records: str) -> Any:
+    """Load ``name/split`` or else ``name``. Raises InputError for a dataset without ``records``."""
     try:
         dataset = load(f"{name}/{split}")
     except InputError:
         dataset = load(name)
-    if getattr(dataset, f"has_{part}")():
+    if getattr(dataset, f"has_{records}")():
         return dataset
-    below = sorted(known for known in _package().registry if known.startswith(f"{name}/"))
-    known = ", ".join(below) or "nothing"
+    below = sorted(entry for entry in _package().registry if entry.startswith(f"{name}/"))
+    names = ", ".join(below) or "nothing"
     raise InputError(
-        f"{name}: no {part} for the split {split!r}; ir_datasets has below it: {known}"
+        f"{name}: no {records} for the split {split!r}; ir_datasets has below it: {names}"
     )
 
 
@@ -102,21 +90,21 @@ def _documents(name: str, dataset: Any) -> Records[Document]:
 
 
 def _fields(document: Any, content: str) -> dict[str, Any]:
-    """Return the attributes of a document beside its id, title and text; those that its text holds
-    are no fields."""
-    named = document._asdict() if hasattr(document, "_asdict") else vars(document)
-    found = fields_in(named, {"doc_id", "title", "text", "default_text"})
+    """Return the attributes of a document beside id, title and text, but for texts in ``content``."""
+    attributes = document._asdict() if hasattr(document, "_asdict") else vars(document)
     return {
         name: value
-        for name, value in found.items()
+        for name, value in fields_in(
+            attributes, {"doc_id", "title", "text", "default_text"}
+        ).items()
         if not isinstance(value, bytes) and not (isinstance(value, str) and value in content)
     }
 
 
 def _without(title: str, text: str) -> str:
-    """Remove the title from the start of a text, so that its words do not count twice."""
-    rest = text.removeprefix(title)
-    return rest.lstrip() if not rest or rest[0].isspace() else text
+    """Remove the title from the start of a text, so that the title's words do not count twice."""
+    remainder = text.removeprefix(title)
+    return remainder.lstrip() if not remainder or remainder[0].isspace() else text
 
 
 def _queries(name: str, dataset: Any) -> Records[Query]:

@@ -22,10 +22,7 @@ _QUERY_TEXTS = ("text", "query")
 
 
 def read_documents(path: str, *, anonymous: bool = False) -> Records[Document]:
-    """Yield the documents of a JSON Lines file.
-
-    Args:
-        anonymous: whether a document without an id gets the number of its line.
+    """Yield the documents of a JSON Lines file; ``anonymous`` ones get the line's number as id.
 
     Raises:
         InputError: the file can't be read; from the function of a line, broken JSON, or a field
@@ -42,13 +39,9 @@ def _document(place: Place, line: bytes, anonymous: bool) -> Document:
 def read_json(path: str, *, anonymous: bool = False) -> Records[Document]:
     """Yield the documents of a JSON file: an array of objects, one object, or JSON Lines.
 
-    Args:
-        anonymous: whether a document without an id gets its number.
-
     Raises:
-        InputError: the file can't be read, or is an array that is no valid JSON or has more than
-            ``LONGEST`` bytes; from the function of an object, a field that is missing or of the
-            wrong type.
+        InputError: as ``read_documents`` does; and an array that is no valid JSON or has more than
+            ``LONGEST`` bytes.
     """
     lines = filled_lines(path)
     first = next(lines, None)
@@ -66,7 +59,7 @@ def read_json(path: str, *, anonymous: bool = False) -> Records[Document]:
 
 
 def _one_object(path: str, first: bytes) -> list[Any] | None:
-    """Return the object that a whole file is, in a list; None for one whose lines are objects."""
+    """Return a list of the one object in a file; None for a file with an object per line."""
     try:
         json.loads(first)
     except (ValueError, RecursionError):
@@ -95,17 +88,15 @@ def _content(path: str) -> Any:
 
 
 def _element(place: Place, value: Any, anonymous: bool) -> Document:
-    if not isinstance(value, dict):
-        raise place.error(f"not a JSON object but {_kind(value)}")
-    return to_document(place, value, str(place.number) if anonymous else None)
+    return to_document(place, _checked(place, value), str(place.number) if anonymous else None)
 
 
 def to_document(place: Place, fields: Mapping[str, Any], default_id: str | None = None) -> Document:
-    """Return the document that an object describes; its other members are fields.
+    """Return the document of an object; members besides id, title, text and passages are fields.
 
     Args:
-        place: where the object stands, for errors.
-        default_id: the id of an object without one; None makes the id required.
+        place: of the object, for errors.
+        default_id: the id of an object without id; None makes the id required.
 
     Raises:
         InputError: a field that is missing or of the wrong type.
@@ -113,11 +104,10 @@ def to_document(place: Place, fields: Mapping[str, Any], default_id: str | None 
     title = _text(place, fields, ("title",)) if "title" in fields else ""
     passages = _passages(place, fields.get("passages"))
     text = joined(passages) if passages else _text(place, fields, DOCUMENT_TEXTS)
-    if default_id is not None and not any(key in fields for key in DOCUMENT_IDS):
-        number = default_id
-    else:
-        number = _id(place, fields, DOCUMENT_IDS)
-    return Document(number, text, title, fields_in(fields, RESERVED), passages)
+    anonymous = default_id is not None and not any(key in fields for key in DOCUMENT_IDS)
+    document_id = default_id if anonymous else None
+    document_id = document_id or _id(place, fields, DOCUMENT_IDS)
+    return Document(document_id, text, title, fields_in(fields, RESERVED), passages)
 
 
 def _passages(place: Place, values: Any) -> tuple[Passage, ...]:
@@ -141,12 +131,7 @@ def _passages(place: Place, values: Any) -> tuple[Passage, ...]:
 
 
 def read_queries(path: str) -> Records[Query]:
-    """Yield the queries of a JSON Lines file.
-
-    Raises:
-        InputError: the file can't be read; from the function of a line, broken JSON, or a field
-            that is missing or of the wrong type.
-    """
+    """Yield the queries of a JSON Lines file; see ``read_documents``."""
     for place, line in filled_lines(path):
         yield place, partial(_query, place, line)
 
@@ -157,11 +142,8 @@ def _query(place: Place, line: bytes) -> Query:
 
 
 def read_objects(path: str) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """Yield the objects of a JSON Lines file, gzipped or not.
-
-    Raises:
-        InputError: the file cannot be read, or a line is no JSON object.
-    """
+    """Yield the objects of a JSON Lines file, gzipped or not. Raises InputError for a line without
+    a JSON object, or an unreadable file."""
     for place, line in filled_lines(path):
         yield place, _object(place, line)
 
@@ -172,10 +154,13 @@ def _object(place: Place, line: bytes) -> dict[str, Any]:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         # The error's own line number counts within this line and would mislead.
-        problem = f"{error.msg} (column {error.colno})"
-        raise place.error(f"not valid JSON: {problem}") from error
+        raise place.error(f"not valid JSON: {error.msg} (column {error.colno})") from error
     except (ValueError, RecursionError) as error:  # an endless number, endless nesting
         raise place.error(f"not valid JSON: {error}") from error
+    return _checked(place, value)
+
+
+def _checked(place: Place, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise place.error(f"not a JSON object but {_kind(value)}")
     return value

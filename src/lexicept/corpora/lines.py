@@ -24,11 +24,8 @@ def open_bytes(path: str) -> Iterator[BufferedIOBase]:
 
 
 def raw_lines(path: str) -> Iterator[tuple[Place, bytes]]:
-    """Yield all lines with their line ends, without a byte order mark.
-
-    Raises:
-        InputError: the file cannot be read, or a line is longer than ``LONGEST``.
-    """
+    """Yield all lines with line ends, without a byte order mark. Raises InputError for a file that
+    can't be read, or a line longer than ``LONGEST``."""
     # Bytes, because text mode would hide the line of a decoding error and split at a lone CR.
     with open_bytes(path) as file:
         for number, raw in enumerate(iter(partial(file.readline, LONGEST), b""), 1):
@@ -52,9 +49,5 @@ def decode(place: Place, raw: bytes) -> str:
 
 
 def read_lines(path: str) -> Iterator[tuple[Place, str]]:
-    """Yield the lines that are not blank, without their line ends.
-
-    Raises:
-        InputError: the file cannot be read, or a line is not UTF-8 or longer than ``LONGEST``.
-    """
+    """Yield the lines that are not blank, without line ends; see ``raw_lines`` and ``decode``."""
     return ((place, decode(place, raw)) for place, raw in filled_lines(path))

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from typing import Any
 
 from lexicept.corpora.json_lines import to_document
@@ -20,24 +21,19 @@ _INDEX = "__index_level_"
 def read_documents(path: str, *, anonymous: bool = False) -> Records[Document]:
     """Yield the documents of a file with the columns id, text and, optionally, title.
 
-    Other columns are fields.
-
-    Args:
-        anonymous: whether a row without an id gets its number.
+    Other columns are fields. ``anonymous`` rows without an id get the row's number.
 
     Raises:
         InputError: pyarrow is missing, or the file can't be read; from the function of a row, a
-            value that is missing or of the wrong type.
+            missing value or a value of the wrong type.
     """
     require("parquet", "pyarrow")
     parquet = import_module("pyarrow.parquet")
     with _sound(path), parquet.ParquetFile(path) as file:
-        number = 0
-        for batch in file.iter_batches(BATCH):
-            for row in batch.to_pylist():
-                number += 1
-                place = Place(path, number, "row")
-                yield place, partial(_document, place, row, anonymous)
+        batches = (batch.to_pylist() for batch in file.iter_batches(BATCH))
+        for number, record in enumerate(chain.from_iterable(batches), 1):
+            place = Place(path, number, "row")
+            yield place, partial(_document, place, record, anonymous)
 
 
 @contextmanager
@@ -51,11 +47,11 @@ def _sound(path: str) -> Iterator[None]:
         raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
 
 
-def _document(place: Place, row: dict[str, Any], anonymous: bool) -> Document:
-    known = {
+def _document(place: Place, record: dict[str, Any], anonymous: bool) -> Document:
+    fields = {
         name: value
-        for name, value in row.items()
-        # Nothing else differs from itself.
+        for name, value in record.items()
+        # Only NaN differs from NaN: pandas' missing value.
         if not (value is None or value != value or name.startswith(_INDEX))
     }
-    return to_document(place, known, str(place.number) if anonymous else None)
+    return to_document(place, fields, str(place.number) if anonymous else None)

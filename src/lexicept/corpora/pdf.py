@@ -1,10 +1,9 @@
-"""PDF: the text of its pages, each a passage (extra ``files``)."""
+"""PDF: the text of the pages, each a passage (extra ``files``)."""
 
 from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -15,14 +14,14 @@ ENCRYPTED = "encrypted"
 NO_TEXT = "without text, such as scanned pages"
 
 NO_TITLES = frozenset({"(anonymous)", "untitled", "untitled document", "unknown"})
-"""Placeholder titles that programs write where nobody gave one, in lower case."""
+"""Placeholder titles that programs write into files without a title, in lower case."""
 
 
 def parse_pdf(path: str, content: bytes) -> Parsed:
-    """Parse a file. One with an empty password is read.
+    """Parse a file, also a file with an empty password.
 
     Raises:
-        NothingToRead: it needs a password, or its pages have no text.
+        NothingToRead: the file needs a password, or the pages have no text.
         InputError: pypdf is missing, or can't read the file.
     """
     require("files", "pypdf")
@@ -33,7 +32,8 @@ def parse_pdf(path: str, content: bytes) -> Parsed:
         if reader.is_encrypted and not _unlocked(pypdf, reader):
             raise NothingToRead(ENCRYPTED)
         pages = [_clean(page.extract_text()) for page in reader.pages]
-        title = _title(reader)
+        stated = None if reader.metadata is None else reader.metadata.title
+        title = _clean(" ".join(stated.split())) if isinstance(stated, str) else ""
     except NothingToRead:
         raise
     # Broken files end in errors of any kind.
@@ -42,7 +42,9 @@ def parse_pdf(path: str, content: bytes) -> Parsed:
         raise InputError(f"{path}: can't be read as PDF: {reason}") from error
     if not any(pages):
         raise NothingToRead(NO_TEXT)
-    return Parsed("\n\n".join(filter(None, pages)), title, tuple(_sections(pages)))
+    sections = (Section(text, f"page {n}", f"page={n}") for n, text in enumerate(pages, 1))
+    title = "" if title.lower() in NO_TITLES else title
+    return Parsed("\n\n".join(filter(None, pages)), title, tuple(sections))
 
 
 def _unlocked(pypdf: Any, reader: Any) -> bool:
@@ -52,18 +54,7 @@ def _unlocked(pypdf: Any, reader: Any) -> bool:
         return False
 
 
-def _title(reader: Any) -> str:
-    title = None if reader.metadata is None else reader.metadata.title
-    shown = _clean(" ".join(title.split())) if isinstance(title, str) else ""
-    return "" if shown.lower() in NO_TITLES else shown
-
-
-def _sections(pages: list[str]) -> Iterator[Section]:
-    for number, text in enumerate(pages, 1):
-        yield Section(text, f"page {number}", f"page={number}")
-
-
 def _clean(text: str) -> str:
-    """Return a text without what UTF-8 can't hold, and without zeros."""
+    """Return a text without lone surrogates and zeros."""
     sound = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return sound.replace("\0", " ").strip()

@@ -17,16 +17,11 @@ MESSAGES = 20
 class Skipped:
     """The skipped files and records of a corpus, with the reasons.
 
-    Args:
-        source: the corpus.
-        kinds: the readable kinds of files.
-        quiet: whether ``warn`` does nothing.
+    ``kinds`` are the readable kinds of files, in words. If ``quiet``, ``warn`` does nothing.
     """
 
     def __init__(self, source: str, kinds: str = "", *, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self.source = source
-        self.kinds = kinds
+        self.source, self.kinds, self._quiet = source, kinds, quiet
         self.files: list[tuple[str, str]] = []
         """Skipped files, each with the kind or the reason."""
         self.errors: list[str] = []
@@ -54,19 +49,17 @@ class Skipped:
         if self._quiet:
             return
         if total := self._counts.total():
-            lines = [
-                f"{self.source}: {_counted(total, 'file')} skipped, only {self.kinds} are read"
-            ]
+            files = _counted(total, "file")
+            lines = [f"{self.source}: {files} skipped, only {self.kinds} are read"]
             for kind, count in self._counts.most_common():
                 names = _shortened(", ".join(self._examples[kind]), count - EXAMPLES, ", ")
                 lines.append(f"  {count:,} {kind}: {names}")
             warnings.warn("\n".join(lines), LexiceptWarning, stacklevel=3)
         if self.num_errors:
-            lines = [
-                f"{self.source}: {_counted(self.num_errors, 'document')} skipped after an error"
-            ]
+            documents = _counted(self.num_errors, "document")
             text = _shortened("\n  ".join(self.errors), self.num_errors - MESSAGES, "\n  ")
-            warnings.warn(f"{lines[0]}\n  {text}", LexiceptWarning, stacklevel=3)
+            message = f"{self.source}: {documents} skipped after an error\n  {text}"
+            warnings.warn(message, LexiceptWarning, stacklevel=3)
 
 
 def _counted(count: int, noun: str) -> str:

@@ -22,8 +22,9 @@ def read_documents(path: str) -> Records[Document]:
     Raises:
         InputError: the file can't be read; from the function of a line, another number of columns.
     """
-    first = next(filled_lines(path), None)
-    names = [] if first is None else column_names(_values(*first))
+    names: list[str] = []
+    for place, line in islice(filled_lines(path), 1):
+        names = column_names(_values(place, line))
     plain = names[:1] in _IDS and names[1:] in _TEXTS
     if plain or {*DOCUMENT_IDS}.isdisjoint(names) or {*DOCUMENT_TEXTS}.isdisjoint(names):
         for place, line in islice(filled_lines(path), int(plain), None):
@@ -47,16 +48,11 @@ def _document(place: Place, line: bytes) -> Document:
         case [id, title, text]:
             return Document(id, text, title)
         case columns:
-            expected = "id, text or id, title, text"
-            raise place.error(f"{len(columns)} columns, expected {expected}")
+            raise place.error(f"{len(columns)} columns, expected id, text or id, title, text")
 
 
 def read_queries(path: str) -> Records[Query]:
-    """Yield the queries of a file with the columns id, text.
-
-    Raises:
-        InputError: the file can't be read; from the function of a line, another number of columns.
-    """
+    """Yield the queries of a file with the columns id, text; see ``read_documents``."""
     for index, (place, line) in enumerate(filled_lines(path)):
         names = [] if index else [name.strip().lower() for name in _values(place, line)]
         if names[:1] and names[0] in _QUERY_IDS and names[1:] in _TEXTS:
@@ -65,10 +61,11 @@ def read_queries(path: str) -> Records[Query]:
 
 
 def _query(place: Place, line: bytes) -> Query:
-    columns = decode(place, line).split("\t")
-    if len(columns) != 2:
-        raise place.error(f"{len(columns)} columns, expected id, text")
-    return Query(*columns)
+    match decode(place, line).split("\t"):
+        case [id, text]:
+            return Query(id, text)
+        case columns:
+            raise place.error(f"{len(columns)} columns, expected id, text")
 
 
 def read_qrels(path: str) -> Iterator[Qrel]:

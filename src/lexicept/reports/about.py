@@ -9,27 +9,8 @@ import numpy as np
 
 from lexicept.evaluation.significance import intervals
 from lexicept.measures import NDCG
+from lexicept.reports import page
 from lexicept.reports.measured import MeasuredIndex
-from lexicept.reports.page import (
-    Block,
-    Card,
-    Cards,
-    Column,
-    Group,
-    Link,
-    Note,
-    Number,
-    Numbers,
-    Paragraph,
-    Passage,
-    Section,
-    Table,
-    count,
-    metered,
-    passage,
-    percent,
-    text_column,
-)
 from lexicept.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -41,28 +22,32 @@ FREQUENT_CONCEPTS = 150
 TELLING_DIMENSIONS = 60
 
 
-def summary(measured: MeasuredIndex, atlas: Atlas | None) -> Section:
+def summary(measured: MeasuredIndex, atlas: Atlas | None) -> page.Section:
     """Write the first section: the subject of the collection, and the results of queries."""
     lengths = np.sum([measured.spread(name).lengths for name in measured.vocabularies], axis=0)
     empty = int((lengths == 0).sum())
     numbers = [
-        Number("Documents", count(len(measured)), "searched by every query"),
+        page.Number("Documents", page.count(len(measured)), "searched by every query"),
         *(
-            Number(entry.name.capitalize(), count(entry.size), "dimensions of this vocabulary")
+            page.Number(
+                entry.name.capitalize(), page.count(entry.size), "dimensions of this vocabulary"
+            )
             for entry in measured.index.vocabularies
         ),
     ]
     if empty:
         meaning = "without any dimension: no query finds them"
-        numbers.append(Number("Empty documents", count(empty), meaning))
+        numbers.append(page.Number("Empty documents", page.count(empty), meaning))
     if measured.has_queries:
         numbers += _quality(measured)
-    blocks: list[Block] = []
+    blocks: list[page.Block] = []
     for name in reversed(measured.vocabularies):
         if names := _telling_names(measured, name, atlas):
-            blocks.append(Paragraph(f"The {name} that tell documents apart: {', '.join(names)}."))
-    blocks.append(Numbers(numbers))
-    return Section(
+            blocks.append(
+                page.Paragraph(f"The {name} that tell documents apart: {', '.join(names)}.")
+            )
+    blocks.append(page.Numbers(numbers))
+    return page.Section(
         "summary",
         "Summary",
         "What the documents are about, and how well queries find them. The words and concepts of "
@@ -72,20 +57,20 @@ def summary(measured: MeasuredIndex, atlas: Atlas | None) -> Section:
     )
 
 
-def _quality(measured: MeasuredIndex) -> list[Number]:
+def _quality(measured: MeasuredIndex) -> list[page.Number]:
     """Return the quality of the results in all vocabularies."""
     per_query = {NDCG.name: measured.measured()[NDCG.name]}
     values = np.array(list(per_query[NDCG.name].values()))
     low, high = intervals(per_query)[NDCG.name]
     half = "" if np.isnan(low) else f" ± {(high - low) / 2:.3f}"
     kind = "judged queries" if measured.queries.judged else "pseudo-queries"
-    meaning = f"quality of the first ten results of {count(len(values))} {kind}, at most 1"
+    meaning = f"quality of the first ten results of {page.count(len(values))} {kind}, at most 1"
     if half:
         meaning += "; ±: 95 % interval of the mean"
-    nothing = percent(float((values == 0).mean()))
+    nothing = page.percent(float((values == 0).mean()))
     return [
-        Number(NDCG.title, f"{values.mean():.3f}{half}", meaning),
-        Number("Nothing found", nothing, "queries with no relevant document there"),
+        page.Number(NDCG.title, f"{values.mean():.3f}{half}", meaning),
+        page.Number("Nothing found", nothing, "queries with no relevant document there"),
     ]
 
 
@@ -101,20 +86,22 @@ def _telling_names(measured: MeasuredIndex, vocabulary: str, atlas: Atlas | None
     return [name for name in dict.fromkeys(names) if name]
 
 
-def topics(measured: MeasuredIndex, atlas: Atlas | None) -> Section:
+def topics(measured: MeasuredIndex, atlas: Atlas | None) -> page.Section:
     """Write the section with the most telling and the most frequent dimensions."""
-    blocks: list[Block] = []
+    blocks: list[page.Block] = []
     for name in reversed(measured.vocabularies):  # concepts describe topics better than words
         if name == "concepts" and atlas is not None:
             telling = measured.spread(name).telling(CARDS)
-            cards = Cards([_card(measured, atlas, number, telling) for number in telling])
-            blocks.append(Group(name.capitalize(), [cards, _frequent_concepts(measured, atlas)]))
+            cards = page.Cards([_card(measured, atlas, number, telling) for number in telling])
+            blocks.append(
+                page.Group(name.capitalize(), [cards, _frequent_concepts(measured, atlas)])
+            )
             continue
-        group: list[Block] = [_telling_terms(measured, name)]
+        group: list[page.Block] = [_telling_terms(measured, name)]
         if name == "concepts":
-            group.insert(0, Note("This index has no atlas: concepts are shown by name only."))
-        blocks.append(Group(name.capitalize(), group))
-    return Section(
+            group.insert(0, page.Note("This index has no atlas: concepts are shown by name only."))
+        blocks.append(page.Group(name.capitalize(), group))
+    return page.Section(
         "topics",
         "Topics of the collection",
         "The most telling dimensions are those whose weight varies most from document to document. "
@@ -125,47 +112,47 @@ def topics(measured: MeasuredIndex, atlas: Atlas | None) -> Section:
     )
 
 
-def _card(measured: MeasuredIndex, atlas: Atlas, number: int, card_numbers: list[int]) -> Card:
+def _card(measured: MeasuredIndex, atlas: Atlas, number: int, card_numbers: list[int]) -> page.Card:
     concept = atlas[number]
     passages = []
     for example in concept.examples[:EXAMPLES]:
         content = measured.index.document(example.document_id).content
-        html = passage(content, example.start, example.end)
-        passages.append(Passage(html, example.document_id))
+        html = page.passage(content, example.start, example.end)
+        passages.append(page.Passage(html, example.document_id))
     nearest = [
-        Link(atlas.labels[other], f"concept-{other}" if other in card_numbers else None)
+        page.Link(atlas.labels[other], f"concept-{other}" if other in card_numbers else None)
         for other, _ in concept.nearest[:4]
     ]
     facts = (
-        f"No. {number}, in {count(concept.documents)} documents "
-        f"({percent(concept.documents / len(measured))})"
+        f"No. {number}, in {page.count(concept.documents)} documents "
+        f"({page.percent(concept.documents / len(measured))})"
     )
     words = [word for word, _ in concept.words[:8]]
-    return Card(f"concept-{number}", concept.label, facts, words, passages, nearest)
+    return page.Card(f"concept-{number}", concept.label, facts, words, passages, nearest)
 
 
-def _frequent_concepts(measured: MeasuredIndex, atlas: Atlas) -> Table:
+def _frequent_concepts(measured: MeasuredIndex, atlas: Atlas) -> page.Table:
     cells = []
     for number in atlas.most_frequent()[:FREQUENT_CONCEPTS]:
         concept = atlas[number]
         share = concept.documents / len(measured)
         words = ", ".join(word for word, _ in concept.words[:6])
         cells.append((concept.label, words, concept.documents, share, concept.firing_frequency))
-    return Table(
+    return page.Table(
         f"The {len(cells)} most frequent concepts",
         [
-            text_column("Concept"),
-            text_column("Words"),
-            Column("Documents", count),
-            Column("Share of documents", lambda share: metered(share, 1)),
-            Column("Share of tokens", percent),
+            page.text_column("Concept"),
+            page.text_column("Words"),
+            page.Column("Documents", page.count),
+            page.Column("Share of documents", lambda share: page.metered(share, 1)),
+            page.Column("Share of tokens", page.percent),
         ],
         cells,
         "Share of tokens: share of the tokens of a sample of documents on which it is active.",
     )
 
 
-def _telling_terms(measured: MeasuredIndex, vocabulary: str) -> Table:
+def _telling_terms(measured: MeasuredIndex, vocabulary: str) -> page.Table:
     """Return the table of the dimensions with the largest shares of the variance."""
     spread, terms = measured.spread(vocabulary), measured.terms(vocabulary)
     cells = []
@@ -174,13 +161,13 @@ def _telling_terms(measured: MeasuredIndex, vocabulary: str) -> Table:
         share = float(spread.variance_shares[dimension])
         cells.append((terms[dimension], documents, documents / len(measured), share))
     largest = max((share for *_, share in cells), default=1.0)
-    return Table(
+    return page.Table(
         f"The {len(cells)} most telling {vocabulary}",
         [
-            text_column(vocabulary.capitalize()),
-            Column("Documents", count),
-            Column("Share of documents", percent),
-            Column("Share of the variance", lambda share: metered(share, largest)),
+            page.text_column(vocabulary.capitalize()),
+            page.Column("Documents", page.count),
+            page.Column("Share of documents", page.percent),
+            page.Column("Share of the variance", lambda share: page.metered(share, largest)),
         ],
         cells,
         "Share of the variance: the variance of its weight over the documents, divided by the sum "

@@ -22,25 +22,8 @@ from lexicept.measures import (
     measure_named,
     search_costs,
 )
-from lexicept.reports import charts
+from lexicept.reports import charts, page
 from lexicept.reports.measured import MEASURES, MeasuredIndex
-from lexicept.reports.page import (
-    Block,
-    Column,
-    Figure,
-    Group,
-    Note,
-    Number,
-    Numbers,
-    Paragraph,
-    Section,
-    Table,
-    count,
-    cut,
-    signed,
-    text_column,
-    three_decimals,
-)
 
 CASES = 4
 """Number of wins that are explained, and of losses."""
@@ -59,7 +42,7 @@ class Duel(NamedTuple):
     """The first irrelevant result of the losing side; None without any."""
 
 
-def comparison(measured: MeasuredIndex, other: MeasuredIndex) -> Section:
+def comparison(measured: MeasuredIndex, other: MeasuredIndex) -> page.Section:
     """Write the section with the measures of both indexes, and explained wins and losses.
 
     Raises:
@@ -68,11 +51,11 @@ def comparison(measured: MeasuredIndex, other: MeasuredIndex) -> Section:
     shared = len(measured.document_ids & other.document_ids)
     if not shared:
         raise InputError(f"{other.index.path} has no document of {measured.index.path}")
-    blocks: list[Block] = []
+    blocks: list[page.Block] = []
     if shared < max(len(measured), len(other)):
-        text = f"{count(shared)} documents are in both: {count(len(measured))} are in "
-        text += f"{measured.name}, {count(len(other))} in {other.name}."
-        blocks.append(Note(text))
+        text = f"{page.count(shared)} documents are in both: {page.count(len(measured))} are in "
+        text += f"{measured.name}, {page.count(len(other))} in {other.name}."
+        blocks.append(page.Note(text))
     if measured.has_queries:
         ours, theirs = (side.measured()[NDCG.name] for side in (measured, other))
         differences = {query: value - theirs[query] for query, value in ours.items()}
@@ -80,8 +63,10 @@ def comparison(measured: MeasuredIndex, other: MeasuredIndex) -> Section:
         blocks += _overview(measured, other, ours, theirs)
         blocks += _cases(measured, other, differences)
     else:
-        blocks.append(Note("No queries, and no sentences in the documents: nothing to compare."))
-    return Section(
+        blocks.append(
+            page.Note("No queries, and no sentences in the documents: nothing to compare.")
+        )
+    return page.Section(
         "comparison",
         "Two indexes compared",
         f"{measured.name} against {other.name}, query by query. A win is a query with a higher "
@@ -92,7 +77,7 @@ def comparison(measured: MeasuredIndex, other: MeasuredIndex) -> Section:
     )
 
 
-def _measures(sides: Sequence[MeasuredIndex]) -> Table:
+def _measures(sides: Sequence[MeasuredIndex]) -> page.Table:
     names = [*MEASURES, *(m.name for m in (QD_FLOPS, E2, QUERY_LENGTH, DOCUMENT_LENGTH))]
     cells = []
     for side in sides:
@@ -101,9 +86,9 @@ def _measures(sides: Sequence[MeasuredIndex]) -> Table:
         values |= search_costs(SearchCosts(side.query_weights, lengths, len(side), values["RR@10"]))
         cells.append([side.name, *(values[name] for name in names)])
     measures = [measure_named(name) for name in names]
-    columns = [text_column("Index"), *(Column(m.title, m.format) for m in measures)]
+    columns = [page.text_column("Index"), *(page.Column(m.title, m.format) for m in measures)]
     note = f"Means over {sides[0].queries.describe()}."
-    return Table("Effectiveness and cost", columns, cells, note)
+    return page.Table("Effectiveness and cost", columns, cells, note)
 
 
 def _overview(
@@ -111,18 +96,20 @@ def _overview(
     other: MeasuredIndex,
     ours: Mapping[str, float],
     theirs: Mapping[str, float],
-) -> list[Block]:
+) -> list[page.Block]:
     values = np.array([ours[query] - theirs[query] for query in ours])
     wins, losses = int((values > TIE).sum()), int((values < -TIE).sum())
     numbers = [
-        Number("Wins", count(wins), f"queries better in {measured.name}"),
-        Number("Losses", count(losses), f"queries better in {other.name}"),
-        Number("Ties", count(values.size - wins - losses), "queries with the same nDCG@10"),
+        page.Number("Wins", page.count(wins), f"queries better in {measured.name}"),
+        page.Number("Losses", page.count(losses), f"queries better in {other.name}"),
+        page.Number(
+            "Ties", page.count(values.size - wins - losses), "queries with the same nDCG@10"
+        ),
     ]
     if values.size > 1:
         test = paired_t_test(ours, theirs)
         meaning = f"of nDCG@10; p {test.p:.2g} in a paired t-test"
-        numbers.append(Number("Mean difference", signed(test.difference), meaning))
+        numbers.append(page.Number("Mean difference", page.signed(test.difference), meaning))
     chart = charts.differences(
         "Difference of nDCG@10, query by query",
         np.sort(values)[::-1].tolist(),
@@ -130,16 +117,16 @@ def _overview(
         "difference of nDCG@10",
     )
     caption = f"Above 0 {measured.name} is better, below 0 {other.name} is."
-    return [Numbers(numbers), Figure(chart, caption)]
+    return [page.Numbers(numbers), page.Figure(chart, caption)]
 
 
 def _cases(
     measured: MeasuredIndex, other: MeasuredIndex, differences: Mapping[str, float]
-) -> list[Block]:
+) -> list[page.Block]:
     queries = measured.queries.queries
     gains = [differences.get(query.id, 0.0) for query in queries]
     order = sorted(range(len(gains)), key=lambda number: -gains[number])
-    blocks: list[Block] = []
+    blocks: list[page.Block] = []
     wins = [number for number in order[:CASES] if gains[number] > TIE]
     losses = [number for number in order[: -CASES - 1 : -1] if gains[number] < -TIE]
     for title, winner, loser, numbers in (
@@ -148,13 +135,13 @@ def _cases(
     ):
         cases = [_case(winner, loser, n, queries[n], abs(gains[n])) for n in numbers]
         if cases:
-            blocks.append(Group(title, cases))
+            blocks.append(page.Group(title, cases))
     return blocks
 
 
 def _case(
     winner: MeasuredIndex, loser: MeasuredIndex, number: int, query: Query, gain: float
-) -> Group:
+) -> page.Group:
     winner_hits, loser_hits = winner.hits(None)[number], loser.hits(None)[number]
     duel = _duel(winner, winner_hits, loser_hits, query)
     first, second = (_rank(hits, duel.relevant) for hits in (winner_hits, loser_hits))
@@ -162,12 +149,12 @@ def _case(
         f"{winner.name} is better by {gain:.3f}: it has the relevant {duel.relevant} at {first}, "
         f"{loser.name} at {second}. {duel.relevant}: {_beginning(winner, loser, duel.relevant)}"
     )
-    blocks: list[Block] = [Paragraph(text)]
+    blocks: list[page.Block] = [page.Paragraph(text)]
     if duel.rival is not None:
         beginning = _beginning(loser, winner, duel.rival)
-        blocks.append(Paragraph(f"In its place in {loser.name}, {duel.rival}: {beginning}"))
+        blocks.append(page.Paragraph(f"In its place in {loser.name}, {duel.rival}: {beginning}"))
     blocks += [_lead(side, query, duel) for side in (winner, loser)]
-    return Group(f"{cut(query.text)} ({query.id})", blocks)
+    return page.Group(f"{page.cut(query.text)} ({query.id})", blocks)
 
 
 def _duel(
@@ -199,7 +186,7 @@ def _rank(hits: list[Hit], document: str) -> str:
     return f"rank {ranks[0]}" if ranks else f"no rank (not among {len(hits)} results)"
 
 
-def _lead(measured: MeasuredIndex, query: Query, duel: Duel) -> Block:
+def _lead(measured: MeasuredIndex, query: Query, duel: Duel) -> page.Block:
     """Return the table of the relevant document's lead over the rival, by dimension."""
     # By vocabulary and term: the scores of the relevant document and of the rival.
     scores: dict[tuple[str, str], list[float]] = {}
@@ -220,14 +207,14 @@ def _lead(measured: MeasuredIndex, query: Query, duel: Duel) -> Block:
     if len(ranked) > TERMS:
         ours, theirs = np.sum([pair for _, pair in ranked[TERMS:]], axis=0).tolist()
         cells.append((f"{len(ranked) - TERMS} more", "", ours, theirs, ours - theirs))
-    return Table(
+    return page.Table(
         f"Scores in {measured.name}",
         [
-            text_column("Dimension"),
-            text_column("Vocabulary"),
-            Column(cut(duel.relevant, 30), three_decimals),
-            Column(cut(duel.rival or "no rival", 30), three_decimals),
-            Column("Lead", signed),
+            page.text_column("Dimension"),
+            page.text_column("Vocabulary"),
+            page.Column(page.cut(duel.relevant, 30), page.three_decimals),
+            page.Column(page.cut(duel.rival or "no rival", 30), page.three_decimals),
+            page.Column("Lead", page.signed),
         ],
         cells,
         total=("Score", "", totals[0], totals[1], totals[0] - totals[1]),
@@ -238,5 +225,5 @@ def _beginning(measured: MeasuredIndex, other: MeasuredIndex, document_id: str) 
     """Return the beginning of a document, from the index that has the document."""
     for side in (measured, other):
         if document_id in side.document_ids:
-            return cut(side.index.document(document_id).content, 220)
+            return page.cut(side.index.document(document_id).content, 220)
     return "in neither index"

@@ -12,42 +12,33 @@ import numpy as np
 from lexicept.index.impacts import weigher_of
 from lexicept.measures import QD_FLOPS, mean_length
 from lexicept.parallel.shards import shards_of
-from lexicept.reports import charts
+from lexicept.reports import charts, page
 from lexicept.reports.measured import MeasuredIndex
-from lexicept.reports.page import (
-    Block,
-    Column,
-    Figure,
-    Number,
-    Numbers,
-    Section,
-    Table,
-    count,
-    megabytes,
-    metered,
-    one_decimal,
-    percent,
-    text_column,
-)
 
 BINS = 30
 EXPENSIVE = 15
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
 
-def cost(measured: MeasuredIndex) -> Section:
+def cost(measured: MeasuredIndex) -> page.Section:
     """Write the section with weighting, lengths, QD-FLOPs, posting lists and size on disk."""
-    postings = count(measured.index.engine.num_postings)
+    postings = page.count(measured.index.engine.num_postings)
     numbers = [
-        Number("Postings", postings, "document–dimension pairs with a weight"),
-        Number("Size on disk", megabytes(sum(_sizes(measured).values())), "all files together"),
+        page.Number("Postings", postings, "document–dimension pairs with a weight"),
+        page.Number(
+            "Size on disk", page.megabytes(sum(_sizes(measured).values())), "all files together"
+        ),
     ]
-    blocks: list[Block] = [Numbers(numbers), _weighting(measured), _lengths_table(measured)]
+    blocks: list[page.Block] = [
+        page.Numbers(numbers),
+        _weighting(measured),
+        _lengths_table(measured),
+    ]
     blocks += [_lengths_figure(measured, name) for name in measured.vocabularies]
     if measured.has_queries:
         blocks.append(_expensive(measured))
     blocks += [_posting_lists(measured), *_ranked_lists(measured), _disk(measured)]
-    return Section(
+    return page.Section(
         "cost",
         "Cost and sparsity",
         "An inverted index stores, for every dimension, the posting list of the documents that "
@@ -60,7 +51,7 @@ def cost(measured: MeasuredIndex) -> Section:
     )
 
 
-def _weighting(measured: MeasuredIndex) -> Table:
+def _weighting(measured: MeasuredIndex) -> page.Table:
     index = measured.index
     cells = []
     for name, settings in index.settings.items():
@@ -80,10 +71,12 @@ def _weighting(measured: MeasuredIndex) -> Table:
     titles = ["Vocabulary", "Weighting", "Most dimensions of a query", "Most QD-FLOPs of a query"]
     titles += ["Queries are pruned by", "Most dimensions of a document"]
     note = f"Re-weighted by Rational Retrieval Acts (RRA): {rra}."
-    return Table("Weighting and pruning", [text_column(title) for title in titles], cells, note)
+    return page.Table(
+        "Weighting and pruning", [page.text_column(title) for title in titles], cells, note
+    )
 
 
-def _lengths_table(measured: MeasuredIndex) -> Table:
+def _lengths_table(measured: MeasuredIndex) -> page.Table:
     lengths = {name: measured.spread(name).lengths for name in measured.vocabularies}
     if len(lengths) > 1:
         lengths["all"] = np.sum(list(lengths.values()), axis=0)
@@ -97,25 +90,25 @@ def _lengths_table(measured: MeasuredIndex) -> Table:
             line += [query_length, measured.qd_flops(vocabulary)]
         cells.append(line)
     columns = [
-        text_column("Vocabulary"),
-        Column("Document length, mean", one_decimal),
-        Column("median", count),
-        Column("longest", count),
+        page.text_column("Vocabulary"),
+        page.Column("Document length, mean", page.one_decimal),
+        page.Column("median", page.count),
+        page.Column("longest", page.count),
     ]
     note = "Length: dimensions above 0."
     if measured.has_queries:
-        columns += [Column("Query length, mean", one_decimal)]
-        columns += [Column(QD_FLOPS.title, QD_FLOPS.format)]
+        columns += [page.Column("Query length, mean", page.one_decimal)]
+        columns += [page.Column(QD_FLOPS.title, QD_FLOPS.format)]
         note += f" Queries: {measured.queries.describe()}."
         if measured.index.rra is not None:
             note += (
                 " RRA also gives every document a number that each search adds: one multiplication "
                 "more for each document, not counted here."
             )
-    return Table("Lengths and shared dimensions", columns, cells, note)
+    return page.Table("Lengths and shared dimensions", columns, cells, note)
 
 
-def _lengths_figure(measured: MeasuredIndex, vocabulary: str) -> Figure:
+def _lengths_figure(measured: MeasuredIndex, vocabulary: str) -> page.Figure:
     lengths = measured.spread(vocabulary).lengths
     # A few very long documents would press all others into one bar.
     limit = int(max(np.quantile(lengths, 0.995), 1))
@@ -130,12 +123,12 @@ def _lengths_figure(measured: MeasuredIndex, vocabulary: str) -> Figure:
         "documents",
     )
     beyond = int((lengths >= edges[-1]).sum())
-    left_out = f" {count(beyond)} longer ones are beyond its right end." if beyond else ""
+    left_out = f" {page.count(beyond)} longer ones are beyond its right end." if beyond else ""
     mean = f"mean {lengths.mean():,.1f}"
-    return Figure(chart, f"How many {vocabulary} documents have: {mean}.{left_out}")
+    return page.Figure(chart, f"How many {vocabulary} documents have: {mean}.{left_out}")
 
 
-def _expensive(measured: MeasuredIndex) -> Table:
+def _expensive(measured: MeasuredIndex) -> page.Table:
     """Return the table of the dimensions with the largest shares of QD-FLOPs: P_q(t) P_d(t)."""
     posting_lengths = measured.posting_lengths
     occurrences = np.bincount(measured.query_weights.indices, minlength=posting_lengths.size)
@@ -150,17 +143,17 @@ def _expensive(measured: MeasuredIndex) -> Table:
         work_share = work[dimension] / work.sum()
         cells.append((term, vocabulary, query_share, document_share, work_share))
     largest = max((share for *_, share in cells), default=1.0)
-    return Table(
+    return page.Table(
         "The dimensions that cost most",
         [
-            text_column("Dimension"),
-            text_column("Vocabulary"),
-            Column("Share of queries", percent),
-            Column("Share of documents", percent),
-            Column("Share of the work", lambda share: metered(share, largest)),
+            page.text_column("Dimension"),
+            page.text_column("Vocabulary"),
+            page.Column("Share of queries", page.percent),
+            page.Column("Share of documents", page.percent),
+            page.Column("Share of the work", lambda share: page.metered(share, largest)),
         ],
         cells,
-        f"Share of the work: share of all multiplications for {count(queries)} queries.",
+        f"Share of the work: share of all multiplications for {page.count(queries)} queries.",
     )
 
 
@@ -171,7 +164,7 @@ def _term(measured: MeasuredIndex, dimension: int) -> tuple[str, str]:
     return name, measured.terms(name)[dimension - spans[name].start]
 
 
-def _posting_lists(measured: MeasuredIndex) -> Table:
+def _posting_lists(measured: MeasuredIndex) -> page.Table:
     index = measured.index
     shards = shards_of([index.stored_tf(vocabulary) for vocabulary in index.vocabularies])
     statistics = weigher_of(shards, list(index.settings.values())).collection
@@ -185,17 +178,17 @@ def _posting_lists(measured: MeasuredIndex) -> Table:
         never, pruned = unpruned.df == 0, (unpruned.df > 0) & (lengths == 0)
         shares = [mask.sum() / size for mask in (never, pruned, lengths == 1)]
         cells.append([name, lengths.size, *shares, lengths.sum() / size, *quantiles])
-    return Table(
+    return page.Table(
         "Posting lists",
         [
-            text_column("Vocabulary"),
-            Column("Lists", count),
-            Column("Never active", percent),
-            Column("Lost to pruning", percent),
-            Column("In one document", percent),
-            Column("Mean length", one_decimal),
+            page.text_column("Vocabulary"),
+            page.Column("Lists", page.count),
+            page.Column("Never active", page.percent),
+            page.Column("Lost to pruning", page.percent),
+            page.Column("In one document", page.percent),
+            page.Column("Mean length", page.one_decimal),
             *(
-                Column("longest" if share == 1 else f"{share:.0%} are at most", count)
+                page.Column("longest" if share == 1 else f"{share:.0%} are at most", page.count)
                 for share in QUANTILES
             ),
         ],
@@ -206,7 +199,7 @@ def _posting_lists(measured: MeasuredIndex) -> Table:
     )
 
 
-def _ranked_lists(measured: MeasuredIndex) -> list[Block]:
+def _ranked_lists(measured: MeasuredIndex) -> list[page.Block]:
     """Return the figure of the lengths of posting lists, longest first; none for empty lists."""
     series = []
     for name in measured.vocabularies:
@@ -228,17 +221,17 @@ def _ranked_lists(measured: MeasuredIndex) -> list[Block]:
         "The longest lists are on the left. A list with most of the documents costs much and "
         "decides little; a very short one matches few documents. Empty lists are not drawn."
     )
-    return [Figure(chart, caption)]
+    return [page.Figure(chart, caption)]
 
 
-def _disk(measured: MeasuredIndex) -> Figure:
+def _disk(measured: MeasuredIndex) -> page.Figure:
     sizes = _sizes(measured)
     names = sorted(sizes, key=lambda name: -sizes[name])
     values = [sizes[name] / 1e6 for name in names]
-    return Figure(
+    return page.Figure(
         charts.bars("Size of the parts of the index", names, values, "MB"),
-        f"The index takes {megabytes(sum(sizes.values()))}. Weights are computed from frequencies, "
-        "which updates read and searches do not.",
+        f"The index takes {page.megabytes(sum(sizes.values()))}. Weights are computed from "
+        "frequencies, which updates read and searches do not.",
     )
 
 

@@ -9,33 +9,20 @@ import scipy.sparse as sp
 
 from lexicept.evaluation.significance import compare, intervals
 from lexicept.measures import E2, NDCG, QD_FLOPS, RR, e2, measure_named
-from lexicept.reports import charts
+from lexicept.reports import charts, page
 from lexicept.reports.measured import DEPTH, MEASURES, MeasuredIndex, weights_of
-from lexicept.reports.page import (
-    Block,
-    Column,
-    Figure,
-    Note,
-    Section,
-    Table,
-    count,
-    cut,
-    one_decimal,
-    percent,
-    text_column,
-)
 from lexicept.vectors import row_numbers
 
 TOP = 10
 FAILURES = 12
 
 
-def effectiveness(measured: MeasuredIndex) -> Section:
+def effectiveness(measured: MeasuredIndex) -> page.Section:
     """Write the section with measures, the spread over queries, and the worst queries."""
-    blocks: list[Block] = []
+    blocks: list[page.Block] = []
     if not measured.queries.judged:
         blocks.append(
-            Note(
+            page.Note(
                 "No judged queries were given. Random sentences of the documents replace them, "
                 "each with its own document as the only relevant one. They share words with it, "
                 "so the values are far higher than with real queries, and favour words. Compare "
@@ -47,7 +34,7 @@ def effectiveness(measured: MeasuredIndex) -> Section:
     failures = _failures(measured, ndcg)
     if failures.rows:
         blocks.append(failures)
-    return Section(
+    return page.Section(
         "evaluation",
         "Evaluation",
         "nDCG@10 is 1 if the relevant documents come first, lower the deeper they rank, and 0 if "
@@ -58,7 +45,7 @@ def effectiveness(measured: MeasuredIndex) -> Section:
     )
 
 
-def _measures(measured: MeasuredIndex) -> Table:
+def _measures(measured: MeasuredIndex) -> page.Table:
     """Return the table of measures in all vocabularies together, and in each alone."""
     names = {name: name for name in measured.vocabularies}
     several = len(names) > 1
@@ -75,42 +62,44 @@ def _measures(measured: MeasuredIndex) -> Table:
         low, high = intervals(values)[NDCG.name]
         p_value = p_values.get(name, float("nan"))
         cells.append([name, *means, flops, e2(mrr, flops), (high - low) / 2, p_value])
-    columns = [text_column("Searched"), *map(_measure_column, MEASURES)]
-    columns += [Column(measure.title, measure.format) for measure in (QD_FLOPS, E2)]
-    columns.append(Column("nDCG@10 ±", lambda value: "" if np.isnan(value) else f"{value:.3f}"))
+    columns = [page.text_column("Searched"), *map(_measure_column, MEASURES)]
+    columns += [page.Column(measure.title, measure.format) for measure in (QD_FLOPS, E2)]
+    columns.append(
+        page.Column("nDCG@10 ±", lambda value: "" if np.isnan(value) else f"{value:.3f}")
+    )
     note = (
         "E² is RR@10 minus a penalty for QD-FLOPs (SAE-SPLADE): .01 for each, and much more beyond "
         "5. ±: 95 % confidence interval of the mean over the queries."
     )
     if several:
-        columns.append(Column("p", lambda value: "" if np.isnan(value) else f"{value:.2g}"))
+        columns.append(page.Column("p", lambda value: "" if np.isnan(value) else f"{value:.2g}"))
         note += (
             " p: paired t-test of nDCG@10 against that of all vocabularies, corrected for the "
             "number of tests (Holm)."
         )
     cells = [line[: len(columns)] for line in cells]
-    return Table("Effectiveness and cost", columns, cells, note)
+    return page.Table("Effectiveness and cost", columns, cells, note)
 
 
-def _measure_column(name: str) -> Column:
+def _measure_column(name: str) -> page.Column:
     measure = measure_named(name)
-    return Column(measure.title, measure.format)
+    return page.Column(measure.title, measure.format)
 
 
-def _ndcg_figure(ndcg: dict[str, float]) -> Figure:
+def _ndcg_figure(ndcg: dict[str, float]) -> page.Figure:
     edges, values = np.linspace(0, 1, 11), np.array(list(ndcg.values()))
     counts, _ = np.histogram(values, edges)
     chart = charts.histogram(
         "Queries by nDCG@10", edges.tolist(), counts.tolist(), NDCG.title, "queries"
     )
     caption = (
-        f"Queries by nDCG@10, all vocabularies: {percent((values == 0).mean())} have nothing "
-        f"relevant among the first ten, {percent((values >= 1 - 1e-9).mean())} are perfect."
+        f"Queries by nDCG@10, all vocabularies: {page.percent((values == 0).mean())} have nothing "
+        f"relevant among the first ten, {page.percent((values >= 1 - 1e-9).mean())} are perfect."
     )
-    return Figure(chart, caption)
+    return page.Figure(chart, caption)
 
 
-def _composition(measured: MeasuredIndex) -> Table:
+def _composition(measured: MeasuredIndex) -> page.Table:
     """Return the table of each vocabulary's share of the scores of the first results."""
     index, query_weights = measured.index, measured.query_weights
     hits = [(query, hit) for query, hits in enumerate(measured.hits(None)) for hit in hits[:TOP]]
@@ -130,12 +119,12 @@ def _composition(measured: MeasuredIndex) -> Table:
         cells.append((name, _mean_share(sums, scores), inside.sum() / max(len(hits), 1)))
     if index.rra is not None:
         cells.append(("RRA's prior", _mean_share(prior, scores), 1.0))
-    return Table(
+    return page.Table(
         f"Parts of the scores of the first {TOP} results",
         [
-            text_column("Part"),
-            Column("Share of the score", percent),
-            Column("Dimensions per result", one_decimal),
+            page.text_column("Part"),
+            page.Column("Share of the score", page.percent),
+            page.Column("Dimensions per result", page.one_decimal),
         ],
         cells,
         f"Means over {len(hits):,} results in all vocabularies. Dimensions: those that the query "
@@ -148,7 +137,7 @@ def _mean_share(summands: Any, totals: Any) -> float:
     return float(shares.mean()) if shares.size else 0.0
 
 
-def _failures(measured: MeasuredIndex, ndcg: dict[str, float]) -> Table:
+def _failures(measured: MeasuredIndex, ndcg: dict[str, float]) -> page.Table:
     relevant: dict[str, set[str]] = {}
     for qrel in measured.queries.qrels:
         if qrel.relevance > 0:
@@ -159,15 +148,17 @@ def _failures(measured: MeasuredIndex, ndcg: dict[str, float]) -> Table:
             ranks = [n for n, hit in enumerate(hits, 1) if hit.id in relevant[query.id]]
             first = ranks[0] if ranks else DEPTH + 1
             best = f"{hits[0].id}: {_title(measured, hits[0].id)}" if hits else "nothing"
-            failures.append((cut(query.text), query.id, ndcg[query.id], first, best))
-    return Table(
+            failures.append((page.cut(query.text), query.id, ndcg[query.id], first, best))
+    return page.Table(
         "The queries with the lowest nDCG@10",
         [
-            text_column("Query"),
-            text_column("Id"),
+            page.text_column("Query"),
+            page.text_column("Id"),
             _measure_column(NDCG.name),
-            Column("First relevant at", lambda n: count(n) if n <= DEPTH else f"> {DEPTH}"),
-            text_column("Found first"),
+            page.Column(
+                "First relevant at", lambda n: page.count(n) if n <= DEPTH else f"> {DEPTH}"
+            ),
+            page.text_column("Found first"),
         ],
         sorted(failures, key=lambda failure: (failure[2], -failure[3]))[:FAILURES],
         "Judgements are rarely complete: the first result may be relevant and not judged.",
@@ -176,4 +167,4 @@ def _failures(measured: MeasuredIndex, ndcg: dict[str, float]) -> Table:
 
 def _title(measured: MeasuredIndex, document_id: str) -> str:
     document = measured.index.document(document_id)
-    return cut(document.title or document.text, 90)
+    return page.cut(document.title or document.text, 90)

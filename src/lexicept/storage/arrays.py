@@ -117,7 +117,7 @@ class StoredRows:
         return replace(self, start=self.start + start, stop=self.start + stop)
 
     def load(self) -> sp.csr_array:
-        """Memory-map the rows. Raises IndexFormatError for damaged files."""
+        """Memory-map the rows; see ``load_csr``."""
         return load_csr(self.prefix, self.columns, slice(self.start, self.stop))
 
 
@@ -143,11 +143,7 @@ class JoinedRows:
         return replace(self, order=self.order[rows])
 
     def load(self) -> sp.csr_array:
-        """Return the rows; memory-map neighbours in one matrix.
-
-        Raises:
-            IndexFormatError: damaged files.
-        """
+        """Return the rows; memory-map neighbours in one matrix. Raises as ``load_csr`` does."""
         blocks, places, start = [], [], 0
         for prefix, count in zip(self.prefixes, self.counts, strict=True):
             in_matrix = np.flatnonzero((self.order >= start) & (self.order < start + count))
@@ -166,11 +162,7 @@ class JoinedRows:
 
 def _rows(prefix: Path, columns: int, numbers: Integers) -> sp.csr_array:
     """Return at least one row of a CSR matrix on disk; memory-map neighbours in order, and read
-    scattered rows alone.
-
-    Raises:
-        IndexFormatError: damaged files.
-    """
+    scattered rows alone."""
     first, last = int(numbers.min()), int(numbers.max())
     if numbers.size == last - first + 1 and bool((np.diff(numbers) == 1).all()):
         return load_csr(prefix, columns, slice(first, last + 1))
@@ -250,13 +242,10 @@ class CSRWriter(BlockWriter):
 
     def __init__(self, prefix: Path) -> None:
         with ExitStack() as files:
+            kinds = {"indptr": np.int64, "indices": np.int32, "data": np.float32}
             self._indptr, self._indices, self._data = (
                 files.enter_context(ArrayWriter(_file(prefix, name), kind))
-                for name, kind in (
-                    ("indptr", np.int64),
-                    ("indices", np.int32),
-                    ("data", np.float32),
-                )
+                for name, kind in kinds.items()
             )
             self._indptr.append([0])
             self._open = files.pop_all()
@@ -272,8 +261,8 @@ class CSRWriter(BlockWriter):
     def rows(self, numbers: Iterable[int], columns: int) -> sp.csr_array:
         """Return some of the written rows, CSR [n, columns]."""
         spans = [self._indptr.read(number, number + 2).tolist() for number in numbers]
-        indices = [self._indices.read(*span) for span in spans]
-        data = [self._data.read(*span) for span in spans]
+        indices = [self._indices.read(start, stop) for start, stop in spans]
+        data = [self._data.read(start, stop) for start, stop in spans]
         indptr = np.cumsum([0, *(stop - start for start, stop in spans)])
         values = np.concatenate([np.empty(0, np.float32), *data])
         dimensions = np.concatenate([np.empty(0, np.int32), *indices])

@@ -26,16 +26,10 @@ TEMPORARY = r"\..+\.[a-z0-9_]{8}"
 
 @contextmanager
 def disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
-    """Name a file or folder in the disk errors of a block.
+    """Raise OSErrors of a full or failing disk with ``path`` as ``filename``.
 
     The error of a full disk names no file; torch, safetensors and tokenizers do not even raise an
-    OSError.
-
-    Args:
-        size: bytes that the block writes, if known.
-
-    Raises:
-        OSError: the disk is full or fails; with ``path`` as ``filename``.
+    OSError. ``size`` are the bytes that the block writes, if known.
     """
     try:
         yield
@@ -79,14 +73,8 @@ def _free(path: Path) -> int:
 def replacing(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
     """Yield a file to write, which replaces ``path`` when the block ends without error.
 
-    Readers and crashes see the old content or the new, never a part.
-
-    Args:
-        size: bytes that the block writes, if known, for the error of a full disk.
-
-    Raises:
-        InputError: a folder is at ``path``, or no file can be created there.
-        OSError: the disk is full or fails.
+    Readers and crashes see the old content or the new, never a part. Raises InputError if a folder
+    is at ``path`` or no file can be created there, and OSErrors as ``disk_errors`` does.
     """
     if path.is_dir():
         raise InputError(f"{path}: a folder, not a file to write")

@@ -34,12 +34,8 @@ def save_manifest(path: Path, content: Mapping[str, Any]) -> None:
 def load_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
     """Return the content of a manifest of ``save_manifest``.
 
-    Args:
-        kind: the expected ``format``.
-        version: the expected ``version``.
-
-    Raises:
-        IndexFormatError: an unexpected format or version, or any changed byte.
+    Raises IndexFormatError unless ``kind`` is the format, and for another version or any changed
+    byte.
     """
     try:
         raw = path.read_bytes()
@@ -71,11 +67,8 @@ def describe(files: Iterable[Path], root: Path) -> dict[str, dict[str, Any]]:
 def describe_files(
     folder: Path, root: Path, known: Mapping[str, Any] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return the size and checksum of every file below ``folder``; see ``describe``.
-
-    Args:
-        known: descriptions of files that are not read.
-    """
+    """Return the size and checksum of every file below ``folder``; see ``describe``. ``known`` are
+    descriptions of files that are not read."""
     known = known or {}
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     new = describe((p for p in files if p.relative_to(root).as_posix() not in known), root)
@@ -83,11 +76,7 @@ def describe_files(
 
 
 def check_files(root: Path, files: Mapping[str, Any], *, checksums: bool) -> None:
-    """Compare files with the descriptions of ``describe_files``, by size or by checksum too.
-
-    Raises:
-        IndexFormatError: naming the first file that ``damage`` finds.
-    """
+    """Raise IndexFormatError for the first ``damage`` of files."""
     for problem in damage(root, files, checksums=checksums):
         raise IndexFormatError(f"{root}: {problem}")
 
@@ -95,7 +84,8 @@ def check_files(root: Path, files: Mapping[str, Any], *, checksums: bool) -> Non
 def damage(
     root: Path, files: Mapping[str, Any], *, checksums: bool, progress: Progress = silent
 ) -> Iterator[str]:
-    """Yield a line for each missing, truncated or altered file, and for malformed descriptions."""
+    """Compare files with the descriptions of ``describe_files``, by size or by checksum too; yield
+    a line for each missing, truncated or altered file, and for malformed descriptions."""
     complete = {}
     for name, expected in files.items():
         problem = _size_problem(root, name, expected)

@@ -16,8 +16,7 @@ class LazySequence(Sequence[Item]):
     """A sequence that reads an item by number, from 0 on; slices are lists."""
 
     @abstractmethod
-    def _read(self, number: int) -> Item:
-        """Read the item of that number."""
+    def _read(self, number: int) -> Item: ...
 
     @overload
     def __getitem__(self, position: int) -> Item: ...

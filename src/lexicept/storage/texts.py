@@ -93,13 +93,10 @@ class TextStore(LazySequence[str]):
 
     def select(self, numbers: Sequence[int]) -> list[str]:
         """Return the texts of numbers."""
-        chosen = np.asarray(numbers, np.int64)
-        starts, ends = self._offsets[chosen].tolist(), self._offsets[chosen + 1].tolist()
+        places = np.asarray(numbers, np.int64)
+        starts, ends = self._offsets[places].tolist(), self._offsets[places + 1].tolist()
         try:
-            texts = []
-            for start, end in zip(starts, ends, strict=True):
-                texts.append(self._bytes[start:end].decode())
-            return texts
+            return [self._bytes[a:b].decode() for a, b in zip(starts, ends, strict=True)]
         except UnicodeDecodeError:
             return super().select(numbers)  # whose error names the text
 

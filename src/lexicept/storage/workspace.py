@@ -72,10 +72,6 @@ class Workspace:
         in_place: work in ``out`` itself, a growing folder of results that is not published; later
             calls must have equal settings.
 
-    Attributes:
-        out: absolute path of the file or folder to create.
-        folder: of the work.
-
     Raises:
         InputError: ``out`` exists, another process works there, the unfinished work has different
             settings, or ``<out>.partial`` is a link, another user's or not of lexicept.
@@ -91,14 +87,12 @@ class Workspace:
         overwrite: bool = False,
         in_place: bool = False,
     ) -> None:
-        self.out = Path(out).absolute()
+        self.out = self.folder = Path(out).absolute()
         self._shown = Path(out) if in_place else Path(f"{Path(out)}.partial")
         self._errors = disk_errors(self._shown)
         self._task, self._overwrite, self._in_place = task, overwrite, in_place
         if not in_place:
             self._refuse_existing()
-        self.folder = self.out
-        if not in_place:
             self.folder = self.out.with_name(f"{self.out.name}.partial")
         self._parents = [path for path in self.folder.parents if not path.exists()]
         # Of a ``.partial`` folder, only an interrupted call or another process has just made one.
@@ -137,13 +131,10 @@ class Workspace:
         remove(self.folder / STAGED)
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Compare settings with the unfinished work, and record new settings.
+        """Compare settings with the unfinished work, and record new settings, also in later calls.
 
-        May be called again with later settings, such as fingerprints of inputs; only ``staged`` may
-        be used before the first call.
-
-        Raises:
-            InputError: a setting differs; named in the message.
+        Only ``staged`` may be used before the first call. Raises InputError, which names a setting,
+        if one differs.
         """
         recorded = self._read().get("settings", {})
         now = json.loads(json.dumps({"lexicept": version("lexicept"), **settings}))
@@ -182,8 +173,7 @@ class Workspace:
     def publish(self, result: Path) -> None:
         """Move a file or folder of the workspace to ``out``, and remove the workspace.
 
-        Raises:
-            InputError: the result is an empty file, or ``out`` exists by now.
+        Raises InputError for an empty file, or if ``out`` exists by now.
         """
         if not result.exists() or (result.is_file() and not result.stat().st_size):
             self._clear()
@@ -193,24 +183,19 @@ class Workspace:
         else:
             sync(result)
         self._refuse_existing()
-        if not os.path.lexists(self.out):
-            move(result, self.out)
-        else:
-            self._replace(result)
-        self.discard()
-
-    def _replace(self, result: Path) -> None:
-        """Replace ``out`` by the result; on failure ``out`` stays."""
         replaced, staged = self.folder / REPLACED, self.folder / STAGED
-        move(self.out, replaced)
+        if old := os.path.lexists(self.out):
+            move(self.out, replaced)
         try:
             move(result, self.out)
         except BaseException:
-            if not os.path.lexists(self.out):
+            if old and not os.path.lexists(self.out):
                 move(replaced, self.out)
             raise
-        remove(staged)
-        move(replaced, staged)  # a run after a kill must not take half of it for the old result
+        if old:
+            remove(staged)
+            move(replaced, staged)  # a run after a kill must not take half of it for the old result
+        self.discard()
 
     def finish(self) -> None:
         """Turn the folder of an ``in_place`` workspace into a finished result."""
@@ -311,27 +296,12 @@ class Workspace:
                 raise InputError(f"{self._shown}: another user's (number {status.st_uid})")
 
 
-def remove_unfinished(out: Path) -> None:
-    """Remove the workspace that an interrupted ``publish`` left beside the result, unless another
-    process works there or the folder is not of lexicept."""
-    folder = out.with_name(f"{out.name}.partial")
-    if folder.exists():
-        with suppress(InputError, IndexFormatError):
-            settings = folder / SETTINGS
-            task = read_json(settings).get("task", "") if settings.exists() else ""
-            Workspace(out, task, restart=True, overwrite=True).discard()
-
-
 class GrowingFile:
     """A file that grows by whole units of work.
 
-    ``<name>.state.json`` has the numbers of kept bytes and units, and a checksum. Later bytes are
-    removed; a file that does not match the checksum starts again.
-
-    Attributes:
-        path: the file, which exists from the first unit on.
-        size: length in bytes.
-        done: number of finished units.
+    ``<name>.state.json`` has the numbers of kept bytes (``size``) and units (``done``), and a
+    checksum. Later bytes are removed; a file that does not match the checksum starts again. The
+    file exists from the first unit on.
     """
 
     def __init__(self, path: Path) -> None:
@@ -381,9 +351,6 @@ class Units:
     """Finished units of work: some files each, in one folder.
 
     ``<folder>.jsonl`` has a line for each complete unit, with the checksums of the files.
-
-    Attributes:
-        folder: of the files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -425,11 +392,7 @@ class Units:
 
 @contextmanager
 def new_folder(out: str | os.PathLike[str], task: str) -> Iterator[Path]:
-    """Yield an empty folder that is published as ``out`` when the block ends without error.
-
-    Raises:
-        InputError: see ``Workspace``.
-    """
+    """Yield an empty folder that ``Workspace.publish`` moves to ``out`` after the block."""
     with Workspace(out, task) as work:
         staged = work.staged()
         yield staged

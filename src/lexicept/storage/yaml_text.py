@@ -72,11 +72,8 @@ def parse_yaml(text: str, *, typed: bool = True) -> Any:
 
 
 def read_yaml(path: str | os.PathLike[str], *, typed: bool = True) -> Any:
-    """Return the content of a YAML file; see ``parse_yaml``.
-
-    Raises:
-        InputError: the file can't be read, or what ``parse_yaml`` refuses.
-    """
+    """Return the content of a YAML file. Raises InputError as ``parse_yaml`` does, and for a file
+    that can't be read."""
     try:
         return parse_yaml(Path(path).read_text(encoding="utf-8"), typed=typed)
     except OSError as error:
