@@ -27,37 +27,11 @@ _BLOCK, _HEADING = "\x01", "\x02"
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f]|&#(?:0*[0-8]|x0*[0-8]);?", re.I)
 
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
-_UNCLOSED = frozenset(
-    [
-        "area",
-        "base",
-        "br",
-        "col",
-        "embed",
-        "hr",
-        "img",
-        "input",
-        "link",
-        "meta",
-        "param",
-        "source",
-        "track",
-        "wbr",
-        "p",
-        "li",
-        "dt",
-        "dd",
-        "td",
-        "th",
-        "tr",
-        "thead",
-        "tbody",
-        "tfoot",
-        "option",
-        "optgroup",
-        "colgroup",
-    ]
-)
+_UNCLOSED = {
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source",
+    "track", "wbr", "p", "li", "dt", "dd", "td", "th", "tr", "thead", "tbody", "tfoot", "option",
+    "optgroup", "colgroup",
+}  # fmt: skip
 """Elements without an end tag, or with an optional end tag."""
 
 DEEPEST = 2_000

@@ -90,7 +90,7 @@ def _documents(name: str, dataset: Any) -> Records[Document]:
 
 
 def _fields(document: Any, content: str) -> dict[str, Any]:
-    """Return the attributes of a document beside id, title and text, but for texts in ``content``."""
+    """Return the attributes of a document beside id, title, text and texts in ``content``."""
     attributes = document._asdict() if hasattr(document, "_asdict") else vars(document)
     return {
         name: value
