@@ -9,17 +9,52 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lexicept.errors import InputError
-from lexicept.evaluation.significance import Estimate, combined
+from lexicept.evaluation.significance import LEVEL, Interval
 from lexicept.pipelines.evaluate import DOCUMENT_LIMITS, QUERY_LIMITS
 from lexicept.vectors import Floats
 
 COSTS = (0.5, 1.0, 2.0, 4.0, 8.0)
 """QD-FLOPs at which models are compared."""
+
+
+class Estimate(NamedTuple):
+    """An estimated mean or difference of means, with the uncertainty."""
+
+    difference: float
+    error: float
+    """Standard error; 0 where no sample varies."""
+    freedom: float
+    """Degrees of freedom of Student's t."""
+
+    def p(self, null: float = 0.0) -> float:
+        """Return the two-sided p-value of the difference being ``null``."""
+        from scipy.stats import t
+
+        if self.error == 0:
+            return 1.0 if self.difference == null else 0.0
+        return float(2 * t.sf(abs(self.difference - null) / self.error, self.freedom))
+
+    def interval(self, level: float = LEVEL) -> Interval:
+        """Return the confidence interval of a level between 0 and 1."""
+        from scipy.stats import t
+
+        half = float(t.ppf((1 + level) / 2, self.freedom)) * self.error if self.error else 0.0
+        return Interval(self.difference - half, self.difference + half)
+
+
+def combined(difference: float, variances: Sequence[tuple[float, int]]) -> Estimate:
+    """Add independent variances up, with Satterthwaite's degrees of freedom."""
+    total = sum(variance for variance, _ in variances)
+    if total == 0:
+        return Estimate(difference, 0.0, 1.0)
+    weights = sum(variance**2 / freedom for variance, freedom in variances)
+    return Estimate(difference, float(total) ** 0.5, float(total**2 / weights))
 
 
 @dataclass(frozen=True)

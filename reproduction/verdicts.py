@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from lexicept.evaluation.significance import Estimate, holm
-from reproduction.estimates import seeded_difference, trainings_difference
+from lexicept.evaluation.significance import holm
+from reproduction.estimates import Estimate, seeded_difference, trainings_difference
 from reproduction.jobs import Job, OverlapJob, PooledJob, TrainingJob
 from reproduction.recipe import Check, Recipe, measures_of
 from reproduction.run import Outcome, Result

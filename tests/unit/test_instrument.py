@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lexicept.errors import InputError
-from lexicept.evaluation.significance import Estimate, holm
+from lexicept.evaluation.significance import holm
 from reproduction.estimates import (
     CostCurve,
+    Estimate,
     curve_limits,
     seeded_difference,
     trainings_difference,

@@ -74,18 +74,14 @@ class JudgedQueries:
 def evaluate(
     qrels: Iterable[Qrel], run: Run, measures: Sequence[str] = MEASURES
 ) -> dict[str, float]:
-    """Return the mean of each measure over the judged queries; no results score 0.
-
-    Raises:
-        InputError: no judgements, or a measure that ir_measures does not know.
-    """
+    """Return the mean of each measure over the judged queries; see ``evaluate_queries``."""
     return _means(evaluate_queries(qrels, run, measures))
 
 
 def evaluate_queries(
     qrels: Iterable[Qrel], run: Run, measures: Sequence[str] = MEASURES
 ) -> dict[str, dict[str, float]]:
-    """Return measure → query id → value, for every judged query.
+    """Return measure → query id → value, for every judged query; no results score 0.
 
     Raises:
         InputError: no judgements, or a measure that ir_measures does not know.
@@ -125,11 +121,7 @@ class SystemResults(NamedTuple):
 
 
 def evaluate_run(run: Run, judged: JudgedQueries) -> SystemResults:
-    """Measure the effectiveness of a run.
-
-    Raises:
-        InputError: no judgements, or a measure that ir_measures does not know.
-    """
+    """Measure the effectiveness of a run; see ``evaluate_queries``."""
     if judged.ignore_identical_ids:
         run = without_identical_ids(run)
     names = list(dict.fromkeys([*MEASURES, *judged.measures]))
@@ -209,10 +201,10 @@ def _search_bm25(
     index: IndexReader, judged: JudgedQueries, weighting: BM25
 ) -> tuple[SystemResults, SearchCosts]:
     """Search by BM25, and return the effectiveness with the counts of the search."""
-    names = [vocabulary.name for vocabulary in index.vocabularies]
-    if "words" in names:
+    words = [vocabulary for vocabulary in index.vocabularies if vocabulary.name == "words"]
+    if words:
         vectorizer = WordVectorizer.load(index.folder / "words")
-        tf = index.tf()[names.index("words")]
+        tf = index.stored_tf(words[0]).load()
     else:
         vectorizer = WordVectorizer()
         tf = vectorizer.documents(Contents(index.folder))
@@ -238,11 +230,7 @@ def _means(per_query: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def depth_of(measure: str) -> int:
-    """Return how many documents of each query a measure looks at.
-
-    Raises:
-        InputError: ir_measures does not know the measure.
-    """
+    """Return the cutoff of a measure. Raises InputError for a measure unknown to ir_measures."""
     return int(_parse_measure(measure).params.get("cutoff", RUN_DEPTH))
 
 

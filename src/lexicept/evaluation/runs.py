@@ -26,12 +26,8 @@ def run_of_rows(
     rankings: Iterable[tuple[Integers, Floats]],
     document_ids: Sequence[str],
 ) -> dict[str, dict[str, float]]:
-    """Return the run of the rankings of an engine: document numbers and scores of each query.
-
-    Args:
-        query_ids: the queries [n].
-        document_ids: the id of each document number [N].
-    """
+    """Return the run of the rankings of an engine: document numbers and scores of each query, which
+    ``document_ids`` [N] name."""
     return {
         query: {
             document_ids[number]: score

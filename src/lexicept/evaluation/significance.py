@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from lexicept.errors import InputError
 
@@ -62,31 +61,6 @@ class Comparison(NamedTuple):
     measure (Holm 1979). The number of measures is not corrected for: choose one beforehand."""
 
 
-class Estimate(NamedTuple):
-    """An estimated mean or difference of means, with the uncertainty."""
-
-    difference: float
-    error: float
-    """Standard error; 0 where no sample varies."""
-    freedom: float
-    """Degrees of freedom of Student's t."""
-
-    def p(self, null: float = 0.0) -> float:
-        """Return the two-sided p-value of the difference being ``null``."""
-        from scipy.stats import t
-
-        if self.error == 0:
-            return 1.0 if self.difference == null else 0.0
-        return float(2 * t.sf(abs(self.difference - null) / self.error, self.freedom))
-
-    def interval(self, level: float = LEVEL) -> Interval:
-        """Return the confidence interval of a level between 0 and 1."""
-        from scipy.stats import t
-
-        half = float(t.ppf((1 + level) / 2, self.freedom)) * self.error if self.error else 0.0
-        return Interval(self.difference - half, self.difference + half)
-
-
 def intervals(per_query: PerQuery) -> dict[str, Interval]:
     """Return the confidence interval of each measure's mean over the queries."""
     return {measure: _interval(list(values.values())) for measure, values in per_query.items()}
@@ -123,7 +97,14 @@ def _test(
 
 
 def _interval(values: Sequence[float]) -> Interval:
-    return mean_over_queries(values).interval() if len(values) > 1 else UNDEFINED
+    from scipy.stats import t  # scipy.stats takes .4 s to import
+
+    if len(values) < 2:
+        return UNDEFINED
+    x = np.asarray(values, np.float64)
+    mean, error = float(x.mean()), float((x.var(ddof=1) / x.size) ** 0.5)
+    half = float(t.ppf((1 + LEVEL) / 2, x.size - 1)) * error
+    return Interval(mean - half, mean + half)
 
 
 def paired_t_test(a: Mapping[str, float], b: Mapping[str, float]) -> TTest:
@@ -132,7 +113,7 @@ def paired_t_test(a: Mapping[str, float], b: Mapping[str, float]) -> TTest:
     Raises:
         InputError: the queries differ, or there are fewer than two.
     """
-    from scipy.stats import ttest_rel  # scipy.stats takes .4 s to import
+    from scipy.stats import ttest_rel
 
     if a.keys() != b.keys() or len(a) < 2:
         raise InputError(f"a paired test needs the same queries twice: {len(a)} and {len(b)} given")
@@ -160,27 +141,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
         adjusted[place] = largest
     return adjusted
-
-
-def mean_over_queries(values: npt.ArrayLike) -> Estimate:
-    """Estimate a mean from a sample of queries, with Student's t.
-
-    Args:
-        values: a value for each query [n].
-
-    Raises:
-        InputError: fewer than two queries.
-    """
-    x = np.asarray(values, np.float64)
-    if x.ndim != 1 or x.size < 2:
-        raise InputError(f"an interval needs the values of at least two queries: {x.size} given")
-    return combined(float(x.mean()), [(x.var(ddof=1) / x.size, x.size - 1)])
-
-
-def combined(difference: float, variances: Sequence[tuple[float, int]]) -> Estimate:
-    """Add independent variances up, with Satterthwaite's degrees of freedom."""
-    total = sum(variance for variance, _ in variances)
-    if total == 0:
-        return Estimate(difference, 0.0, 1.0)
-    weights = sum(variance**2 / freedom for variance, freedom in variances)
-    return Estimate(difference, float(total) ** 0.5, float(total**2 / weights))

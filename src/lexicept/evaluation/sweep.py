@@ -265,13 +265,12 @@ class _Collection:
                 for alpha, same_alpha in groupby(same_limit, lambda setting: setting.alpha):
                     settings_of_rra = None if alpha is None else replace(rra, alpha=alpha)
                     derived = Derived.reweighted(stacked, settings_of_rra)
-                    searcher = _Searcher(self, derived)
                     for setting in same_alpha:
                         key = setting._replace(alpha=None)
                         if key not in pruned_queries:
                             swept = self._prune_queries(queries, pruned, key)
                             pruned_queries[key] = self._stacked(swept, fixed_queries)
-                        yield searcher.measure(setting, pruned_queries[key])
+                        yield self._measure(setting, pruned_queries[key], derived)
 
     def _prune_queries(
         self, queries: sp.csr_array, documents: sp.csr_array, setting: Setting
@@ -325,29 +324,19 @@ class _Collection:
         """Return all vocabularies side by side, in the order of the index."""
         return stack_columns([swept if name == self.swept else fixed[name] for name in self.sizes])
 
-
-class _Searcher:
-    """A collection with final document weights."""
-
-    def __init__(self, collection: _Collection, derived: Derived) -> None:
-        self.collection, self.derived = collection, derived
-        self.posting_lengths = derived.engine.df[collection.span]
-
-    def measure(self, setting: Setting, queries: sp.csr_array) -> Point:
-        """Measure query weights [n, V] on these documents."""
-        collection = self.collection
-        values = evaluate(collection.judged.qrels, self._run(queries), SWEPT)
-        documents = len(collection.index.document_ids)
-        searched = queries[:, collection.span]
-        costs = SearchCosts(searched, self.posting_lengths, documents, values[RR.name])
+    def _measure(self, setting: Setting, queries: sp.csr_array, derived: Derived) -> Point:
+        """Measure query weights [n, V] on the document weights of an engine."""
+        values = evaluate(self.judged.qrels, self._run(queries, derived), SWEPT)
+        documents, posting_lengths = len(self.index.document_ids), derived.engine.df[self.span]
+        costs = SearchCosts(queries[:, self.span], posting_lengths, documents, values[RR.name])
         return Point(setting, {**values, **search_costs(costs)})
 
-    def _run(self, queries: sp.csr_array) -> dict[str, dict[str, float]]:
+    def _run(self, queries: sp.csr_array, derived: Derived) -> dict[str, dict[str, float]]:
         """Return the first ten results of each query, and ties with the tenth.
 
         trec_eval orders ties by id: any tied document may be among the first ten.
         """
-        index, judged, derived = self.collection.index, self.collection.judged, self.derived
+        index, judged = self.index, self.judged
         ids = index.document_ids
         cutoff, depth = CUTOFF + judged.ignore_identical_ids, min(RUN_DEPTH, len(ids))
         background = queries @ derived.background

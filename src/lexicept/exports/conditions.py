@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -24,11 +24,8 @@ UNBOUNDED = (-math.inf, math.inf, -LARGEST_INTEGER, MISSING + 1, LARGEST_INTEGER
 
 
 def elastic_condition(filter_: Filter, columns: Columns) -> JSON:
-    """Return a filter as a query of Elasticsearch and OpenSearch.
-
-    Raises:
-        InputError: no filter, or one that does not fit the fields.
-    """
+    """Return a filter as a query of Elasticsearch and OpenSearch. Raises InputError for a malformed
+    filter, or a filter that does not fit the fields."""
     expression = parse(filter_)
     matching(expression, columns)  # refuses what does not fit
     return _elastic(expression, columns)
@@ -38,10 +35,10 @@ def _elastic(expression: Expression, columns: Columns) -> JSON:
     if isinstance(expression, Not):
         return {"bool": {"must_not": [_elastic(expression.expression, columns)]}}
     if isinstance(expression, All):
-        conditions = [_elastic(part, columns) for part in expression.expressions]
+        conditions = [_elastic(inner, columns) for inner in expression.expressions]
         return {"bool": {"filter": conditions}} if conditions else {"match_all": {}}
     if isinstance(expression, Some):
-        return _elastic_some([_elastic(part, columns) for part in expression.expressions])
+        return _elastic_some([_elastic(inner, columns) for inner in expression.expressions])
     path = f"{GROUP}.{expression.field}"
     if expression.operator == "exists":
         return {"exists": {"field": path}}
@@ -59,27 +56,22 @@ def _elastic_some(conditions: Sequence[JSON]) -> JSON:
 
 
 def qdrant_condition(filter_: Filter, columns: Columns) -> JSON:
-    """Return a filter of Qdrant.
-
-    Raises:
-        InputError: no filter, one that does not fit the fields, or the name of a field that Qdrant
-            can't be asked for.
-    """
+    """Return a filter of Qdrant. Raises InputError as ``elastic_condition`` does, and for the name
+    of a field that Qdrant can't be asked for."""
     expression = parse(filter_)
     matching(expression, columns)  # refuses what does not fit
     condition = _qdrant(expression, columns)
-    return (
-        condition if condition.keys() <= {"must", "should", "must_not"} else {"must": [condition]}
-    )
+    is_clause = condition.keys() <= {"must", "should", "must_not"}
+    return condition if is_clause else {"must": [condition]}
 
 
 def _qdrant(expression: Expression, columns: Columns) -> JSON:
     if isinstance(expression, Not):
         return {"must_not": [_qdrant(expression.expression, columns)]}
     if isinstance(expression, All):
-        return {"must": [_qdrant(part, columns) for part in expression.expressions]}
+        return {"must": [_qdrant(inner, columns) for inner in expression.expressions]}
     if isinstance(expression, Some):
-        return _qdrant_some([_qdrant(part, columns) for part in expression.expressions])
+        return _qdrant_some([_qdrant(inner, columns) for inner in expression.expressions])
     key = _qdrant_key(expression.field)
     if expression.operator == "exists":
         return {"must_not": [{"is_empty": {"key": key}}]}
@@ -104,7 +96,7 @@ def _qdrant_whole(name: str, key: str, interval: Interval) -> JSON:
     least, largest = interval
     if least == largest:
         return {"key": key, "match": {"value": least}}
-    ends = _ends(interval, _same)
+    ends = _ends(interval)
     if any(abs(end) > EXACT for end in ends.values()):
         raise InputError(f"Qdrant compares {name!r} in double precision, which {interval} exceeds")
     return {"key": key, "range": ends}
@@ -121,20 +113,17 @@ def _qdrant_key(name: str) -> str:
 def _ranges(condition: Condition, columns: Columns) -> list[JSON]:
     """Return the inclusive ends of a condition's intervals; no intervals if nothing matches."""
     column = columns[condition.field]
-    dates = column.kind.kind == "date"
-    written: Callable[[Any], Any] = (lambda end: iso(end, days=False)) if dates else _same
     ranges = []
     for interval in intervals(condition, column):
         if interval[0] <= interval[1]:
+            ends = _ends(interval)
             with suppress(OverflowError):  # before the year 1, or after 9999: no date is there
-                ranges.append(_ends(interval, written))
+                if column.kind.kind == "date":
+                    ends = {name: iso(end, days=False) for name, end in ends.items()}
+                ranges.append(ends)
     return ranges
 
 
-def _same(end: Any) -> Any:
-    return end
-
-
-def _ends(interval: Interval, written: Callable[[Any], Any]) -> JSON:
+def _ends(interval: Interval) -> JSON:
     ends = dict(zip(("gte", "lte"), interval, strict=True))
-    return {name: written(end) for name, end in ends.items() if end not in UNBOUNDED}
+    return {name: end for name, end in ends.items() if end not in UNBOUNDED}

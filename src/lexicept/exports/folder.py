@@ -42,14 +42,11 @@ class ExportFormat(Protocol):
 
 @dataclass(frozen=True)
 class ExportedIndex:
-    """An index with offsets as one more dimension.
-
-    Attributes:
-        bits: bits of the largest impact of a document, in formats of integers.
-    """
+    """An index with offsets as one more dimension."""
 
     index: IndexReader
     bits: int = 8
+    """Bits of the largest impact of a document, in formats of integers."""
 
     @property
     def num_dimensions(self) -> int:
@@ -71,19 +68,13 @@ class ExportedIndex:
         return power_of_two(self.largest / highest)
 
     @cached_property
-    def levels_per_weight(self) -> float:
-        """Factor from document weights to impacts."""
-        top = max(self.largest, float(self.offsets.max(initial=0)))
-        return float((2**self.bits - 1) / (top or 1.0))
-
-    @cached_property
     def offsets(self) -> Floats:
         """Weights of the documents in the last dimension [N]."""
         return (self.index.engine.offsets * self.offset_scale).astype(np.float32)
 
     @cached_property
     def _segment(self) -> Callable[[int], sp.csr_array]:
-        """A cached reader of the document weights of a segment [n, num_dimensions]."""
+        """A reader of the document weights of a segment [n, num_dimensions], which keeps one."""
 
         def read(number: int) -> sp.csr_array:
             weights = self.index.engine.segment(number)
@@ -101,7 +92,9 @@ class ExportedIndex:
 
     def impacts(self, weights: Floats) -> Integers:
         """Round weights of documents to integers from 0 to 2**bits - 1."""
-        impacts: Integers = np.rint(weights.astype(float) * self.levels_per_weight).astype(np.int64)
+        top = max(self.largest, float(self.offsets.max(initial=0)))
+        levels_per_weight = float((2**self.bits - 1) / (top or 1.0))
+        impacts: Integers = np.rint(weights.astype(float) * levels_per_weight).astype(np.int64)
         return impacts
 
     def document_impacts(self, number: int) -> Vector:
@@ -184,8 +177,7 @@ def write_numbered_files(
     """Write all documents into files of about ``FILE_BYTES``, after the complete files.
 
     Args:
-        files: the folder of the export, with facts about complete files.
-        name: the name of a file, with the number to fill in.
+        name: of a file, with the number to fill in.
         document: returns the lines of a document by number.
         around: the text before, between and after the documents of a file.
     """

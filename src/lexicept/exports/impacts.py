@@ -53,9 +53,8 @@ class Anserini(_ImpactFormat):
             stored = exported.index.stored(number)
             dimensions, impacts = exported.document_impacts(number)
             vector = dict(zip(dimensions.astype(str).tolist(), impacts.tolist(), strict=True))
-            return (
-                json.dumps({"id": stored.id, "contents": stored.content, "vector": vector}) + "\n"
-            )
+            content = {"id": stored.id, "contents": stored.content, "vector": vector}
+            return json.dumps(content) + "\n"
 
         write_numbered_files(exported, files, "documents/{:06d}.jsonl", document, progress)
 
@@ -110,9 +109,8 @@ def header(num_lists: int, lengths: Integers) -> bytes:
     counts = (VERSION, num_lists, lengths.size, num_lists, lengths.size, int(lengths.sum()))
     content = b"".join(field(number, value) for number, value in enumerate(counts, 1))
     mean = float(lengths.mean()) if lengths.size else 0.0
-    return (
-        content + bytes([7 << 3 | DOUBLE]) + struct.pack("<d", mean) + text(8, "lexicept: impacts")
-    )
+    content += bytes([7 << 3 | DOUBLE]) + struct.pack("<d", mean)
+    return content + text(8, "lexicept: impacts")
 
 
 def postings_list(term: str, documents: Integers, impacts: Integers) -> bytes:
@@ -121,11 +119,12 @@ def postings_list(term: str, documents: Integers, impacts: Integers) -> bytes:
     # Every posting is a message: a tag and a length, then a tag and a number twice.
     gap, gap_used = varints(gaps)
     impact, impact_used = varints(impacts)
-    tags = np.empty((documents.size, 1), np.uint8)
     always = np.ones((documents.size, 1), bool)
     sizes = 2 + gap_used.sum(axis=1, keepdims=True) + impact_used.sum(axis=1, keepdims=True)
-    posting_tag, gap_tag = np.full_like(tags, 4 << 3 | BYTES), np.full_like(tags, 1 << 3 | VARINT)
-    impact_tag = np.full_like(tags, 2 << 3 | VARINT)
+    posting_tag, gap_tag, impact_tag = (
+        np.full((documents.size, 1), number << 3 | kind, np.uint8)
+        for number, kind in ((4, BYTES), (1, VARINT), (2, VARINT))
+    )
     octets: Octets = np.hstack(
         [posting_tag, sizes.astype(np.uint8), gap_tag, gap, impact_tag, impact]
     )

@@ -96,13 +96,9 @@ class _Bulk(_ServerFormat):
                     )
 
     def query(self, query: Query, vector: Vector) -> str:
-        """Return the body of a search, and the scale of the scores.
-
-        All weights of a query are multiplied by one power of two where the largest exceeds
-        ``LARGEST_WEIGHT``: the ranking is the same, scores are the scores of the index times
-        ``scale``.
-        """
+        """Return the body of a search, and the scale of the scores."""
         top = float(vector.weights.max(initial=0)) or 1.0
+        # One power of two for all weights of a query: the ranking of the index stays the same.
         scale = min(1.0, power_of_two(LARGEST_WEIGHT / top))
         scaled = vector._replace(weights=vector.weights * np.float32(scale))
         search = self.search(weights_by_dimension(at_least(scaled, LEAST_WEIGHT)))
