@@ -26,7 +26,7 @@ there are any."""
 Systems: TypeAlias = Sequence[System] | Mapping[str, System]
 """Systems that name themselves, or systems by name."""
 
-_NAMES = "words, concepts, both, bm25, bm25:k1=0.9,b=0.4"
+_NAMES = "words, concepts, all, bm25, bm25:k1=0.9,b=0.4"
 
 
 @dataclass(frozen=True)
