@@ -25,8 +25,7 @@ from lexicept.models.soup import soup
 from lexicept.pipelines.pretrain import pretrain
 from lexicept.progress import Progress
 from lexicept.storage.files import fingerprint, replace_file
-from lexicept.training.config import TrainingConfig, ValidationSettings
-from lexicept.training.config_file import load_config
+from lexicept.training.config import TrainingConfig, ValidationSettings, load_config
 from lexicept.training.settings import to_mapping
 from lexicept.training.tuning import tune
 from lexicept.training.validation import RetrievalEvaluator, Texts

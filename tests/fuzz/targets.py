@@ -44,7 +44,7 @@ from lexicept.storage.arrays import load_csr, save_array, save_csr
 from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import Workspace
 from lexicept.training.candidates.lists import Lists
-from lexicept.training.config_file import load_config
+from lexicept.training.config import load_config
 from lexicept.training.loop import Checkpoint, Loop
 from lexicept.training.metrics import read_metrics
 from lexicept.training.sae.objectives import OBJECTIVES

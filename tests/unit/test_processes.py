@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.training.config_file import load_config
+from lexicept.training.config import load_config
 from lexicept.training.run import train
 from lexicept.training.trainer import Trainer
 from support.runs import metrics
@@ -24,7 +24,7 @@ import os, sys
 from pathlib import Path
 from safetensors.torch import save_file
 from lexicept.training import run
-from lexicept.training.config_file import load_config
+from lexicept.training.config import load_config
 from lexicept.training.trainer import Trainer
 
 fit = Trainer.fit

@@ -5,10 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.errors import InputError
+from lexicept.training.config import JointSettings
 from lexicept.training.regularizers import (
     DocumentFrequencies,
-    Schedule,
     anti_zero,
     df_flops,
     df_penalties,
@@ -112,16 +111,6 @@ def test_gradient_of_joint_flops_for_both_sides():
     assert torch.autograd.gradcheck(joint_flops, (queries, documents))
 
 
-def test_shapes_that_do_not_fit():
-    for regulariser in REGULARISERS:
-        with pytest.raises(InputError, match=r"\[n, V\], not \[3\]"):
-            regulariser(torch.ones(3))
-    with pytest.raises(InputError, match="queries have 2 dimensions, documents have 3"):
-        joint_flops(torch.ones(1, 2), torch.ones(1, 3))
-    with pytest.raises(InputError, match=r"penalties must be \[3\], not \[4\]"):
-        df_flops(torch.ones(1, 3), torch.ones(4))
-
-
 def test_df_penalties_by_hand():
     # x = α³ gives 2³ − 1 = 7, x = α^log₂3 gives 3 − 1 = 2, and x = √α gives √2 − 1.
     ratios = torch.tensor([0.0, 0.1**3, 0.1 ** math.log2(3), 0.1, 0.1**0.5, 1.0]).double()
@@ -168,17 +157,13 @@ def test_df_penalties_of_dimensions_in_almost_every_document():
     [("constant", [4, 4, 4, 4, 4]), ("linear", [0, 1, 2, 4, 4]), ("quadratic", [0, 0.25, 1, 4, 4])],
 )
 def test_schedules(kind, expected):
-    schedule = Schedule(kind, 4.0, 8)
-    assert [schedule.at(step) for step in (0, 2, 4, 8, 9)] == expected
+    settings = JointSettings(4.0, kind, 8)
+    assert [settings.weight_at(step) for step in (0, 2, 4, 8, 9)] == expected
 
 
 def test_schedules_of_one_step_and_of_no_weight():
-    assert [Schedule("linear", 2.0, 1).at(step) for step in (0, 1)] == [0.0, 2.0]
-    assert [Schedule("quadratic", 0.0, 8).at(step) for step in (0, 4, 8)] == [0.0] * 3
-
-
-def test_a_constant_schedule_needs_no_steps():
-    assert Schedule("constant", 0.5).at(10**9) == 0.5
+    assert [JointSettings(2.0, "linear", 1).weight_at(step) for step in (0, 1)] == [0.0, 2.0]
+    assert [JointSettings(0.0, "quadratic", 8).weight_at(step) for step in (0, 4, 8)] == [0.0] * 3
 
 
 def active(*documents):
@@ -305,10 +290,3 @@ def test_counting_leaves_no_gradient():
     df_flops(vectors, df.penalties()).backward()
     assert not df.ratios.requires_grad
     assert vectors.grad.any()
-
-
-def test_frequencies_of_another_vocabulary():
-    with pytest.raises(InputError, match=r"\[n, 3\], not \[2, 4\]"):
-        DocumentFrequencies(3).update(torch.ones(2, 4))
-    with pytest.raises(InputError, match=r"not \[3\]"):
-        DocumentFrequencies(3).update(torch.ones(3))

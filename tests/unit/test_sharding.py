@@ -18,8 +18,7 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.progress import silent
 from lexicept.training import sharding
-from lexicept.training.config import TrainingConfig
-from lexicept.training.config_file import load_config
+from lexicept.training.config import TrainingConfig, load_config
 from lexicept.training.run import train
 from lexicept.training.settings import from_mapping
 from reproduction import launch
@@ -38,7 +37,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from lexicept.models import backbone
 from lexicept.training import run, sharding
-from lexicept.training.config_file import load_config
+from lexicept.training.config import load_config
 from lexicept.training.trainer import Trainer
 
 class Killed(Exception):

@@ -18,8 +18,8 @@ from lexicept.training.config import (
     ModelSettings,
     OptimizerSettings,
     TrainingConfig,
+    load_config,
 )
-from lexicept.training.config_file import load_config
 from lexicept.training.pretraining import settings as pretraining_module
 from lexicept.training.sae import settings as sae_module
 from lexicept.training.sae.settings import SAESettings

@@ -28,7 +28,7 @@ from lexicept.models.lookup import Lookup
 from lexicept.models.sae.states import backbone_reader
 from lexicept.training import run as run_module
 from lexicept.training.candidates.lists import CandidateList, Lists, write_lists
-from lexicept.training.config_file import load_config
+from lexicept.training.config import load_config
 from lexicept.training.data import Sampler
 from lexicept.training.run import train
 from lexicept.training.sae.trainer import train_on_states

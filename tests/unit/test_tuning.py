@@ -7,7 +7,7 @@ import yaml
 
 from lexicept.errors import InputError, LexiceptError
 from lexicept.training import tuning
-from lexicept.training.config_file import load_config
+from lexicept.training.config import load_config
 from lexicept.training.settings import to_mapping
 from lexicept.training.tuning import tune
 from lexicept.training.validation import RetrievalEvaluator

@@ -8,7 +8,7 @@ import pytest
 
 from lexicept.errors import InputError
 from lexicept.storage.yaml_text import DEEPEST, LARGEST, parse_yaml, read_yaml
-from lexicept.training.config_file import load_config
+from lexicept.training.config import load_config
 from reproduction.data import load_sources
 from support.commands import Run, assert_error
 

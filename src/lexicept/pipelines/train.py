@@ -51,7 +51,7 @@ def train(
         NotFiniteError: the loss is not finite.
     """
     require("train", *MODULES)
-    from lexicept.training.config_file import load_config
+    from lexicept.training.config import load_config
     from lexicept.training.run import train as run
 
     settings = load_config(config, changes)

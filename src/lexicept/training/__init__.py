@@ -1,6 +1,6 @@
 """Training: for ranking, of sparse autoencoders (``sae``) and by masked texts (``pretraining``).
 
-The way of a training for ranking: ``config_file`` reads a ``config``; ``run`` asks ``collection``
+The way of a training for ranking: ``config`` reads a configuration; ``run`` asks ``collection``
 for documents, queries, candidate lists (``candidates``) and teacher scores, and ``initial_encoder``
 for the encoder; ``data`` makes batches, ``objective`` their loss (``losses``, ``regularizers``),
 ``trainer`` the steps and checkpoints, ``validation`` the measures, ``metrics`` files and curves.

@@ -330,7 +330,7 @@ def _teacher(
     run: RunFolder, queries: Sequence[str], documents: Sequence[str]
 ) -> TeacherScores | None:
     teacher = run.config.teacher
-    if not (teacher.dense or teacher.bm25_weight or teacher.max_sim):
+    if not teacher.scores_all:
         return None
     query_vectors = document_vectors = None
     if teacher.dense is not None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -11,6 +14,7 @@ from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import depth_of
 from lexicept.models.heads.settings import Pooling
 from lexicept.models.sources import DEFAULT_BACKBONE, AttentionKernel, Dtype
+from lexicept.storage.yaml_text import parse_yaml, read_yaml
 from lexicept.training.head_kinds import HEAD_KINDS, LanguageHead
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.settings import (
@@ -22,7 +26,9 @@ from lexicept.training.settings import (
     Share,
     Text,
     Whole,
+    from_mapping,
     settings,
+    to_mapping,
 )
 from lexicept.vectors import Pruning
 
@@ -31,8 +37,6 @@ E2 = "E2"
 
 Length = Annotated[Count, Field(ge=8)]
 """Length of cut texts in tokens, special tokens included."""
-
-Schedule = Literal["constant", "linear", "quadratic"]
 
 
 @settings
@@ -132,17 +136,14 @@ class ModelSettings:
         sized = self.head != "sae" and HEAD_KINDS[self.head].dimensions != "subwords"
         if sized and not (self.size or self.start):
             raise InputError(f"size is missing: dimensions of the head {self.head!r}")
-        if self.initial_active_dims is not None:
-            self._check_initial_active_dims(self.initial_active_dims)
-
-    def _check_initial_active_dims(self, dims: int) -> None:
-        if self.head == "sae" and self.sae.has_thresholds:
+        dims = self.initial_active_dims
+        if dims is not None and self.head == "sae" and self.sae.has_thresholds:
             raise InputError(
                 "initial_active_dims shifts biases and so requires an SAE with k; "
                 f"{self.sae.architecture} has thresholds"
             )
         size = self.sae.num_latents if self.head == "sae" else self.size
-        if size is not None and dims >= size:
+        if None not in (dims, size) and dims >= size:  # type: ignore[operator]
             raise InputError(f"initial_active_dims must be below {size}, not {dims}")
 
 
@@ -198,6 +199,11 @@ class TeacherSettings:
     """Weight of MaxSim: late interaction over token states of the untrained backbone, centred,
     normalised, cut as in ``data`` and cached on disk."""
 
+    @property
+    def scores_all(self) -> bool:
+        """True with a source of scores for any query and any document."""
+        return bool(self.dense or self.bm25_weight or self.max_sim)
+
 
 @settings
 class LossSettings:
@@ -236,18 +242,31 @@ class LossSettings:
 
 
 @settings
-class RegularizerSettings:
+class JointSettings:
+    """Joint FLOPS: a regulariser of dimensions shared by queries and documents (ESPLADE)."""
+
+    weight: NotNegative = 0.0
+    """λ at the end of the schedule."""
+    schedule: Literal["constant", "linear", "quadratic"] = "quadratic"
+    """Growth of λ over T = ``steps`` steps: λ at once, λ·min(1, t/T) or λ·min(1, (t/T)²)."""
+    steps: Count = 200
+    """Steps of the growth."""
+
+    def weight_at(self, step: int) -> float:
+        """Return the weight after ``step`` steps."""
+        if self.schedule == "constant":
+            return self.weight
+        share = min(1.0, step / self.steps)
+        return self.weight * (share if self.schedule == "linear" else share**2)
+
+
+@settings
+class RegularizerSettings(JointSettings):
     """Sparsity regulariser of queries or documents; see ``lexicept.training.regularizers``."""
 
     kind: Literal["flops", "l1", "df_flops"] = "flops"
     """Regulariser: squared mean weights, mean absolute weights, or squared mean weights of frequent
     dimensions."""
-    weight: NotNegative = 0.0
-    """λ at the end of the schedule."""
-    schedule: Schedule = "quadratic"
-    """Growth of λ."""
-    steps: Count = 200
-    """Steps of the growth."""
     alpha: Annotated[Positive, Field(lt=1)] = 0.1
     """α of ``df_flops``: share of texts of a frequent dimension."""
     beta: Positive = 10.0
@@ -261,18 +280,6 @@ class RegularizerSettings:
     """Steps between two counts of the sample."""
     anti_zero: NotNegative = 0.0
     """Weight of the regulariser against all-zero vectors."""
-
-
-@settings
-class JointSettings:
-    """Joint FLOPS: a regulariser of dimensions shared by queries and documents (ESPLADE)."""
-
-    weight: NotNegative = 0.0
-    """λ at the end of the schedule."""
-    schedule: Schedule = "quadratic"
-    """Growth of λ."""
-    steps: Count = 200
-    """Steps of the growth."""
 
 
 @settings
@@ -371,37 +378,69 @@ class TrainingConfig:
         return self.optimizer.seed if self.data.seed is None else self.data.seed
 
     def __post_init__(self) -> None:
-        if not self.data.corpus:
+        data, loss, model = self.data, self.loss, self.model
+        if not data.corpus:
             raise InputError("data.corpus is missing: the documents to train on")
-        if not (self.loss.kl or self.loss.margin_mse or self.loss.in_batch):
+        if not (loss.kl or loss.margin_mse or loss.in_batch):
             raise InputError(
                 "nothing to learn: one of loss.kl, loss.margin_mse, loss.in_batch must be above 0"
             )
-        self._check_negatives()
-        frozen = self.model.head != "sae" or self.model.freeze_head
-        if self.loss.reconstruction and frozen:
+        if loss.margin_mse and not data.negatives:
+            raise InputError("loss.margin_mse requires data.negatives of at least 1")
+        if loss.kl and not (data.negatives or self.teacher.scores_all):
+            raise InputError(
+                "loss.kl requires data.negatives of at least 1, or a teacher of the whole batch"
+            )
+        if loss.reconstruction and (model.head != "sae" or model.freeze_head):
             raise InputError(
                 "loss.reconstruction requires an SAE that learns: model.head: sae without "
                 "model.freeze_head"
             )
-        if self.optimizer.sharded and self.model.trained == "head":
+        if self.optimizer.sharded and model.trained == "head":
             raise InputError("optimizer.sharded requires model.trained: lora or all")
-        if self.loss.words and self.model.weighting == "bm25":
+        if loss.words and model.weighting == "bm25":
             raise InputError("loss.words requires model.weighting: splade")
 
-    def _check_negatives(self) -> None:
-        if self.data.negatives:
-            return
-        if self.loss.margin_mse:
-            raise InputError("loss.margin_mse requires data.negatives of at least 1")
-        teacher = self.teacher
-        if self.loss.kl and not (teacher.dense or teacher.bm25_weight or teacher.max_sim):
-            raise InputError(
-                "loss.kl requires data.negatives of at least 1, or a teacher of the whole batch"
-            )
 
-    @property
-    def has_teacher(self) -> bool:
-        """True with a source of scores for KL and MarginMSE; lists may have scores."""
-        teacher = self.teacher
-        return bool(teacher.dense or teacher.bm25_weight or teacher.max_sim or self.data.lists)
+ConfigSource = TrainingConfig | Mapping[str, Any] | str | os.PathLike[str]
+"""A configuration, nested mappings as in a YAML file, or the path of a YAML file."""
+
+
+def load_config(source: ConfigSource, changes: Sequence[str] = ()) -> TrainingConfig:
+    """Read a configuration.
+
+    Args:
+        changes: ``NAME=VALUE`` each, such as ``data.corpus=PATH``, with the value in YAML; a change
+            replaces the source's value.
+
+    Raises:
+        InputError: no such file, not YAML, an unknown name, with the nearest name, a value of
+            another type or out of range, or a malformed change.
+    """
+    if isinstance(source, TrainingConfig):
+        return _changed(to_mapping(source), changes)
+    if isinstance(source, Mapping):
+        return _changed(copy.deepcopy(dict(source)), changes)
+    content = read_yaml(source)
+    try:
+        return _changed(content, changes)
+    except ValueError as error:  # an InputError, or a number with more digits than Python prints
+        raise InputError(f"{os.fspath(source)}: {error}") from None
+
+
+def _changed(content: Any, changes: Sequence[str]) -> TrainingConfig:
+    for assignment in changes:
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise InputError(f"{assignment!r} is not of the form data.corpus=PATH")
+        *outer, last = name.split(".")
+        section = content
+        for key in outer:
+            section = section.setdefault(key, {}) if isinstance(section, dict) else None
+        if not isinstance(section, dict):
+            raise InputError(f"{assignment!r}: there is no mapping {'.'.join(outer)!r}")
+        try:
+            section[last] = parse_yaml(value)
+        except InputError as error:
+            raise InputError(f"{assignment!r}: {error}") from None
+    return from_mapping(TrainingConfig, content)

@@ -6,7 +6,6 @@ are not finite, checkpoints and progress. A task has the loss of a batch and the
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 import warnings
@@ -15,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from zipfile import ZipFile
 
 import torch
 from torch import nn
@@ -35,17 +35,12 @@ CHECKPOINT = "checkpoint.pt"
 MAX_GRAD_NORM = 1.0
 """Norm that the gradients of all parameters together are clipped to."""
 
-DIGEST_BLOCK = 2**20
-"""Bytes of a read for the checksum."""
-
 Batch = TypeVar("Batch")
+LoopSettings = SAESettings | PretrainingSettings
 
 
 class NotFiniteError(LexiceptError):
     """A loss that is infinite or NaN."""
-
-
-LoopSettings = SAESettings | PretrainingSettings
 
 
 def learning_rate_at(settings: LoopSettings, step: int) -> float:
@@ -76,7 +71,6 @@ class Task(ABC, Generic[Batch]):
     epsilon: ClassVar[float] = 1e-8
     """AdamW's ε."""
     settings: LoopSettings
-    """The settings of the training; a checkpoint fits no other settings."""
 
     @abstractmethod
     def groups(self) -> list[dict[str, Any]]:
@@ -161,7 +155,7 @@ class Loop(Generic[Batch]):
             NotFiniteError: the loss is not finite; no weight has changed.
         """
         began = time.perf_counter()
-        task, settings = self.task, self.task.settings
+        task = self.task
         self.optimizer.zero_grad(set_to_none=True)
         loss, tokens = task.backward(batch, self.steps)
         if not math.isfinite(loss):
@@ -169,7 +163,7 @@ class Loop(Generic[Batch]):
                 f"{task.title}: the loss is {loss} at step {self.steps}; {task.advice}"
             )
         torch.nn.utils.clip_grad_norm_(task.parameters(), MAX_GRAD_NORM)
-        learning_rate = learning_rate_at(settings, self.steps)
+        learning_rate = learning_rate_at(task.settings, self.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = group["factor"] * learning_rate
         self.optimizer.step()
@@ -181,7 +175,7 @@ class Loop(Generic[Batch]):
         return f"loss {loss:.3f}  {detail}  {self._tokens_per_second:,.0f} tokens/s"
 
     def save(self, path: Path, position: tuple[Any, ...]) -> None:
-        """Write a checkpoint atomically, followed by the SHA-256 of the content."""
+        """Write a checkpoint atomically: a zip archive with checksums, of ``torch.save``."""
         content = {
             "settings": to_mapping(self.task.settings),
             "position": list(position),
@@ -190,17 +184,14 @@ class Loop(Generic[Batch]):
             "optimizer": self.optimizer.state_dict(),
         }
         weights = sum(parameter.nbytes for parameter in self.task.parameters())
-        # The trailing digest lets a resumed run detect a damaged file.
         with replacing(path, 3 * weights) as file:  # AdamW has two moments for each weight
             torch.save(content, file)
-            file.flush()
-            file.write(_digest(Path(file.name), file.tell()))
 
     def load(self, checkpoint: Checkpoint) -> tuple[Any, ...]:
         """Continue from a checkpoint; return the position in the stream of batches.
 
         Raises:
-            InputError: a damaged checkpoint, or a checkpoint of another model.
+            InputError: a checkpoint of another model.
         """
         with checkpoint.reading() as content:
             self.task.restore(content["task"])
@@ -210,11 +201,7 @@ class Loop(Generic[Batch]):
 
 
 class Checkpoint:
-    """A checkpoint of ``Loop.save``.
-
-    Args:
-        settings: the settings of training, equal to the checkpoint's.
-        device: device of the loaded tensors; the saved device by default.
+    """A checkpoint of ``Loop.save``; see ``find``.
 
     Raises:
         InputError: an unreadable file, or a checkpoint of other settings.
@@ -228,21 +215,27 @@ class Checkpoint:
         with self.reading():
             self._content = torch.load(path, map_location=device, weights_only=True)
             if other := first_difference(self._content["settings"], to_mapping(settings)):
-                raise InputError(f"{path}: a checkpoint of other settings: {other}")
+                raise InputError(f"a checkpoint of other settings: {other}")
 
     @classmethod
     def find(
         cls, folder: Path | None, settings: LoopSettings, device: torch.device | None = None
     ) -> Checkpoint | None:
-        """Return the checkpoint of a folder, or None; None with a warning for a damaged file."""
+        """Return the checkpoint of a folder, with tensors on a device; None without a checkpoint
+        and, with a warning, for a damaged file."""
         if folder is None or not (folder / CHECKPOINT).exists():
             return None
         path = folder / CHECKPOINT
-        if not _is_whole(path):
-            message = f"{path}: this checkpoint is damaged; training starts from the beginning"
-            warnings.warn(message, LexiceptWarning, stacklevel=2)
-            return None
-        return cls(path, settings, device)
+        try:
+            with ZipFile(path) as archive:
+                sound = archive.testzip() is None
+        except Exception:  # zipfile raises many kinds
+            sound = False
+        if sound:
+            return cls(path, settings, device)
+        message = f"{path}: this checkpoint is damaged; training starts from the beginning"
+        warnings.warn(message, LexiceptWarning, stacklevel=2)
+        return None
 
     @contextmanager
     def reading(self) -> Iterator[dict[str, Any]]:
@@ -250,27 +243,7 @@ class Checkpoint:
         try:
             yield self._content
         except InputError as error:
-            located = str(error).startswith(str(self.path))
-            raise error if located else InputError(f"{self.path}: {error}") from None
+            raise InputError(f"{self.path}: {error}") from None
         except Exception as error:  # torch raises many kinds
             reason = " ".join(str(error).split())
             raise InputError(f"{self.path}: this checkpoint can't be read: {reason}") from None
-
-
-def _is_whole(path: Path) -> bool:
-    """Return True if a checkpoint ends with the SHA-256 of the content."""
-    size = path.stat().st_size - hashlib.sha256().digest_size
-    if size < 0:
-        return False
-    with path.open("rb") as file:
-        file.seek(size)
-        return file.read() == _digest(path, size)
-
-
-def _digest(path: Path, size: int) -> bytes:
-    """Return the SHA-256 of a file's first ``size`` bytes."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for start in range(0, size, DIGEST_BLOCK):
-            digest.update(file.read(min(DIGEST_BLOCK, size - start)))
-    return digest.digest()

@@ -19,7 +19,7 @@ from lexicept.training.config import (
     RegularizerSettings,
     TrainingConfig,
 )
-from lexicept.training.regularizers import DocumentFrequencies, Schedule
+from lexicept.training.regularizers import DocumentFrequencies
 
 Batch = dict[str, Any]
 
@@ -89,11 +89,7 @@ class Objective(nn.Module):
         )
         query, document, joint = sparsity
         self.sides = {"query": query, "document": document}
-        self._schedules = {
-            side: Schedule(settings.schedule, settings.weight, settings.steps)
-            for side, settings in self.sides.items()
-        }
-        self._joint = Schedule(joint.schedule, joint.weight, joint.steps)
+        self._joint = joint
         self.df = nn.ModuleDict(
             {
                 side: DocumentFrequencies(size, settings.df_texts)
@@ -234,7 +230,8 @@ class Objective(nn.Module):
         if self.settings.dual:
             terms |= self._rank(scores, targets)
         if self.settings.mask_divergence:
-            divergence = losses.mask_divergence(scores, masked)
+            # The whole vectors teach the cut vectors (ESPLADE, after Yang et al. 2021).
+            divergence = losses.kl_divergence(masked, scores)
             terms["mask_divergence"] = self.settings.mask_divergence * divergence
         return terms
 
@@ -271,7 +268,8 @@ class Objective(nn.Module):
     def _regularizers(self, queries: Tensor, documents: Tensor) -> dict[str, Tensor]:
         terms = {}
         for side, vectors in (("query", queries), ("document", documents)):
-            settings, weight = self.sides[side], self._schedules[side].at(self.step)
+            settings = self.sides[side]
+            weight = settings.weight_at(self.step)
             # Frequencies first, so that the penalties of a first batch are not all 0.
             if side in self.df and self.training and settings.df_source == "batches":
                 self._df(side).update(vectors.detach())
@@ -279,7 +277,7 @@ class Objective(nn.Module):
                 terms[f"{side}_{settings.kind}"] = weight * self._sparsity(side, vectors)
             if settings.anti_zero:
                 terms[f"{side}_anti_zero"] = settings.anti_zero * regularizers.anti_zero(vectors)
-        joint = self._joint.at(self.step)
+        joint = self._joint.weight_at(self.step)
         if joint:
             terms["joint_flops"] = joint * regularizers.joint_flops(queries, documents)
         return terms

@@ -1,22 +1,15 @@
 """Sparsity regularisers: vectors [n, V], non-negative → one number to minimise.
 
-All but ``anti_zero`` are 0, with a zero gradient, for all-zero vectors and for no vectors. Vectors
-of another shape raise InputError.
+All but ``anti_zero`` are 0, with a zero gradient, for all-zero vectors and for no vectors.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
-
-from lexicept.errors import InputError
-
-ScheduleKind = Literal["constant", "linear", "quadratic"]
 
 
 def flops(vectors: Tensor) -> Tensor:
@@ -30,33 +23,14 @@ def l1(vectors: Tensor) -> Tensor:
 
 
 def joint_flops(queries: Tensor, documents: Tensor) -> Tensor:
-    """Return ⟨mean_b w(q), mean_b w(d)⟩ (ESPLADE equation 3), from [B, V] and [D, V].
-
-    Raises:
-        InputError: different V.
-    """
-    query, document = _mean(queries), _mean(documents)
-    if query.shape != document.shape:
-        raise InputError(
-            f"queries have {len(query)} dimensions, documents have {len(document)} dimensions"
-        )
-    return query @ document
+    """Return ⟨mean_b w(q), mean_b w(d)⟩ (ESPLADE equation 3), from [B, V] and [D, V]."""
+    return _mean(queries) @ _mean(documents)
 
 
 def df_flops(vectors: Tensor, penalties: Tensor) -> Tensor:
-    """Return Σ_t (a_t mean_b w_t)² (DF-FLOPS, Porco et al. 2025; SPLARE).
-
-    Args:
-        vectors: [n, V].
-        penalties: a [V], from ``df_penalties``.
-
-    Raises:
-        InputError: penalties for another V.
-    """
-    mean = _mean(vectors)
-    if penalties.shape != mean.shape:
-        raise InputError(f"penalties must be [{len(mean)}], not {list(penalties.shape)}")
-    return (penalties * mean).square().sum()
+    """Return Σ_t (a_t mean_b w_t)² with penalties a [V] of ``df_penalties`` (DF-FLOPS, Porco et al.
+    2025; SPLARE)."""
+    return (penalties * _mean(vectors)).square().sum()
 
 
 def df_penalties(ratios: Tensor, alpha: float = 0.1, beta: float = 10.0) -> Tensor:
@@ -68,9 +42,6 @@ def df_penalties(ratios: Tensor, alpha: float = 0.1, beta: float = 10.0) -> Tens
         ratios: x, document frequencies divided by the number of documents; floats in [0, 1].
         alpha: the share x with penalty 1/2, between 0 and 1.
         beta: steepness, positive.
-
-    Returns:
-        a, in the shape of ``ratios``.
     """
     # expm1 is exact where x is almost 1, and never below 0, where a power would be NaN.
     base = torch.expm1(torch.log(ratios) * (math.log(2) / math.log(alpha)))
@@ -84,29 +55,7 @@ def anti_zero(vectors: Tensor) -> Tensor:
     1, the loss is at most 1 and the gradient of a weight is −2 / (1 + Σ)³, at most 2 in size. Both
     forms agree for sums in the hundreds, as in a healthy batch.
     """
-    return (1 + _matrix(vectors).sum()).pow(-2)
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Schedule of a regulariser's weight: λ at once, or growing to λ in ``steps`` steps.
-
-    Args:
-        kind: ``constant`` λ, ``linear`` λ·min(1, t/T) or ``quadratic`` λ·min(1, (t/T)²) (SPLADE).
-        weight: λ, at least 0.
-        steps: T, at least 1; unused by ``constant``.
-    """
-
-    kind: ScheduleKind
-    weight: float
-    steps: int = 0
-
-    def at(self, step: int) -> float:
-        """Return the weight after ``step`` steps."""
-        if self.kind == "constant":
-            return self.weight
-        share = min(1.0, step / self.steps)
-        return self.weight * (share if self.kind == "linear" else share**2)
+    return (1 + vectors.sum()).pow(-2)
 
 
 class DocumentFrequencies(nn.Module):
@@ -116,10 +65,6 @@ class DocumentFrequencies(nn.Module):
     n / window for n new documents. The documents of all processes count. Both buffers are in the
     state dict: ``ratios`` [V], 0 at first, in single precision (a half can't count so far), and
     ``count``, the number of documents so far.
-
-    Args:
-        num_dimensions: V.
-        window: documents.
     """
 
     ratios: Tensor
@@ -132,18 +77,10 @@ class DocumentFrequencies(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
 
     def update(self, vectors: Tensor) -> None:
-        """Count a batch of documents [n, V]; of more than ``window``, the last.
-
-        Raises:
-            InputError: vectors of another V.
-        """
-        if vectors.ndim != 2 or vectors.shape[1] != len(self.ratios):
-            raise InputError(f"vectors must be [n, {len(self.ratios)}], not {list(vectors.shape)}")
+        """Count a batch of documents [n, V]; of more than ``window``, the last."""
         recent = vectors[-self.window :]
         numbers = self.count.new_tensor([len(recent), len(vectors)])
-        counts = torch.cat([(recent > 0).sum(dim=0), numbers])
-        if torch.distributed.is_initialized():
-            torch.distributed.all_reduce(counts)
+        counts = _over_processes(torch.cat([(recent > 0).sum(dim=0), numbers]))
         active, documents = counts[:-2], counts[-2]
         self.count += counts[-1]
         # n / seen is the exact share at first; n / window the running average afterwards.
@@ -156,8 +93,7 @@ class DocumentFrequencies(nn.Module):
         for vectors in batches:
             counts[:-1] += (vectors > 0).sum(dim=0)
             counts[-1] += len(vectors)
-        if torch.distributed.is_initialized():
-            torch.distributed.all_reduce(counts)
+        counts = _over_processes(counts)
         self.ratios.copy_(counts[:-1] / counts[-1].clamp(min=1))
         self.count.copy_(counts[-1])
 
@@ -166,12 +102,13 @@ class DocumentFrequencies(nn.Module):
         return df_penalties(self.ratios, alpha, beta)
 
 
-def _matrix(vectors: Tensor) -> Tensor:
-    if vectors.ndim != 2:
-        raise InputError(f"vectors must be [n, V], not {list(vectors.shape)}")
-    return vectors
+def _over_processes(counts: Tensor) -> Tensor:
+    """Add up the counts of all processes, in place."""
+    if torch.distributed.is_initialized():
+        torch.distributed.all_reduce(counts)
+    return counts
 
 
 def _mean(vectors: Tensor) -> Tensor:
     """Return mean_b w [V]; 0 without vectors."""
-    return _matrix(vectors).sum(dim=0) / max(len(vectors), 1)
+    return vectors.sum(dim=0) / max(len(vectors), 1)

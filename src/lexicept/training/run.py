@@ -72,7 +72,8 @@ def train(
         NotFiniteError: the loss is not finite; the message has the ids of the batch's queries.
     """
     path = Path(folder)
-    if (config.loss.kl or config.loss.margin_mse) and not config.has_teacher:
+    taught = config.teacher.scores_all or config.data.lists  # lists may have scores
+    if (config.loss.kl or config.loss.margin_mse) and not taught:
         raise InputError(
             "loss.kl and loss.margin_mse require teacher.dense, teacher.bm25_weight, "
             "teacher.max_sim, or data.lists with scores"

@@ -17,7 +17,6 @@ from typing import Annotated, Any, TypeVar, dataclass_transform
 
 from pydantic import (
     BeforeValidator,
-    ConfigDict,
     Field,
     FiniteFloat,
     Strict,
@@ -26,8 +25,10 @@ from pydantic import (
     StrictStr,
     TypeAdapter,
     ValidationError,
+    model_validator,
 )
 from pydantic.dataclasses import dataclass as validated
+from pydantic_core import ArgsKwargs, PydanticCustomError
 
 from lexicept.errors import InputError
 
@@ -37,16 +38,10 @@ Item = TypeVar("Item")
 
 def _number(value: Any) -> Any:
     """Read YAML 1.1's text ``1e-3`` as the number it is."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 Flag = StrictBool
@@ -65,7 +60,11 @@ NotNegative = Annotated[Number, Field(ge=0)]
 """A number of at least 0."""
 Share = Annotated[Number, Field(ge=0, le=1)]
 """A number from 0 to 1."""
-Items = Annotated[tuple[Item, ...], Strict(), BeforeValidator(_tuple)]
+Items = Annotated[
+    tuple[Item, ...],
+    Strict(),
+    BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
+]
 """A tuple, also from a YAML list."""
 
 
@@ -73,10 +72,11 @@ Items = Annotated[tuple[Item, ...], Strict(), BeforeValidator(_tuple)]
 def settings(cls: type[T]) -> type[T]:
     """Make a class a frozen dataclass with checked values.
 
-    Construction raises InputError for unknown names and for values of another type or out of range.
-    InputErrors of ``__post_init__`` get the path of the settings.
+    Construction raises InputError for unknown names, with the nearest name, and for values of
+    another type or out of range. InputErrors of ``__post_init__`` get the path of the settings.
     """
-    checked: Any = validated(frozen=True, config=ConfigDict(extra="forbid"))(cls)
+    cls._known_names = model_validator(mode="before")(classmethod(_known_names))  # type: ignore[attr-defined]
+    checked: Any = validated(frozen=True)(cls)
     pydantic_init = checked.__init__
 
     @functools.wraps(pydantic_init)
@@ -84,7 +84,7 @@ def settings(cls: type[T]) -> type[T]:
         try:
             pydantic_init(self, *args, **values)
         except ValidationError as error:
-            raise InputError(_message(error, checked, "")) from None
+            raise InputError(_message(error, "")) from None
 
     checked.__init__ = init
     return typing.cast(type[T], checked)
@@ -110,7 +110,7 @@ def from_mapping(kind: type[T], content: Any, place: str = "") -> T:
     try:
         return typing.cast(T, _adapter(typing.cast(Any, kind)).validate_python(content))
     except ValidationError as error:
-        raise InputError(_message(error, kind, place)) from None
+        raise InputError(_message(error, place)) from None
 
 
 def to_mapping(values: Any) -> dict[str, Any]:
@@ -118,79 +118,46 @@ def to_mapping(values: Any) -> dict[str, Any]:
     return dataclasses.asdict(values)
 
 
-def _message(error: ValidationError, kind: Any, place: str) -> str:
-    """Return the first of pydantic's errors as one line."""
-    first = error.errors(include_url=False)[0]
-    path = _joined(place, first["loc"])
-    value = shown(first.get("input"))
-    match first["type"]:
-        case "unexpected_positional_argument":
-            return f"{kind.__name__}: too many values: {value}"
-        case "unexpected_keyword_argument" | "extra_forbidden" | "invalid_key":
-            return _unknown(place, first["loc"], kind)
-        case "missing" | "missing_argument":
-            return f"{path} is missing"
-        case "value_error":  # an InputError of ``__post_init__``, or of pydantic's own
-            reason = str(first["ctx"]["error"])
-            return f"{path}: {reason}" if path else reason
-        case "dataclass_type":
-            return f"{path} must be a mapping, not {value}"
-        case "tuple_type":
-            return f"{path} must be a list, not {value}"
-    plain = _PLAIN.get(first["type"])
-    if plain is not None:
-        allowed = plain.format(**first.get("ctx", {}))
-    else:
-        allowed = " ".join(first["msg"].removeprefix("Input should be ").split())
-    return f"{path} must be {allowed}, not {value}"
+def _known_names(kind: Any, values: Any) -> Any:
+    """Refuse unknown names, with the nearest name, before values are checked."""
+    names = [field.name for field in dataclasses.fields(kind)]
+    named = values.kwargs or {} if isinstance(values, ArgsKwargs) else values
+    for name in named if isinstance(named, Mapping) else ():
+        if name not in names:
+            near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.4)
+            hint = f"; the nearest name is {near[0]!r}" if near else ""
+            context = {"name": str(name), "hint": f"{hint} (known: {', '.join(names)})"}
+            raise PydanticCustomError("unknown_name", "unknown name", context)
+    return values
 
 
-_PLAIN = {
+_ALLOWED = {
     "int_type": "a whole number",
     "float_type": "a number",
     "string_type": "a text",
     "bool_type": "true or false",
+    "dataclass_type": "a mapping",
+    "tuple_type": "a list",
     "greater_than": "above {gt:g}",
     "greater_than_equal": "at least {ge:g}",
     "less_than": "below {lt}",
     "less_than_equal": "at most {le:g}",
 }
-"""Type of pydantic's error → what is allowed, in plain words."""
+"""Type of pydantic's error → the allowed values, in plain words."""
 
 
-def _joined(place: str, path: tuple[int | str, ...]) -> str:
-    for step in path:
-        if isinstance(step, int):
-            place = f"{place}[{step}]"
-        else:
-            place = f"{place}.{step}" if place else step
-    return place
-
-
-def _unknown(place: str, loc: tuple[int | str, ...], kind: Any) -> str:
-    """Return the error of an unknown name, with the nearest name."""
-    names = [field.name for field in dataclasses.fields(_kind_at(kind, loc[:-1]))]
-    name = str(loc[-1])
-    path = _joined(_joined(place, loc[:-1]), (name,))
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    hint = f"; the nearest name is {near[0]!r}" if near else ""
-    return f"unknown key {path!r}{hint} (known: {', '.join(names)})"
-
-
-def _kind_at(kind: Any, path: tuple[int | str, ...]) -> Any:
-    """Return the dataclass at a path of names and list places."""
-    for step in path:
-        if isinstance(step, str):
-            kind = typing.get_type_hints(kind)[step]
-        else:
-            kind = typing.get_args(kind)[0]
-        kind = _dataclass_in(kind)
-    return kind
-
-
-def _dataclass_in(kind: Any) -> Any:
-    """Return the dataclass, or the tuple of dataclasses, of an optional type."""
-    options = [option for option in typing.get_args(kind) if option is not type(None)]
-    if dataclasses.is_dataclass(kind) or typing.get_origin(kind) is tuple or not options:
-        return kind
-    return _dataclass_in(options[0])
+def _message(error: ValidationError, place: str) -> str:
+    """Return the first of pydantic's errors as one line."""
+    first = error.errors(include_url=False)[0]
+    kind, context = first["type"], first.get("ctx", {})
+    for step in (*first["loc"], *([context["name"]] if kind == "unknown_name" else [])):
+        place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else step
+    if kind == "unknown_name":
+        return f"unknown key {place!r}{context['hint']}"
+    if kind in ("missing", "missing_argument"):
+        return f"{place} is missing"
+    if kind == "value_error":  # an InputError of ``__post_init__``, or of pydantic's own
+        return f"{place}: {context['error']}" if place else str(context["error"])
+    reason = " ".join(first["msg"].removeprefix("Input should be ").split())
+    allowed = _ALLOWED[kind].format(**context) if kind in _ALLOWED else reason
+    return f"{place} must be {allowed}, not {shown(first.get('input'))}"

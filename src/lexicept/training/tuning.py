@@ -16,7 +16,7 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import read_json, replace_file, write_json
 from lexicept.storage.workspace import Workspace
-from lexicept.training.config_file import load_config
+from lexicept.training.config import load_config
 from lexicept.training.loop import NotFiniteError
 from lexicept.training.metrics import read_metrics
 from lexicept.training.run import train

@@ -187,8 +187,8 @@ def resume(
             sae = _empty_sae(W_dec.shape[1], settings)
             objective = OBJECTIVES[settings.architecture](sae, settings)
             task = SAETask(objective.to(W_dec.device), settings)
-        loop = Loop(task)
-        return loop, Position(*loop.load(checkpoint))
+    loop = Loop(task)
+    return loop, Position(*loop.load(checkpoint))
 
 
 class SAETask(Task[Tensor]):
