@@ -75,7 +75,8 @@ def settings(cls: type[T]) -> type[T]:
     Construction raises InputError for unknown names, with the nearest name, and for values of
     another type or out of range. InputErrors of ``__post_init__`` get the path of the settings.
     """
-    cls._known_names = model_validator(mode="before")(classmethod(_known_names))  # type: ignore[attr-defined]
+    known_names: Any = classmethod(_known_names)
+    setattr(cls, "_known_names", model_validator(mode="before")(known_names))  # noqa: B010
     checked: Any = validated(frozen=True)(cls)
     pydantic_init = checked.__init__
 
