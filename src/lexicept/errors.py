@@ -1,6 +1,18 @@
-"""lexicept's errors: each message names the input that caused it."""
+"""lexicept's errors, and checks that raise them: each message names the input that caused it."""
 
+from __future__ import annotations
+
+import builtins
+import functools
+import inspect
+import os
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from operator import index
+from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypeVar, Union
 
 
 class LexiceptError(Exception):
@@ -33,6 +45,16 @@ class IndexFormatError(LexiceptError):
     """Raised for a folder that is no index, is damaged, or has another format version."""
 
 
+def message_of(error: BaseException, most: int = 300) -> str:
+    """Return an error's message in one line of at most ``most`` characters, or the type's name."""
+    return " ".join(str(error).split())[:most] or type(error).__name__
+
+
+def first_line_of(error: BaseException) -> str:
+    """Return the first line of an error's message, or the type's name."""
+    return str(error).strip().split("\n")[0] or type(error).__name__
+
+
 def check_count(name: str, value: object) -> None:
     """Raise InputError unless the value is a whole number of at least 1."""
     try:
@@ -59,3 +81,176 @@ def require(extra: str, *modules: str, hint: str = "") -> None:
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
         raise InputError(f"{', '.join(missing)} missing: pip install 'lexicept[{extra}]'{hint}")
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NAMES: dict[Any, str] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    os.PathLike: "a path",
+    Mapping: "a mapping",
+    type(None): "None",
+}
+"""Names of types in messages."""
+
+_NUMBERS: dict[Any, type] = {int: Integral, float: Real}
+
+
+class AtLeast(NamedTuple):
+    """The least value of a number, as metadata of an annotation."""
+
+    least: int
+
+
+Count = Annotated[int, AtLeast(1)]
+"""A whole number of at least 1."""
+Whole = Annotated[int, AtLeast(0)]
+"""A whole number of at least 0."""
+
+
+def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function with a check of its arguments, which raises InputError.
+
+    The check knows texts, numbers, truth values, paths, literals, classes, and sequences and unions
+    of these. It lets pass what it doesn't know. A path is not empty and holds no NUL.
+    """
+    signature = inspect.signature(function)
+
+    @functools.cache
+    def annotations() -> dict[str, Any]:
+        stated = resolved_annotations(function)
+        return {name: stated[name] for name in signature.parameters if name in stated}
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:  # unknown or missing parameters: the call below raises a better message
+            return function(*args, **kwargs)
+        for name, annotation in annotations().items():
+            if name in given:
+                _check(name, given[name], annotation)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def resolved_annotations(owner: Any) -> dict[str, Any]:
+    """Return the annotations of a function or class, with stand-ins for unimported classes."""
+    names = vars(sys.modules[owner.__module__])
+    return typing.get_type_hints(owner, localns=_Names(names), include_extras=True)
+
+
+def check_fields(settings: Any) -> None:
+    """Raise InputError for a dataclass's value that does not fit its annotation."""
+    kind: Any = type(settings)
+    for name, annotation in _field_annotations(kind).items():
+        _check(name, getattr(settings, name), annotation)
+
+
+def read_fields(kind: Callable[..., R], content: Mapping[str, Any], place: object) -> R:
+    """Return a dataclass with the values of a JSON object.
+
+    Raises:
+        InputError: an unknown name, or a value that the dataclass refuses; with ``place``.
+    """
+    import difflib
+
+    names = list(kind.__dataclass_fields__)  # type: ignore[attr-defined]
+    for name in content:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"; perhaps {near[0]}?" if near else f"; there are {', '.join(names)}"
+            raise InputError(f"{place}: no setting {name!r:.80}{hint}")
+    try:
+        return kind(**content)
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+
+
+@functools.cache
+def _field_annotations(kind: Any) -> dict[str, Any]:
+    return resolved_annotations(kind)
+
+
+class _Names(dict[str, Any]):
+    """The names of a module, and a stand-in for each that is imported for type checkers only."""
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, None) or type(name, (_Unknown,), {})
+
+
+class _Unknown:
+    """A class that is known by its name only, so that it need not be imported."""
+
+
+def _check(name: str, value: object, annotation: Any) -> None:
+    if not _fits(value, annotation):
+        raise InputError(f"{name} must be {_described(annotation)}, not {value!r:.80}")
+    for member in _members(annotation):
+        for limit in getattr(member, "__metadata__", ()):
+            if isinstance(limit, AtLeast) and isinstance(value, Real) and value < limit.least:
+                raise InputError(f"{name} must be at least {limit.least}, not {value!r:.80}")
+    if isinstance(value, str | os.PathLike) and os.PathLike in map(_origin, _members(annotation)):
+        path = os.fspath(value)
+        if not path or "\0" in path:
+            raise InputError(f"{name} must be a path, not {path!r:.80}")
+
+
+def _origin(annotation: Any) -> Any:
+    return typing.get_origin(annotation) or annotation
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """Return the members of a union, or the annotation alone."""
+    if _origin(annotation) in (Union, types.UnionType):
+        return tuple(m for part in typing.get_args(annotation) for m in _members(part))
+    return (type(None) if annotation is None else annotation,)
+
+
+def _plain(annotation: Any) -> Any:
+    """Return an annotation without its metadata."""
+    return annotation.__origin__ if hasattr(annotation, "__metadata__") else annotation
+
+
+def _fits(value: object, annotation: Any) -> bool:
+    members = _members(annotation)
+    if len(members) > 1:
+        return any(_fits(value, member) for member in members)
+    kind = _plain(members[0])
+    origin, parts = _origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return any(type(value) is type(part) and value == part for part in parts)
+    if kind in _NUMBERS:
+        return isinstance(value, _NUMBERS[kind]) and not isinstance(value, bool)
+    if origin in (Sequence, Iterable):
+        if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+            return False
+        if not isinstance(value, origin):
+            return False
+        elements: Iterable[object] = value if origin is Sequence else ()
+        return all(_fits(element, parts[0]) for element in elements)
+    if origin is Any or not isinstance(origin, type) or getattr(origin, "_is_protocol", False):
+        return True
+    if issubclass(origin, _Unknown):
+        return origin.__name__ in [known.__name__ for known in type(value).__mro__]
+    return isinstance(value, origin)
+
+
+def _described(annotation: Any) -> str:
+    """Return an annotation as people read it."""
+    words: list[str] = []
+    for member in map(_plain, _members(annotation)):
+        origin, parts = _origin(member), typing.get_args(member)
+        if origin is Literal:
+            words += [repr(part) for part in parts]
+        elif origin in (Sequence, Iterable):
+            words.append(f"a list, each item {_described(parts[0])}")
+        elif member is bool:
+            words += ["True", "False"]
+        else:
+            words.append(_NAMES.get(origin, getattr(origin, "__name__", str(origin))))
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

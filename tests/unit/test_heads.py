@@ -226,10 +226,10 @@ def test_an_inner_head_of_another_size():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pooling": "mean"}, "pooling is max, sum or sqrt_sum, not 'mean'"),
-        ({"query_k": 0}, "query_k must be at least 1 or null, not 0"),
-        ({"document_k": -3}, "document_k must be at least 1 or null, not -3"),
-        ({"query_max_active_dims": 0}, "query_max_active_dims must be at least 1 or null, not 0"),
+        ({"pooling": "mean"}, "pooling must be 'max', 'sum' or 'sqrt_sum', not 'mean'"),
+        ({"query_k": 0}, "query_k must be at least 1, not 0"),
+        ({"document_k": -3}, "document_k must be at least 1, not -3"),
+        ({"query_max_active_dims": 0}, "query_max_active_dims must be at least 1, not 0"),
         ({"document_max_active_dims": 0}, "document_max_active_dims must be at least 1"),
     ],
 )
@@ -287,10 +287,10 @@ def test_damaged_files_are_input_errors(tmp_path, kind, name, damage):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[]", "no configuration of a head"),
-        ("3", "no configuration of a head"),
-        ('{"pooling": "mean"}', "pooling is max, sum or sqrt_sum"),
-        ('{"query_k": "3"}', "no configuration of a head"),
+        ("[]", "config.json: not a JSON object"),
+        ("3", "config.json: not a JSON object"),
+        ('{"pooling": "mean"}', "pooling must be 'max', 'sum' or"),
+        ('{"query_k": "3"}', "query_k must be a whole number or None"),
         ('{"activation": "magic"}', "no activation function 'magic'"),
         ('{"magic": 1}', "not a saved head"),
     ],
@@ -312,7 +312,7 @@ def test_terms_of_another_head(tmp_path):
 
 
 def test_a_folder_without_a_head(tmp_path):
-    with pytest.raises(InputError, match="no configuration of a head"):
+    with pytest.raises(InputError, match=r"config\.json: "):
         VocabularyHead.load(str(tmp_path))
 
 

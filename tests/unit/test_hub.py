@@ -18,8 +18,9 @@ from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
-from lexicept.models.hub import make_card, model_folder, published, push_model
+from lexicept.models.hub import model_folder, push_model
 from lexicept.models.language_heads import language_head
+from lexicept.models.model_card import make_card, published
 from lexicept.models.references import Reference
 from lexicept.models.sae.model import SAE
 from lexicept.vectorizers.concepts import ConceptVectorizer

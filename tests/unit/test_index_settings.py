@@ -34,12 +34,12 @@ def test_weightings(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"weighting": "tf"}, "weighting is bm25 or splade, not 'tf'"),
+        ({"weighting": "tf"}, "weighting must be 'bm25' or 'splade', not 'tf'"),
         ({"k1": "1"}, "k1 must be a number, not '1'"),
         ({"b": True}, "b must be a number, not True"),
         ({"b": 2}, "b within 0 and 1"),
-        ({"query_max_qd_flops": 0}, "query_max_qd_flops must be above 0 or null, not 0"),
-        ({"query_max_qd_flops": "1"}, "query_max_qd_flops must be above 0 or null, not '1'"),
+        ({"query_max_qd_flops": 0}, "query_max_qd_flops must be above 0, not 0"),
+        ({"query_max_qd_flops": "1"}, "query_max_qd_flops must be a number or None, not '1'"),
     ],
 )
 def test_values_out_of_range(values: dict[str, Any], message: str) -> None:
@@ -70,8 +70,8 @@ def test_folders_without_them_or_with_others(encoder: Encoder, tmp_path: Path) -
     encoder.save(str(folder), create_model_card=False)
     for content, message in (
         ("[]", "not a JSON object"),
-        ('{"weighting": "tf"}', "weighting is bm25 or splade"),
-        ('{"alpha": 1}', "not the settings of an index"),
+        ('{"weighting": "tf"}', "weighting must be 'bm25' or"),
+        ('{"weightin": 1}', "no setting 'weightin'; perhaps weighting?"),
     ):
         (folder / "lexicept.json").write_text(content)
         with pytest.raises(InputError, match=message):

@@ -131,7 +131,7 @@ def test_a_token_table_reads_the_tokens_that_the_model_reads(
         encoder.cut(most, 20)
         windows = encoder.backbone.windows([text(*range(200))], task="query")
         assert sum(window.left_out.count(0) for window in windows) == expected
-        cut = Cut.after(most, encoder.backbone.window, encoder.backbone.overlap)
+        cut = Cut.after(most, encoder.backbone.window)
         assert cut.ordinary(encoder.backbone.tokenizer) == expected
     encoder.cut(3, 20)
     encoder.head.configure(query_k=3, document_k=3)

@@ -251,7 +251,7 @@ lexicept.evaluate(None, beir) -> an index is an opened one or its path, not None
 lexicept.evaluate(5, beir) -> an index is an opened one or its path, not 5
 lexicept.evaluate("no/such", beir) -> no/such: there is no index here
 lexicept.evaluate(closed, beir) -> the index is closed
-lexicept.evaluate(pets.path, beir, engine="nosuch") -> no engine 'nosuch', only: exact, seismic, mil
+lexicept.evaluate(pets.path, beir, engine="nosuch") -> no engine 'nosuch', only: exact, seismic
 lexicept.evaluate(pets.path, beir, engine=None) -> engine must be a text, not None
 closed.search("cat") -> the index is closed
 closed.search_many(["cat"]) -> the index is closed

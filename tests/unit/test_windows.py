@@ -14,7 +14,14 @@ from transformers import BertTokenizerFast
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
-from lexicept.models.windows import cut_windows, join_windows, keep_whole, pad_windows, split_rows
+from lexicept.models.windows import (
+    Cut,
+    cut_windows,
+    join_windows,
+    keep_whole,
+    pad_windows,
+    split_rows,
+)
 from support.tiny import WORDS, decoder_tokenizer, save_bert
 
 TEXTS = st.lists(
@@ -46,7 +53,7 @@ def test_windows_are_those_of_the_tokenizer(
     options = {"return_overflowing_tokens": True, "return_offsets_mapping": True}
     expected = fast(texts, truncation=True, max_length=length, stride=overlap, **options)
     keep_whole(fast)
-    windows = cut_windows(texts, fast, length, overlap=overlap, leave_out_special=True)
+    windows = cut_windows(texts, fast, Cut(length, overlap), leave_out_special=True)
     assert [window.text for window in windows] == expected["overflow_to_sample_mapping"]
     assert [window.token_ids for window in windows] == expected["input_ids"]
     assert [window.offsets for window in windows] == expected["offset_mapping"]
@@ -61,13 +68,13 @@ def test_windows_are_those_of_the_tokenizer(
 def test_a_token_of_two_windows_counts_where_it_has_more_context(side: str) -> None:
     fast = tokenizer("two special tokens", side)
     keep_whole(fast)
-    cut = partial(cut_windows, [" ".join(WORDS[:9])], fast, 8, leave_out_special=True)
-    first, second = sorted(cut(overlap=3), key=lambda window: window.offsets[1])
+    cut = partial(cut_windows, [" ".join(WORDS[:9])], fast, leave_out_special=True)
+    first, second = sorted(cut(Cut(8, 3)), key=lambda window: window.offsets[1])
     assert first.token_ids[1:7] == [5, 6, 7, 8, 9, 10]
     assert second.token_ids[1:7] == [8, 9, 10, 11, 12, 13]
     assert first.left_out == [1, 0, 0, 0, 0, 1, 1, 1]
     assert second.left_out == [1, 1, 0, 0, 0, 0, 0, 1]
-    (only,) = cut(overlap=3, most=1)
+    (only,) = cut(Cut(8, 3, 1))
     assert only.left_out == [1, 0, 0, 0, 0, 0, 0, 1]
 
 
@@ -76,7 +83,7 @@ def test_a_token_of_two_windows_counts_where_it_has_more_context(side: str) -> N
 def test_rows_hold_the_windows_of_their_texts(kind: str, texts: list[str], length: int) -> None:
     fast = tokenizer(kind, "right")
     keep_whole(fast)
-    windows = cut_windows(texts, fast, length, overlap=1, leave_out_special=True)
+    windows = cut_windows(texts, fast, Cut(length, 1), leave_out_special=True)
     rows = join_windows(windows, 7)
     assert {len(values) for values in rows.values()} == {len(texts)}
     found = split_rows(rows, 7)

@@ -26,7 +26,8 @@ def push(
     require("concepts", "sentence_transformers")
     from lexicept.errors import InputError
     from lexicept.models.encoder import Encoder
-    from lexicept.models.hub import CARD, make_card, published, push_model
+    from lexicept.models.hub import CARD, push_model
+    from lexicept.models.model_card import make_card, published
 
     if not model.is_dir():
         raise InputError(f"{model}: no such folder")

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from lexicept.corpora.records import Document, Place, Qrel, Query, Records, readable
-from lexicept.errors import InputError
+from lexicept.errors import InputError, message_of
 from lexicept.fields.values import fields_in
 
 
@@ -75,8 +75,7 @@ def _fetched(name: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise InputError(f"{name}: ir_datasets can't read it: {reason}") from error
+        raise InputError(f"{name}: ir_datasets can't read it: {message_of(error)}") from error
 
 
 def _documents(name: str, dataset: Any) -> Records[Document]:

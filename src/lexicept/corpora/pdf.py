@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from lexicept.corpora.passages import NothingToRead, Parsed, Section
-from lexicept.errors import InputError, require
+from lexicept.errors import InputError, message_of, require
 
 ENCRYPTED = "encrypted"
 NO_TEXT = "without text, such as scanned pages"
@@ -38,8 +38,7 @@ def parse_pdf(path: str, content: bytes) -> Parsed:
         raise
     # Broken files end in errors of any kind.
     except Exception as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(f"{path}: can't be read as PDF: {reason}") from error
+        raise InputError(f"{path}: can't be read as PDF: {message_of(error, 200)}") from error
     if not any(pages):
         raise NothingToRead(NO_TEXT)
     sections = (Section(text, f"page {n}", f"page={n}") for n, text in enumerate(pages, 1))

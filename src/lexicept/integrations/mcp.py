@@ -17,9 +17,8 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
-from lexicept.errors import LexiceptError, ParameterError
+from lexicept.errors import LexiceptError, ParameterError, checked_arguments
 from lexicept.integrations.agents import AgentTools
-from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.index import Index
 from lexicept.pipelines.index import open as open_index
 from lexicept.pipelines.serve import check_free

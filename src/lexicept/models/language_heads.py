@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, first_line_of
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.loading import no_remote_code, quiet_transformers
 from lexicept.models.sources import resolve
@@ -62,8 +62,9 @@ def language_head(name: str) -> VocabularyHead:
     except InputError:
         raise
     except (OSError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise InputError(f"no language model can be made of {name!r}: {reason}") from None
+        raise InputError(
+            f"no language model can be made of {name!r}: {first_line_of(error)}"
+        ) from None
 
 
 def _saved(folder: Path) -> Path | None:

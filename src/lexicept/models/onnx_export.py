@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, message_of
 from lexicept.models.backbone import Backbone
 from lexicept.models.blocks import find_blocks
 from lexicept.models.encoder import Encoder
@@ -203,8 +203,9 @@ def _export(backbone: Backbone, head: Head, task: str, path: Path) -> None:
             )
             cast(Any, program).save(path, external_data=False)
     except Exception as error:  # the exporter raises many kinds
-        reason = " ".join(str(error).split())[:300]
-        raise InputError(f"{backbone.source} can't be exported to ONNX: {reason}") from None
+        raise InputError(
+            f"{backbone.source} can't be exported to ONNX: {message_of(error)}"
+        ) from None
     finally:
         graph.close()
         graph.to(device)

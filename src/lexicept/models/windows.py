@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from lexicept.errors import InputError
 from lexicept.models.word_spans import split_words, whole_words
@@ -61,6 +62,10 @@ def longest_input(tokenizer: Any) -> int:
     return int(min(limit, UNLIMITED))
 
 
+OVERLAP = 32
+"""Tokens that neighbouring windows share, at most."""
+
+
 class Cut(NamedTuple):
     """Sizes of windows."""
 
@@ -68,15 +73,15 @@ class Cut(NamedTuple):
     """Tokens of a window at most, special tokens included."""
     overlap: int
     """Tokens that neighbouring windows share."""
-    most: int | None
-    """The most windows of a text; None for all."""
+    most: int | None = None
+    """The most windows of a text, the first; None for all."""
 
     @classmethod
-    def after(cls, max_tokens: int | None, window: int, overlap: int) -> Cut:
+    def after(cls, max_tokens: int | None, window: int) -> Cut:
         """Return the sizes for texts cut after ``max_tokens``, in windows of ``window`` tokens."""
         length = min(window, max_tokens or window)
         most = None if max_tokens is None else -(-max_tokens // length)
-        return cls(length, min(overlap, max(0, length - 8)), most)
+        return cls(length, min(OVERLAP, max(0, length - 8)), most)
 
     def ordinary(self, tokenizer: Any) -> int | None:
         """Return the most tokens of a text in all windows, without special tokens; None for all."""
@@ -87,13 +92,7 @@ class Cut(NamedTuple):
 
 
 def cut_windows(
-    texts: Sequence[str],
-    tokenizer: Any,
-    length: int,
-    *,
-    overlap: int,
-    leave_out_special: bool,
-    most: int | None = None,
+    texts: Sequence[str], tokenizer: Any, cut: Cut, *, leave_out_special: bool
 ) -> list[Window]:
     """Cut texts into overlapping windows, each with its own special tokens.
 
@@ -103,10 +102,7 @@ def cut_windows(
 
     Args:
         tokenizer: a fast tokenizer of transformers, after ``keep_whole``.
-        length: of a window at most, in tokens.
-        overlap: tokens that neighbouring windows share.
         leave_out_special: whether vectors leave out special tokens.
-        most: the most windows of a text, the first; None for all.
 
     Raises:
         InputError: the tokenizer's special tokens leave no room for text.
@@ -125,11 +121,11 @@ def cut_windows(
             left_out = [int(mark or i in borders) for mark, i in zip(added, ids, strict=True)]
         first = added.index(0) if 0 in added else len(ids)
         last = len(ids) - (added[::-1].index(0) if 0 in added else 0)
-        room = length - first - (len(ids) - last)
+        room = cut.length - first - (len(ids) - last)
         if room < min(1, last - first):
-            raise InputError(f"windows of {length} tokens have no room beside the special tokens")
+            raise InputError(f"windows of {cut.length} tokens have no room for text")
         left = tokenizer.truncation_side == "left"
-        runs = _runs(last - first, room, overlap, left)[:most]
+        runs = _runs(last - first, room, cut.overlap, left)[: cut.most]
         for (start, end), (begin, stop) in zip(runs, _counted(runs), strict=True):
             places = [*range(first), *range(first + start, first + end), *range(last, len(ids))]
             window = Window(
@@ -184,23 +180,16 @@ def pad_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
     return _stack([_attended(window, padding) for window in windows], padding)
 
 
-class Packed(NamedTuple):
-    """Windows one after another, without padding."""
+def pack_windows(windows: Sequence[Window], padding: int) -> tuple[Tensor, Tensor, list[int]]:
+    """Return windows one after another; a window without tokens is a token ``padding``.
 
-    ids: Tensor
-    """Tokens [n]."""
-    token_mask: Tensor
-    """False for tokens left out [n]."""
-    lengths: list[int]
-    """Number of tokens of each window; the sum is n."""
-
-
-def pack_windows(windows: Sequence[Window], padding: int) -> Packed:
-    """Return windows one after another; a window without tokens is a token ``padding``."""
+    Returns:
+        The tokens [n]; a mask [n], False for tokens left out; and the lengths of the windows.
+    """
     runs = [_attended(window, padding) for window in windows]
-    ids = torch.tensor([token for run in runs for token in run.ids])
-    left_out = torch.tensor([mark for run in runs for mark in run.left_out])
-    return Packed(ids, left_out == 0, [len(run.ids) for run in runs])
+    ids = torch.tensor([token for token_ids, _ in runs for token in token_ids])
+    left_out = torch.tensor([mark for _, marks in runs for mark in marks])
+    return ids, left_out == 0, [len(token_ids) for token_ids, _ in runs]
 
 
 def join_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
@@ -217,21 +206,18 @@ def join_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
         The tensors of ``pad_windows`` and ``window_start`` (True for the first token of a window),
         all [texts, length].
     """
-    texts: list[_TokenRun] = []
+    texts: list[tuple[list[int], list[int]]] = []
     starts: list[list[int]] = []
     for window in windows:
         ids, left_out = _attended(window, padding)
         if window.text == len(texts):
-            texts.append(_TokenRun([], []))
+            texts.append(([], []))
             starts.append([])
-        texts[-1].ids.extend(ids)
-        texts[-1].left_out.extend(left_out)
+        texts[-1][0].extend(ids)
+        texts[-1][1].extend(left_out)
         starts[-1] += [1] + [0] * (len(ids) - 1)
-    features = _stack(texts, padding)
-    start = torch.zeros_like(features["token_mask"])
-    for text_start, marks in zip(start, starts, strict=True):
-        text_start[: len(marks)] = torch.tensor(marks)
-    return {**features, "window_start": start}
+    start = pad_sequence([torch.tensor(marks) for marks in starts], batch_first=True)
+    return {**_stack(texts, padding), "window_start": start.bool()}
 
 
 def split_rows(features: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
@@ -245,44 +231,27 @@ def split_rows(features: Mapping[str, Tensor], padding: int) -> dict[str, Tensor
     window, first = start.cumsum(0) - 1, start.nonzero().ravel()
     place = torch.arange(len(start), device=start.device) - first[window]
     shape = (len(first), int(place.max()) + 1)
+    spaced = {}
+    for name, fill in (("input_ids", padding), ("attention_mask", 0), ("token_mask", 0)):
+        spaced[name] = features[name].new_full(shape, fill)
+        spaced[name][window, place] = features[name][real]
+    return {**spaced, "window_text": real.nonzero()[first, 0]}
 
-    def spread(name: str, fill: int) -> Tensor:
-        values = features[name]
-        spaced = values.new_full(shape, fill)
-        spaced[window, place] = values[real]
-        return spaced
 
+def _attended(window: Window, padding: int) -> tuple[list[int], list[int]]:
+    """Return a window's tokens and marks, or a token of padding: attention to nothing is NaN."""
+    return (window.token_ids, window.left_out) if window.token_ids else ([padding], [1])
+
+
+def _stack(runs: Sequence[tuple[list[int], list[int]]], padding: int) -> dict[str, Tensor]:
+    ids = [torch.tensor(token_ids) for token_ids, _ in runs]
+    counted = [torch.tensor(marks) == 0 for _, marks in runs]
+    attended = [torch.ones_like(token_ids) for token_ids in ids]
     return {
-        "input_ids": spread("input_ids", padding),
-        "attention_mask": spread("attention_mask", 0),
-        "token_mask": spread("token_mask", 0),
-        "window_text": real.nonzero()[first, 0],
+        "input_ids": pad_sequence(ids, batch_first=True, padding_value=padding),
+        "attention_mask": pad_sequence(attended, batch_first=True),
+        "token_mask": pad_sequence(counted, batch_first=True),
     }
-
-
-class _TokenRun(NamedTuple):
-    ids: list[int]
-    left_out: list[int]
-
-
-def _attended(window: Window, padding: int) -> _TokenRun:
-    """Return a window's tokens, or a token of padding: attention to nothing is NaN."""
-    if not window.token_ids:
-        return _TokenRun([padding], [1])
-    return _TokenRun(window.token_ids, window.left_out)
-
-
-def _stack(runs: Sequence[_TokenRun], padding: int) -> dict[str, Tensor]:
-    length = max(len(run.ids) for run in runs)
-    ids = torch.full((len(runs), length), padding)
-    attention = torch.zeros((len(runs), length), dtype=torch.long)
-    real = torch.zeros((len(runs), length), dtype=torch.bool)
-    for place, run in enumerate(runs):
-        size = len(run.ids)
-        ids[place, :size] = torch.tensor(run.ids)
-        attention[place, :size] = 1
-        real[place, :size] = torch.tensor(run.left_out) == 0
-    return {"input_ids": ids, "attention_mask": attention, "token_mask": real}
 
 
 def word_spans(window: Window) -> list[tuple[int, int]]:
@@ -291,13 +260,7 @@ def word_spans(window: Window) -> list[tuple[int, int]]:
 
 
 def prompt_for(task: str, prompts: Mapping[str, str], default: str | None) -> str:
-    """Return the prompt before every text of a task.
-
-    Args:
-        task: query or document.
-        prompts: by name; a document's may be called document, passage or corpus.
-        default: name of the prompt of a task without a prompt.
-    """
+    """Return the prompt before every text of a task, else the prompt named ``default``."""
     names = ("query",) if task == "query" else ("document", "passage", "corpus")
     name = next((name for name in names if name in prompts), default)
     return prompts.get(name, "") if name else ""

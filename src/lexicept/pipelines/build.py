@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lexicept.engines.inverted import check_weight_bits
-from lexicept.errors import InputError
+from lexicept.errors import InputError, checked_arguments
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.parallel.ray import joined_cluster
-from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.concept_source import ConceptSource, Fitted, check_together
 from lexicept.pipelines.documents import Documents, as_documents, folder_of, skippable
 from lexicept.pipelines.index import Index

@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lexicept.errors import InputError, require
+from lexicept.errors import InputError, checked_arguments, require
 from lexicept.models.sources import MINI
-from lexicept.pipelines.arguments import checked_arguments
 from lexicept.storage.workspace import new_folder, refuse_existing
 
 if TYPE_CHECKING:
@@ -151,7 +150,8 @@ def _convert_model(
 ) -> dict[str, Any]:
     from lexicept.models.converters import Kind, read_model, write_model
     from lexicept.models.encoder import Encoder
-    from lexicept.models.hub import CARD, make_card
+    from lexicept.models.hub import CARD
+    from lexicept.models.model_card import make_card
     from lexicept.models.onnx_export import write_onnx
 
     if to not in [*[layout.value for layout in Kind], "onnx"]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-from lexicept.pipelines.arguments import checked_arguments
+from lexicept.errors import checked_arguments
 from lexicept.pipelines.build import build
 from lexicept.pipelines.serve import serve
 from lexicept.storage.files import disk_errors

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lexicept.corpora import Query
-from lexicept.errors import InputError, LexiceptError, ParameterError, require
+from lexicept.errors import InputError, LexiceptError, ParameterError, checked_arguments, require
 from lexicept.evaluation.effectiveness import (
     JudgedQueries,
     SystemResults,
@@ -29,7 +29,6 @@ from lexicept.evaluation.runs import Run, write_run
 from lexicept.evaluation.significance import Comparison, Interval, compare, intervals
 from lexicept.evaluation.sweep import Point, SweepGrid, pareto_front, sweep
 from lexicept.index.reader import IndexReader
-from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.opened import IndexLike, check_judged, read_judged, reader_of
 from lexicept.pipelines.systems import ResolvedSystem, SearchedIndex, Systems, resolve_systems
 from lexicept.progress import Progress, reporting

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lexicept.corpora import Document
-from lexicept.errors import InputError, ParameterError, require
+from lexicept.errors import InputError, ParameterError, checked_arguments, require
 from lexicept.explanation.contributions import Contribution
 from lexicept.explanation.explanation import Explanation
 from lexicept.models.sources import DEFAULT_BACKBONE, MINI
-from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.convert import find_model
 from lexicept.pipelines.documents import as_documents
 from lexicept.vectorizers.interface import WeightedText

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from lexicept.errors import InputError, ParameterError
+from lexicept.errors import InputError, ParameterError, checked_arguments
 from lexicept.index import descriptions, updates
 from lexicept.index.atlas import Atlas, Findings
 from lexicept.index.builder import Contents
@@ -18,7 +18,6 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.verification import Verification, verify
 from lexicept.parallel.ray import joined_cluster
 from lexicept.pipelines.alpha import AlphaChoice, choose_alpha_for, rra_settings
-from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.documents import Documents, as_documents, skippable
 from lexicept.pipelines.searchable import OpenedIndex
 from lexicept.progress import Progress, reporting

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, checked_arguments
 from lexicept.index.reader import IndexReader
 from lexicept.interpretation.pairs import Pairs, dimension_pairs
-from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.vectors import SparseVectors
 

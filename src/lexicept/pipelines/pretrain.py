@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lexicept.errors import InputError, require
+from lexicept.errors import InputError, checked_arguments, require
 from lexicept.models.sources import DEFAULT_BACKBONE
-from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.documents import Documents, as_documents
 from lexicept.progress import Progress, reporting
 from lexicept.storage.files import sha256

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lexicept.corpora import Document
-from lexicept.errors import InputError, LexiceptWarning
+from lexicept.errors import InputError, LexiceptWarning, checked_arguments
 from lexicept.explanation.explanation import Explanation
 from lexicept.fields.columns import ValueCount
 from lexicept.fields.filters import Filter, all_of
@@ -22,7 +22,6 @@ from lexicept.index.feedback import Marked, like, with_feedback
 from lexicept.index.reader import IndexReader
 from lexicept.index.results import Hits
 from lexicept.index.spelling import Suggestion, suggestions
-from lexicept.pipelines.arguments import checked_arguments
 from lexicept.progress import Progress
 from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
 

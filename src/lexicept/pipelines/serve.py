@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Literal
 
-from lexicept.errors import InputError, check_count, require
-from lexicept.pipelines.arguments import checked_arguments
+from lexicept.errors import InputError, check_count, checked_arguments, require
 from lexicept.pipelines.opened import IndexLike, reader_of
 
 

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
-from lexicept.pipelines.arguments import Count, check_fields
+from lexicept.errors import Count, check_fields
 
 if TYPE_CHECKING:
     from lexicept.training.sae.settings import SAESettings

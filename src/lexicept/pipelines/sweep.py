@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lexicept.errors import require
+from lexicept.errors import checked_arguments, require
 from lexicept.evaluation import sweep as sweeping
 from lexicept.evaluation.effectiveness import JudgedQueries
 from lexicept.evaluation.sweep import Point, SweepGrid
-from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.opened import IndexLike, read_judged, reader_of
 from lexicept.progress import Progress, reporting
 

@@ -12,12 +12,11 @@ from lexicept.corpora import Document, is_folder_of_files
 from lexicept.corpora.folder import KINDS, UNREAD, Folder, file_of
 from lexicept.corpora.records import DocumentStream, readable
 from lexicept.corpora.skipped import Skipped
-from lexicept.errors import InputError
+from lexicept.errors import InputError, checked_arguments
 from lexicept.index.generations import changing, remove_unread
 from lexicept.index.manifest import read_files
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import Changes, apply
-from lexicept.pipelines.arguments import checked_arguments
 from lexicept.pipelines.build import build, places_of
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress, reporting

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexicept.errors import require
-from lexicept.pipelines.arguments import checked_arguments
+from lexicept.errors import checked_arguments, require
 from lexicept.progress import Progress, reporting
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from torch.utils.data import ConcatDataset
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.blocks import (
-    cast_weights,
     check_checkpointing,
     checkpoint_blocks,
     use_attention,
@@ -80,7 +79,7 @@ def _load_start(settings: ModelSettings) -> Loaded:
     if any(encoder.prompts.values()):
         raise InputError(f"{settings.start}: it puts prompts before texts, which training does not")
     if settings.dtype is not None:
-        cast_weights(encoder.backbone, settings.dtype)
+        encoder.backbone.model.to(getattr(torch, settings.dtype))
     return Loaded(encoder.backbone, encoder.head, start=encoder)
 
 

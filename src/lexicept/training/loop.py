@@ -19,7 +19,7 @@ from zipfile import ZipFile
 import torch
 from torch import nn
 
-from lexicept.errors import InputError, LexiceptError, LexiceptWarning
+from lexicept.errors import InputError, LexiceptError, LexiceptWarning, message_of
 from lexicept.progress import Progress
 from lexicept.storage.files import first_difference, replacing
 from lexicept.training.pretraining.settings import PretrainingSettings
@@ -245,5 +245,6 @@ class Checkpoint:
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from None
         except Exception as error:  # torch raises many kinds
-            reason = " ".join(str(error).split())
-            raise InputError(f"{self.path}: this checkpoint can't be read: {reason}") from None
+            raise InputError(
+                f"{self.path}: this checkpoint can't be read: {message_of(error)}"
+            ) from None

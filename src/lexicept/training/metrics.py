@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 
 from lexicept.corpora.json_lines import read_objects
 from lexicept.models.encoder import Encoder
-from lexicept.models.hub import make_card
+from lexicept.models.model_card import make_card
 from lexicept.progress import Progress
 from lexicept.storage.files import replace_file, replacing
 from lexicept.storage.yaml_text import read_yaml

@@ -159,7 +159,7 @@ class ConceptVectorizer:
         """
         backbone = self.encoder.backbone
         tokenizer = Tokenizer.from_str(backbone.tokenizer.backend_tokenizer.to_str())
-        cut = Cut.after(backbone.max_query_tokens, backbone.window, backbone.overlap)
+        cut = Cut.after(backbone.max_query_tokens, backbone.window)
         query_cut = QueryCut(cut.ordinary(backbone.tokenizer), backbone.tokenizer.truncation_side)
         return TokenTable.of(tokenizer, sums, self.head.settings.pooling, query_cut)
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from sentence_transformers import SparseEncoder
@@ -26,7 +26,7 @@ from sentence_transformers.sparse_encoder.modules import (
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, message_of
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.settings import HeadSettings
@@ -94,14 +94,6 @@ def _read(path: Path) -> Any:
         raise InputError(f"{path}: {error}") from None
 
 
-class _LibraryModules(NamedTuple):
-    """The modules of another library's model."""
-
-    transformer: Transformer
-    pooling: SpladePooling
-    queries: SparseStaticEmbedding | None
-
-
 def read_model(folder: Path, kind: Kind) -> Encoder:
     """Read a model as an encoder with vectors equal to the model's library.
 
@@ -119,28 +111,25 @@ def read_model(folder: Path, kind: Kind) -> Encoder:
         _require_safetensors(folder)
         return _read_decoder(folder)
     source = load_in_own_library(folder)
-    modules = _library_modules(folder, source)
-    length = min(modules.transformer.max_seq_length or LONGEST_WINDOW, LONGEST_WINDOW)
-    model = modules.transformer.model
-    path = _place_of_transformer(folder)
-    backbone = _backbone(path, length, bidirectional=True)
+    transformer, pooling, queries = _library_modules(folder, source)
+    limit, path = source.max_active_dims, _place_of_transformer(folder)
+    backbone = _backbone(path, transformer.max_seq_length, bidirectional=True)
     head = language_head(str(path))
-    head.configure(
-        pooling=modules.pooling.pooling_strategy,
-        double_log=modules.pooling.activation_function == "log1p_relu",
+    head.settings = HeadSettings(
+        pooling=pooling.pooling_strategy,
+        double_log=pooling.activation_function == "log1p_relu",
+        query_max_active_dims=limit,
+        document_max_active_dims=limit,
     )
-    require_same_logits(str(folder), model, backbone, head)
+    require_same_logits(str(folder), transformer.model, backbone, head)
     lookup = None
-    if modules.queries is not None:
-        weight = modules.queries.weight.detach()
-        lookup = _lookup(folder, modules.queries.tokenizer, weight, head.size)
+    if queries is not None:
+        lookup = _lookup(folder, queries.tokenizer, queries.weight.detach(), head.size)
     elif kind is Kind.opensearch:
-        weight = _token_weights(folder, modules.transformer.tokenizer)
-        lookup = _lookup(folder, modules.transformer.tokenizer, weight, head.size)
+        weight = _token_weights(folder, transformer.tokenizer)
+        lookup = _lookup(folder, transformer.tokenizer, weight, head.size)
     if lookup is not None:  # queries have the length of the lookup's tokenizer
-        backbone.cut(None, length)
-    limit = source.max_active_dims
-    head.configure(query_max_active_dims=limit, document_max_active_dims=limit)
+        backbone.cut(None, backbone.max_document_tokens)
     encoder = Encoder.of(backbone, head, lookup, IndexSettings("splade"))
     encoder.prompts, encoder.default_prompt_name = source.prompts, source.default_prompt_name
     if lookup is not None:  # the head's limit does not apply to a lookup
@@ -172,11 +161,14 @@ def load_in_own_library(folder: Path) -> SparseEncoder:
                 str(folder), device="cpu", local_files_only=True, model_kwargs=safe
             )
     except Exception as error:  # the libraries that read its modules raise many kinds
-        reason = " ".join(str(error).split())
-        raise InputError(f"{folder}: sentence-transformers can't load it: {reason}") from None
+        raise InputError(
+            f"{folder}: sentence-transformers can't load it: {message_of(error)}"
+        ) from None
 
 
-def _library_modules(folder: Path, source: SparseEncoder) -> _LibraryModules:
+def _library_modules(
+    folder: Path, source: SparseEncoder
+) -> tuple[Transformer, SpladePooling, SparseStaticEmbedding | None]:
     """Return the transformer, SPLADE's pooling and, behind a router, the table for queries."""
     modules, queries = list(source), None
     if len(modules) == 1 and isinstance(modules[0], Router):
@@ -201,7 +193,7 @@ def _library_modules(folder: Path, source: SparseEncoder) -> _LibraryModules:
         )
     if getattr(modules[0], "do_lower_case", False):
         raise InputError(f"{folder}: do_lower_case outside the tokenizer can't be kept")
-    return _LibraryModules(modules[0], modules[1], queries)
+    return modules[0], modules[1], queries
 
 
 def _place_of_transformer(folder: Path) -> Path:
@@ -212,17 +204,11 @@ def _place_of_transformer(folder: Path) -> Path:
     return first if router is None else first / router["structure"]["document"][0]
 
 
-def _backbone(path: Path, length: int, *, bidirectional: bool) -> Backbone:
-    """Load a backbone with the model's limits of tokens."""
-    backbone = Backbone(
-        str(path),
-        bidirectional=bidirectional,
-        special_tokens=True,
-        max_query_tokens=length,
-        max_document_tokens=length,
-        model_kwargs={"use_safetensors": True},
-    )
-    backbone.max_seq_length = length
+def _backbone(path: Path, length: int | None, *, bidirectional: bool) -> Backbone:
+    """Load a backbone that cuts texts after a model's limit of tokens."""
+    backbone = Backbone(str(path), bidirectional=bidirectional, special_tokens=True)
+    backbone.max_seq_length = min(length or LONGEST_WINDOW, LONGEST_WINDOW)
+    backbone.cut(backbone.max_seq_length, backbone.max_seq_length)
     backbone.eval()
     return backbone
 
@@ -274,11 +260,10 @@ def _read_decoder(folder: Path) -> Encoder:
             )
             tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # transformers and safetensors raise many kinds
-        reason = " ".join(str(error).split())
-        raise InputError(f"{folder}: transformers can't load it: {reason}") from None
-    limits = (tokenizer.model_max_length, model.config.max_position_embeddings, LONGEST_WINDOW)
+        raise InputError(f"{folder}: transformers can't load it: {message_of(error)}") from None
     causal = getattr(model.config, "is_causal", None) is not False
-    backbone = _backbone(folder, min(limits), bidirectional=not causal)
+    length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
+    backbone = _backbone(folder, length, bidirectional=not causal)
     head = language_head(str(folder))
     head.settings = HeadSettings()
     require_same_logits(str(folder), model, backbone, head)

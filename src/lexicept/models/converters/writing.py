@@ -19,7 +19,7 @@ from torch.nn.functional import relu
 from transformers import AutoModelForMaskedLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
-from lexicept.errors import InputError, LexiceptWarning
+from lexicept.errors import InputError, LexiceptWarning, message_of
 from lexicept.models.backbone import Backbone
 from lexicept.models.converters.reading import Kind, require_same_logits
 from lexicept.models.encoder import Encoder
@@ -67,8 +67,9 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
                 str(work), transformer_task="fill-mask", max_seq_length=backbone.one_window
             )
         except Exception as error:  # transformers hides those of the disk
-            reason = " ".join(str(error).split())
-            raise InputError(f"{folder}: the written model can't be read: {reason}") from None
+            raise InputError(
+                f"{folder}: the written model can't be read: {message_of(error)}"
+            ) from None
         require_same_logits("the written model", transformer.model, backbone, head)
         activation = "log1p_relu" if head.settings.double_log else "relu"
         pooling = SpladePooling(head.settings.pooling, activation)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from lexicept.errors import InputError
+from lexicept.errors import Count, InputError, check_fields, read_fields
+from lexicept.storage.files import read_json
 from lexicept.vectors import Pruning
 
 Pooling = Literal["max", "sum", "sqrt_sum"]
@@ -26,14 +26,14 @@ class HeadSettings:
 
     pooling: Pooling = "max"
     """See ``Pooling``."""
-    query_k: int | None = None
+    query_k: Count | None = None
     """Active dimensions per query token; None for no constraint."""
-    document_k: int | None = None
+    document_k: Count | None = None
     """Active dimensions per document token; None for no constraint."""
-    query_max_active_dims: int | None = None
+    query_max_active_dims: Count | None = None
     """Dimensions kept in a query, the first by ``pruning``; None for all. Not applied in
     training."""
-    document_max_active_dims: int | None = None
+    document_max_active_dims: Count | None = None
     """Dimensions kept in a document, the largest weights; None for all. Not applied in training."""
     query_scale: float = 1.0
     """Factor on a query's weights, for sums with the scores of other vocabularies."""
@@ -45,19 +45,11 @@ class HeadSettings:
     ``impact`` the index prunes queries, not the encoder."""
 
     def __post_init__(self) -> None:
-        if self.pooling not in get_args(Pooling):
-            raise InputError(f"pooling is max, sum or sqrt_sum, not {self.pooling!r}")
-        if type(self.double_log) is not bool or (self.double_log and self.pooling != "max"):
-            raise InputError("double_log is true or false, and goes with max pooling only")
-        if self.pruning not in get_args(Pruning):
-            raise InputError(f"pruning is weight or impact, not {self.pruning!r:.40}")
-        for name, value in asdict(self).items():
-            counted = value is not None and name.endswith(("_k", "_dims"))
-            if counted and (type(value) is not int or value < 1):
-                raise InputError(f"{name} must be at least 1 or null, not {value!r:.40}")
-        scale = self.query_scale
-        if not isinstance(scale, int | float) or not 0 <= scale < math.inf:
-            raise InputError(f"query_scale must be a number of at least 0, not {scale!r:.40}")
+        check_fields(self)
+        if self.double_log and self.pooling != "max":
+            raise InputError("double_log goes with max pooling only")
+        if not 0 <= self.query_scale < math.inf:
+            raise InputError(f"query_scale must be at least 0, not {self.query_scale!r:.40}")
 
     def k(self, task: str | None) -> int | None:
         """Return the active dimensions per token; None for no constraint."""
@@ -76,10 +68,7 @@ def read_settings(folder: Path) -> tuple[HeadSettings, dict[str, Any]]:
     Raises:
         InputError: no configuration of a head, or a setting out of range.
     """
-    try:
-        config = {**json.loads((folder / "config.json").read_bytes())}
-        names = HeadSettings.__dataclass_fields__
-        settings = HeadSettings(**{n: config.pop(n) for n in list(config) if n in names})
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{folder}: no configuration of a head: {error}") from None
-    return settings, config
+    path = folder / "config.json"
+    config, names = read_json(path, InputError), HeadSettings.__dataclass_fields__
+    settings = {name: config.pop(name) for name in list(config) if name in names}
+    return read_fields(HeadSettings, settings, path), config

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, message_of
 from lexicept.ops.linear_topk import top_activations
 from lexicept.ops.quantisation import Quantised
 from lexicept.ops.sparse_linear import chosen_outputs, sum_chosen
@@ -216,8 +216,7 @@ class SAE(nn.Module):
                 tensors["W_dec"] = F.normalize(tensors["W_enc"], dim=1)
             sae.load_state_dict(tensors, assign=True)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(f"{folder}: not a saved SAE: {reason}") from None
+            raise InputError(f"{folder}: not a saved SAE: {message_of(error)}") from None
         if sae.threshold is not None and not bool((sae.threshold >= 0).all()):
             raise InputError(f"{folder}: not a saved SAE: a threshold is below 0 or no number")
         return sae

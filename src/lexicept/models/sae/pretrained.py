@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, first_line_of
 from lexicept.models.backbone import Backbone
 from lexicept.models.sae.formats import LAYOUTS, Layout, PathFacts, Scale
 from lexicept.models.sae.model import SAE, layer_of
@@ -181,8 +181,9 @@ def _open_source(
 
 
 def _unreachable(name: str, error: Exception) -> InputError:
-    reason = str(error).strip().split("\n")[0] or type(error).__name__
-    return InputError(f"{name}: no such folder, and the hub's can't be loaded: {reason}")
+    return InputError(
+        f"{name}: no such folder, and the hub's can't be loaded: {first_line_of(error)}"
+    )
 
 
 def _recognise(files: Sequence[str]) -> list[tuple[type[Layout], str]]:

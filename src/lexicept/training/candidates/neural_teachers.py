@@ -16,7 +16,7 @@ import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.util import SimilarityFunction
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, first_line_of
 from lexicept.models.half_bert import autocast, has_bfloat16
 from lexicept.models.loading import quiet_transformers
 from lexicept.models.sources import DEFAULT_BACKBONE, Dtype, resolve
@@ -220,8 +220,7 @@ def _load(kind: Callable[..., Any], name: str, dtype: Dtype | None = None) -> An
         with quiet_transformers():
             return kind(resolve(name), model_kwargs={} if dtype is None else {"dtype": dtype})
     except (OSError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise InputError(f"teacher {name!r} can't be loaded: {reason}") from None
+        raise InputError(f"teacher {name!r} can't be loaded: {first_line_of(error)}") from None
 
 
 def model_identity(name: str) -> Any:

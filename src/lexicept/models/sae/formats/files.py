@@ -16,7 +16,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, first_line_of
 from lexicept.storage.files import read_json
 
 T = TypeVar("T")
@@ -129,8 +129,7 @@ class Tensors(ABC):
         return tensor
 
     def _unreadable(self, error: Exception) -> InputError:
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
-        return InputError(f"{self.path}: can't be read: {reason:.200}")
+        return InputError(f"{self.path}: can't be read: {first_line_of(error):.200}")
 
     @abstractmethod
     def _shapes(self) -> dict[str, Shape]:

@@ -1,0 +1,68 @@
+"""Model cards for the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from lexicept.models.encoder import Encoder
+from lexicept.models.hub import is_name
+
+FOLDER = "path/to/this/folder"
+"""Placeholder of the model's place in a card, until the model is published."""
+
+_TEMPLATE = """---
+library_name: sentence-transformers
+{base}tags:
+- sparse-encoder
+- learned-sparse-retrieval
+- lexicept
+---
+
+# {title}
+
+A learned sparse encoder, made with lexicept: {origin}, {layers} blocks, then a {head} of
+{size:,} dimensions with {pooling} pooling{queries}.
+
+```python
+from lexicept.models.encoder import Encoder
+
+encoder = Encoder.load("{place}")
+queries = encoder.encode_query(["a question"])
+documents = encoder.encode_document(["a document"])
+```
+
+`SparseEncoder("{place}", trust_remote_code=True)` of sentence-transformers loads it too, where
+lexicept is installed. `lexicept build documents/ --out index --model {place}` indexes with it.
+"""
+
+
+def make_card(encoder: Encoder, title: str, origin: str | None = None) -> str:
+    """Return a card in Markdown, with the hub's front matter.
+
+    Args:
+        origin: the model's base: a hub name, which is linked, or a folder.
+    """
+    backbone, head = encoder.backbone, encoder.head
+    linked = origin is not None and is_name(origin)
+    return _TEMPLATE.format(
+        base=f"base_model: {origin}\n" if linked else "",
+        title=title,
+        origin=origin or type(backbone.model).__name__,
+        layers=backbone.num_layers,
+        head=type(head).__name__,
+        size=head.size,
+        pooling=head.settings.pooling,
+        queries="" if encoder.lookup is None else ", and queries by a lookup, without inference",
+        place=FOLDER,
+    )
+
+
+def published(card: str, name: str, licence: str | None = None) -> str:
+    """Return a card for the hub, with the model's name there and its licence."""
+    card = card.replace(FOLDER, name)
+    if licence is None:
+        return card
+    front, text = re.fullmatch(r"(?:---\n(.*?)^---\n)?(.*)", card, re.S | re.M).groups()  # type: ignore[union-attr]
+    fields = re.sub(r"^license:.*\n", "", front or "", flags=re.M)
+    return f"---\nlicense: {json.dumps(licence)}\n{fields}---\n{text}"
