@@ -142,13 +142,13 @@ def test_untidy_queries(make: Make) -> None:
     assert (numbers.tolist(), scores.tolist()) == ([0], [8.0])
 
 
-@pytest.mark.parametrize("rows", [0, 2])
-def test_nothing_to_find(make: Make, rows: int) -> None:
-    engine = make(sp.csr_array((rows, 3), dtype=np.float32))
-    ((numbers, scores),) = engine.search(sp.csr_array([[1.0, 1.0, 1.0]]))
-    assert not numbers.size
-    assert not scores.size
-    assert engine.search(sp.csr_array((0, 3))) == []
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0), (2, 3)])
+def test_nothing_to_find(make: Make, shape: tuple[int, int]) -> None:
+    engine = make(sp.csr_array(shape, dtype=np.float32))
+    assert (engine.num_documents, engine.num_dimensions) == shape
+    for numbers, scores in engine.search(sp.csr_array(np.ones((2, shape[1])))):
+        assert numbers.size == scores.size == 0
+    assert engine.search(sp.csr_array((0, shape[1]))) == []
 
 
 def test_large_weights_keep_their_digits(make: Make) -> None:
@@ -161,23 +161,32 @@ def test_large_weights_keep_their_digits(make: Make) -> None:
 def test_bad_queries_are_refused(make: Make) -> None:
     engine = make(sp.csr_array([[1.0, 2.0]]))
     for bad in (np.nan, np.inf, -1.0):
-        with pytest.raises(InputError, match="row 0: weights must be finite and not negative"):
-            engine.search(sp.csr_array([[bad, 1.0]]))
+        with pytest.raises(InputError, match="row 1: weights must be finite and not negative"):
+            engine.search(sp.csr_array([[1.0, 0.0], [bad, 1.0]]))
+    with pytest.raises(InputError, match="single precision"):
+        engine.search(sp.csr_array([[1e300, 1.0]]))
     with pytest.raises(InputError, match="3 dimensions for an index of 2"):
         engine.search(sp.csr_array([[1.0, 1.0, 1.0]]))
-    with pytest.raises(InputError, match="top_k must be at least 1, not 0"):
-        engine.search(sp.csr_array([[1.0, 1.0]]), 0)
-    for offsets in ([np.nan], [1.0, 1.0]):
+    query = sp.csr_array([[1.0, 1.0]])
+    for top_k in (0, -1):
+        with pytest.raises(InputError, match=f"top_k must be at least 1, not {top_k}"):
+            engine.search(query, top_k)
+    for offsets in ([], [np.nan], [1.0, 1.0], [[1.0]]):
         with pytest.raises(InputError, match="query offsets"):
-            engine.search(sp.csr_array([[1.0, 1.0]]), 1, offsets)
+            engine.search(query, 1, offsets)
+    with pytest.raises(InputError, match=r"a mask of \(3,\) for 1 documents"):
+        engine.search(query, mask=Mask([True] * 3))
 
 
 def test_bad_documents_are_refused(make: Make) -> None:
     for bad in (np.nan, np.inf, -1.0):
         with pytest.raises(InputError, match="row 0: weights must be finite and not negative"):
             make(sp.csr_array([[bad, 1.0]]))
-    with pytest.raises(InputError, match="offsets"):
-        make(sp.csr_array([[1.0]]), [1.0, 2.0])
+    with pytest.raises(InputError, match="single precision"):
+        make(sp.csr_array([[1e300]]))
+    for offsets in ([1.0, 2.0], [[1.0]], [np.nan], [np.inf]):
+        with pytest.raises(InputError, match="offsets"):
+            make(sp.csr_array([[1.0]]), offsets)
 
 
 @given(collections(), st.data())

@@ -3,7 +3,9 @@
 import math
 from dataclasses import fields
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,12 +19,8 @@ from lexicept.engines.inverted import PostingsWriter
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.posting_lists import MARGIN, SEGMENT
-from lexicept.ops.term_at_a_time import (
-    WeightedQuery,
-    all_scores,
-    search_postings,
-    search_postings_reference,
-)
+from lexicept.ops.term_at_a_time import WeightedQuery, all_scores
+from lexicept.vectors import largest_weights
 from support.strategies import REALS, collections
 
 DOCUMENTS = sp.csr_array(np.array([[1, 0, 2], [0, 0, 0], [1, 0, 0], [3, 0, 2]], np.float32))
@@ -87,27 +85,6 @@ def test_a_mask_leaves_the_results_that_it_allows(
         assert own.tolist() == scores[allowed][:top_k].tolist()
 
 
-@pytest.mark.parametrize("every", [1, 2, 15, 40, 300, 5_000])
-def test_few_documents_are_looked_up_in_long_lists(every: int) -> None:
-    """Lists of 1/3 and 1/10 of 70,000 documents: in one segment and a part, beside a table."""
-    numbers = np.arange(70_000)
-    random = np.random.default_rng(0)
-    has = np.stack([numbers % 3 == 1, numbers % 10 == 7, numbers % 2 == 0, numbers > 69_000], 1)
-    documents = sp.csr_array(has * random.integers(1, 9, has.shape).astype(np.float32))
-    engine = ExactEngine.build(documents)
-    query = sp.csr_array([[1.0, 2.0, 0.5, 1.0]])
-    ((numbers, scores),) = engine.search(query, 70_000)
-    mask = Mask(np.arange(70_000) % every == 0)
-    ((kept, own),) = engine.search(query, 500, mask=mask)
-    assert kept.tolist() == numbers[mask.allowed[numbers]][:500].tolist()
-    assert own.tolist() == scores[mask.allowed[numbers]][:500].tolist()
-
-
-def test_a_mask_of_another_size_is_refused() -> None:
-    with pytest.raises(InputError, match=r"a mask of \(3,\) for 4 documents"):
-        ExactEngine.build(DOCUMENTS).search(sp.csr_array([[1.0, 0, 0]]), mask=Mask([True] * 3))
-
-
 @given(collections(), st.integers(1, 15), st.data())
 def test_search_is_the_dense_product(
     pair: tuple[sp.csr_array, sp.csr_array], top_k: int, data: st.DataObject
@@ -125,38 +102,15 @@ def test_search_is_the_dense_product(
     )
 
 
-@given(collections(REALS), st.integers(1, 15), st.data())
-def test_kernel_and_reference_are_twins(
-    pair: tuple[sp.csr_array, sp.csr_array], top_k: int, data: st.DataObject
-) -> None:
-    queries, documents = pair
-    bits = data.draw(st.sampled_from([8, 32]))
-    engine = ExactEngine.build(documents, data.draw(quarters(documents.shape[0])), bits)
-    for row in range(queries.shape[0]):
-        span = slice(queries.indptr[row], queries.indptr[row + 1])
-        query = WeightedQuery(
-            queries.indices[span].astype(np.int64),
-            queries.data[span],
-            data.draw(st.sampled_from([0.0, 0.25, -1.0])),
-        )
-        allowed = data.draw(masks(documents.shape[0])).by_segment(SEGMENT)
-        depth = min(top_k, documents.shape[0])
-        rankings = []
-        for kernel in (search_postings, search_postings_reference):
-            numbers, scores = np.empty(depth, np.int64), np.empty(depth, np.float32)
-            results = numbers, scores, 0, engine.num_segments
-            size = kernel(SEGMENT, engine.lists, query, allowed, *results)
-            rankings.append((numbers[:size], scores[:size]))
-        assert as_lists(rankings[:1]) == as_lists(rankings[1:])
-
-
 @given(st.one_of(collections(), collections(REALS)), st.integers(1, 15), st.data())
 def test_a_process_s_first_search_finds_what_later_ones_find(
     pair: tuple[sp.csr_array, sp.csr_array], top_k: int, data: st.DataObject
 ) -> None:
-    """Weights of a few values, so that scores are equal, and queries without a dimension."""
+    """By the reference and by the kernel, query by query and all at once: weights of a few values,
+    so that scores are equal, and queries without a dimension."""
     queries, documents = pair
-    engine = ExactEngine.build(documents, data.draw(quarters(documents.shape[0])))
+    bits = data.draw(st.sampled_from([8, 32]))
+    engine = ExactEngine.build(documents, data.draw(quarters(documents.shape[0])), bits)
     factors = data.draw(quarters(queries.shape[0]))
     mask = data.draw(st.none() | masks(documents.shape[0]))
     found = []
@@ -164,21 +118,29 @@ def test_a_process_s_first_search_finds_what_later_ones_find(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("lexicept.ops.compiled._References.seconds", spent)
             found.append(as_lists(engine.search(queries, top_k, factors, mask=mask)))
-    assert found[0] == found[1]
-
-
-@given(collections(REALS), st.integers(1, 15))
-def test_a_batch_is_its_single_queries(pair: tuple[sp.csr_array, sp.csr_array], top_k: int) -> None:
-    queries, documents = pair
-    engine = ExactEngine.build(documents)
-    singles = [engine.search(queries[row : row + 1], top_k)[0] for row in range(queries.shape[0])]
-    assert as_lists(engine.search(queries, top_k)) == as_lists(singles)
+    singles = [
+        engine.search(queries[row : row + 1], top_k, factors[row : row + 1], mask=mask)[0]
+        for row in range(queries.shape[0])
+    ]
+    assert found[0] == found[1] == as_lists(singles)
 
 
 def test_a_large_batch_keeps_its_order() -> None:
     eye = sp.eye_array(50, format="csr")
     found = ExactEngine.build(eye).search(eye)
     assert [documents.tolist() for documents, _ in found] == [[i] for i in range(50)]
+
+
+def test_by_hand() -> None:
+    engine = ExactEngine.build(DOCUMENTS, [0, 4, 8, 0])
+    queries = sp.csr_array([[1.0, 0, 2], [0, 0, 0], [0, 5, 0], [2, 1, 0]])
+    expected = [([3, 0, 2], [7, 5, 1]), ([], []), ([], []), ([3, 0, 2], [6, 2, 2])]
+    assert as_lists(engine.search(queries, 9)) == expected
+    query = sp.csr_array([[1.0, 0, 0]])
+    assert as_lists(engine.search(query, 10, [0.5])) == [([2, 3, 1, 0], [5, 3, 2, 1])]
+    assert as_lists(engine.search(query, 10, [-1])) == [([3, 0], [3, 1])]
+    # Offsets alone are no match.
+    assert as_lists(engine.search(queries[1:3], 10, [1, 1])) == [([], [])] * 2
 
 
 @pytest.mark.parametrize("top_k", [1, 3, 10, 64, 200])
@@ -189,65 +151,6 @@ def test_ties_are_in_document_order(top_k: int) -> None:
     expected = sorted(np.flatnonzero(scores).tolist(), key=lambda d: (-scores[d], d))[:top_k]
     assert documents.tolist() == expected
     assert found.tolist() == scores[expected].tolist()
-
-
-def test_by_hand() -> None:
-    queries = sp.csr_array([[1.0, 0, 2], [0, 0, 0], [0, 5, 0], [2, 1, 0]])
-    assert as_lists(ExactEngine.build(DOCUMENTS).search(queries, top_k=9)) == [
-        ([3, 0, 2], [7, 5, 1]),
-        ([], []),
-        ([], []),
-        ([3, 0, 2], [6, 2, 2]),
-    ]
-
-
-def test_offsets_count_by_the_querys_factor() -> None:
-    engine = ExactEngine.build(DOCUMENTS, [0, 4, 8, 0])
-    query = sp.csr_array([[1.0, 0, 0]])
-    assert as_lists(engine.search(query, 10, [0.5])) == [([2, 3, 1, 0], [5, 3, 2, 1])]
-    assert as_lists(engine.search(query, 10, [-1])) == [([3, 0], [3, 1])]
-
-
-def test_offsets_alone_are_no_match() -> None:
-    engine = ExactEngine.build(DOCUMENTS, [0, 4, 8, 0])
-    assert as_lists(engine.search(sp.csr_array([[0.0, 1, 0], [0, 0, 0]]), 10, [1, 1])) == [
-        ([], []),
-        ([], []),
-    ]
-
-
-@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (3, 3)])
-def test_nothing_to_find(shape: tuple[int, int]) -> None:
-    engine = ExactEngine.build(sp.csr_array(shape))
-    assert (engine.num_documents, engine.num_dimensions) == shape
-    assert as_lists(engine.search(sp.csr_array(np.ones((2, shape[1]))))) == [([], [])] * 2
-    assert engine.search(sp.csr_array((0, shape[1]))) == []
-
-
-@given(collections())
-def test_the_matrix_comes_back(pair: tuple[sp.csr_array, sp.csr_array]) -> None:
-    documents = pair[1]
-    matrix = ExactEngine.build(documents).matrix()
-    assert matrix.shape == documents.shape
-    assert matrix.toarray().tolist() == documents.toarray().tolist()
-
-
-@given(collections(), st.data())
-def test_weights_of_a_document_add_up_to_its_score(
-    pair: tuple[sp.csr_array, sp.csr_array], data: st.DataObject
-) -> None:
-    queries, documents = pair
-    offsets = data.draw(quarters(documents.shape[0]))
-    engine = ExactEngine.build(documents, offsets)
-    factors = np.full(queries.shape[0], 0.5)
-    found = engine.search(queries, 20, factors)
-    for row, (numbers, scores) in enumerate(found):
-        span = slice(queries.indptr[row], queries.indptr[row + 1])
-        dimensions, weights = queries.indices[span], queries.data[span]
-        for document, score in zip(numbers, scores, strict=True):
-            found_weights = engine.document_weights(int(document), dimensions)
-            assert found_weights.tolist() == documents.toarray()[document, dimensions].tolist()
-            assert weights @ found_weights + offsets[document] * 0.5 == score
 
 
 def sound(**settings: Any) -> dict[str, Any]:
@@ -361,6 +264,28 @@ def test_rounding_moves_weights_by_half_a_step_at_most(
         assert scores == pytest.approx(expected[numbers], rel=1e-5)
 
 
+@given(collections(REALS), st.integers(1, 6), st.sampled_from([8, 32]), st.data())
+def test_postings_come_block_by_block_and_in_groups_of_dimensions(
+    pair: tuple[sp.csr_array, sp.csr_array], together: int, bits: int, data: st.DataObject
+) -> None:
+    """As they come at once, in memory and in files."""
+    _, matrix = pair
+    offsets = data.draw(quarters(matrix.shape[0]))
+    ends = st.lists(st.integers(0, matrix.shape[0]), max_size=3).map(sorted)
+    bounds = [0, *data.draw(ends), matrix.shape[0]]
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+        cut_into(patch, 3)
+        whole = ExactEngine.build(matrix, offsets, bits)
+        patch.setattr("lexicept.engines.inverted.TOGETHER", together)
+        for place in (None, Path(folder)):
+            writer = PostingsWriter(largest_weights(matrix), bits, place)
+            for start, end in pairwise(bounds):
+                assert writer.add(sp.csr_array(matrix[start:end])) == start
+            found = ExactEngine.of(writer, offsets)
+            for field in fields(whole):
+                assert getattr(found, field.name).tolist() == getattr(whole, field.name).tolist()
+
+
 @pytest.mark.parametrize("bits", [0, 16, 33])
 def test_other_bits_are_refused(bits: int) -> None:
     with pytest.raises(InputError, match=f"weights have 32 or 8 bits, not {bits}"):
@@ -463,79 +388,3 @@ def test_far_documents_are_found_as_in_a_dense_product(
     for document in (0, 65_535, 65_536, 69_999):
         expected = matrix[document].tolist()
         assert engine.document_weights(document, np.arange(len(expected))).tolist() == expected
-
-
-@pytest.mark.parametrize("blocks", [[4], [1, 0, 3], [2, 2]])
-@pytest.mark.parametrize("on_disk", [True, False])
-@pytest.mark.parametrize("bits", [8, 32])
-@pytest.mark.parametrize("together", [1, 3, 2**21])
-def test_postings_come_block_by_block(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    blocks: list[int],
-    on_disk: bool,
-    bits: int,
-    together: int,
-) -> None:
-    cut_into(monkeypatch, 3)
-    whole = ExactEngine.build(DOCUMENTS, [1, 2, 3, 4], bits)
-    monkeypatch.setattr("lexicept.engines.inverted.TOGETHER", together)
-    writer = PostingsWriter(np.array([3, 0, 2]), bits, tmp_path if on_disk else None)
-    starts = np.cumsum([0, *blocks])
-    for start, rows in zip(starts, blocks, strict=False):
-        assert writer.add(DOCUMENTS[start : start + rows]) == start
-    found = ExactEngine.of(writer, [1, 2, 3, 4])
-    for field in fields(whole):
-        assert getattr(found, field.name).tolist() == getattr(whole, field.name).tolist()
-
-
-@given(collections(REALS), st.integers(1, 6), st.sampled_from([8, 32]))
-def test_dimensions_inverted_in_groups_are_those_inverted_at_once(
-    pair: tuple[sp.csr_array, sp.csr_array], together: int, bits: int
-) -> None:
-    _, matrix = pair
-    whole = ExactEngine.build(matrix, None, bits)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lexicept.engines.inverted.TOGETHER", together)
-        found = ExactEngine.build(matrix, None, bits)
-    for field in fields(whole):
-        assert getattr(found, field.name).tolist() == getattr(whole, field.name).tolist()
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
-def test_bad_weights_are_refused(bad: float) -> None:
-    matrix = sp.csr_array([[1.0, 0, 0], [0, bad, 0]])
-    with pytest.raises(InputError, match="row 1"):
-        ExactEngine.build(matrix)
-    with pytest.raises(InputError, match="row 1"):
-        ExactEngine.build(DOCUMENTS).search(matrix)
-
-
-@pytest.mark.parametrize("offsets", [[1.0], [[0.0] * 4], [0, 0, 0, np.nan], [0, 0, 0, np.inf]])
-def test_bad_offsets_are_refused(offsets: Any) -> None:
-    with pytest.raises(InputError, match="offsets"):
-        ExactEngine.build(DOCUMENTS, offsets)
-
-
-@pytest.mark.parametrize("offsets", [[], [1.0, 1.0], [[1.0]], [np.nan]])
-def test_bad_query_offsets_are_refused(offsets: Any) -> None:
-    with pytest.raises(InputError, match="query offsets"):
-        ExactEngine.build(DOCUMENTS).search(sp.csr_array([[1.0, 0, 0]]), 10, offsets)
-
-
-def test_weights_beyond_single_precision_are_refused() -> None:
-    with pytest.raises(InputError, match="single precision"):
-        ExactEngine.build(sp.csr_array([[1e300]]))
-    with pytest.raises(InputError, match="single precision"):
-        ExactEngine.build(sp.csr_array([[1.0]])).search(sp.csr_array([[1e300]]))
-
-
-@pytest.mark.parametrize("top_k", [0, -1])
-def test_top_k_below_1_is_refused(top_k: int) -> None:
-    with pytest.raises(InputError, match=f"top_k must be at least 1, not {top_k}"):
-        ExactEngine.build(DOCUMENTS).search(DOCUMENTS, top_k)
-
-
-def test_queries_of_another_width_are_refused() -> None:
-    with pytest.raises(InputError, match="queries of 2 dimensions for an index of 3"):
-        ExactEngine.build(DOCUMENTS).search(sp.csr_array((1, 2)))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from lexicept.ops import linear_topk, sparse_linear
 from lexicept.ops.sparse_linear import (
     Entries,
+    chosen_outputs,
     entries_above,
     entries_above_reference,
     entry_outputs,
@@ -15,6 +16,8 @@ from lexicept.ops.sparse_linear import (
     outputs_above,
     scan,
     scan_reference,
+    sum_by_group,
+    sum_chosen,
     sum_entries,
     sum_entries_reference,
     sum_products,
@@ -36,12 +39,7 @@ def as_set(found):
     return set(zip(found.tokens.tolist(), found.columns.tolist(), strict=True))
 
 
-def assert_same(found, expected):
-    assert torch.equal(found.starts, expected.starts)
-    assert as_set(found) == as_set(expected)
-
-
-def test_by_hand(monkeypatch):
+def test_by_hand():
     x = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]])
     rows, bias = torch.tensor([[1.0, 1.0], [-1.0, 3.0]]), torch.tensor([0.5, 0.0])
     found = entries_above(x, rows, bias, torch.tensor([1.0, 5.0]))  # of 1.5, −1; .5, 0; 2.5, 6
@@ -133,11 +131,25 @@ def test_what_is_no_number_is_not_lost(monkeypatch, short, part):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("gathered", [1, 10**6])
+@pytest.mark.parametrize("chosen", [None, 1, 30])
 @pytest.mark.parametrize(("n", "size", "floor"), [(6, 9, 0.0), (70, 100, 2.0), (5, 9, 99.0)])
-def test_outputs_and_sums_with_gradients(monkeypatch, dtype, gathered, n, size, floor):
+def test_outputs_and_sums_with_gradients(monkeypatch, dtype, gathered, chosen, n, size, floor):
+    """Of entries above a floor, or of as many of every token, also twice the same."""
     monkeypatch.setattr(sparse_linear, "GATHERED", gathered)
     x, rows, bias, other = draw(n, 5, size, dtype=dtype)
-    entries = entries_above(x, rows, bias, torch.tensor(floor, dtype=dtype))
+    if chosen:
+        columns = torch.randint(size, (n, chosen), generator=torch.Generator().manual_seed(1))
+        entries = Entries.chosen(columns)
+        assert entries.tokens.tolist() == Entries(*entries[:2]).tokens.tolist()
+        assert torch.equal(
+            chosen_outputs(x, rows, bias, columns).ravel(), entry_outputs(x, rows, bias, entries)
+        )
+        weights = torch.linspace(-1, 1, columns.numel(), dtype=dtype)
+        assert torch.equal(
+            sum_chosen(weights.view_as(columns), columns, rows), sum_entries(weights, entries, rows)
+        )
+    else:
+        entries = entries_above(x, rows, bias, torch.tensor(floor, dtype=dtype))
     found = []
     for outputs_of, sums_of in (
         (entry_outputs, sum_entries),
@@ -152,6 +164,46 @@ def test_outputs_and_sums_with_gradients(monkeypatch, dtype, gathered, n, size, 
         assert ours.dtype == expected.dtype
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
     assert len(entries.columns) == 0 or found[0][2].any()
+
+
+def test_tokens_of_lower_precision_are_multiplied_in_that_of_the_rows():
+    x, rows, bias, _ = draw(5, 3, 7)
+    entries = Entries.chosen(torch.arange(10).view(5, 2) % 7)
+    outputs = entry_outputs(x.bfloat16(), rows, bias, entries)
+    assert outputs.dtype == torch.float32
+    expected = entry_outputs_reference(x.bfloat16().float(), rows, bias, entries)
+    assert torch.allclose(outputs, expected)
+
+
+def test_gradients_by_finite_differences():
+    x, rows, bias, _ = (part.requires_grad_() for part in draw(5, 3, 7, dtype=torch.float64))
+    for entries in (Entries.chosen(torch.arange(10).view(5, 2) % 7), everything(5, 7)):
+        weights = torch.linspace(-1, 1, len(entries.columns), dtype=torch.float64).requires_grad_()
+
+        def outputs(x, rows, bias, entries=entries):
+            return entry_outputs(x, rows, bias, entries)
+
+        def sums(weights, rows, entries=entries):
+            return sum_entries(weights, entries, rows)
+
+        assert torch.autograd.gradcheck(outputs, (x, rows, bias))
+        assert torch.autograd.gradcheck(sums, (weights, rows))
+
+
+def test_rows_that_nobody_chose_get_no_gradient():
+    x, rows, bias, _ = (part.requires_grad_() for part in draw(5, 3, 4))
+    chosen_outputs(x, rows, bias, torch.tensor([[0, 2]]).expand(5, 2)).sum().backward()
+    assert (rows.grad[[1, 3]] == 0).all()
+    assert (bias.grad == torch.tensor([5.0, 0, 5, 0])).all()
+
+
+def test_sums_by_group_by_hand():
+    rows = torch.tensor([[1.0, 0], [0, 1], [5, 5]])
+    weights, group = torch.tensor([2.0, 3, 4]), torch.tensor([3, 0, 3])
+    summed = sum_by_group(weights, group, torch.tensor([0, 1, 1]), rows, 4)
+    assert summed.tolist() == [[0.0, 3], [0, 0], [0, 0], [2, 4]]
+    assert sum_by_group(weights[:0], group[:0], group[:0], rows, 2).tolist() == [[0.0, 0], [0, 0]]
+    assert sum_by_group(weights[:0], group[:0], group[:0], rows, 0).shape == (0, 2)
 
 
 @short

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from lexicept.engines.interface import (
     PostingsEngine,
+    QueryBatch,
     Ranking,
     check_finite,
     checked_factors,
@@ -227,45 +228,34 @@ class ExactEngine(PostingsEngine):
             return 255 * float(self.scales[self.df > 0].max(initial=0))
         return float(max(self.weights.max(initial=0), self.table.max(initial=0)))
 
-    def rank(
-        self,
-        queries: sp.csr_array,
-        factors: Floats,
-        top_k: int,
-        threads: int | None,
-        mask: Mask | None,
-    ) -> list[Ranking]:
-        allowed = EVERYTHING if mask is None else mask.by_segment(SEGMENT)
-        threads = threads or num_processors()
-        rank_span = partial(self._rank_span, queries, factors, top_k, allowed)
-        if factors.size < 2 or threads < 2:
-            return rank_span(range(factors.size), threads)
+    def rank(self, batch: QueryBatch) -> list[Ranking]:
+        allowed = EVERYTHING if batch.mask is None else batch.mask.by_segment(SEGMENT)
+        rank_span = partial(self._rank_span, batch, allowed)
+        num_queries, threads = batch.factors.size, batch.threads or num_processors()
+        if num_queries < 2 or threads < 2:
+            return rank_span(range(num_queries), threads)
         # The kernel releases the GIL: threads share one set of postings.
-        threads = min(threads, factors.size)
-        bounds = np.linspace(0, factors.size, 4 * threads + 1).astype(int)
+        threads = min(threads, num_queries)
+        # Spans for a thread that is done early.
+        bounds = np.linspace(0, num_queries, 4 * threads + 1).astype(int)
         spans = [range(first, end) for first, end in pairwise(bounds)]
         with ThreadPoolExecutor(threads) as pool:
             rankings = pool.map(rank_span, spans, repeat(1))
         return [ranking for span in rankings for ranking in span]
 
     def _rank_span(
-        self,
-        queries: sp.csr_array,
-        factors: Floats,
-        top_k: int,
-        allowed: AllowedDocuments,
-        numbers: Sequence[int],
-        threads: int,
+        self, batch: QueryBatch, allowed: AllowedDocuments, numbers: Sequence[int], threads: int
     ) -> list[Ranking]:
         """Rank neighbouring queries; ``threads`` share each query."""
+        queries, depth = batch.queries, min(batch.top_k, self.offsets.size)
         rankings = []
         for number in numbers:
             start, end = queries.indptr[number], queries.indptr[number + 1]
             dimensions = queries.indices[start:end].astype(np.int64)
             cost = int(np.add.reduce(self._costs[dimensions]))
             if cost:
-                query = WeightedQuery(dimensions, queries.data[start:end], float(factors[number]))
-                depth = min(top_k, self.offsets.size)
+                factor = float(batch.factors[number])
+                query = WeightedQuery(dimensions, queries.data[start:end], factor)
                 ranking = search(SEGMENT, self.lists, query, allowed, depth, cost, threads)
             else:
                 ranking = np.empty(0, np.int64), np.empty(0, np.float32)
@@ -275,6 +265,7 @@ class ExactEngine(PostingsEngine):
     def found(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Mask:
         matrix = checked_queries(queries, self.num_dimensions)
         factors = checked_factors(query_offsets, matrix.shape[0])
+        # Offsets alone are no match.
         if not self.matches(matrix.indices):
             return Mask(np.zeros(self.num_documents, bool))
         query = WeightedQuery(matrix.indices.astype(np.int64), matrix.data, float(factors[0]))
@@ -287,14 +278,9 @@ class ExactEngine(PostingsEngine):
         present: npt.NDArray[np.bool_] = np.logical_or.reduce(self.lengths[:, dimensions], axis=0)
         return present
 
-    def matches(self, dimensions: Integers) -> bool:
-        return bool(self.lengths[:, dimensions].any())
-
     def postings(self, dimensions: slice) -> Ranking:
         nothing = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
-        segments = [
-            self._segment_postings(number, dimensions) for number in range(len(self.lengths))
-        ]
+        segments = [self._segment_postings(n, dimensions) for n in range(self.num_segments)]
         columns, documents, weights = map(np.concatenate, zip(nothing, *segments, strict=True))
         check_df(columns, dimensions, self.df)
         order = np.argsort(columns, kind="stable")
@@ -313,6 +299,7 @@ class ExactEngine(PostingsEngine):
         entries = unpack(self.gaps[byte:], lengths, self.widths[number, listed])
         if entries.size and int(entries.max()) >= count:
             raise IndexFormatError(DAMAGED)
+        # Lookups rely on marks: other marks would be other weights.
         marks = marks_of(entries, starts[listed] - first, first)
         if (marks != self.marks[-(-first // STEP) :][: marks.size]).any():
             raise IndexFormatError(DAMAGED_MARKS)
@@ -320,6 +307,7 @@ class ExactEngine(PostingsEngine):
         postings = entry_weights != 0  # fillers have weight 0
         places, documents = [np.repeat(listed, lengths)[postings]], [entries[postings]]
         weights = [entry_weights[postings]]
+        # A row of the table has a weight per document, 0 for no posting.
         for column in columns[tabled].tolist():
             table_row = self.table[starts[column] : starts[column] + count]
             (having,) = np.nonzero(table_row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,18 @@ from lexicept.vectors import Floats, Integers, canonical_csr, check_dimensions
 
 Ranking = tuple[Integers, Floats]
 """Document numbers and scores, best first, ties in document order."""
+
+
+class QueryBatch(NamedTuple):
+    """Valid arguments of ``Engine.search``."""
+
+    queries: sp.csr_array
+    """Query weights [n, V], f32."""
+    factors: Floats
+    """Finite factors on offsets [n]."""
+    top_k: int
+    threads: int | None
+    mask: Mask | None
 
 
 class Engine(ABC):
@@ -73,18 +85,11 @@ class Engine(ABC):
         factors = checked_factors(query_offsets, matrix.indptr.size - 1)
         if mask is not None and mask.allowed.shape != (self.num_documents,):
             raise InputError(f"a mask of {mask.allowed.shape} for {self.num_documents} documents")
-        return self.rank(matrix, factors, top_k, threads, mask)
+        return self.rank(QueryBatch(matrix, factors, top_k, threads, mask))
 
     @abstractmethod
-    def rank(
-        self,
-        queries: sp.csr_array,
-        factors: Floats,
-        top_k: int,
-        threads: int | None,
-        mask: Mask | None,
-    ) -> list[Ranking]:
-        """Do as ``search``, for valid query weights [n, V], f32, and finite factors [n]."""
+    def rank(self, batch: QueryBatch) -> list[Ranking]:
+        """Do as ``search``, for valid queries."""
 
 
 class PostingsEngine(Engine):
@@ -142,9 +147,9 @@ class PostingsEngine(Engine):
     def present(self, dimensions: Integers) -> npt.NDArray[np.bool_]:
         """Return True for each dimension that a document has."""
 
-    @abstractmethod
     def matches(self, dimensions: Integers) -> bool:
         """Return True if a document has any of these dimensions."""
+        return bool(self.present(dimensions).any())
 
     @abstractmethod
     def postings(self, dimensions: slice) -> Ranking:

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from lexicept.engines.exact import ExactEngine, check_df
 from lexicept.engines.interface import (
     PostingsEngine,
+    QueryBatch,
     Ranking,
     checked_factors,
     checked_queries,
@@ -119,22 +120,15 @@ class JoinedEngine(PostingsEngine):
     def _places(self) -> Integers:
         """Place of each document in ``document_numbers`` [N]."""
         (present,) = np.nonzero(self.document_numbers >= 0)
-        places = np.empty(self.num_documents, np.int32)
-        places[self.document_numbers[present]] = present
-        return places
+        return present[_places(self.document_numbers[present], self.num_documents)]
 
     @cached_property
     def _engine_dimensions(self) -> list[Integers | None]:
         """Number of each of the V dimensions in an engine, -1 for none; None for equal numbers."""
-        engine_dimensions: list[Integers | None] = []
-        for numbers in self.dimension_numbers:
-            if numbers.size == self.num_dimensions:
-                engine_dimensions.append(None)
-            else:
-                dimensions = np.full(self.num_dimensions, -1, np.int32)
-                dimensions[numbers] = np.arange(numbers.size)
-                engine_dimensions.append(dimensions)
-        return engine_dimensions
+        return [
+            None if numbers.size == self.num_dimensions else _places(numbers, self.num_dimensions)
+            for numbers in self.dimension_numbers
+        ]
 
     @property
     def num_segments(self) -> int:
@@ -172,22 +166,13 @@ class JoinedEngine(PostingsEngine):
         for engine in self.engines:
             engine.let_go()
 
-    def rank(
-        self,
-        queries: sp.csr_array,
-        factors: Floats,
-        top_k: int,
-        threads: int | None,
-        mask: Mask | None,
-    ) -> list[Ranking]:
-        masks = self._present if mask is None else self._cut(mask)
+    def rank(self, batch: QueryBatch) -> list[Ranking]:
+        masks = self._present if batch.mask is None else self._cut(batch.mask)
         rankings = [
-            engine.rank(self._of_engine(place, queries), factors, top_k, threads, masks[place])
-            for place, engine in enumerate(self.engines)
+            engine.rank(batch._replace(queries=self._of_engine(place, batch.queries), mask=mask))
+            for place, (engine, mask) in enumerate(zip(self.engines, masks, strict=True))
         ]
-        return [
-            self._best(engine_rankings, top_k) for engine_rankings in zip(*rankings, strict=True)
-        ]
+        return [self._best(of_query, batch.top_k) for of_query in zip(*rankings, strict=True)]
 
     def _of_engine(self, place: int, queries: sp.csr_array) -> sp.csr_array:
         """Return queries [n, V] on the dimensions of an engine."""
@@ -202,6 +187,7 @@ class JoinedEngine(PostingsEngine):
 
     def _cut(self, mask: Mask) -> list[Mask]:
         """Return the documents of each engine that may be results."""
+        # Many searches share a mask.
         masks = self._masks.get(mask)
         if masks is None:
             allowed = [(numbers >= 0) & mask.allowed[numbers] for numbers in self.numbers]
@@ -230,9 +216,6 @@ class JoinedEngine(PostingsEngine):
         present: npt.NDArray[np.bool_] = self.df[dimensions] > 0
         return present
 
-    def matches(self, dimensions: Integers) -> bool:
-        return bool(self.present(dimensions).any())
-
     def postings(self, dimensions: slice) -> Ranking:
         postings: list[tuple[Integers, Integers, Floats]] = []
         start, stop, _ = dimensions.indices(self.num_dimensions)
@@ -255,6 +238,7 @@ class JoinedEngine(PostingsEngine):
         documents = [np.empty(0, np.int32)]
         for engine, columns, numbers in self._numbered():
             (inside,) = np.nonzero((numbers >= start) & (numbers < stop))
+            # The engine's documents of this segment may be in several segments of the engine.
             segments = inside // SEGMENT
             for engine_segment in np.unique(segments).tolist():
                 places = inside[segments == engine_segment]
@@ -279,6 +263,13 @@ class JoinedEngine(PostingsEngine):
         first = int(self._firsts[number])
         weights[present] = self.engines[number].document_weights(place - first, columns[present])
         return weights
+
+
+def _places(numbers: Integers, count: int) -> Integers:
+    """Return the place of each number below ``count`` among some numbers, -1 for none."""
+    places = np.full(count, -1, np.int32)
+    places[numbers] = np.arange(numbers.size)
+    return places
 
 
 def columns_of(engine_sizes: Integers, sizes: Integers) -> Integers:

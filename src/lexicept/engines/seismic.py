@@ -21,7 +21,7 @@ import scipy.sparse as sp
 import seismic
 
 from lexicept.engines.exact import ExactEngine
-from lexicept.engines.interface import Engine, Ranking, check_finite
+from lexicept.engines.interface import Engine, QueryBatch, Ranking, check_finite
 from lexicept.engines.mask import Mask
 from lexicept.engines.offset_dimension import USED, OffsetDimension
 from lexicept.errors import IndexFormatError, InputError
@@ -29,7 +29,6 @@ from lexicept.progress import Progress, silent
 from lexicept.vectors import Floats, Integers, Vector
 
 FILE = "documents.index.seismic"
-
 
 LARGE = 2**16
 """Number of dimensions from which Seismic's classes for large vocabularies are needed."""
@@ -154,7 +153,6 @@ class SeismicEngine(Engine):
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
         return self._size
 
     @property
@@ -165,29 +163,24 @@ class SeismicEngine(Engine):
     def num_dimensions(self) -> int:
         return int(self.offset_dimension.used.size)
 
-    def rank(
-        self,
-        queries: sp.csr_array,
-        factors: Floats,
-        top_k: int,
-        threads: int | None,
-        mask: Mask | None,
-    ) -> list[Ranking]:
-        if (factors < 0).any():
-            raise InputError(f"query offsets must be at least 0, not {factors.min()}")
+    def rank(self, batch: QueryBatch) -> list[Ranking]:
+        if (batch.factors < 0).any():
+            raise InputError(f"query offsets must be at least 0, not {batch.factors.min()}")
+        mask = batch.mask
         if mask is not None and not self.exact:
             problem = f"the engine {self.name} prunes, so that a filter would miss documents"
             raise InputError(f"{problem}; search with the exact engine")
-        vectors = self.offset_dimension.extend(queries, factors)
+        # Seismic takes no empty queries: those that match nothing have no results.
+        vectors = self.offset_dimension.extend(batch.queries, batch.factors)
         matching = [number for number, vector in enumerate(vectors) if vector is not None]
-        queries_asked = [vector for vector in vectors if vector is not None]
-        depth = min(top_k, self.num_documents)
+        queries = [vector for vector in vectors if vector is not None]
+        depth = min(batch.top_k, self.num_documents)
         if not matching or (mask is not None and not mask.count):
             hits: list[Hits] = [([], [])] * len(matching)
         elif mask is None:
-            hits = self._search(queries_asked, depth)
+            hits = self._search(queries, depth)
         else:
-            hits = self._search_allowed(queries_asked, depth, mask)
+            hits = self._search_allowed(queries, depth, mask)
         nothing = np.empty(0, np.int64), np.empty(0, np.float32)
         rankings: list[Ranking] = [nothing] * len(vectors)
         for number, (numbers, scores) in zip(matching, hits, strict=True):
@@ -207,10 +200,10 @@ class SeismicEngine(Engine):
             return search(self._index, queries, top_k, self.pruning)
 
     def _search_allowed(self, queries: Sequence[Vector], top_k: int, mask: Mask) -> list[Hits]:
-        """Return the best allowed documents, at most ``top_k``, of an engine without pruning: the
-        depth grows until enough results are allowed."""
+        """Return the best allowed documents, at most ``top_k``, of an engine without pruning."""
         hits: list[Hits] = [([], [])] * len(queries)
         waiting = list(range(len(queries)))
+        # Of random results the mask's share is allowed. The depth grows for the other queries.
         depth = 2 * top_k * self.num_documents // mask.count
         while waiting:
             depth = max(min(depth, self.num_documents), top_k)
@@ -295,6 +288,7 @@ def tune(
     longest = int(lengths.max(initial=1))
     n_postings = max(4, int(np.ceil(lengths[lengths > 0].mean() / 4)))
     whole = documents.shape[1]
+    # First the length of the lists: the recall without skipping is a bound.
     tried = 0
     while True:
         progress("seismic", tried, tried + 1, f"lists of {n_postings}")
@@ -304,6 +298,7 @@ def tune(
         if ceiling >= (1 + recall) / 2 or n_postings >= longest:
             break
         n_postings = min(2 * n_postings, longest)
+    # Then the fastest settings of a search.
     best, fastest = SeismicPruning(n_postings, whole, 0.0), np.inf
     for query_cut in (*QUERY_CUTS, whole):
         for heap_factor in HEAP_FACTORS:

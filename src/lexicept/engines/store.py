@@ -21,7 +21,7 @@ from lexicept.storage.locks import lock
 from lexicept.storage.manifest import (
     check_files,
     damage,
-    describe_files,
+    describe,
     generation_name,
     generation_number,
     generations,
@@ -54,12 +54,7 @@ def engine_class(name: str) -> Any:
         raise InputError(f"the engine {name}: {missing}") from None
 
 
-def build(
-    folder: Path,
-    name: str,
-    postings: str,
-    arguments: Mapping[str, Any],
-) -> dict[str, Any]:
+def build(folder: Path, name: str, postings: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Build an engine into ``folder``, in place of an older engine, and return the manifest.
 
     Args:
@@ -81,7 +76,6 @@ def build(
         with Workspace(generation, "engine", settings, restart=True, in_place=True) as work:
             facts = kind.build(generation, **arguments)
             sync_folder(generation)
-            files = describe_files(generation, folder)
             manifest = {
                 "format": FORMAT,
                 "version": VERSION,
@@ -89,12 +83,11 @@ def build(
                 "postings": postings,
                 "generation": generation.name,
                 "facts": facts,
-                "files": {
-                    key: value for key, value in files.items() if Path(key).name in kind.files
-                },
+                "files": describe([generation / file for file in kind.files], folder),
             }
             save_manifest(folder / "manifest.json", manifest)
             work.finish()
+        # The manifest names the new generation: no reader needs older ones.
         for entry in generations(folder):
             if entry != generation:
                 remove(entry)

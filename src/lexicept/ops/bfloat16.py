@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from lexicept.ops.compiled import compiled, over_rows
+from lexicept.vectors import Floats
 
 LOG2E = np.float32(1.4426950408889634)
 
@@ -20,11 +24,19 @@ LEAST = np.float32(-126)
 """Smallest exponent; powers of 2 below count as the smallest."""
 
 
+class Norm(NamedTuple):
+    """Settings of a layer norm, as kernels take them."""
+
+    weight: Floats
+    bias: Floats
+    eps: np.float32
+
+
 def softmax_(scores: Tensor) -> None:
     """Replace contiguous bfloat16 scores [..., L] on a CPU by their softmax over the last
     dimension; a NaN makes its row NaN."""
     bits = _bits(scores).reshape(-1, scores.shape[-1])
-    over_rows(softmax_rows, len(bits), torch.get_num_threads(), bits)
+    over_rows(partial(softmax_rows, bits), len(bits), torch.get_num_threads())
 
 
 def add_norm_(x: Tensor, added: Tensor, weight: Tensor, bias: Tensor, eps: float) -> None:
@@ -36,8 +48,9 @@ def add_norm_(x: Tensor, added: Tensor, weight: Tensor, bias: Tensor, eps: float
         added: in bfloat16 [n, d].
         weight, bias, eps: of the norm, [d], [d] and a number.
     """
-    arrays = (x.numpy(), _bits(added), weight.numpy(), bias.numpy(), np.float32(eps))
-    over_rows(add_norm_rows, len(x), torch.get_num_threads(), *arrays)
+    norm = Norm(weight.numpy(), bias.numpy(), np.float32(eps))
+    add_norm = partial(add_norm_rows, x.numpy(), _bits(added), norm)
+    over_rows(add_norm, len(x), torch.get_num_threads())
 
 
 def _bits(halves: Tensor) -> np.ndarray:
@@ -56,7 +69,7 @@ def softmax_rows(bits, first, last):  # pragma: no cover - compiled
 
 
 @compiled()
-def add_norm_rows(x, halves, weight, bias, eps, first, last):  # pragma: no cover - compiled
+def add_norm_rows(x, halves, norm, first, last):  # pragma: no cover - compiled
     """Replace ``x`` [n, d] and ``halves`` [n, d], bfloat16 as signed integers, by the layer norm of
     their sum."""
     total = np.empty(x.shape[1], np.float32)
@@ -65,7 +78,7 @@ def add_norm_rows(x, halves, weight, bias, eps, first, last):  # pragma: no cove
         _add(x[i], halves[i], total)
         mean = _sum(total) / size
         variance = _sum_of_squares(total, mean) / size
-        _normalise(total, mean, np.float32(1) / np.sqrt(variance + eps), weight, bias, x[i])
+        _normalise(total, mean, np.float32(1) / np.sqrt(variance + norm.eps), norm, x[i])
         _narrow(x[i], halves[i])
 
 
@@ -130,7 +143,8 @@ def _add(x, halves, total):  # pragma: no cover - compiled
 
 
 @compiled(fastmath={"contract"})
-def _normalise(numbers, mean, scale, weight, bias, x):  # pragma: no cover - compiled
+def _normalise(numbers, mean, scale, norm, x):  # pragma: no cover - compiled
+    weight, bias = norm.weight, norm.bias
     for j in range(x.size):
         x[j] = (numbers[j] - mean) * scale * weight[j] + bias[j]
 

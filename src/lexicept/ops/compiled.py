@@ -121,13 +121,13 @@ def run_in_threads(calls: Sequence[Callable[[], Result]]) -> list[Result]:
     return [calls[0](), *(future.result() for future in futures)]
 
 
-def over_rows(kernel: Callable[..., None], count: int, threads: int, *arguments: object) -> None:
-    """Call ``kernel(*arguments, first, last)`` on a share of ``count`` rows in each thread."""
+def over_rows(kernel: Callable[[int, int], None], count: int, threads: int) -> None:
+    """Call ``kernel(first, last)`` on a share of ``count`` rows in each thread."""
     if threads < 2 or count < 2 * threads:
-        kernel(*arguments, 0, count)
+        kernel(0, count)
         return
     ends = [count * share // threads for share in range(threads + 1)]
-    run_in_threads([partial(kernel, *arguments, first, last) for first, last in pairwise(ends)])
+    run_in_threads([partial(kernel, first, last) for first, last in pairwise(ends)])
 
 
 @cache

@@ -74,8 +74,9 @@ def jump_sums(
     near = wide.where((outputs - theta).abs() < reach)
     sums = sum_entries(entry_outputs(x, matrix, bias, entries), entries, out_matrix)
     count = sums.new_tensor(float(len(entries.columns)))
-    inputs = (sums, count, threshold, bandwidth, out_matrix, *near)
-    sums, count = _LearnThresholds.apply(*inputs)  # type: ignore[no-untyped-call]
+    sums, count = _LearnThresholds.apply(  # type: ignore[no-untyped-call]
+        sums, count, threshold, bandwidth, out_matrix, near
+    )
     return Jumps(sums, count, torch.bincount(entries.columns, minlength=len(matrix)))
 
 
@@ -122,17 +123,25 @@ class _LearnThresholds(torch.autograd.Function):
     near θ."""
 
     @staticmethod
-    def forward(ctx: Any, sums: Tensor, count: Tensor, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(*inputs)
+    def forward(
+        ctx: Any,
+        sums: Tensor,
+        count: Tensor,
+        threshold: Tensor,
+        bandwidth: Tensor,
+        out_matrix: Tensor,
+        near: Entries,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(threshold, bandwidth, out_matrix)
+        ctx.near = near
         return sums.view_as(sums), count.view_as(count)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        threshold, bandwidth, out_matrix, *near = ctx.saved_tensors
+        threshold, bandwidth, out_matrix = ctx.saved_tensors
         of_sums, of_count = gradients
-        entries = Entries(*near)
-        counts = torch.bincount(entries.columns, minlength=len(out_matrix))
-        of_threshold = -threshold / bandwidth * sum_products(of_sums, entries, out_matrix)
+        counts = torch.bincount(ctx.near.columns, minlength=len(out_matrix))
+        of_threshold = -threshold / bandwidth * sum_products(of_sums, ctx.near, out_matrix)
         of_threshold -= of_count / bandwidth * counts
-        return of_sums, of_count, of_threshold, None, None, None, None
+        return of_sums, of_count, of_threshold, None, None, None

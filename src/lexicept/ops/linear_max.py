@@ -12,13 +12,8 @@ from torch import Tensor
 
 from lexicept.ops.compiled import over_rows
 from lexicept.ops.linear_topk import tiles
-from lexicept.ops.quantisation import (
-    choose_by_bytes,
-    products,
-    quantised,
-    summed_errors,
-)
-from lexicept.ops.tile_kernels import exact_maxima
+from lexicept.ops.quantisation import choose_by_bytes, quantised, summed_errors
+from lexicept.ops.tile_kernels import ShortScores, Tile, exact_maxima
 
 TOKENS = 4096
 """Tokens of one pass over the matrix."""
@@ -67,8 +62,8 @@ def largest_outputs(
                 text[start : start + TOKENS], return_counts=True
             )
             ends = [0, *counts.cumsum(0).tolist()]
-            kind = _by_bytes if choose_by_bytes(some, matrix) else _plainly
-            of_tile = kind(some, ends)
+            by_bytes = choose_by_bytes(some, matrix)
+            of_tile = _by_bytes(some, ends) if by_bytes else partial(_of_tile, some, ends)
             for columns in tiles(len(some), matrix):
                 best, token = of_tile(matrix[columns], bias[columns])
                 before, earlier = maxima[names, columns], tokens[names, columns]
@@ -91,42 +86,25 @@ def _of_tile(x: Tensor, ends: Sequence[int], matrix: Tensor, bias: Tensor) -> Ma
     return best, token + starts[:, None]
 
 
-def _plainly(x: Tensor, ends: Sequence[int]) -> Callable[[Tensor, Tensor], Maxima]:
-    return partial(_of_tile, x, ends)
-
-
 def _by_bytes(x: Tensor, ends: Sequence[int]) -> Callable[[Tensor, Tensor], Maxima]:
     """Do as ``_of_tile`` on a CPU that multiplies 8-bit numbers faster: only candidates for the
     maximum, within the rounding errors, are computed in single precision.
     """
-    short = quantised(x)
-    factors = short.factors()
+    rounded, bounds = quantised(x), np.array(ends)
+    factors = rounded.factors()
     of_texts = np.stack([factors[start:end].amax(dim=0).numpy() for start, end in pairwise(ends)])
-    bounds = np.array(ends)
 
     def of_tile(matrix: Tensor, bias: Tensor) -> Maxima:
-        tile = quantised(matrix)
-        of_columns = torch.stack([tile.norms, tile.errors, summed_errors(tile, bias)], dim=1)
+        short = quantised(matrix)
+        of_columns = torch.stack([short.norms, short.errors, summed_errors(short, bias)], dim=1)
         if not bool((factors.sum() * of_columns.sum()).isfinite()):
             return _of_tile(x, ends, matrix, bias)
+        tile = Tile(x.numpy(), matrix.numpy(), bias.numpy())
+        scores = ShortScores.of(rounded, short, tile.bias, of_columns)._replace(errors=of_texts)
         maxima = torch.zeros(len(ends) - 1, len(matrix))
         tokens = torch.zeros(maxima.shape, dtype=torch.long)
-        over_rows(
-            exact_maxima,
-            len(matrix),
-            torch.get_num_threads(),
-            products(short, tile).numpy(),
-            short.scales.numpy(),
-            of_texts,
-            x.numpy(),
-            bounds,
-            matrix.numpy(),
-            bias.numpy(),
-            tile.scales.numpy(),
-            of_columns.numpy(),
-            maxima.numpy(),
-            tokens.numpy(),
-        )
+        find = partial(exact_maxima, scores, tile, bounds, maxima.numpy(), tokens.numpy())
+        over_rows(find, len(matrix), torch.get_num_threads())
         return maxima, tokens
 
     return of_tile

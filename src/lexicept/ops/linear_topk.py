@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -16,18 +16,19 @@ from lexicept.ops.quantisation import (
     Quantised,
     choose_by_bytes,
     multiplies_bytes,
-    products,
     quantised,
+    single_on_cpu,
     worst_errors,
 )
 from lexicept.ops.tile_kernels import (
+    ShortScores,
+    Tile,
     fill_up,
     keep_largest,
     keep_largest_of_bytes,
     keep_largest_reference,
 )
 from lexicept.ops.topk import top_columns
-from lexicept.vectors import Floats, Integers
 
 CHUNK_CELLS = 2**21
 """Most cells of tokens × outputs in memory at once: 8 MB."""
@@ -111,8 +112,7 @@ def takes_rounded(matrix: Tensor, k: int | None, threshold: Tensor | None) -> bo
 
 
 def _scannable(x: Tensor, matrix: Tensor, k: int) -> bool:
-    single = x.dtype == matrix.dtype == torch.float32 and x.device.type == "cpu"
-    return single and k <= MANY and len(matrix) >= 16 * MANY
+    return single_on_cpu(x, matrix) and k <= MANY and len(matrix) >= 16 * MANY
 
 
 def _by_slices(
@@ -146,57 +146,40 @@ def _by_tiles(
     x: Tensor, matrix: Tensor, bias: Tensor, k: int, rounded: Quantised | None
 ) -> tuple[Tensor, Tensor]:
     """Compute some of the outputs at a time for all tokens. The result is exact, also if products
-    of 8 bits choose the candidates, see ``_add_by_bytes``."""
+    of 8 bits choose the candidates."""
     values = np.zeros((len(x), k), np.float32)
     columns = np.zeros((len(x), k), np.int64)
-    short = rounded is not None or choose_by_bytes(x, matrix)
-    add = partial(_add_by_bytes, quantised(x), rounded) if short else _add
+    short = quantised(x) if rounded is not None or choose_by_bytes(x, matrix) else None
     # Comparisons lose a NaN, so that there must be none.
     finite = torch.ones(len(x), dtype=torch.bool)
+    threads = torch.get_num_threads()
     for tile in tiles(len(x), matrix):
-        finite &= add(x, matrix[tile], bias[tile], tile.start, values, columns)
+        if short is None:
+            scores = _outputs(x, matrix[tile], bias[tile])
+            finite &= scores.abs().amax(dim=1) < torch.inf
+            kernel = by_work(scores.numel() * SORTED, keep_largest, keep_largest_reference)
+            keep = partial(kernel, scores.numpy(), tile.start, values, columns)
+        else:
+            short_tile = quantised(matrix[tile]) if rounded is None else rounded.take(tile)
+            worst = worst_errors(short_tile, bias[tile])
+            finite &= (short.factors().sum(dim=1) * worst.sum()).isfinite()
+            exact = Tile(x.numpy(), matrix[tile].numpy(), bias[tile].numpy())
+            candidates = ShortScores.of(short, short_tile, exact.bias, worst)
+            keep = partial(keep_largest_of_bytes, candidates, exact, tile.start, values, columns)
+        over_rows(keep, len(x), threads)
     fill = by_work(values.size * 10 * LOOPED, fill_up, fill_up.py_func)
-    _over(fill, len(x), values, columns)
+    over_rows(partial(fill, values, columns), len(x), threads)
     acts, dimensions = torch.from_numpy(values), torch.from_numpy(columns)
     if not bool(finite.all()):
         acts[~finite], dimensions[~finite] = _by_slices(x[~finite], matrix, bias, k, None)
     return acts, dimensions
 
 
-def _add(
-    x: Tensor, matrix: Tensor, bias: Tensor, start: int, values: Floats, columns: Integers
-) -> Tensor:
-    """Add a tile to the largest so far; returns which tokens have finite outputs only [n]."""
+def _outputs(x: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
+    """Return the outputs of a tile [n, T]."""
     if len(x) < MANY:  # the faster order of the factors for a query's few tokens
-        scores = torch.addmm(bias[:, None], matrix, x.T).T.contiguous()
-    else:
-        scores = torch.addmm(bias, x, matrix.T)
-    keep = by_work(scores.numel() * SORTED, keep_largest, keep_largest_reference)
-    _over(keep, len(x), scores.numpy(), start, values, columns)
-    return scores.abs().amax(dim=1) < torch.inf
-
-
-def _add_by_bytes(
-    tokens: Quantised,
-    rounded: Quantised | None,
-    x: Tensor,
-    matrix: Tensor,
-    bias: Tensor,
-    start: int,
-    values: Floats,
-    columns: Integers,
-) -> Tensor:
-    """Add a tile to the largest so far, with products of 8 bits to choose the candidates."""
-    tile = quantised(matrix) if rounded is None else rounded.take(slice(start, start + len(matrix)))
-    worst, factors = worst_errors(tile, bias), tokens.factors()
-    scores = (products(tokens, tile), tokens.scales, factors)
-    arrays = [tile.numpy() for tile in (*scores, x, matrix, bias, tile.scales, worst)]
-    _over(keep_largest_of_bytes, len(x), *arrays, start, values, columns)
-    return (factors.sum(dim=1) * worst.sum()).isfinite()
-
-
-def _over(kernel: Callable[..., None], matrix: int, *arguments: object) -> None:
-    over_rows(kernel, matrix, torch.get_num_threads(), *arguments)
+        return torch.addmm(bias[:, None], matrix, x.T).T.contiguous()
+    return torch.addmm(bias, x, matrix.T)
 
 
 def tokens_at_once(matrix: Tensor) -> int:

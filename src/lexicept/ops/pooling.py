@@ -88,7 +88,9 @@ def pool_max(tokens: Activations) -> Tensor:
     """
     tokens = tokens._replace(x=tokens.x.to(tokens.matrix.dtype))  # autocast leaves them different
     if torch.is_grad_enabled():
-        pooled: Tensor = _PoolMax.apply(*tokens)  # type: ignore[no-untyped-call]
+        pooled: Tensor = _PoolMax.apply(  # type: ignore[no-untyped-call]
+            tokens.x, tokens.matrix, tokens.bias, tokens
+        )
         return pooled
     if tokens.all_count:
         return _pool_all(tokens)[0]
@@ -126,16 +128,17 @@ def _sum_top(tokens: Activations, log: bool) -> Tensor:
 
 
 class _PoolMax(torch.autograd.Function):
+    """The pooled result; x, matrix and bias, which get gradients, are those of the tokens."""
+
     @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Tensor:  # the fields of Activations
-        tokens = Activations(*inputs)
+    def forward(ctx: Any, x: Tensor, matrix: Tensor, bias: Tensor, tokens: Activations) -> Tensor:
         if tokens.all_count:
             pooled, token = _pool_all(tokens)
             where, dimension = torch.nonzero(pooled, as_tuple=True)  # a NaN must not get lost
-            winners = (token[where, dimension], where, dimension)
+            token = token[where, dimension]
         else:
-            pooled, winners = _pool_top(tokens)
-        ctx.save_for_backward(tokens.x, tokens.matrix, *winners)
+            pooled, (token, where, dimension) = _pool_top(tokens)
+        ctx.save_for_backward(x, matrix, token, where, dimension)
         return pooled
 
     @staticmethod
@@ -143,14 +146,11 @@ class _PoolMax(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, matrix, token, where, dimension = ctx.saved_tensors
         along = gradient[where, dimension]
-        of_x, _, _, of_rows, of_bias, *_ = ctx.needs_input_grad
+        of_x, of_rows, of_bias, _ = ctx.needs_input_grad
         return (
             sum_by_group(along, token, dimension, matrix, len(x)) if of_x else None,
-            None,
-            None,
             sum_by_group(along, dimension, token, x, len(matrix)) if of_rows else None,
             matrix.new_zeros(len(matrix)).index_add(0, dimension, along) if of_bias else None,
-            None,
             None,
         )
 

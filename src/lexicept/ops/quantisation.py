@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -45,8 +45,13 @@ def multiplies_bytes() -> bool:
 def choose_by_bytes(x: Tensor, matrix: Tensor) -> bool:
     """Return True if products of 8 bits choose candidates among products of x [n, d] and a matrix
     [V, d]: in single precision, for many tokens, on a CPU with 8-bit products."""
-    single = x.dtype == matrix.dtype == torch.float32 and x.device.type == "cpu"
-    return single and len(x) >= MANY and x.shape[1] <= LARGEST_DIM and multiplies_bytes()
+    fits = len(x) >= MANY and x.shape[1] <= LARGEST_DIM
+    return fits and single_on_cpu(x, matrix) and multiplies_bytes()
+
+
+def single_on_cpu(x: Tensor, matrix: Tensor) -> bool:
+    """Return True if kernels take both: single precision in a CPU's memory."""
+    return x.dtype == matrix.dtype == torch.float32 and x.device.type == "cpu"
 
 
 def has_instructions(*names: str) -> bool:
@@ -97,10 +102,13 @@ def summed_errors(tile: Quantised, summand: Tensor) -> Tensor:
 
 def quantised(numbers: Tensor) -> Quantised:
     """Round numbers [n, d] to 8 bits, in units of a 127th of each row's largest."""
-    rounded = np.empty(numbers.shape, np.int8)
-    facts = [np.empty(len(numbers), np.float32) for _ in range(3)]
-    over_rows(quantise, len(numbers), torch.get_num_threads(), numbers.numpy(), rounded, *facts)
-    return Quantised(*map(torch.from_numpy, (rounded, *facts)))
+    rounded = torch.empty(numbers.shape, dtype=torch.int8)
+    norms, errors, scales = (torch.empty(len(numbers), dtype=torch.float32) for _ in range(3))
+    fill = partial(
+        quantise, numbers.numpy(), rounded.numpy(), norms.numpy(), errors.numpy(), scales.numpy()
+    )
+    over_rows(fill, len(numbers), torch.get_num_threads())
+    return Quantised(rounded, norms, errors, scales)
 
 
 def products(a: Quantised, b: Quantised) -> Tensor:
@@ -112,21 +120,22 @@ def products(a: Quantised, b: Quantised) -> Tensor:
 
 
 @compiled()
-def quantise(numbers, quantised, norms, errors, scales, first, last):  # pragma: no cover - compiled
-    """Round single precision [n, d] to multiples of ``scales`` [n], to nearest, ties to even.
+def quantise(numbers, rounded, norms, errors, scales, first, last):  # pragma: no cover - compiled
+    """Round single precision [n, d] to multiples of a scale for each row, to nearest, ties to even.
 
-    Each row's norm is written to ``norms`` [n], the norm of its rounding errors to ``errors`` [n];
-    they are not finite where a row is not. Rows of tiny numbers are rounded to 0.
+    The results are those of ``Quantised``. Norms are not finite where a row is not. Rows of tiny
+    numbers are rounded to 0.
     """
     for i in range(first, last):
         largest = _largest(numbers[i].view(np.int32))
         scale = largest / np.float32(LARGEST)
         if scale < SMALLEST:
-            quantised[i], scales[i] = 0, 0
+            # Squares of such numbers would vanish: the bound is √d of the largest.
+            rounded[i], scales[i] = 0, 0
             norms[i] = errors[i] = largest * np.float32(1.001 * np.sqrt(numbers.shape[1]))
             continue
-        per_scale = np.float32(1) / scale
-        length, error = _rounded(numbers[i], per_scale, quantised[i])
+        # In units of the scale no square overflows.
+        length, error = _rounded(numbers[i], np.float32(1) / scale, rounded[i])
         scales[i] = scale
         norms[i], errors[i] = scale * np.sqrt(length), scale * np.sqrt(error)
 

@@ -7,6 +7,7 @@ of all but the search by floor are in proportion to the entries, forward and bac
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,14 +18,11 @@ from torch.autograd.function import once_differentiable
 
 from lexicept.ops.compiled import over_rows
 from lexicept.ops.linear_topk import TOKENS, tiles, tokens_at_once
-from lexicept.ops.quantisation import (
-    Quantised,
-    choose_by_bytes,
-    products,
-    quantised,
-    worst_errors,
-)
+from lexicept.ops.quantisation import choose_by_bytes, quantised, single_on_cpu, worst_errors
 from lexicept.ops.tile_kernels import (
+    ShortScores,
+    SomeOutputs,
+    Tile,
     add_products,
     count_above,
     count_over,
@@ -32,7 +30,6 @@ from lexicept.ops.tile_kernels import (
     fill_over,
     ragged_dots,
 )
-from lexicept.vectors import Integers
 
 GATHERED = 2**22
 """Most gathered numbers in memory at once, if no kernel reads the rows in place."""
@@ -45,11 +42,15 @@ class Entries(NamedTuple):
     """Place of each token's first entry, and the number of entries [n + 1]."""
     columns: Tensor
     """Output of each entry."""
+    per_token: int | None = None
+    """Number of entries of every token; None for any numbers."""
 
     @property
     def tokens(self) -> Tensor:
         """Token of each entry."""
         numbers = torch.arange(len(self.starts) - 1, device=self.starts.device)
+        if self.per_token is not None:  # a GPU does not wait for a sum
+            return numbers.repeat_interleave(self.per_token)
         return numbers.repeat_interleave(self.starts.diff())
 
     @classmethod
@@ -62,7 +63,7 @@ class Entries(NamedTuple):
     def chosen(cls, columns: Tensor) -> Entries:
         """Return k entries of every token, from columns [n, k]."""
         n, k = columns.shape
-        return cls(torch.arange(n + 1, device=columns.device) * k, columns.ravel())
+        return cls(torch.arange(n + 1, device=columns.device) * k, columns.ravel(), k)
 
     def where(self, mask: Tensor) -> Entries:
         """Return the entries that a mask selects."""
@@ -70,46 +71,26 @@ class Entries(NamedTuple):
         return Entries(counted[self.starts], self.columns[mask])
 
 
-def chosen_outputs_reference(x: Tensor, matrix: Tensor, bias: Tensor, chosen: Tensor) -> Tensor:
-    """Return ``matrix[j] · x_i + bias[j]`` for the chosen j of every token [n, k].
+def entry_outputs_reference(x: Tensor, matrix: Tensor, bias: Tensor, entries: Entries) -> Tensor:
+    """Return ``matrix[j] · x_i + bias[j]`` of entries.
 
     Args:
         x: tokens [n, d].
         matrix, bias: [M, d] and [M].
-        chosen: numbers of rows [n, k].
     """
-    return torch.einsum("nd,nkd->nk", x, matrix[chosen]) + bias[chosen]
-
-
-def chosen_outputs(x: Tensor, matrix: Tensor, bias: Tensor, chosen: Tensor) -> Tensor:
-    """Fast version of ``chosen_outputs_reference``."""
-    entries = Entries.chosen(chosen)
-    outputs: Tensor = _Outputs.apply(x, matrix, bias, *entries, chosen.shape[1])  # type: ignore[no-untyped-call]
-    return outputs.view(chosen.shape)
-
-
-def sum_chosen_reference(weights: Tensor, chosen: Tensor, matrix: Tensor) -> Tensor:
-    """Return ``Σ_j weights_ij · matrix[chosen_ij]`` [n, d], from weights and row numbers [n, k]."""
-    return torch.einsum("nk,nkd->nd", weights, matrix[chosen])
-
-
-def sum_chosen(weights: Tensor, chosen: Tensor, matrix: Tensor) -> Tensor:
-    """Fast version of ``sum_chosen_reference``."""
-    entries = Entries.chosen(chosen)
-    sums: Tensor = _Sums.apply(weights.ravel(), *entries, matrix, chosen.shape[1])  # type: ignore[no-untyped-call]
-    return sums
-
-
-def entry_outputs_reference(x: Tensor, matrix: Tensor, bias: Tensor, entries: Entries) -> Tensor:
-    """Return ``matrix[j] · x_i + bias[j]`` of entries."""
     products_of = (x[entries.tokens] * matrix[entries.columns]).sum(dim=1)
     return products_of + bias[entries.columns]
 
 
 def entry_outputs(x: Tensor, matrix: Tensor, bias: Tensor, entries: Entries) -> Tensor:
     """Fast version of ``entry_outputs_reference``."""
-    outputs: Tensor = _Outputs.apply(x, matrix, bias, *entries, None)  # type: ignore[no-untyped-call]
+    outputs: Tensor = _Outputs.apply(x, matrix, bias, entries)  # type: ignore[no-untyped-call]
     return outputs
+
+
+def chosen_outputs(x: Tensor, matrix: Tensor, bias: Tensor, chosen: Tensor) -> Tensor:
+    """Return ``entry_outputs`` of k columns of every token [n, k]."""
+    return entry_outputs(x, matrix, bias, Entries.chosen(chosen)).view(chosen.shape)
 
 
 def sum_entries_reference(weights: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
@@ -120,8 +101,13 @@ def sum_entries_reference(weights: Tensor, entries: Entries, matrix: Tensor) -> 
 
 def sum_entries(weights: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
     """Fast version of ``sum_entries_reference``."""
-    sums: Tensor = _Sums.apply(weights, *entries, matrix, None)  # type: ignore[no-untyped-call]
+    sums: Tensor = _Sums.apply(weights, entries, matrix)  # type: ignore[no-untyped-call]
     return sums
+
+
+def sum_chosen(weights: Tensor, chosen: Tensor, matrix: Tensor) -> Tensor:
+    """Return ``sum_entries`` of weights [n, k] of k columns of every token [n, k]."""
+    return sum_entries(weights.ravel(), Entries.chosen(chosen), matrix)
 
 
 def sum_products_reference(values: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
@@ -139,12 +125,19 @@ def sum_products_reference(values: Tensor, entries: Entries, matrix: Tensor) -> 
 @torch.no_grad()
 def sum_products(values: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
     """Fast version of ``sum_products_reference``, without gradient."""
-    if not (values.dtype == matrix.dtype == torch.float32 and values.device.type == "cpu"):
+    if not single_on_cpu(values, matrix):
         products_of = _dots(values, matrix, entries)
         return values.new_zeros(len(matrix)).index_add(0, entries.columns, products_of)
     sums = torch.zeros(len(matrix), dtype=torch.float64)
-    arrays = [each.detach().contiguous().numpy() for each in (*entries, values, matrix, sums)]
-    over_rows(add_products, len(matrix), torch.get_num_threads(), *arrays)
+    add = partial(
+        add_products,
+        entries.starts.numpy(),
+        entries.columns.numpy(),
+        _array(values),
+        _array(matrix),
+        sums.numpy(),
+    )
+    over_rows(add, len(matrix), torch.get_num_threads())
     return sums.float()
 
 
@@ -174,85 +167,69 @@ def sum_by_group(weights: Tensor, group: Tensor, chosen: Tensor, matrix: Tensor,
 
 class _Outputs(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        matrix: Tensor,
-        bias: Tensor,
-        starts: Tensor,
-        columns: Tensor,
-        per_token: int | None,
-    ) -> Tensor:
-        ctx.save_for_backward(x, matrix, starts, columns)
-        ctx.per_token = per_token
-        return _dots(x, matrix, Entries(starts, columns), per_token) + bias[columns]
+    def forward(ctx: Any, x: Tensor, matrix: Tensor, bias: Tensor, entries: Entries) -> Tensor:
+        ctx.save_for_backward(x, matrix)
+        ctx.entries = entries
+        return _dots(x, matrix, entries) + bias[entries.columns]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, matrix, starts, columns = ctx.saved_tensors
-        of_x, of_rows, of_bias, *_ = ctx.needs_input_grad
-        entries = Entries(starts, columns)
+        x, matrix = ctx.saved_tensors
+        of_x, of_rows, of_bias, _ = ctx.needs_input_grad
         zeros = gradient.new_zeros(len(matrix))
         return (
-            _sums(gradient, entries, matrix) if of_x else None,
-            _spread(gradient, entries, x, len(matrix), ctx.per_token) if of_rows else None,
-            zeros.index_add(0, columns, gradient) if of_bias else None,
-            None,
-            None,
+            _sums(gradient, ctx.entries, matrix) if of_x else None,
+            _spread(gradient, ctx.entries, x, len(matrix)) if of_rows else None,
+            zeros.index_add(0, ctx.entries.columns, gradient) if of_bias else None,
             None,
         )
 
 
 class _Sums(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        weights: Tensor,
-        starts: Tensor,
-        columns: Tensor,
-        matrix: Tensor,
-        per_token: int | None,
-    ) -> Tensor:
-        ctx.save_for_backward(weights, starts, columns, matrix)
-        ctx.per_token = per_token
-        return _sums(weights, Entries(starts, columns), matrix)
+    def forward(ctx: Any, weights: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
+        ctx.save_for_backward(weights, matrix)
+        ctx.entries = entries
+        return _sums(weights, entries, matrix)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        weights, starts, columns, matrix = ctx.saved_tensors
-        entries = Entries(starts, columns)
-        of_weights, _, _, of_rows, _ = ctx.needs_input_grad
+        weights, matrix = ctx.saved_tensors
+        of_weights, _, of_rows = ctx.needs_input_grad
         return (
-            _dots(gradient, matrix, entries, ctx.per_token) if of_weights else None,
+            _dots(gradient, matrix, ctx.entries) if of_weights else None,
             None,
-            None,
-            _spread(weights, entries, gradient, len(matrix), ctx.per_token) if of_rows else None,
-            None,
+            _spread(weights, ctx.entries, gradient, len(matrix)) if of_rows else None,
         )
 
 
-def _dots(x: Tensor, matrix: Tensor, entries: Entries, per_token: int | None = None) -> Tensor:
-    """Return ``x_i · matrix[j]`` of entries.
+def _array(tensor: Tensor) -> np.ndarray:
+    """Return a tensor's numbers as kernels take them: contiguous."""
+    return tensor.detach().contiguous().numpy()
 
-    Args:
-        per_token: number of entries of every token; None for any numbers.
-    """
-    if x.dtype == matrix.dtype == torch.float32 and x.device.type == "cpu":
-        dots = np.empty(len(entries.columns), np.float32)
-        arrays = [each.detach().contiguous().numpy() for each in (x, matrix, *entries)]
-        over_rows(ragged_dots, len(x), torch.get_num_threads(), *arrays, dots)
-        return torch.from_numpy(dots)
+
+def _dots(x: Tensor, matrix: Tensor, entries: Entries) -> Tensor:
+    """Return ``x_i · matrix[j]`` of entries."""
+    starts, columns, per_token = entries
+    if single_on_cpu(x, matrix):
+        dots = torch.empty(len(columns), dtype=torch.float32)
+        fill = partial(
+            ragged_dots, _array(x), _array(matrix), _array(starts), _array(columns), dots.numpy()
+        )
+        over_rows(fill, len(x), torch.get_num_threads())
+        return dots
+    # Rows are gathered for some entries at a time.
     step = max(1, GATHERED // max(1, x.shape[1]))
     if per_token:
         # A batched product gathers no tokens.
-        columns = entries.columns.view(-1, per_token).split(max(1, step // per_token))
+        chosen = columns.view(-1, per_token).split(max(1, step // per_token))
         tokens = x[:, :, None].to(matrix.dtype).split(max(1, step // per_token))
-        pairs = zip(tokens, columns, strict=True)
+        pairs = zip(tokens, chosen, strict=True)
         chunks = [torch.bmm(matrix[column], token).ravel() for token, column in pairs]
     else:
-        pairs = zip(entries.tokens.split(step), entries.columns.split(step), strict=True)
+        pairs = zip(entries.tokens.split(step), columns.split(step), strict=True)
         chunks = [torch.einsum("pd,pd->p", x[token], matrix[column]) for token, column in pairs]
     return torch.cat(chunks) if chunks else x.new_zeros(0)
 
@@ -268,15 +245,9 @@ def _sums(weights: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
     )
 
 
-def _spread(
-    weights: Tensor, entries: Entries, x: Tensor, size: int, per_token: int | None
-) -> Tensor:
+def _spread(weights: Tensor, entries: Entries, x: Tensor, size: int) -> Tensor:
     """Return for row j the sum of ``weights_p · x_i`` over its entries p [size, d]."""
-    if per_token is None:
-        tokens = entries.tokens
-    else:  # of known number: a GPU does not wait for a sum
-        tokens = torch.arange(len(x), device=x.device).repeat_interleave(per_token)
-    return sum_by_group(weights, entries.columns, tokens, x.contiguous(), size)
+    return sum_by_group(weights, entries.columns, entries.tokens, x.contiguous(), size)
 
 
 def entries_above_reference(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> Entries:
@@ -315,8 +286,7 @@ def outputs_above(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> tup
 
 def _by_slices(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
     """Compute all outputs for some tokens at a time."""
-    single = x.dtype == matrix.dtype == torch.float32 and x.device.type == "cpu"
-    find = scan if single else scan_reference
+    find = scan if single_on_cpu(x, matrix) else scan_reference
     floors = floor.detach().to(x.dtype).expand(len(matrix)).contiguous()
     chunks = [
         find(torch.addmm(bias, tokens, matrix.T), floors)
@@ -339,24 +309,14 @@ def scan_reference(pre: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
 
 def scan(pre: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
     """Fast version of ``scan_reference``: one pass counts, so that another has room to write."""
-    threads, arrays = torch.get_num_threads(), [pre.numpy(), floor.numpy()]
+    threads, scores, floors = torch.get_num_threads(), pre.numpy(), floor.numpy()
     counts = np.zeros(len(pre), np.int64)
-    over_rows(count_over, len(pre), threads, *arrays, counts)
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    columns, outputs = np.empty(starts[-1], np.int64), np.empty(starts[-1], np.float32)
-    over_rows(fill_over, len(pre), threads, *arrays, starts, counts, columns, outputs)
-    written = _written(starts, counts)
-    entries = Entries(_starts(torch.from_numpy(counts)), torch.from_numpy(columns[written]))
-    return entries, torch.from_numpy(outputs[written])
-
-
-def _written(starts: Integers, counts: Integers) -> Integers:
-    """Return the written places: the first of each token's room."""
-    room = np.diff(starts)
-    places: Integers = np.flatnonzero(
-        np.arange(starts[-1]) - np.repeat(starts[:-1], room) < np.repeat(counts, room)
-    )
-    return places
+    over_rows(partial(count_over, scores, floors, counts), len(pre), threads)
+    outputs = SomeOutputs.of(counts)
+    over_rows(partial(fill_over, scores, floors, outputs), len(pre), threads)
+    written = outputs.written()
+    entries = Entries(_starts(torch.from_numpy(counts)), torch.from_numpy(outputs.columns[written]))
+    return entries, torch.from_numpy(outputs.values[written])
 
 
 def _starts(counts: Tensor) -> Tensor:
@@ -377,47 +337,31 @@ def _by_bytes(
 ) -> tuple[Entries, Tensor] | None:
     """Search tiles, with products of 8 bits to choose the candidates; None if a number is not
     finite."""
-    short, threads = quantised(x), torch.get_num_threads()
-    tokens, columns, outputs = [], [], []
-    for tile in tiles(len(x), matrix):
-        scores = short_scores(short, quantised(matrix[tile]), bias[tile], floor[tile])
-        if scores is None:
+    rounded, threads = quantised(x), torch.get_num_threads()
+    factors = rounded.factors()
+    tokens, columns, values = [], [], []
+    for span in tiles(len(x), matrix):
+        short = quantised(matrix[span])
+        worst = worst_errors(short, bias[span].abs() + floor[span].abs())
+        if not bool((factors.sum() * worst.sum()).isfinite()):
             return None
+        tile = Tile(x.numpy(), matrix[span].numpy(), bias[span].numpy())
+        floors = floor[span].numpy()
+        scores = ShortScores.of(rounded, short, tile.bias - floors, worst)
         # A pass counts the candidates of each token; another computes and writes exact outputs.
         counts = np.zeros(len(x), np.int64)
-        over_rows(count_above, len(x), threads, *scores, counts)
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        candidates, values = np.empty(starts[-1], np.int64), np.empty(starts[-1], np.float32)
-        arrays = [each.numpy() for each in (x, matrix[tile], bias[tile], floor[tile])]
-        over_rows(fill_above, len(x), threads, *scores, *arrays, starts, counts, candidates, values)
-        written = _written(starts, counts)
-        columns.append(candidates[written] + tile.start)
-        outputs.append(values[written])
+        over_rows(partial(count_above, scores, counts), len(x), threads)
+        outputs = SomeOutputs.of(counts)
+        over_rows(partial(fill_above, scores, tile, floors, outputs), len(x), threads)
+        written = outputs.written()
+        columns.append(outputs.columns[written] + span.start)
+        values.append(outputs.values[written])
         tokens.append(np.repeat(np.arange(len(x)), counts))
+    # From tile by tile to token by token.
     token = torch.from_numpy(np.concatenate(tokens))
     order = torch.argsort(token, stable=True)
     entries = Entries(
         _starts(torch.bincount(token, minlength=len(x))),
         torch.from_numpy(np.concatenate(columns))[order],
     )
-    return entries, torch.from_numpy(np.concatenate(outputs))[order]
-
-
-def short_scores(
-    x: Quantised, tile: Quantised, bias: Tensor, floor: Tensor
-) -> list[np.ndarray] | None:
-    """Compute outputs less their floors from products of 8 bits, for the kernels of
-    ``ops.tile_kernels``.
-
-    Args:
-        x, tile: tokens [n, d] and rows [T, d].
-        bias, floor: [T]
-
-    Returns:
-        The first six arguments of ``count_above``; None if a number is not finite.
-    """
-    worst, factors = worst_errors(tile, bias.abs() + floor.abs()), x.factors()
-    if not bool((factors.sum() * worst.sum()).isfinite()):
-        return None
-    tensors = (products(x, tile), x.scales, factors, tile.scales, bias - floor, worst)
-    return [tensor.numpy() for tensor in tensors]
+    return entries, torch.from_numpy(np.concatenate(values))[order]

@@ -84,22 +84,30 @@ def search(
     seconds = (postings.offsets.size + cost) * READ_SECONDS
     kernel = by_work(seconds, search_postings, search_postings_reference)
     documents, scores = np.empty(top_k, np.int64), np.empty(top_k, np.float32)
-    arguments = segment, postings, query, allowed
-    if kernel is search_postings_reference:
-        try:
-            size = kernel(*arguments, documents, scores, 0, num_segments)
-            return documents[:size], scores[:size]
-        except IndexError:  # damaged postings, which the compiled kernel tolerates
-            pass
     shares = min(threads, num_segments, cost // SHARE)
-    if shares < 2:
-        size = search_postings(*arguments, documents, scores, 0, num_segments)
+    if kernel is search_postings_reference or shares < 2:
+        try:
+            size = kernel(segment, postings, query, allowed, documents, scores, 0, num_segments)
+        except IndexError:  # damaged postings, which the compiled kernel tolerates
+            size = search_postings(
+                segment, postings, query, allowed, documents, scores, 0, num_segments
+            )
         return documents[:size], scores[:size]
     bounds = [num_segments * share // shares for share in range(shares + 1)]
     # Each thread ranks neighbouring segments; a stable sort keeps equal scores in document order.
     heaps = [(np.empty(top_k, np.int64), np.empty(top_k, np.float32)) for _ in range(shares)]
     calls = [
-        partial(search_postings, *arguments, heap_documents, heap_scores, begin, end)
+        partial(
+            search_postings,
+            segment,
+            postings,
+            query,
+            allowed,
+            heap_documents,
+            heap_scores,
+            begin,
+            end,
+        )
         for (heap_documents, heap_scores), (begin, end) in zip(heaps, pairwise(bounds), strict=True)
     ]
     sizes = run_in_threads(calls)

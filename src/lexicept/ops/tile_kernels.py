@@ -1,14 +1,19 @@
 """Operations on tiles of scores on a CPU: largest entries, exact values of rounded ones.
 
-All kernels work on some of the rows, ``first`` to ``last``, without Python's lock: threads share
-the rows (``compiled.over_rows``).
+A tile is the outputs of all tokens of a pass in some neighbouring columns. All kernels work on some
+of the rows, ``first`` to ``last``, without Python's lock: threads share the rows
+(``compiled.over_rows``).
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from torch import Tensor
 
 from lexicept.ops.compiled import compiled
+from lexicept.ops.quantisation import Quantised, products
 from lexicept.vectors import Floats, Integers
 
 BLOCK = 64
@@ -19,6 +24,68 @@ GROUP = 32
 
 STRIP = 128
 """Columns whose rows are in use together."""
+
+
+class Tile(NamedTuple):
+    """The factors of exact outputs ``matrix · x_i + bias``."""
+
+    x: Floats
+    """Tokens [n, d]."""
+    matrix: Floats
+    """[T, d]"""
+    bias: Floats
+    """[T]"""
+
+
+class ShortScores(NamedTuple):
+    """Scores ``products[i, j] · scales[i] · row_scales[j] + summands[j]``, off by at most
+    ``errors[i] · row_errors[:2] + row_errors[2]``."""
+
+    products: Integers
+    """Of 8-bit numbers, i32 [n, T]."""
+    scales: Floats
+    """[n]"""
+    errors: Floats
+    """[n, 2], or [texts, 2] for all tokens of a text."""
+    row_scales: Floats
+    """[T]"""
+    summands: Floats
+    """[T]"""
+    row_errors: Floats
+    """[3], or [T, 3] for each column."""
+
+    @classmethod
+    def of(cls, x: Quantised, tile: Quantised, summands: Floats, row_errors: Tensor) -> ShortScores:
+        """Multiply tokens [n, d] and the rows of a tile [T, d]."""
+        errors, row_scales = x.factors().numpy(), tile.scales.numpy()
+        scores = products(x, tile).numpy()
+        return cls(scores, x.scales.numpy(), errors, row_scales, summands, row_errors.numpy())
+
+
+class SomeOutputs(NamedTuple):
+    """Columns and outputs of each token, with room for more."""
+
+    starts: Integers
+    """Place of each token's first column, and the end of the last's room [n + 1]."""
+    counts: Integers
+    """Number of each token's columns [n]."""
+    columns: Integers
+    values: Floats
+
+    @classmethod
+    def of(cls, counts: Integers) -> SomeOutputs:
+        """Return room for so many columns of each token; kernels will replace the counts."""
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        return cls(starts, counts, np.empty(starts[-1], np.int64), np.empty(starts[-1], np.float32))
+
+    def written(self) -> Integers:
+        """Return the written places: the first of each token's room."""
+        room = np.diff(self.starts)
+        places: Integers = np.flatnonzero(
+            np.arange(self.starts[-1]) - np.repeat(self.starts[:-1], room)
+            < np.repeat(self.counts, room)
+        )
+        return places
 
 
 def keep_largest_reference(
@@ -42,6 +109,7 @@ def keep_largest(scores, start, values, columns, first, last):  # pragma: no cov
     for i in range(first, last):
         for begin in range(0, scores.shape[1], BLOCK):
             block = scores[i, begin : begin + BLOCK]
+            # Most blocks have no new entry: counting without a branch is vectorised.
             above = 0
             for j in range(block.size):
                 above += block[j] > values[i, -1]
@@ -54,29 +122,17 @@ def keep_largest(scores, start, values, columns, first, last):  # pragma: no cov
 
 @compiled()
 def keep_largest_of_bytes(
-    products, scales, errors, x, matrix, bias, row_scales, row_errors, start, values, columns,
-    first, last,
-):  # fmt: skip  # pragma: no cover - compiled
-    """Add a tile of scores: only candidates for the largest, within the error bounds, are computed
-    in single precision.
-
-    Args:
-        products: of 8-bit numbers, int32 [n, T]. Scores ``products[i, j] · scales[i] ·
-            row_scales[j] + bias[j]`` are off by at most ``errors[i] · row_errors[:2] +
-            row_errors[2]``.
-        scales: [n]
-        errors: [n, 2]
-        x: tokens [n, d].
-        matrix, bias, row_scales: of the tile [T, d], [T] and [T].
-        row_errors: [3]
-    """
-    size = bias.size
-    scores = np.empty(size, np.float32)
+    short, tile, start, values, columns, first, last
+):  # pragma: no cover - compiled
+    """Do as ``keep_largest`` with the outputs of a tile: only candidates for the largest, within
+    the error bounds of ``short``, are computed."""
+    scores = np.empty(tile.bias.size, np.float32)
     keys = scores.view(np.int32)
-    maxima = np.empty(-(-size // GROUP), np.int32)
+    maxima = np.empty(-(-scores.size // GROUP), np.int32)
     for i in range(first, last):
-        error = errors[i, 0] * row_errors[0] + errors[i, 1] * row_errors[1] + row_errors[2]
-        _scores(products[i], scales[i], row_scales, bias, scores)
+        error = _error(short, i)
+        _scores(short.products[i], short.scales[i], short.row_scales, short.summands, scores)
+        # Integers in the order of the scores: their maxima are vectorised, also with NaN.
         _in_order(keys)
         for group in range(maxima.size):
             maxima[group] = _largest_key(keys[group * GROUP : (group + 1) * GROUP])
@@ -86,6 +142,7 @@ def keep_largest_of_bytes(
         if start == 0 and rank >= 0:
             # As many groups as there are places reach it, each in one of its columns at least.
             floor = max(floor, _number_of(np.partition(maxima, rank)[rank]) - error)
+        # A candidate's exact output may exceed the floor.
         least = _key_of(floor - error)
         for group in range(maxima.size):
             if maxima[group] <= least:
@@ -95,13 +152,27 @@ def keep_largest_of_bytes(
                 if group_scores[j] <= least:
                     continue
                 column = group * GROUP + j
-                score = _dot(x[i], matrix[column]) + bias[column]
+                score = _output(tile, i, column)
                 if score > lowest:
                     _insert(values[i], columns[i], score, start + column)
                     lowest = values[i, -1]
+                    # The floor rises with the least of the largest: fewer are candidates.
                     if lowest > floor:
                         floor = lowest
                         least = _key_of(floor - error)
+
+
+@compiled(inline="always")
+def _error(short, i):  # pragma: no cover - compiled
+    """Return the bound on the errors of a token's scores."""
+    errors, row_errors = short.errors, short.row_errors
+    return errors[i, 0] * row_errors[0] + errors[i, 1] * row_errors[1] + row_errors[2]
+
+
+@compiled(inline="always")
+def _output(tile, i, column):  # pragma: no cover - compiled
+    """Return a token's exact output."""
+    return _dot(tile.x[i], tile.matrix[column]) + tile.bias[column]
 
 
 @compiled(fastmath={"contract"})
@@ -171,51 +242,38 @@ def ragged_dots(x, matrix, starts, columns, products, first, last):  # pragma: n
 
 
 @compiled()
-def count_above(
-    products, scales, errors, row_scales, lifted, row_errors, counts, first, last
-):  # pragma: no cover - compiled
-    """Count the outputs of each token that may be above their floors.
+def count_above(short, counts, first, last):  # pragma: no cover - compiled
+    """Count the outputs of each token that may be above their floors [n].
 
     Args:
-        products: of 8-bit numbers, int32 [n, T]. Outputs less their floors are ``products[i, j] ·
-            scales[i] · row_scales[j] + lifted[j]``, off by at most ``errors[i] · row_errors[:2] +
-            row_errors[2]``.
-        scales: [n]
-        errors: [n, 2]
-        row_scales, lifted: of the tile [T], the latter biases less floors.
-        row_errors: [3]
-        counts: the results [n].
+        short: outputs less their floors.
     """
-    scores = np.empty(lifted.size, np.float32)
+    scores = np.empty(short.summands.size, np.float32)
     for i in range(first, last):
-        error = errors[i, 0] * row_errors[0] + errors[i, 1] * row_errors[1] + row_errors[2]
-        _scores(products[i], scales[i], row_scales, lifted, scores)
-        counts[i] = _number_above(scores, -error)
+        _scores(short.products[i], short.scales[i], short.row_scales, short.summands, scores)
+        counts[i] = _number_above(scores, -_error(short, i))
 
 
 @compiled()
-def fill_above(
-    products, scales, errors, row_scales, lifted, row_errors, x, matrix, bias, floor, starts,
-    counts, columns, outputs, first, last,
-):  # fmt: skip  # pragma: no cover - compiled
+def fill_above(short, tile, floor, outputs, first, last):  # pragma: no cover - compiled
     """Write the columns of each token whose exact outputs are above a floor, and these outputs.
 
     Args:
-        products, scales, errors, row_scales, lifted, row_errors: see ``count_above``.
-        x: tokens [n, d].
-        matrix, bias, floor: of the tile [T, d], [T] and [T].
-        starts: place of each token's first column [n + 1], with room for every candidate.
-        counts: number of each token's columns [n], a result.
-        columns, outputs: the columns and outputs, results.
+        short: outputs less their floors.
+        tile: for exact outputs.
+        floor: [T]
+        outputs: ``SomeOutputs`` with room for every candidate, a result.
     """
-    scores = np.empty(lifted.size, np.float32)
+    starts, counts = outputs.starts, outputs.counts
+    scores = np.empty(floor.size, np.float32)
     for i in range(first, last):
         counts[i] = 0
         if starts[i] == starts[i + 1]:
             continue
-        error = errors[i, 0] * row_errors[0] + errors[i, 1] * row_errors[1] + row_errors[2]
-        _scores(products[i], scales[i], row_scales, lifted, scores)
+        error = _error(short, i)
+        _scores(short.products[i], short.scales[i], short.row_scales, short.summands, scores)
         for begin in range(0, scores.size, GROUP):
+            # Few groups have a candidate.
             group_scores = scores[begin : begin + GROUP]
             if _number_above(group_scores, -error) == 0:
                 continue
@@ -223,10 +281,10 @@ def fill_above(
                 if group_scores[j] <= -error:
                     continue
                 column = begin + j
-                output = _dot(x[i], matrix[column]) + bias[column]
+                output = _output(tile, i, column)
                 if output > floor[column]:
-                    columns[starts[i] + counts[i]] = column
-                    outputs[starts[i] + counts[i]] = output
+                    outputs.columns[starts[i] + counts[i]] = column
+                    outputs.values[starts[i] + counts[i]] = output
                     counts[i] += 1
 
 
@@ -241,15 +299,15 @@ def count_over(scores, floor, counts, first, last):  # pragma: no cover - compil
 
 
 @compiled()
-def fill_over(
-    scores, floor, starts, counts, columns, outputs, first, last
-):  # pragma: no cover - compiled
+def fill_over(scores, floor, outputs, first, last):  # pragma: no cover - compiled
     """Write the columns of each token whose scores are above their floors, and the first NaN's; see
     ``fill_above``."""
+    starts, counts = outputs.starts, outputs.counts
     for i in range(first, last):
         counts[i], lost = 0, False
         for begin in range(0, floor.size, BLOCK):
             end = min(begin + BLOCK, floor.size)
+            # Few blocks have an entry. A comparison with NaN is false: "not at most" counts NaN.
             over = 0
             for j in range(begin, end):
                 over += not scores[i, j] <= floor[j]
@@ -258,8 +316,8 @@ def fill_over(
             for j in range(begin, end):
                 first_lost = scores[i, j] != scores[i, j] and not lost
                 if scores[i, j] > floor[j] or first_lost:
-                    columns[starts[i] + counts[i]] = j
-                    outputs[starts[i] + counts[i]] = scores[i, j]
+                    outputs.columns[starts[i] + counts[i]] = j
+                    outputs.values[starts[i] + counts[i]] = scores[i, j]
                     counts[i] += 1
                     lost = lost or first_lost
 
@@ -276,6 +334,7 @@ def add_products(starts, columns, values, matrix, sums, first, last):  # pragma:
         matrix: [M, d].
         sums: the results [M], in double precision.
     """
+    # Every token's next entry; a strip of columns takes each further.
     places = np.empty(starts.size - 1, np.int64)
     for i in range(places.size):
         places[i] = starts[i] + np.searchsorted(columns[starts[i] : starts[i + 1]], first)
@@ -290,24 +349,15 @@ def add_products(starts, columns, values, matrix, sums, first, last):  # pragma:
 
 
 @compiled()
-def exact_maxima(
-    products, scales, errors, x, bounds, matrix, bias, row_scales, row_errors, maxima, tokens,
-    first, last,
-):  # fmt: skip  # pragma: no cover - compiled
+def exact_maxima(short, tile, bounds, maxima, tokens, first, last):  # pragma: no cover - compiled
     """Find the largest output above 0 of each text's tokens, in columns ``first`` to ``last``.
 
     Only candidates for the largest, within the error bounds, are computed.
 
     Args:
-        products: of 8-bit numbers, int32 [n, T]. Outputs ``products[i, j] · scales[i] ·
-            row_scales[j] + bias[j]`` of a text's tokens are off by at most ``errors[text] ·
-            row_errors[j, :2] + row_errors[j, 2]``.
-        scales: [n]
-        errors: [texts, 2]
-        x: tokens [n, d], text by text.
+        short: scores of tokens, text by text; errors of each text and each column.
+        tile: for exact outputs.
         bounds: text t has tokens ``bounds[t]`` to ``bounds[t + 1]``.
-        matrix, bias, row_scales: of the tile [T, d], [T] and [T].
-        row_errors: [T, 3]
         maxima, tokens: the results [texts, T]; 0 at first.
     """
     scores = np.empty(STRIP, np.float32)
@@ -315,20 +365,22 @@ def exact_maxima(
     for begin in range(first, last, STRIP):  # whose rows stay in the cache
         end = min(begin + STRIP, last)
         some, bar = scores[: end - begin], least[: end - begin]
-        own_scales, own_bias = row_scales[begin:end], bias[begin:end]
+        scales, summands = short.row_scales[begin:end], short.summands[begin:end]
         for text in range(bounds.size - 1):
+            # First pass: the largest score of each column, lowered to the least candidate.
             bar[:] = -np.inf
             for i in range(bounds[text], bounds[text + 1]):
-                _scores(products[i, begin:end], scales[i], own_scales, own_bias, some)
+                _scores(short.products[i, begin:end], short.scales[i], scales, summands, some)
                 _raise(bar, some)
-            _lower(bar, errors[text], row_errors[begin:end])
+            _lower(bar, short.errors[text], short.row_errors[begin:end])
+            # Second pass: exact outputs of candidates.
             for i in range(bounds[text], bounds[text + 1]):
-                _scores(products[i, begin:end], scales[i], own_scales, own_bias, some)
+                _scores(short.products[i, begin:end], short.scales[i], scales, summands, some)
                 if _number_over(some, bar) == 0:
                     continue
                 for j in range(some.size):
                     if some[j] > bar[j]:
-                        output = _dot(x[i], matrix[begin + j]) + bias[begin + j]
+                        output = _output(tile, i, begin + j)
                         if output > maxima[text, begin + j]:
                             maxima[text, begin + j] = output
                             tokens[text, begin + j] = i
