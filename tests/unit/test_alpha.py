@@ -48,20 +48,14 @@ def test_known_items_by_hand(
     assert found.tolist() == pytest.approx([1 / log2(1 + rank)])
 
 
-def test_an_item_without_a_match_is_not_found() -> None:
+def test_gains_of_items_that_are_missed_or_have_offsets() -> None:
     engine = ExactEngine.build(DOCUMENTS)
     assert known_item_ndcg(engine, items(1, [0.0, 0.0, 1.0]), NO_OFFSET).tolist() == [0.0]
     missed = items(0, [1.0, 1.0, 0.0], [True, True])
     assert known_item_ndcg(engine, missed, NO_OFFSET).tolist() == [0.0]
-
-
-def test_offsets_count() -> None:
     engine = ExactEngine.build(DOCUMENTS, [0.0, 5.0, 0.0])
     (gain,) = known_item_ndcg(engine, items(1, [1.0, 0.0, 0.0]), np.ones(1))
     assert gain == 1.0  # 2 + 5 before 3 and 1
-
-
-def test_the_eleventh_is_not_found() -> None:
     weights = sp.csr_array(np.arange(12.0, 0.0, -1.0)[:, None])
     engine = ExactEngine.build(weights)
     assert known_item_ndcg(engine, items(9, [1.0]), NO_OFFSET)[0] == pytest.approx(1 / log2(11))
@@ -83,13 +77,10 @@ def choices(best: float, count: int, missed: bool) -> float:
     return choose_alpha(derive, known).alpha
 
 
-def test_one_stays_unless_another_is_better_beyond_chance() -> None:
+def test_an_alpha_is_chosen_beyond_chance() -> None:
     assert choices(0.25, 2, missed=True) == 1.0  # p .16 for 2 of 40
     assert choices(0.25, 20, missed=True) == 0.25
     assert choices(1.0, 20, missed=True) == 1.0
-
-
-def test_the_best_is_taken_on_queries_of_a_writer() -> None:
     assert choices(0.25, 2, missed=False) == 0.25
     assert choices(1.0, 0, missed=False) == 1.0  # all are equal
 

@@ -27,18 +27,15 @@ def words(documents: Any, path: Path, **arguments: Any) -> lexicept.Index:
     return lexicept.build(documents, path, vocabulary="words", **arguments)
 
 
-def test_texts_are_numbered(tmp_path: Path) -> None:
+def test_texts_are_numbered_and_may_be_mixed_with_documents(tmp_path: Path) -> None:
     index = words(TEXTS, tmp_path / "index")
     assert list(index.documents()) == [Document(str(n), t) for n, t in enumerate(TEXTS, 1)]
     (hit,) = index.search("sleeping")
     assert (hit.rank, hit.id, hit.title, hit.text) == (1, "1", "", TEXTS[0])
     assert hit.explanation is None
     assert repr(hit).startswith("Hit(rank=1, score=")
-
-
-def test_documents_dicts_and_texts_may_be_mixed(tmp_path: Path) -> None:
     items = [Document("a", "ant"), {"id": 7, "text": "bee", "title": "On bees"}, "cow"]
-    index = words(items, tmp_path / "index")
+    index = words(items, tmp_path / "index2")
     expected = [Document("a", "ant"), Document("7", "bee", "On bees"), Document("3", "cow")]
     assert list(index.documents()) == expected
 

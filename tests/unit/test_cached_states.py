@@ -188,21 +188,17 @@ def test_the_same_weights_with_other_attention(tmp_path):
     assert len(folders(tmp_path / "states")) == 2
 
 
-def test_texts_that_the_backbone_cuts_have_states_of_their_own(tmp_path):
+def test_cut_texts_and_special_tokens_have_states_of_their_own(tmp_path):
     backbone = tiny_backbone(tmp_path / "bert")
     whole = CachedStates.build(tmp_path / "states", backbone, TEXTS)
     backbone.cut(None, 10)  # special ones count
     cut = CachedStates.build(tmp_path / "states", backbone, TEXTS)
     assert [len(states.read([2])[0]) > 8 for states in (whole, cut)] == [True, False]
-
-
-def test_special_tokens_that_count_have_states_of_their_own(tmp_path):
-    backbone = tiny_backbone(tmp_path / "bert")
     lengths = []
     for special in (False, True):
         backbone.special_tokens = special
         lengths.append(
-            len(CachedStates.build(tmp_path / "states", backbone, ["baba"]).read([0])[0])
+            len(CachedStates.build(tmp_path / "states2", backbone, ["baba"]).read([0])[0])
         )
     assert lengths == [1, 3]
 

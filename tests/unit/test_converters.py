@@ -175,13 +175,18 @@ def test_a_model_as_the_hub_has_them(masked: Path, tmp_path: Path) -> None:
     assert_same(both(encoder), both(SparseEncoder(str(folder))))
 
 
-def test_a_length_is_written_for_readers_without_windows(masked: Path, tmp_path: Path) -> None:
+def test_lengths_of_layouts_that_have_one(masked: Path, tmp_path: Path) -> None:
     encoder = read_model(masked, Kind.splade)
     encoder.backbone.cut(9, 9)
     write_model(encoder, Kind.sentence_transformers, tmp_path / "out")
     written = SparseEncoder(str(tmp_path / "out"))
     assert written.max_seq_length == 9
     assert_same(both(encoder), both(written))
+    encoder.cut(5, 9)
+    message = r"splade has one length: queries will be cut after 9 tokens like documents, not .* 5"
+    with pytest.warns(LexiceptWarning, match=message):
+        write_model(encoder, Kind.splade, tmp_path / "out2")
+    assert SparseEncoder(str(tmp_path / "out2")).max_seq_length == 9
 
 
 def test_looked_up_queries_keep_their_length(masked: Path, tmp_path: Path) -> None:
@@ -194,15 +199,6 @@ def test_looked_up_queries_keep_their_length(masked: Path, tmp_path: Path) -> No
     (long,) = both(written, [TEXTS[2]])[0]
     assert int((long > 0).sum()) == 3
     assert_same(both(read(tmp_path / "out")), both(written))
-
-
-def test_a_layout_of_one_length_warns_of_another_for_queries(masked: Path, tmp_path: Path) -> None:
-    encoder = read_model(masked, Kind.splade)
-    encoder.cut(5, 9)
-    message = r"splade has one length: queries will be cut after 9 tokens like documents, not .* 5"
-    with pytest.warns(LexiceptWarning, match=message):
-        write_model(encoder, Kind.splade, tmp_path / "out")
-    assert SparseEncoder(str(tmp_path / "out")).max_seq_length == 9
 
 
 @pytest.mark.parametrize("file", ["idf.json", "query_token_weights.txt"])

@@ -173,9 +173,6 @@ def test_text_folder(write: Write, tmp_path: Path) -> None:
         Document("a/ä.MD", "no heading"),
         Document("b.txt", "plain # text\n"),
     ]
-
-
-def test_text_folder_refused(write: Write, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.symlink_to("nowhere")
     assert f"{path}: cannot be read" in refusal(lambda: read_documents(tmp_path))
@@ -341,14 +338,11 @@ def test_csv_refused(write: Write, content: str, problem: str) -> None:
     assert refusal(lambda: read_documents(path)).startswith(f"{path}, {problem}")
 
 
-def test_csv_with_semicolons(write: Write) -> None:
+def test_csv_with_semicolons_and_with_a_long_text(write: Write) -> None:
     content = '\ufeff\nid;text;price\n1;"one; two, three";1,29\n'
     expected = Document("1", "one; two, three", "", {"price": "1,29"})
     assert list(read_documents(write("c.csv", content))) == [expected]
-
-
-def test_a_long_text_in_csv(write: Write) -> None:
-    """The standard library's own limit is 131,072 characters."""
+    # The standard library's own limit is 131,072 characters.
     (document,) = read_documents(write("c.csv", f"id,text\na,{'x' * 200_000}\n"))
     assert len(document.text) == 200_000
 

@@ -41,12 +41,9 @@ def test_layers_that_are_not_there(layer):
         Backbone.from_pretrained(layer=layer)
 
 
-def test_a_backbone_that_is_not_there(tmp_path):
+def test_backbones_that_can_not_be_loaded(tmp_path):
     with pytest.raises(InputError, match="can't be loaded"):
         Backbone.from_pretrained(str(tmp_path))
-
-
-def test_pickled_weights_are_not_read(tmp_path):
     save_bert(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     (tmp_path / "model.safetensors").unlink()
@@ -118,9 +115,10 @@ def test_special_tokens_count_where_they_are_wanted(tmp_path):
     np.testing.assert_allclose(vector, np.log1p(found), rtol=1e-5)
 
 
-def test_only_texts(encoder):
+def test_only_texts_are_encoded(encoder):
     with pytest.raises(InputError, match="expected texts"):
         encoder[0].preprocess([3])
+    assert encoder.encode_activations([]).shape == (0, 256)
 
 
 def dense_reference(encoder, text):
@@ -151,10 +149,6 @@ def test_activations_are_the_reference_whatever_the_batch(encoder, texts):
     shuffled = encoder.encode_activations([texts[i] for i in order])
     np.testing.assert_allclose(shuffled.toarray(), expected[order], atol=2e-4)
     assert found[[2]].nnz == 0  # the empty text
-
-
-def test_nothing_to_encode(encoder):
-    assert encoder.encode_activations([]).shape == (0, 256)
 
 
 def test_the_sparse_encoder_pools_with_log1p(encoder, texts):
@@ -196,20 +190,14 @@ def test_save_and_load_in_both_ways(encoder, texts, tmp_path):
         assert loaded.get_embedding_dimension() == 256
 
 
-def test_folders_that_are_no_encoder(tmp_path):
+def test_encoders_that_are_refused(tmp_path, backbone):
     with pytest.raises(InputError, match=r"modules\.json is missing"):
         Encoder.load(tmp_path)
     (tmp_path / "modules.json").write_text("[]")
     with pytest.raises(InputError, match=r"can't be loaded|not a saved"):
         Encoder.load(tmp_path)
-
-
-def test_sizes_that_do_not_fit(backbone):
     with pytest.raises(InputError, match="states of size 5 on a backbone of size 384"):
         Encoder.of(backbone, SAEHead(SAE(5, 8, 2)))
-
-
-def test_a_head_after_another_module():
     with pytest.raises(InputError, match="token_mask"):
         SAEHead(SAE(5, 8, 2))({"token_embeddings": torch.zeros(1, 1, 5)})
 

@@ -75,21 +75,15 @@ def test_a_judged_query_without_results_scores_0(results: dict[str, dict[str, fl
     assert evaluate(QRELS, run, ["RR@10"]) == {"RR@10": 0.5}
 
 
-def test_an_empty_run_scores_0() -> None:
+def test_what_runs_and_judgements_may_lack() -> None:
     assert evaluate(QRELS, {}) == dict.fromkeys(MEASURES, 0.0)
-
-
-def test_queries_without_judgements_are_ignored() -> None:
     assert evaluate(QRELS, {**RUN, "3": {"a": 1.0}}) == evaluate(QRELS, RUN)
+    with pytest.raises(InputError, match="no judgements"):
+        evaluate([], RUN)
 
 
 def test_two_names_of_one_measure_both_get_its_value() -> None:
     assert evaluate(QRELS, RUN, ["RR@10", "MRR@10"]) == {"RR@10": 0.5, "MRR@10": 0.5}
-
-
-def test_no_judgements_are_refused() -> None:
-    with pytest.raises(InputError, match="no judgements"):
-        evaluate([], RUN)
 
 
 @pytest.mark.parametrize(
@@ -180,9 +174,6 @@ def test_the_t_test_by_hand() -> None:
     assert test.difference == pytest.approx(0.2)
     assert test.t == pytest.approx(2 * 3**0.5)
     assert test.p == pytest.approx(0.0741799, abs=1e-7)
-
-
-def test_identical_runs_do_not_differ() -> None:
     assert paired_t_test({"1": 0.3, "2": 0.7}, {"2": 0.7, "1": 0.3}) == (0.0, 0.0, 1.0)
 
 
@@ -269,7 +260,7 @@ def test_damaged_runs_name_the_line(tmp_path: Path, content: bytes, problem: str
     assert problem in str(caught.value)
 
 
-def test_a_gzipped_run_is_read_back_and_is_the_same_file_each_time(tmp_path: Path) -> None:
+def test_gzipped_runs(tmp_path: Path) -> None:
     run = {"q1": {"a": 2.0, "b": 0.5}}
     for name in ("x.run.gz", "y.RUN.GZ"):
         write_run(tmp_path / name, run, tag="my system")
@@ -277,21 +268,15 @@ def test_a_gzipped_run_is_read_back_and_is_the_same_file_each_time(tmp_path: Pat
     content = (tmp_path / "x.run.gz").read_bytes()
     assert content == (tmp_path / "y.RUN.GZ").read_bytes()
     assert gzip.decompress(content) == b"q1 Q0 a 1 2 my_system\nq1 Q0 b 2 0.5 my_system\n"
-
-
-def test_a_run_whose_gzip_is_broken_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.run.gz"
+    path = tmp_path / "x2.run.gz"
     path.write_bytes(gzip.compress(b"q Q0 a 1 2 t\n")[:-4])
     with pytest.raises(InputError, match=re.escape(f"{path}: cannot be read")):
         read_run(path)
 
 
-def test_windows_line_ends_and_tabs_are_read(tmp_path: Path) -> None:
+def test_runs_with_windows_line_ends_and_without_a_file(tmp_path: Path) -> None:
     path = tmp_path / "x.run"
     path.write_bytes(b"q\tQ0\ta\t1\t2.5\tt\r\nq Q0 b 2 -1 t\r\n")
     assert read_run(path) == {"q": {"a": 2.5, "b": -1.0}}
-
-
-def test_a_missing_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         read_run(tmp_path / "none")

@@ -115,15 +115,12 @@ def test_a_link_or_a_working_folder_that_changes_changes_nothing(
     assert "lion" not in lexicept.open(link)
 
 
-def test_a_hit_outlives_its_generation(index: lexicept.Index) -> None:
+def test_changes_keep_hits_and_one_generation(index: lexicept.Index) -> None:
     (hit,) = index.search("bark")
     for _ in range(3):
         index.add([Document("2", "Owls hoot.")])
     assert hit.text == "Dogs bark."
     assert index.document("2").text == "Owls hoot."
-
-
-def test_only_one_generation_stays(index: lexicept.Index) -> None:
     for number in range(4):
         index.add([f"Owl {number}"])
     folders = generations(index.path)

@@ -102,9 +102,6 @@ def test_documents_like_one(index: lexicept.Index) -> None:
     assert best.explanation is not None
     assert best.explanation.score == pytest.approx(best.score)
     assert [hit.id for hit in index.search(index.like("1", "-milk"), vocabulary="words")] == ["4"]
-
-
-def test_what_a_document_has_is_added_to_what_is_added_already(index: lexicept.Index) -> None:
     alone = index.like("1").added
     key = next(iter(alone))
     query = replace(index.reader.parse("feline"), added={key: 2.0, ("words", 0): 0.5})

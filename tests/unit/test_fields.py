@@ -132,11 +132,15 @@ def test_no_fields_take_no_space(tmp_path: Path) -> None:
     assert fields(index) == {"1": {}, "2": {}}
 
 
-def test_a_text_that_is_no_date_makes_keywords(tmp_path: Path) -> None:
+def test_values_decide_the_kind_of_a_field(tmp_path: Path) -> None:
     rows = [{"text": "x", "seen": "2020-01-01"}, {"text": "x", "seen": "unknown"}]
     index = build(tmp_path / "i", *rows)
     assert index.reader.fields.kinds == {"seen": FieldKind("keyword")}
     assert [d.fields["seen"] for d in index.documents()] == ["2020-01-01", "unknown"]
+    index = build(tmp_path / "i2", *({"text": "x", "n": n} for n in (1, 2.5, 2**53)))
+    assert [d.fields["n"] for d in index.documents()] == [1, 2.5, 2**53]
+    whole = build(tmp_path / "w", *({"text": "x", "n": n} for n in (2**63 - 1, -(2**63) + 1)))
+    assert [d.fields["n"] for d in whole.documents()] == [2**63 - 1, -(2**63) + 1]
 
 
 def test_times_keep_their_instant(tmp_path: Path) -> None:
@@ -151,13 +155,6 @@ def test_times_keep_their_instant(tmp_path: Path) -> None:
         "2020-01-02T00:00:00Z",
         "2020-01-01T12:00:00.000001Z",
     ]
-
-
-def test_fractions_beside_whole_numbers(tmp_path: Path) -> None:
-    index = build(tmp_path / "i", *({"text": "x", "n": n} for n in (1, 2.5, 2**53)))
-    assert [d.fields["n"] for d in index.documents()] == [1, 2.5, 2**53]
-    whole = build(tmp_path / "w", *({"text": "x", "n": n} for n in (2**63 - 1, -(2**63) + 1)))
-    assert [d.fields["n"] for d in whole.documents()] == [2**63 - 1, -(2**63) + 1]
 
 
 def test_what_documents_do_not_agree_on_is_refused(tmp_path: Path) -> None:

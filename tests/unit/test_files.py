@@ -146,7 +146,7 @@ def test_elements_may_not_be_too_deep(monkeypatch: pytest.MonkeyPatch) -> None:
 # PDF
 
 
-def test_pages_of_a_pdf_are_passages(tmp_path: Path) -> None:
+def test_a_pdf_has_pages_and_no_placeholder_as_title(tmp_path: Path) -> None:
     write_pdf(tmp_path / "a.pdf", [OWLS, EAGLES], "Birds of  prey")
     (document,) = read_documents(tmp_path / "a.pdf")
     assert (document.id, document.title) == ("a.pdf", "Birds of prey")
@@ -155,12 +155,9 @@ def test_pages_of_a_pdf_are_passages(tmp_path: Path) -> None:
         ("page=2", "page 2"),
     ]
     assert " ".join(document.passages[1].text.split()) == EAGLES.strip()
-
-
-def test_a_placeholder_is_no_title_of_a_pdf(tmp_path: Path) -> None:
     for title in ("(anonymous)", "Untitled"):
-        write_pdf(tmp_path / "a.pdf", ["Owls."], title)
-        assert read_one(str(tmp_path / "a.pdf"), "a").title == ""
+        write_pdf(tmp_path / "a2.pdf", ["Owls."], title)
+        assert read_one(str(tmp_path / "a2.pdf"), "a").title == ""
 
 
 def test_pdfs_without_text(tmp_path: Path) -> None:

@@ -218,9 +218,14 @@ def test_only_active_latents_of_a_threshold_sae_learn():
         assert torch.equal(head.sae.W_enc.grad.any(dim=1), active)
 
 
-def test_an_inner_head_of_another_size():
+def test_parts_of_a_head_that_do_not_fit():
     with pytest.raises(InputError, match="states of size 16 on a head of size 32"):
         SAEHead(SAE(16, 8, 2), inner=vocabulary_head())
+    rows, bias = torch.zeros(3, 2), torch.zeros(3)
+    with pytest.raises(InputError, match="3 rows, 3 biases and 2 terms"):
+        VocabularyHead(rows, bias, ["a", "b"])
+    with pytest.raises(InputError, match="no activation function 'magic'"):
+        VocabularyHead(rows, bias, ["a", "b", "c"], activation="magic")
 
 
 @pytest.mark.parametrize(
@@ -239,14 +244,6 @@ def test_settings_out_of_range_change_nothing(changes, message):
     with pytest.raises(InputError, match=message):
         head.configure(**changes)
     assert head.settings == before
-
-
-def test_parts_of_a_head_that_do_not_fit():
-    rows, bias = torch.zeros(3, 2), torch.zeros(3)
-    with pytest.raises(InputError, match="3 rows, 3 biases and 2 terms"):
-        VocabularyHead(rows, bias, ["a", "b"])
-    with pytest.raises(InputError, match="no activation function 'magic'"):
-        VocabularyHead(rows, bias, ["a", "b", "c"], activation="magic")
 
 
 def remove(path):
@@ -302,18 +299,15 @@ def test_configurations_of_no_head(tmp_path, content, message):
         VocabularyHead.read(tmp_path)
 
 
-def test_terms_of_another_head(tmp_path):
+def test_folders_without_a_head_of_their_own(tmp_path):
+    with pytest.raises(InputError, match=r"config\.json: "):
+        VocabularyHead.load(str(tmp_path))
     vocabulary_head().save(str(tmp_path))
     VocabularyHead(torch.zeros(3, 32), torch.zeros(3), list("abc")).save(str(tmp_path / "other"))
     for name in ("terms.bin", "terms.offsets.npy"):
         (tmp_path / name).write_bytes((tmp_path / "other" / name).read_bytes())
     with pytest.raises(InputError, match="40 rows, 40 biases and 3 terms"):
         VocabularyHead.read(tmp_path)
-
-
-def test_a_folder_without_a_head(tmp_path):
-    with pytest.raises(InputError, match=r"config\.json: "):
-        VocabularyHead.load(str(tmp_path))
 
 
 @pytest.mark.parametrize("active", [1, 3, 9])

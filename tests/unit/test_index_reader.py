@@ -92,8 +92,14 @@ def test_titles_are_searched_and_returned(tmp_path: Path) -> None:
     assert index.document("x") == Document("x", "purrs", "The Cat")
 
 
-def test_queries_without_results(tmp_path: Path) -> None:
+def test_query_weights_are_counts_of_known_words(tmp_path: Path) -> None:
     index = build(tmp_path / "index", ANIMALS)
+    query = "cat dog dogs of zebra"
+    found = index.query_vectors([query])
+    terms = index.vocabularies[0].terms
+    assert terms is not None
+    counts = {terms[int(i)]: float(w) for i, w in zip(found.indices, found.data, strict=True)}
+    assert counts == Counter({"dog": 2, "cat": 1})
     for query in ("", "zebra", "the", "\0 ?!", "d"):
         assert index.search([query])[0] == []
     assert index.search([]) == []
@@ -287,16 +293,6 @@ def test_what_a_query_may_cost(tmp_path: Path, pruning: Pruning, expected: str) 
     # By weight i comes before o, by impact after: its largest weight is ln 2, that of o ln 3.
     assert kept("eeeeeaiou") == expected
     assert IndexReader.open(index.path).settings["concepts"] == settings
-
-
-def test_query_counts_are_the_weights_of_words(tmp_path: Path) -> None:
-    index = build(tmp_path / "index", ANIMALS)
-    query = "cat dog dogs of zebra"
-    found = index.query_vectors([query])
-    terms = index.vocabularies[0].terms
-    assert terms is not None
-    counts = {terms[int(i)]: float(w) for i, w in zip(found.indices, found.data, strict=True)}
-    assert counts == Counter({"dog": 2, "cat": 1})
 
 
 def test_bad_weights_are_refused() -> None:

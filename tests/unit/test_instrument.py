@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lexicept.errors import InputError
-from lexicept.evaluation.significance import holm
 from reproduction.estimates import (
     CostCurve,
     Estimate,
@@ -20,7 +19,7 @@ COSTS = [1.0, 4.0, 2.0, 16.0, 0.0]
 VALUES = [[0.2, 0.4], [0.5, 0.7], [0.1, 0.1], [0.8, 1.0], [0.9, 0.9]]
 
 
-def test_a_curve_joins_the_points_that_no_other_beats() -> None:
+def test_a_curve_by_hand() -> None:
     curve = CostCurve.of(COSTS, VALUES)
     assert curve.costs.tolist() == [1, 4, 16]  # 2 is beaten by 1; 0 has no cost
     assert curve.at(0.99) is None
@@ -28,10 +27,6 @@ def test_a_curve_joins_the_points_that_no_other_beats() -> None:
     assert curve.at(2.0) == pytest.approx([0.35, 0.55])  # half-way from 1 to 4 in its logarithm
     assert curve.at(16.0) == pytest.approx([0.8, 1.0])
     assert curve.at(99.0) == pytest.approx([0.8, 1.0])  # a budget need not be spent
-
-
-def test_the_mean_over_costs_by_hand() -> None:
-    curve = CostCurve.of(COSTS, VALUES)
     # Over log₂ 0 to 4: (.2 + .5) / 2 · 2 + (.5 + .8) / 2 · 2, divided by 4.
     assert curve.mean_over(1, 16) == pytest.approx([0.5, 0.7])
     assert curve.mean_over(4, 64) == pytest.approx([(0.65 * 2 + 0.8 * 2) / 4, (0.85 * 2 + 2) / 4])
@@ -63,16 +58,13 @@ def test_limits_are_all_pairs() -> None:
     assert len(curve_limits()) == 42
 
 
-def test_one_training_each_is_the_paired_t_test() -> None:
+def test_differences_are_those_of_scipy_s_tests() -> None:
     random = np.random.default_rng(0)
     a, b = random.random((2, 40))
     found = seeded_difference(a, b)
     reference = stats.ttest_rel(a, b)
     assert found.p() == pytest.approx(reference.pvalue)
     assert found.interval() == pytest.approx(tuple(reference.confidence_interval()))
-
-
-def test_numbers_of_trainings_are_welchs_test() -> None:
     a, b = [0.61, 0.64, 0.62, 0.66], [0.58, 0.63, 0.60]
     found = trainings_difference(a, b)
     reference = stats.ttest_ind(a, b, equal_var=False)
@@ -108,19 +100,10 @@ def test_the_interval_holds_where_queries_and_trainings_are_random() -> None:
     assert held >= 0.94 * 400
 
 
-def test_numbers_without_chance() -> None:
+def test_numbers_without_chance_and_of_other_queries() -> None:
     assert trainings_difference([2.0], [1.0]) == Estimate(1.0, 0.0, 1.0)
     assert Estimate(1.0, 0.0, 1.0).p() == 0.0
     assert Estimate(1.0, 0.0, 1.0).p(1.0) == 1.0
     assert Estimate(1.0, 0.0, 1.0).interval() == (1.0, 1.0)
-
-
-def test_other_queries_are_refused() -> None:
     with pytest.raises(InputError, match="the same queries"):
         seeded_difference([[1.0, 2.0]], [[1.0]])
-
-
-def test_holm_by_hand() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
-    assert holm([]) == []

@@ -36,9 +36,6 @@ def test_names_of_latents_that_stayed_themselves() -> None:
     found = names_for(findings(), KNOWN, before.half(), after)
     assert found.labels == ["cats", "#1", "Paths", "#3", "#4", "#5"]
     assert [SOURCES[n] for n in found.sources] == ["words", "none", "words", *["none"] * 3]
-
-
-def test_a_kept_name_that_another_concept_has() -> None:
     rows = torch.eye(6)
     found = names_for(findings(), ["", "", "", "CATS"], rows[:4], rows)
     assert found.labels == ["cats", "#1", "#2", "CATS #3", "#4", "#5"]

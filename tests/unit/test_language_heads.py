@@ -127,9 +127,16 @@ def test_changing_a_derived_head_leaves_the_first_alone(bert: Path) -> None:
     assert all(torch.equal(value, before[name]) for name, value in head.state_dict().items())
 
 
-def test_models_that_have_no_such_head(tmp_path: Path) -> None:
+def test_models_without_a_head(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no language model can be made of"):
         language_head(str(tmp_path))
+    folder = save_decoder(tmp_path / "model")
+    Backbone.from_pretrained(folder).save(str(tmp_path / "cut"))
+    with pytest.raises(InputError, match="cut: this checkpoint has no language-model head"):
+        language_head(str(tmp_path / "cut"))
+    backbone, head = Backbone.from_pretrained(folder, 2), language_head(folder).random(4)
+    Encoder.of(backbone, head).save(str(tmp_path / "saved"), create_model_card=False)
+    assert list(language_head(str(tmp_path / "saved")).terms) == ["#0", "#1", "#2", "#3"]
 
 
 # Decoders
@@ -182,16 +189,6 @@ def test_tokens_of_bytes_are_shown_as_text(tmp_path: Path) -> None:
     assert (shown["<s>"], shown["Ċ"], shown["Ã"]) == ("<s>", "Ċ", "Ã")  # no whole character
     size = len(tokenizer)
     assert terms[size:] == [f"#{size}", f"#{size + 1}"]
-
-
-def test_checkpoints_without_the_head_of_a_decoder(tmp_path: Path) -> None:
-    folder = save_decoder(tmp_path / "model")
-    Backbone.from_pretrained(folder).save(str(tmp_path / "cut"))
-    with pytest.raises(InputError, match="cut: this checkpoint has no language-model head"):
-        language_head(str(tmp_path / "cut"))
-    backbone, head = Backbone.from_pretrained(folder, 2), language_head(folder).random(4)
-    Encoder.of(backbone, head).save(str(tmp_path / "saved"), create_model_card=False)
-    assert list(language_head(str(tmp_path / "saved")).terms) == ["#0", "#1", "#2", "#3"]
 
 
 @pytest.mark.parametrize(

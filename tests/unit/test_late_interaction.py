@@ -84,20 +84,16 @@ def test_it_equals_a_loop_over_tokens(
     assert scores.std() > 0.1
 
 
-def test_a_text_s_own_score_is_1(cached: tuple[CachedStates, CachedStates]) -> None:
+def test_scores_of_a_text_itself_and_of_texts_without_tokens(
+    cached: tuple[CachedStates, CachedStates], bert: Backbone, tmp_path: Path
+) -> None:
     _, documents = cached
     own = LateInteraction(documents, documents, LIMITS).scores(range(6), range(6)).diagonal()
     assert own.tolist() == pytest.approx([1, 0, 1, 1, 1, 1], abs=1e-5)
-
-
-def test_texts_without_tokens_score_0(cached: tuple[CachedStates, CachedStates]) -> None:
     scores = LateInteraction(*cached, LIMITS).scores(range(4), range(6))
     assert scores[2].tolist() == [0] * 6
     assert scores[:, 1].tolist() == [0] * 4
     assert scores[[0, 1, 3]][:, [0, 2, 3, 4, 5]].all()
-
-
-def test_nothing_but_texts_without_tokens(bert: Backbone, tmp_path: Path) -> None:
     empty = CachedStates.build(tmp_path, bert, ["", ""])
     late = LateInteraction(empty, empty, LIMITS)
     assert late.scores([0], [1, 0]).tolist() == [[0, 0]]

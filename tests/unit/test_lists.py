@@ -180,19 +180,13 @@ def test_bad_files(write: Write, content: str | bytes, problem: str) -> None:
     assert str(caught.value).startswith(f"{path}{problem}")
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_files_and_lines_that_are_refused(tmp_path: Path, write: Write) -> None:
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(InputError, match="cannot be read"):
             Lists.open(path)
-
-
-def test_lines_of_another_kind_are_refused_when_the_file_is_opened(write: Write) -> None:
     for first, other in ((OURS, "[1, 2]"), ("[1, 2]", OURS), ("1\t2\t3", OURS), (OURS, "1\t2\t3")):
         with pytest.raises(InputError, match="line 2"):
             Lists.open(write(f"{first}\n{other}\n"))
-
-
-def test_a_damaged_line_is_refused_when_it_is_asked_for(write: Write) -> None:
     path = write(f"{OURS}\n\n{{}}\n{OURS}\n".encode() + b'{"\xff"}\n')
     lists = Lists.open(path)
     assert len(lists) == 4
@@ -255,7 +249,10 @@ def test_lists_come_back(tmp_path_factory: Folders, items: list[CandidateList]) 
 
 
 def test_what_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "l.jsonl"
+    with pytest.raises(InputError, match="no lists to write"):
+        write_lists(tmp_path / "l.jsonl", [])
+    assert os.listdir(tmp_path) == []
+    path = tmp_path / "l2.jsonl"
     items = [CandidateList("q", ("ä", "b"), 1, (np.float32(0.5), 2)), CandidateList("r", ("b",), 0)]
     write_lists(path, items)
     assert path.read_text(encoding="utf-8") == (
@@ -287,12 +284,6 @@ def test_what_is_not_written(tmp_path: Path, item: CandidateList, problem: str) 
     assert str(caught.value).startswith(f"{path}, line 2: ")
     assert [old.query_id for old in Lists.open(path)] == ["old"]
     assert os.listdir(tmp_path) == ["l.jsonl"]
-
-
-def test_no_lists_are_not_written(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no lists to write"):
-        write_lists(tmp_path / "l.jsonl", [])
-    assert os.listdir(tmp_path) == []
 
 
 # Any bytes

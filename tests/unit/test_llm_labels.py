@@ -146,22 +146,16 @@ def test_an_endpoint_that_is_busy_at_first(path: Path, stub: Stub, store: Growin
     assert len(stub.asked) == 6
 
 
-def test_an_endpoint_that_stays_busy(path: Path, stub: Stub, store: GrowingFile) -> None:
+def test_endpoints_that_fail(path: Path, stub: Stub, store: GrowingFile) -> None:
+    stub.answer = lambda _: (401, {}, b'{"error": "no such key"}')
+    with pytest.raises(InputError, match=r'/v1/chat/completions answered 401 {"error": "no such k'):
+        label_concepts(IndexReader.open(path), 2, stub.endpoint, store)
+    assert len(stub.asked) == 1
     stub.answer = lambda _: (503, {}, b"over\x1bload")
     with pytest.raises(
         InputError, match=r"completions: 6 requests failed, the last: 503 over load"
     ):
         label_concepts(IndexReader.open(path), 2, stub.endpoint, store)
-
-
-def test_an_endpoint_that_refuses(path: Path, stub: Stub, store: GrowingFile) -> None:
-    stub.answer = lambda _: (401, {}, b'{"error": "no such key"}')
-    with pytest.raises(InputError, match=r'/v1/chat/completions answered 401 {"error": "no such k'):
-        label_concepts(IndexReader.open(path), 2, stub.endpoint, store)
-    assert len(stub.asked) == 1
-
-
-def test_an_endpoint_that_is_not_there(path: Path, stub: Stub, store: GrowingFile) -> None:
     gone = Endpoint("http://127.0.0.1:9/v1", "tiny")
     with pytest.raises(InputError, match=r"127.0.0.1:9/v1/chat/completions: 6 requests .*Connect"):
         label_concepts(IndexReader.open(path), 2, gone, store)

@@ -66,9 +66,6 @@ def test_idf_of_a_collection(backbone, head):
     assert weight["unbelievability"] == pytest.approx(math.log(1 + 2.5 / 1.5))
     with pytest.raises(InputError, match="idf needs documents"):
         lookup.set_idf([])
-
-
-def test_special_tokens_have_no_weight(backbone, head):
     lookup = Lookup.for_head(head, backbone.tokenizer)
     lookup.set_idf(TEXTS)
     assert lookup.weight[backbone.tokenizer.all_special_ids].tolist() == [0.0] * 5
@@ -113,12 +110,9 @@ def test_documents_go_through_the_backbone(backbone, head):
     np.testing.assert_array_equal(*found)
 
 
-def test_latents_have_no_lookup(backbone):
+def test_lookups_that_do_not_fit(backbone, head):
     with pytest.raises(InputError, match="dimensions that texts name"):
         Lookup.for_head(SAEHead(SAE(384, 8, 2)), backbone.tokenizer)
-
-
-def test_sizes_that_do_not_fit(backbone, head):
     lookup = Lookup(backbone.tokenizer, torch.ones(5))
     with pytest.raises(InputError, match="a lookup of 5 for a head of 30522"):
         Encoder.of(backbone, head, lookup)

@@ -49,6 +49,13 @@ def test_fraction_unexplained_by_hand():
     loss.backward()
     assert x.grad is None
     assert x_hat.grad.tolist() == [[0, pytest.approx(0.2)], [0, pytest.approx(-0.4)]]
+    x = torch.tensor([[0.0], [1.0]])  # mean 1/2: variance 1/2
+    assert fraction_unexplained(x, torch.tensor([[0.0], [0.5]])).item() == 0.25 / 0.5
+    x_hat = torch.full((2, 3), 2.0, requires_grad=True)
+    loss = fraction_unexplained(torch.full((2, 3), 2.0), x_hat)
+    loss.backward()
+    assert loss.item() == 0  # not 0 / 0
+    assert x_hat.grad.count_nonzero() == 0
 
 
 @pytest.mark.parametrize("n", [0, 1])
@@ -60,16 +67,6 @@ def test_nothing_is_unexplained_where_nothing_varies(n):
     assert x_hat.grad.count_nonzero() == 0
 
 
-def test_a_small_variance_is_one_and_no_error_without_variance_is_0():
-    x = torch.tensor([[0.0], [1.0]])  # mean 1/2: variance 1/2
-    assert fraction_unexplained(x, torch.tensor([[0.0], [0.5]])).item() == 0.25 / 0.5
-    x_hat = torch.full((2, 3), 2.0, requires_grad=True)
-    loss = fraction_unexplained(torch.full((2, 3), 2.0), x_hat)
-    loss.backward()
-    assert loss.item() == 0  # not 0 / 0
-    assert x_hat.grad.count_nonzero() == 0
-
-
 def test_margin_mse_by_hand():
     scores = torch.tensor([[3.0, 1.0, 2.0], [1.0, 1.0, 1.0]])
     teacher = torch.tensor([[5.0, 1.0, 4.5], [0.0, 1.0, -2.0]])
@@ -78,9 +75,6 @@ def test_margin_mse_by_hand():
     # Each pair counts once, whatever the length of its list.
     mask = torch.tensor([[True, True, True], [True, True, False]])
     assert margin_mse(scores, teacher, mask=mask).item() == (4 + 0.25 + 1) / 3
-
-
-def test_margin_mse_needs_the_positive():
     mask = torch.tensor([[False, True, True], [True, True, False]])
     value, gradient = with_gradient(margin_mse, lists(2, 3), lists(2, 3, seed=1), mask=mask)
     assert value == margin_mse(lists(2, 3)[1:, :2], lists(2, 3, seed=1)[1:, :2])
@@ -101,12 +95,9 @@ def test_in_batch_softmax_by_hand():
     assert torch.equal(gradient == 0, torch.tensor([[False, False, True], [False] * 3]))
 
 
-def test_in_batch_softmax_of_one_query():
+def test_in_batch_softmax_of_one_query_and_of_a_shared_positive():
     value = in_batch_softmax(torch.tensor([[0.0, LN3]]), torch.tensor([0]))
     assert value.item() == pytest.approx(math.log(4))
-
-
-def test_two_queries_may_share_a_positive():
     value = in_batch_softmax(torch.zeros(3, 2), torch.tensor([1, 1, 1]))
     assert value.item() == pytest.approx(LN2)
 
@@ -117,13 +108,14 @@ def test_mask_top_k_by_hand():
     assert one.tolist() == [[0, 3, 0, 0], [0, 0, 1, 0], [0] * 4]
     assert two.tolist() == [[0, 3, 0, 2], [0, 0, 1, 0], [0] * 4]
     assert mask_top_k(vectors, 4) is mask_top_k(vectors, 9) is vectors
-
-
-def test_mask_top_k_leaves_a_gradient_where_it_leaves_a_weight():
     vectors = torch.tensor([[0.5, 3.0, 0.0, 2.0], [0.0, 0.0, 1.0, 0.0]], requires_grad=True)
     (mask_top_k(vectors, 2) * torch.arange(1.0, 5.0)).sum().backward()
     # The second row has one weight: no zero takes the other place.
     assert vectors.grad.tolist() == [[0, 2, 0, 4], [0, 0, 3, 0]]
+    vectors = lists(3, 2**15).relu()
+    masked = mask_top_k(vectors, 7)
+    assert torch.equal(masked.topk(7).values, vectors.topk(7).values)
+    assert masked.count_nonzero() == 21
 
 
 @given(
@@ -140,13 +132,6 @@ def test_mask_top_k_keeps_the_largest(rows, k):
         assert sum(weight > 0 for weight in cut) <= k
 
 
-def test_mask_top_k_of_long_rows():
-    vectors = lists(3, 2**15).relu()
-    masked = mask_top_k(vectors, 7)
-    assert torch.equal(masked.topk(7).values, vectors.topk(7).values)
-    assert masked.count_nonzero() == 21
-
-
 @pytest.mark.parametrize("loss", LIST_LOSSES)
 def test_gradients_of_list_losses_by_finite_differences(loss):
     mask = torch.ones(4, 5, dtype=torch.bool)
@@ -158,7 +143,7 @@ def test_gradients_of_list_losses_by_finite_differences(loss):
             assert torch.autograd.gradcheck(lambda s, kw=kwargs: loss(s, teacher, **kw), scores)
 
 
-def test_gradient_of_in_batch_softmax_by_finite_differences():
+def test_gradients_of_softmax_and_masks_by_finite_differences():
     excluded = lists(3, 7, seed=2) > 1
     positives = torch.tensor([0, 6, 2])
     scores = lists(3, 7).requires_grad_()
@@ -166,9 +151,6 @@ def test_gradient_of_in_batch_softmax_by_finite_differences():
         assert torch.autograd.gradcheck(
             lambda s, m=marks: in_batch_softmax(2 * s, positives, excluded=m), scores
         )
-
-
-def test_gradient_of_mask_top_k_by_finite_differences():
     vectors = torch.tensor(
         [[0.1, 0.4, 0.2, 0.3], [0.9, 0.8, 0.1, 0.2]], dtype=torch.float64, requires_grad=True
     )

@@ -33,34 +33,28 @@ def test_three_counts_of_the_same_pairs(pair: tuple[sp.csr_array, sp.csr_array])
     )
 
 
-def test_other_vocabularies_are_refused() -> None:
+def test_weights_that_are_refused() -> None:
     wide = sp.csr_array([[0.0, 0, 0, 1]])
     with pytest.raises(InputError, match="queries have 4 dimensions, documents 3"):
         qd_flops(wide, DOCUMENTS)
     with pytest.raises(InputError, match="queries have 4 dimensions, documents 3"):
         posting_list_flops(wide, [2, 2, 2], 4)
+    with pytest.raises(InputError, match="row 0"):
+        qd_flops(sp.csr_array([[np.nan]]), sp.csr_array([[1.0]]))
 
 
-def test_explicit_zeros_cost_nothing() -> None:
+def test_mean_length_and_explicit_zeros() -> None:
+    assert mean_length(DOCUMENTS) == 6 / 4
+    assert mean_length(sp.csr_array((0, 3))) == 0.0
     stored_zero = sp.csr_array((np.array([0.0, 1.0]), [0, 1], [0, 2]), shape=(1, 2))
     assert qd_flops(stored_zero, sp.csr_array([[1.0, 1.0]])) == 1.0
     assert mean_length(stored_zero) == 1.0
-
-
-def test_mean_length() -> None:
-    assert mean_length(DOCUMENTS) == 6 / 4
-    assert mean_length(sp.csr_array((0, 3))) == 0.0
 
 
 @given(sparse_matrices())
 def test_mean_length_counts_non_zeros(matrix: sp.csr_array) -> None:
     counts = [np.count_nonzero(row) for row in matrix.toarray()]
     assert mean_length(matrix) == pytest.approx(float(np.mean(counts)) if counts else 0.0)
-
-
-def test_bad_weights_are_refused() -> None:
-    with pytest.raises(InputError, match="row 0"):
-        qd_flops(sp.csr_array([[np.nan]]), sp.csr_array([[1.0]]))
 
 
 @pytest.mark.parametrize(

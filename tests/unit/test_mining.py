@@ -65,7 +65,7 @@ def test_lists_by_hand(index: IndexReader, tmp_path: Path) -> None:
         CandidateList("q3", ("d1",), 1),
         CandidateList("q4", ("d5",), 0),
     ]
-    assert sorted(os.listdir(tmp_path)) == ["index", "out"]
+    assert sorted(os.listdir(tmp_path)) == ["index", "out3"]
 
 
 @pytest.mark.parametrize(("depth", "expected"), [(1, ["d4"]), (2, ["d4", "d1"]), (0, [])])
@@ -193,25 +193,19 @@ def test_arguments(index: IndexReader, tmp_path: Path, arguments: Any, problem: 
     assert os.listdir(tmp_path) == ["index"]
 
 
-def test_unknown_documents(index: IndexReader, tmp_path: Path) -> None:
+def test_what_is_refused_leaves_nothing(index: IndexReader, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="query 'q2': no document 'x' in"):
         mine(index, QUERIES, {"q2": ["d1", "x"]}, tmp_path / "out")
     assert os.listdir(tmp_path) == ["index"]
-
-
-def test_nothing_found(index: IndexReader, tmp_path: Path) -> None:
     for queries in ({}, {"q": "unknown"}):
         with pytest.raises(InputError, match="nothing to write"):
-            mine(index, queries, {}, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_what_exists_is_kept(index: IndexReader, tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("precious")
+            mine(index, queries, {}, tmp_path / "out2")
+    assert not (tmp_path / "out2").exists()
+    (tmp_path / "kept").write_text("precious")
     with pytest.raises(InputError, match="exists already"):
-        mine(index, QUERIES, RELEVANT, tmp_path / "out")
-    assert (tmp_path / "out").read_text() == "precious"
-    assert sorted(os.listdir(tmp_path)) == ["index", "out"]
+        mine(index, QUERIES, RELEVANT, tmp_path / "kept")
+    assert (tmp_path / "kept").read_text() == "precious"
+    assert sorted(os.listdir(tmp_path)) == ["index", "kept"]
 
 
 # Killed and started again

@@ -65,16 +65,13 @@ def values(found):
     return {name: pytest.approx(float(value.detach()), rel=1e-5) for name, value in found.items()}
 
 
-def test_kl_of_the_teacher_over_all_documents():
+def test_kl_of_the_teacher_and_of_scored_lists():
     found = components(
         make({"kl": 2.0, "temperature": 2.0, "scale": 3.0}), teacher=TEACHER, scores=SCORES
     )
     student = 3 / 2 * QUERIES @ DOCUMENTS.T
     expected = 2 * losses.kl_divergence(student, TEACHER)
     assert values(found) == {"kl": float(expected)}
-
-
-def test_kl_of_scored_lists_without_a_teacher():
     found = components(make({"kl": 0.5}), scores=SCORES)
     lists = (QUERIES @ DOCUMENTS.T).gather(1, TARGETS["columns"])
     expected = 0.5 * losses.kl_divergence(lists, SCORES, mask=TARGETS["mask"])
@@ -94,16 +91,13 @@ def test_margin_mse_counts_lists_with_a_relevant_document(scored):
     assert values(found) == {"margin_mse": float(expected)}
 
 
-def test_in_batch_leaves_out_other_documents_that_are_known_to_be_relevant():
+def test_in_batch_with_and_without_known_documents():
     found = components(make({**NONE, "in_batch": 1.0}))
     student = QUERIES @ DOCUMENTS.T
     first = -torch.log_softmax(student[0, :3], 0)[0]  # document 3 is relevant too
     second = -torch.log_softmax(student[1], 0)[1]
     assert values(found) == {"in_batch": float((first + second) / 2)}
-
-
-def test_the_in_batch_loss_of_esplade():
-    """Equation 1 in float64: every other document of the batch is a negative, relevant or not."""
+    # Equation 1 in float64: every other document of the batch is a negative, relevant or not.
     found = components(make({**NONE, "in_batch": 1.0, "in_batch_known": True}))
     scores = QUERIES.double().numpy() @ DOCUMENTS.double().numpy().T
     terms = [-math.log(math.exp(scores[q, q]) / np.exp(scores[q]).sum()) for q in (0, 1)]

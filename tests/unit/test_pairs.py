@@ -61,13 +61,10 @@ def test_groups_are_those_of_tables_8_and_9() -> None:
     assert [(pair.latent, pair.token_given_latent) for pair in several.pairs] == [(1, 1), (2, 1)]
 
 
-def test_a_probability_of_a_tenth_is_enough() -> None:
+def test_rare_and_common_dimensions() -> None:
     token, latent = (np.arange(200)[:, None] < count for count in (70, 7))
     found = dimension_pairs(vectors(token), vectors(latent))
     assert list(found) == [Pair(0, 0, 70, 7, 7, "polysemy", 200)]
-
-
-def test_a_dimension_that_is_everywhere_belongs_to_none() -> None:
     everywhere = np.ones((40, 1))
     assert len(dimension_pairs(vectors(TOKENS), vectors(everywhere))) == 0
     assert dimension_pairs(vectors(everywhere), vectors(everywhere)).associated == 0

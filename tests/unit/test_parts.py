@@ -38,21 +38,12 @@ def named(number: int, first: int = 0) -> list[Document]:
 # Which parts are merged.
 
 
-def test_a_few_parts_stay_as_they_are() -> None:
+def test_merges_are_planned() -> None:
     assert plan_merges([10**6, 1000, 1000], [10**6, 1000, 1000]) == ([0, 1, 2], [])
-
-
-def test_few_parts_of_a_level_become_one() -> None:
     counts = [10**6, *[1000] * MERGED_TOGETHER]
     assert plan_merges(counts, counts) == ([0], [[*range(1, MERGED_TOGETHER + 1)]])
-
-
-def test_what_is_merged_may_fill_the_next_level() -> None:
     counts = [*[LOWEST_LEVEL] * (MERGED_TOGETHER - 1), *[LOWEST_LEVEL - 1] * MERGED_TOGETHER, 2]
     assert plan_merges(counts, counts) == ([], [[*range(len(counts))]])
-
-
-def test_parts_of_which_most_rows_are_gone_are_written_anew() -> None:
     assert plan_merges([100, 100, 100, 100], [100, 50, 49, 0]) == ([0, 1], [[2]])
 
 

@@ -10,7 +10,6 @@ import pytest
 import lexicept
 from lexicept import Document
 from lexicept.errors import InputError, LexiceptWarning
-from lexicept.progress import reporting
 from lexicept.storage.files import replace_file
 
 TEXTS = ["Cats sleep all day.", "Dogs bark at night.", "A kitten naps in the sun."]
@@ -169,10 +168,3 @@ def test_queries_may_be_any_iterable(pets: lexicept.Index) -> None:
     lazily = pets.search_many((query for query in queries), threads=2)
     assert [[(hit.id, hit.score) for hit in hits] for hits in lazily] == one
     assert [[document for document, _ in hits] for hits in one[:4]] == [["3"], ["2"], [], ["1"]]
-
-
-def test_progress_may_be_a_function() -> None:
-    calls = []
-    with reporting(lambda *report: calls.append(report)) as report:
-        report("stage", 1, 2)
-    assert calls == [("stage", 1, 2)]

@@ -100,10 +100,14 @@ def test_an_exact_share_of_the_tokens_is_masked(tokens: int, share: float, count
         assert len(chosen) == tokens
 
 
-def test_the_input_of_masking_is_not_changed() -> None:
+def test_masking_follows_the_seed_and_leaves_its_input() -> None:
     ids = [2, 5, 6, 7, 3]
     masked(ids, subword_spans(ids, [False, True, True, True, False]), 1.0)
     assert ids == [2, 5, 6, 7, 3]
+    ids = list(range(5, 25)) * 5
+    spans = subword_spans(ids, [True] * 100)
+    assert masked(ids, spans, seed=1) == masked(ids, spans, seed=1)
+    assert masked(ids, spans, seed=1) != masked(ids, spans, seed=2)
 
 
 def test_eighty_ten_ten() -> None:
@@ -159,13 +163,6 @@ def test_words_are_masked_whole_and_share_one_fate() -> None:
     assert fates["mask"] / total == pytest.approx(0.8, abs=0.038)
     assert fates["kept"] / total == pytest.approx(0.1, abs=0.03)
     assert fates["random"] / total == pytest.approx(0.1, abs=0.03)
-
-
-def test_masking_is_a_function_of_the_seed() -> None:
-    ids = list(range(5, 25)) * 5
-    spans = subword_spans(ids, [True] * 100)
-    assert masked(ids, spans, seed=1) == masked(ids, spans, seed=1)
-    assert masked(ids, spans, seed=1) != masked(ids, spans, seed=2)
 
 
 # Batches
@@ -542,13 +539,21 @@ def test_impossible_settings(wrong: dict[str, Any], problem: str) -> None:
         PretrainingSettings(**wrong)
 
 
-def test_models_that_can_t_be_pretrained(model: Any) -> None:
+def test_models_that_can_t_be_pretrained(model: Any, decoder: Any) -> None:
     backbone, head = model()
     with pytest.raises(InputError, match=f"size {head.size} over {len(VOCABULARY)} sub-words"):
         pretrain(backbone, head, TEXTS, replace(SMALL, masking="subwords"))
     backbone.tokenizer.mask_token = None
     with pytest.raises(InputError, match="no mask token and no '_'"):
         pretrain(backbone, head, TEXTS, SMALL)
+    backbone, head = decoder()
+    with pytest.raises(InputError, match="causal requires a backbone with bidirectional=False"):
+        pretrain(backbone, head, SENTENCES, replace(SMALL, masking="causal"))
+    size = backbone.model.config.vocab_size
+    with pytest.raises(InputError, match=f"a head of size 5 over {size} sub-words"):
+        pretrain(backbone, head.random(5), SENTENCES, replace(SMALL, masking="mntp"))
+    with pytest.raises(InputError, match="the texts have no sub-words to mask"):
+        pretrain(backbone, head, ["", "</s>"], replace(SMALL, masking="mntp"))
 
 
 # Decoders
@@ -662,17 +667,6 @@ def test_adapters_resume_to_the_same_losses_and_weights(
     assert losses(finished, settings, tmp_path / "work", SENTENCES) == []
     again = parameters(*finished)
     assert all(torch.equal(value, again[n]) for n, value in weights.items())
-
-
-def test_decoders_that_can_t_be_pretrained(decoder: Any) -> None:
-    backbone, head = decoder()
-    with pytest.raises(InputError, match="causal requires a backbone with bidirectional=False"):
-        pretrain(backbone, head, SENTENCES, replace(SMALL, masking="causal"))
-    size = backbone.model.config.vocab_size
-    with pytest.raises(InputError, match=f"a head of size 5 over {size} sub-words"):
-        pretrain(backbone, head.random(5), SENTENCES, replace(SMALL, masking="mntp"))
-    with pytest.raises(InputError, match="the texts have no sub-words to mask"):
-        pretrain(backbone, head, ["", "</s>"], replace(SMALL, masking="mntp"))
 
 
 def test_texts_are_cut_and_so_is_no_word(model: Any) -> None:

@@ -44,12 +44,9 @@ def test_every_query_is_a_sentence_of_its_document(seed: int) -> None:
         assert query in SENTENCES[source]
 
 
-def test_both_sentences_of_a_document_are_drawn() -> None:
+def test_sentences_are_drawn_by_seed_and_count() -> None:
     drawn = {from_texts(TEXTS[:1], seed=seed)[1][0] for seed in range(40)}
     assert drawn == SENTENCES[0]
-
-
-def test_texts_count_and_seed() -> None:
     sources, queries = from_texts(TEXTS, count=2, seed=1)
     assert (len(sources), len(queries)) == (2, 2)
     again = from_texts(TEXTS, count=2, seed=1)
@@ -102,13 +99,10 @@ def test_vector_queries_of_a_seed() -> None:
     assert queries.toarray().tolist() == again[1].toarray().tolist() != other[1].toarray().tolist()
 
 
-def test_empty_documents_are_passed_over() -> None:
+def test_vector_queries_by_hand() -> None:
     sources, queries = from_vectors(sp.csr_array([[0.0, 0], [0, 2], [0, 0]]))
     assert sources.tolist() == [1]
     assert queries.toarray().tolist() == [[0, 1]]
-
-
-def test_vector_queries_draw_from_four_times_as_many_dimensions() -> None:
     weights = np.random.default_rng(0).permutation(50) + 1.0
     documents = sp.csr_array(weights[None])
     drawn = {t for seed in range(60) for t in from_vectors(documents, 1, 2, seed)[1].indices}
@@ -188,12 +182,9 @@ def test_other_documents_change_nothing(documents: list[Document], seed: int) ->
     assert list(generate(iter(documents), per_document=2, seed=seed)) == alone
 
 
-def test_equal_documents_have_different_queries() -> None:
+def test_generated_queries_are_drawn_by_seed() -> None:
     documents = [Document(f"d{i}", DOCUMENTS[3].text) for i in range(5)]
     assert len({query for _, query in generate(documents, "span")}) > 3
-
-
-def test_seeds_of_generated_queries() -> None:
     assert by_document("span", 2, 1) == by_document("span", 2, 1) != by_document("span", 2, 2)
 
 

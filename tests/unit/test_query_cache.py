@@ -43,7 +43,7 @@ def test_it_holds_the_last_ones_that_fit(texts: list[str], most_bytes: int) -> N
         assert row.dimensions.tolist() == list(range(len(text)))
 
 
-def test_the_one_that_was_used_longest_ago_goes_first() -> None:
+def test_what_is_dropped_first_and_what_does_not_fit() -> None:
     cache = QueryCache(2 * entry_bytes("aa"))
     cache.put(["aa", "bb"], encoded(["aa", "bb"]))
     assert cache.get("aa")
@@ -51,9 +51,6 @@ def test_the_one_that_was_used_longest_ago_goes_first() -> None:
     assert cache.get("bb") is None
     assert cache.get("aa")
     assert cache.get("cc")
-
-
-def test_one_that_does_not_fit_drops_no_other() -> None:
     cache = QueryCache(entry_bytes("aa"))
     cache.put(["aa", "aaa"], encoded(["aa", "aaa"]))
     assert cache.get("aa")

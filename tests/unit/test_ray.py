@@ -291,12 +291,9 @@ def run(*arguments: object) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clusters_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="at least 1 worker, not 0"):
+        Cluster("local", 0)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"^ray missing: pip install 'lexicept\[ray\]'$"):
         Cluster("local")
-
-
-def test_a_cluster_has_workers() -> None:
-    with pytest.raises(InputError, match="at least 1 worker, not 0"):
-        Cluster("local", 0)

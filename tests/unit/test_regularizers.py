@@ -42,22 +42,15 @@ def test_the_splade_chapter_s_example():
     assert l1(query).item() == pytest.approx(0.6)
 
 
-def test_flops_squares_means_and_l1_adds_them():
+def test_flops_and_l1_by_hand():
     vectors = torch.tensor([[1.0, 0.0, 2.0], [3.0, 0.0, 0.0]])
     assert flops(vectors).item() == 2**2 + 1**2
     assert l1(vectors).item() == 2 + 1
     assert l1(-vectors).item() == 3
-
-
-def test_joint_flops_by_hand():
     queries = torch.tensor([[1.0, 0.0, 2.0], [3.0, 0.0, 0.0]])  # means 2, 0, 1
     documents = torch.tensor([[3.0, 6.0, 0.0], [0.0, 0.0, 3.0], [0.0, 0.0, 12.0]])  # 1, 2, 5
     assert joint_flops(queries, documents).item() == 2 * 1 + 0 * 2 + 1 * 5
     assert joint_flops(queries, queries) == flops(queries)
-
-
-def test_df_flops_by_hand():
-    vectors = torch.tensor([[1.0, 0.0, 2.0], [3.0, 0.0, 0.0]])
     assert df_flops(vectors, torch.tensor([0.5, 1.0, 3.0])).item() == 1**2 + 3**2
     assert df_flops(vectors, torch.ones(3)) == flops(vectors)
 
@@ -118,6 +111,13 @@ def test_df_penalties_by_hand():
     assert df_penalties(ratios).tolist() == pytest.approx(expected, rel=1e-5)
     steeper = df_penalties(torch.tensor([0.25, 0.0625, 0.5**0.5]), alpha=0.25, beta=1)
     assert steeper.tolist() == pytest.approx([1 / 2, 1 / 4, 2**-0.25])
+    ratios = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
+    plain = 1 / (1 + (ratios ** (math.log(2) / math.log(0.1)) - 1) ** 10)
+    torch.testing.assert_close(df_penalties(ratios), plain)
+    ratios = 1 - 2.0 ** -torch.arange(10, 24)
+    torch.testing.assert_close(
+        df_penalties(ratios, beta=0.5), df_penalties(ratios.double(), beta=0.5).float()
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -137,19 +137,6 @@ def test_df_penalties_increase(ratios):
     penalties = df_penalties(torch.tensor(sorted(ratios), dtype=torch.float64))
     assert bool((penalties.diff() >= -1e-15).all())
     assert bool(((penalties >= 0) & (penalties <= 1)).all())
-
-
-def test_df_penalties_agree_with_the_formula_as_it_stands():
-    ratios = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
-    plain = 1 / (1 + (ratios ** (math.log(2) / math.log(0.1)) - 1) ** 10)
-    torch.testing.assert_close(df_penalties(ratios), plain)
-
-
-def test_df_penalties_of_dimensions_in_almost_every_document():
-    ratios = 1 - 2.0 ** -torch.arange(10, 24)
-    torch.testing.assert_close(
-        df_penalties(ratios, beta=0.5), df_penalties(ratios.double(), beta=0.5).float()
-    )
 
 
 @pytest.mark.parametrize(
@@ -190,17 +177,18 @@ def test_document_frequencies_by_hand():
     assert df.count.item() == 11
 
 
-def test_the_first_document_alone_makes_the_shares():
+def test_document_shares_and_penalties_by_hand():
     df = DocumentFrequencies(2, window=4)
     df.update(active([1, 0]))
     assert df.ratios.tolist() == [1, 0]
-
-
-def test_documents_are_counted_beyond_what_single_precision_can():
     df = DocumentFrequencies(1)
     df.count.fill_(2**24)
     df.update(active([1]))
     assert df.count.item() == 2**24 + 1
+    df = DocumentFrequencies(2)
+    df.update(active(*[[1, int(i < 1)] for i in range(10)]))
+    assert df.penalties().tolist() == pytest.approx([1, 0.5], abs=1e-5)
+    assert df.penalties(alpha=0.01, beta=1)[1].item() == pytest.approx(2**-0.5)
 
 
 def test_a_recount_replaces_the_shares(monkeypatch):
@@ -228,13 +216,6 @@ def test_the_documents_of_all_processes_count(monkeypatch):
     df.update(active([1, 0], [0, 1], [0, 1], [0, 0]))
     assert df.ratios.tolist() == [1 / 8, 4 / 8]  # all eight, more than a window
     assert df.count.item() == 8
-
-
-def test_penalties_are_those_of_the_ratios():
-    df = DocumentFrequencies(2)
-    df.update(active(*[[1, int(i < 1)] for i in range(10)]))
-    assert df.penalties().tolist() == pytest.approx([1, 0.5], abs=1e-5)
-    assert df.penalties(alpha=0.01, beta=1)[1].item() == pytest.approx(2**-0.5)
 
 
 @given(sizes=st.lists(st.integers(0, 5), max_size=6), seed=st.integers(0, 99))

@@ -242,17 +242,11 @@ def test_arguments_out_of_range_are_refused(settings: dict[str, Any], message: s
         reweight(EXAMPLE, **settings)
 
 
-def test_weights_too_large_for_a_transform_are_refused() -> None:
+def test_numbers_that_are_refused() -> None:
     with pytest.raises(InputError, match=r"weight 1000.0 is too large for the transform 'exp\(x\)"):
         reweight(sp.csr_array([[1000.0]]), transform="exp(x)")
-
-
-def test_queries_of_another_width_are_refused() -> None:
     with pytest.raises(InputError, match="queries of 3 dimensions for documents of 2"):
         reweight(EXAMPLE).queries(sp.csr_array((1, 3)))
-
-
-def test_an_alpha_for_which_numbers_overflow_is_refused() -> None:
     before = Dialogue.begin(1, 2, 1000.0, "1+x")
     assert before.go_on(Sums(np.array([1e-300, 1.0]), 0.0)).background[0] > 1e299
     with pytest.raises(InputError, match="alpha 1000 is too large for this collection"):

@@ -94,11 +94,14 @@ def test_inference_and_training_paths_agree(k, centred):
     assert torch.allclose(quick, exact, atol=1e-5)
 
 
-def test_no_states_and_more_latents_than_k():
+def test_sizes_of_what_is_encoded():
     sae = SAE(16, 3, 3)
     acts, latents = sae.encode(torch.zeros(0, 16))
     assert acts.shape == latents.shape == (0, 3)
     assert sae(torch.zeros(0, 16)).shape == (0, 16)
+    sae = SAE(16, 64, 4)
+    assert sae.encode(states(), k=9)[0].shape == (300, 9)
+    assert sae.encode(states())[0].shape == (300, 4)
 
 
 def test_an_active_latent_is_above_its_threshold_not_at_it():
@@ -111,12 +114,6 @@ def test_an_active_latent_is_above_its_threshold_not_at_it():
     found = torch.zeros(3, 3).scatter_add(1, latents, acts)
     assert found.tolist() == [[30.0, 30.0, 0.0], [20.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     assert sae.encode(torch.zeros(0, 1))[0].shape == (0, 1)
-
-
-def test_k_for_one_call_does_not_stay():
-    sae = SAE(16, 64, 4)
-    assert sae.encode(states(), k=9)[0].shape == (300, 9)
-    assert sae.encode(states())[0].shape == (300, 4)
 
 
 def test_a_new_sae_by_hand():

@@ -339,22 +339,16 @@ def test_beginning_by_hand():
     assert float(alone.weight) == float(both.weight) == pytest.approx(0.999)
 
 
-def test_jumprelu_begins_with_half_of_two_alike():
+def test_beginnings_by_hand():
     made = begun("jumprelu", 2)  # x̂ = 2 x
     assert made.sae.W_enc.ravel().tolist() == [0.5, 0.5]
     assert made.log_threshold.exp().tolist() == pytest.approx([0.4995] * 2)
     assert float(made.weight) == pytest.approx(0.999**2 / 20)
-
-
-def test_gated_begins_with_magnitudes_that_are_not_scaled_or_shifted():
     made = begun("gated", 1)
     sums, active, _, _ = made.activate(5 + torch.tensor([[0.5], [2.0]]))
     assert sums.tolist() == [[0.0], [2.0]]
     assert active.tolist() == [1]
-
-
-def test_a_beginning_in_other_directions_leaves_the_encoder():
-    """Where x̂ is at right angles to x, no scale of x̂ fits."""
+    # Where x̂ is at right angles to x, no scale of x̂ fits.
     sae = SAE(2, 1, None)
     with torch.no_grad():
         sae.W_enc.copy_(torch.tensor([[1.0, 0.0]]))

@@ -124,20 +124,17 @@ def test_two_processes_with_half_of_each_batch_are_one_with_all_of_it(launched, 
     assert sum(shares) < 1.3 * len(seen)
 
 
-def test_a_share_of_a_batch():
-    batch = torch.arange(7.0)[:, None]
-    shares = [Processes(rank, 3).share(batch).ravel().tolist() for rank in range(3)]
-    assert shares == [[0.0, 1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
-    with pytest.raises(InputError, match="a batch of 7 tokens can't be shared by 8"):
-        Processes(0, 8).share(batch)
-
-
-def test_one_process_alone():
+def test_shares_of_one_and_of_many_processes():
     alone = Processes.current(torch.device("cpu"))
     assert (alone.rank, alone.count) == (0, 1)
     values = torch.tensor([1.0, 2.0])
     assert torch.equal(alone.gather(alone.add(alone.share(values))), values)
     assert alone.total(7) == 7
+    batch = torch.arange(7.0)[:, None]
+    shares = [Processes(rank, 3).share(batch).ravel().tolist() for rank in range(3)]
+    assert shares == [[0.0, 1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    with pytest.raises(InputError, match="a batch of 7 tokens can't be shared by 8"):
+        Processes(0, 8).share(batch)
 
 
 class Shared:

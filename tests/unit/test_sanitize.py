@@ -12,6 +12,7 @@ def test_what_is_obeyed_is_not_shown() -> None:
         safe("a\x1b[31m\u202eb\x9b\u2066\ud800\x00") == "a\ufffd[31m\ufffdb\ufffd\ufffd\ufffd\ufffd"
     )
     assert safe("a\tb\r\nc é \u200f漢") == "a b \nc é \u200f漢"
+    assert one_line(" a\n\x1bb\u202e  c\t") == "a b c"
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=30))
@@ -20,10 +21,6 @@ def test_it_keeps_its_length_and_can_be_written(text: str) -> None:
     assert len(shown) == len(text)
     assert safe(shown) == shown
     shown.encode()
-
-
-def test_one_line() -> None:
-    assert one_line(" a\n\x1bb\u202e  c\t") == "a b c"
 
 
 @pytest.mark.parametrize(

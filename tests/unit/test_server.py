@@ -325,11 +325,6 @@ def test_an_index_without_concepts_says_so(words_only: TestClient) -> None:
     assert get(words_only, "/search", query="kilo")["results"]
 
 
-def test_other_methods_are_refused(client: TestClient) -> None:
-    for address in ("/", "/search?query=a", "/health"):
-        assert client.post(address, content=b"x").status_code == 405
-
-
 @pytest.mark.parametrize("host", ["example.com", "127.0.0.1.example.com", ""])
 def test_foreign_names_of_this_machine_are_refused(client: TestClient, host: str) -> None:
     assert client.get("/health", headers={"host": host}).status_code == 400

@@ -232,7 +232,7 @@ def test_head_is_get_without_the_body(address: str, target: bytes) -> None:
 def test_the_methods_that_are_allowed_are_named(path: Path) -> None:
     with TestClient(create_app(path), base_url=BASE) as client:
         for method in ("POST", "PUT", "DELETE", "OPTIONS"):
-            for target in ("/", "/health", "/document?document_id=d1"):
+            for target in ("/", "/search?query=a", "/health", "/document?document_id=d1"):
                 refused = client.request(method, target)
                 assert refused.status_code == 405
                 assert refused.headers["allow"] == "GET, HEAD"

@@ -47,9 +47,11 @@ def test_a_shard_takes_no_more_with_it_than_its_rows() -> None:
     assert np.shares_memory(found[0].load()[0].data, matrix.data)
 
 
-def test_results_come_in_order() -> None:
+def test_results_come_in_order_until_an_error() -> None:
     assert list(over(pow, range(50), 2)) == [n**2 for n in range(50)]
     assert list(over(pow, [3], 2)) == [9]
+    with pytest.raises(ZeroDivisionError):
+        list(over(lambda n: 1 // n, [2, 1, 0, 1]))
 
 
 def test_few_results_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +66,3 @@ def test_few_results_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     for taken, _ in enumerate(over(work, range(100)), 1):
         assert done <= taken + 3
     assert done == 100
-
-
-def test_an_error_ends_the_pass() -> None:
-    with pytest.raises(ZeroDivisionError):
-        list(over(lambda n: 1 // n, [2, 1, 0, 1]))

@@ -16,10 +16,13 @@ def test_help(arguments: list[str]) -> None:
     assert not loaded & (HEAVY | {"numpy", "scipy", "numba", "ir_measures"})
 
 
-def test_import_loads_nothing() -> None:
+def test_imports_load_no_model() -> None:
     loaded = loaded_after("import lexicept")
     assert "lexicept" in loaded
     assert not loaded & (HEAVY | {"numpy", "scipy", "numba", "typer", "rich"})
+    loaded = loaded_after("from lexicept import *")
+    assert "numpy" in loaded
+    assert not loaded & HEAVY
 
 
 def test_other_systems_than_posix_are_refused_at_import() -> None:
@@ -27,12 +30,6 @@ def test_other_systems_than_posix_are_refused_at_import() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     message = "ImportError: lexicept requires a POSIX system: Linux or macOS, or WSL on Windows"
     assert done.stderr.splitlines()[-1] == message
-
-
-def test_public_names_need_no_model() -> None:
-    loaded = loaded_after("from lexicept import *")
-    assert "numpy" in loaded
-    assert not loaded & HEAVY
 
 
 def test_words_need_no_model(tmp_path: Path) -> None:

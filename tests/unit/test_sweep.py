@@ -145,7 +145,7 @@ def test_what_a_query_may_cost(index: IndexReader, tmp_path: Path) -> None:
         assert_equal(point, build(path, TEXTS, words=WORD_SETTINGS, concepts=concepts))
 
 
-def test_words_alone(tmp_path: Path) -> None:
+def test_words_alone_may_be_named(tmp_path: Path) -> None:
     index = build(tmp_path / "index", TEXTS)
     grid = SweepGrid((2, None), (3,), alpha=(1.25,))
     points = sweep(index, JUDGED, grid, tmp_path / "out")
@@ -154,6 +154,8 @@ def test_words_alone(tmp_path: Path) -> None:
         built = build(tmp_path / str(limit), TEXTS, words=words, rra=RRASettings(1.25))
         assert_equal(point, built)
         assert_equal(point, built, "words")
+    points = sweep(index, JUDGED, SweepGrid(), tmp_path / "out2")
+    assert sweep(index, JUDGED, SweepGrid(), tmp_path / "out2", "words") == points
 
 
 @pytest.fixture(scope="module")
@@ -334,12 +336,6 @@ def test_a_folder_of_something_else_is_refused(index: IndexReader, tmp_path: Pat
         sweep(index, JUDGED, grid, out)
 
 
-def test_the_only_vocabulary_may_be_named(tmp_path: Path) -> None:
-    index = build(tmp_path / "index", TEXTS)
-    points = sweep(index, JUDGED, SweepGrid(), tmp_path / "out")
-    assert sweep(index, JUDGED, SweepGrid(), tmp_path / "out", "words") == points
-
-
 def test_a_sweep_goes_on_with_what_it_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,14 +406,8 @@ def test_a_front_by_hand() -> None:
     best, cheap, middle = point(4, 0.8), point(1, 0.3), point(2, 0.5)
     beaten = [point(2, 0.4), point(3, 0.5), point(5, 0.8), point(1, 0.2), point(2.5, 0.1)]
     assert pareto_front([beaten[0], best, *beaten[1:], middle, cheap]) == [cheap, middle, best]
-
-
-def test_the_front_of_one_point_and_of_none() -> None:
     assert pareto_front([point(4, 0)]) == [point(4, 0)]
     assert pareto_front([]) == []
-
-
-def test_points_equal_in_both_stay_together() -> None:
     first, second = point(1, 0.3, mrr=0.1), point(1, 0.3, mrr=0.9)
     assert pareto_front([first, point(2, 0.3), second]) == [first, second]
 

@@ -170,12 +170,9 @@ def test_any_text_is_a_bm25_or_refused(text: str) -> None:
     assert isinstance(system, BM25) if not refused else text in refused or "k1 must" in refused
 
 
-def test_bm25_has_the_constants_asked_for() -> None:
+def test_names_of_systems() -> None:
     found = resolve_systems(["bm25", "bm25:b=0.4", "bm25: k1=0.9, b=4e-1"], None)  # type: ignore[arg-type]
     assert list(found.values()) == [BM25(), BM25(b=0.4), BM25(0.9, 0.4)]
-
-
-def test_a_model_is_needed_for_concepts() -> None:
     assert not needs_model(["words", "bm25", "my.rra"])
     assert all(map(needs_model, ([], ["words", "all"], ["concepts"])))
 

@@ -74,19 +74,13 @@ def test_a_small_number_in_any_spelling(written, text):
     assert found.optimizer.learning_rate == 0.001
 
 
-def test_whole_numbers_are_numbers_too():
+def test_values_are_converted():
     found = config({"loss": {"scale": 2}}).loss.scale
     assert found == 2.0
     assert isinstance(found, float)
-
-
-def test_null_where_it_has_a_meaning():
     assert config({"model": {"layer": None, "start": None}}).model == ModelSettings()
     with pytest.raises(InputError, match=r"optimizer\.steps must be a whole number, not None"):
         config({"optimizer": {"steps": None}})
-
-
-def test_settings_inside_settings():
     assert config({"model": {"sae": {"num_latents": 64, "k": 4}}}).model.sae == SAESettings(64, 4)
     with pytest.raises(InputError, match="k 65 is larger than num_latents 64"):
         config({"model": {"sae": {"num_latents": 64, "k": 65}}})

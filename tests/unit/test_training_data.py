@@ -71,15 +71,11 @@ def test_a_sample_is_a_function_of_its_number(data, share):
     assert [again[n] for n in range(50)] != in_order
 
 
-def test_every_pass_goes_over_all_lists_in_another_order(data):
+def test_passes_and_candidates_are_drawn_anew(data):
     sampler = Sampler(data, 1, 1.0, 0)
     passes = [tuple(sampler[n].query for n in range(p, p + 3)) for p in range(0, 60, 3)]
     assert all(sorted(one) == [0, 1, 2] for one in passes)
     assert len(set(passes)) > 3
-
-
-def test_candidates_are_drawn_anew_and_all_are_drawn(data):
-    sampler = Sampler(data, 1, 1.0, 0)
     drawn = Counter(
         tuple(sample.documents) for n in range(300) if (sample := sampler[n]).query == 0
     )
@@ -106,17 +102,14 @@ def test_the_relevant_document_is_first(data, negatives):
         assert scores == [listed["vwxyz"[row]] for row in documents]
 
 
-def test_a_sample_without_negatives_is_a_pair(data):
-    """In-batch negatives alone (ESPLADE, equation 1)."""
+def test_samples_without_negatives_or_relevant_documents(data):
+    # In-batch negatives alone (ESPLADE, equation 1).
     sampler = Sampler(data, 0, 1.0, 0)
     for n in range(30):
         query, documents, relevant, _, known = sampler[n]
         assert len(documents) == 1
         assert relevant == (query != 2)
         assert relevant == (documents[0] in known)
-
-
-def test_without_relevant_documents_only_candidates_are_drawn(data):
     sampler = Sampler(data, 1, 0.0, 0)
     for n in range(30):
         sample = sampler[n]
@@ -248,16 +241,17 @@ def test_targets_by_hand(tmp_path, bert):
     assert torch.equal(texts["input_ids"], expected)
 
 
-def test_what_is_not_needed_is_not_there(tmp_path, bert):
+def test_batches_of_few_targets_repeated_queries_and_long_texts(tmp_path, bert):
     batch = Collator(SAMPLES, make_data(tmp_path), bert)(rows(0, 3))
     assert sorted(batch["targets"]) == ["columns", "known", "mask", "queries", "relevant"]
-
-
-def test_a_query_may_come_twice(tmp_path, bert):
     batch = Collator(SAMPLES, make_data(tmp_path), bert)(rows(1, 3))
     assert batch["targets"]["queries"].tolist() == [1, 1]
     assert batch["targets"]["known"].nonzero().tolist() == [[0, 2], [1, 2]]
     assert len(batch["query"][0]["input_ids"]) == 2
+    data = make_data(tmp_path)
+    batch = Collator(SAMPLES, data, bert, (3, 4))(rows(0, 1, 2))  # special tokens included
+    assert batch["query"][0]["token_mask"].sum(dim=1).tolist() == [1, 1, 1]
+    assert batch["document"][0]["token_mask"].sum(dim=1).tolist() == [2] * 4
 
 
 @pytest.mark.parametrize(
@@ -274,13 +268,6 @@ def test_mini_batches_are_parts_of_the_batch(tmp_path, bert, mini_batch, queries
         assert ids == list(whole[side][0]["input_ids"][whole[side][0]["token_mask"]])
     for name, value in whole["targets"].items():
         assert torch.equal(parts["targets"][name], value)
-
-
-def test_long_texts_are_cut(tmp_path, bert):
-    data = make_data(tmp_path)
-    batch = Collator(SAMPLES, data, bert, (3, 4))(rows(0, 1, 2))  # special tokens included
-    assert batch["query"][0]["token_mask"].sum(dim=1).tolist() == [1, 1, 1]
-    assert batch["document"][0]["token_mask"].sum(dim=1).tolist() == [2] * 4
 
 
 def test_a_sample_of_texts_is_shared_by_processes(tmp_path, bert):

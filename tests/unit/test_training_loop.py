@@ -79,25 +79,26 @@ class Line(Task):
         return [self.a.item(), self.b.item()]
 
 
-def test_a_first_step_is_the_rate_times_g_over_g_plus_epsilon():
-    """Both of AdamW's moments are g's own then: w ← w − η g / (|g| + ε)."""
+def test_first_steps_by_hand():
+    # Both of AdamW's moments are g's own then: w ← w − η g / (|g| + ε).
     task = Line(epsilon=1e-3)
     Loop(task).step([1e-3, -3e-3])  # shares 1/2 and 3/4; the second rate is 3 × .1
     assert task.values == pytest.approx([1 - 0.1 / 2, 1 + 0.3 * 3 / 4], rel=1e-12)
-
-
-def test_weight_decay_shrinks_the_groups_that_have_it():
     task = Line(Settings(weight_decay=0.5), epsilon=1e-3)
     Loop(task).step([1e-3, 1e-3])
     assert task.values == pytest.approx([1 - 0.1 * 0.5 - 0.1 / 2, 1 - 0.3 / 2], rel=1e-12)
 
 
-def test_gradients_of_all_parameters_are_clipped_together(monkeypatch):
+def test_a_step_takes_gradients_that_are_clipped_together(monkeypatch):
     for most, expected in ((1.0, [0.6, 0.8]), (2.5, [1.5, 2.0]), (6.0, [3.0, 4.0])):
         monkeypatch.setattr("lexicept.training.loop.MAX_GRAD_NORM", most)
         task = Line()
         Loop(task).step([3.0, 4.0])
         assert [task.a.grad.item(), task.b.grad.item()] == pytest.approx(expected, rel=1e-5)
+    monkeypatch.setattr("lexicept.training.loop.MAX_GRAD_NORM", 1e-3 * sqrt(2))
+    task = Line(epsilon=1e-3)
+    Loop(task).step([5.0, 5.0])  # clipped to 1e-3 each: half of the rate, as above
+    assert task.values == pytest.approx([1 - 0.1 / 2, 1 - 0.3 / 2], rel=1e-3)
 
 
 def test_gradients_of_earlier_steps_are_forgotten():
@@ -106,13 +107,6 @@ def test_gradients_of_earlier_steps_are_forgotten():
     for gradients in ([3.0, 4.0], [2.0, -1.0]):
         loop.step(gradients)
         assert [task.a.grad.item(), task.b.grad.item()] == gradients
-
-
-def test_a_step_takes_the_clipped_gradient(monkeypatch):
-    monkeypatch.setattr("lexicept.training.loop.MAX_GRAD_NORM", 1e-3 * sqrt(2))
-    task = Line(epsilon=1e-3)
-    Loop(task).step([5.0, 5.0])  # clipped to 1e-3 each: half of the rate, as above
-    assert task.values == pytest.approx([1 - 0.1 / 2, 1 - 0.3 / 2], rel=1e-3)
 
 
 def test_every_step_has_its_own_rate():

@@ -44,9 +44,17 @@ def test_any_sparse_layout_is_accepted(kind: type) -> None:
     assert matrix.toarray().tolist() == [[0, 1], [2, 0], [0, 0]]
 
 
-def test_dense_arrays_are_refused() -> None:
+def test_vectors_that_are_refused() -> None:
     with pytest.raises(InputError, match="sparse matrix, not ndarray"):
         canonical_csr(np.eye(2))
+    with pytest.raises(InputError, match="duplicate id 'x'"):
+        SparseVectors(sp.csr_array((3, 2)), ["x", "y", "x"], [WORDS])
+    with pytest.raises(InputError, match="1 ids for 2 vectors"):
+        SparseVectors(sp.csr_array((2, 2)), ["a"], [WORDS])
+    with pytest.raises(InputError, match=r"words 2 \+ concepts 1.* 2 dimensions"):
+        SparseVectors(sp.csr_array((1, 2)), ["a"], [WORDS, CONCEPTS])
+    with pytest.raises(InputError, match="1 terms for 2 dimensions"):
+        Vocabulary("words", 2, ["cat"])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, -1.0])
@@ -56,20 +64,6 @@ def test_bad_weights_are_refused_by_the_name_of_their_text(bad: float) -> None:
         SparseVectors(matrix, ["first", "second", "third", "fourth"], [WORDS])
     with pytest.raises(InputError, match="in row 2:"):
         canonical_csr(matrix)
-
-
-def test_duplicate_ids_are_refused() -> None:
-    with pytest.raises(InputError, match="duplicate id 'x'"):
-        SparseVectors(sp.csr_array((3, 2)), ["x", "y", "x"], [WORDS])
-
-
-def test_sizes_that_disagree_are_refused() -> None:
-    with pytest.raises(InputError, match="1 ids for 2 vectors"):
-        SparseVectors(sp.csr_array((2, 2)), ["a"], [WORDS])
-    with pytest.raises(InputError, match=r"words 2 \+ concepts 1.* 2 dimensions"):
-        SparseVectors(sp.csr_array((1, 2)), ["a"], [WORDS, CONCEPTS])
-    with pytest.raises(InputError, match="1 terms for 2 dimensions"):
-        Vocabulary("words", 2, ["cat"])
 
 
 def test_span_and_select() -> None:
@@ -121,11 +115,8 @@ def test_prune_rows_keeps_each_rows_best(
     assert pruned.has_canonical_format
 
 
-def test_prune_ties_go_to_the_lower_dimension() -> None:
+def test_pruning_by_hand() -> None:
     pruned = prune_rows(sp.csr_array([[1.0, 2, 1, 2, 2]]), 2)
     assert pruned.toarray().tolist() == [[0, 2, 0, 2, 0]]
-
-
-def test_importance_decides_and_weights_stay() -> None:
     pruned = prune_rows(sp.csr_array([[5.0, 1, 2]]), 1, np.array([0.1, 1, 1]))
     assert pruned.toarray().tolist() == [[0, 0, 2]]

@@ -16,9 +16,13 @@ from support.strategies import REALS, sparse_matrices
 FREQUENCIES = sp.csr_array(np.array([[3, 1, 0], [2, 0, 0], [0, 0, 0]], np.float32))
 
 
-def test_lucene_idf_by_hand() -> None:
+def test_statistics_and_idf_by_hand() -> None:
     expected = [log(1 + 1.5 / 2.5), log(1 + 2.5 / 1.5), log(1 + 3.5 / 0.5)]
     assert lucene_idf(Statistics.of(FREQUENCIES)) == pytest.approx(expected, rel=1e-12)
+    statistics = Statistics.of(sp.csr_array(np.array([[2, 0, 1], [0, 0, 3]], np.float32)))
+    assert (statistics.num_documents, statistics.length) == (2, 6.0)
+    assert statistics.df.tolist() == [1, 0, 2]
+    assert Statistics.of(sp.csr_array(np.array([[2**24], [1]], np.float32))).length == 2**24 + 1
 
 
 def test_bm25_by_hand() -> None:
@@ -34,22 +38,9 @@ def test_bm25_by_hand() -> None:
     assert weights.toarray() == pytest.approx(np.array(expected), rel=1e-6)
 
 
-def test_bm25_of_a_literal_value() -> None:
+def test_bm25_of_literal_values() -> None:
     # ln(1.6) · 2 / 3.5
     assert BM25().documents(FREQUENCIES)[1, 0] == pytest.approx(0.268573, abs=1e-6)
-
-
-def test_statistics_of_more_dimensions_than_documents() -> None:
-    statistics = Statistics.of(sp.csr_array(np.array([[2, 0, 1], [0, 0, 3]], np.float32)))
-    assert (statistics.num_documents, statistics.length) == (2, 6.0)
-    assert statistics.df.tolist() == [1, 0, 2]
-
-
-def test_lengths_are_added_up_beyond_single_precision() -> None:
-    assert Statistics.of(sp.csr_array(np.array([[2**24], [1]], np.float32))).length == 2**24 + 1
-
-
-def test_bm25_of_one_document_has_its_length_as_average() -> None:
     # ln(1 + .5 / 1.5) · 3 / (3 + 1.5)
     weights = BM25().documents(sp.csr_array(np.array([[3, 3]], np.float32)))
     assert weights.toarray() == pytest.approx(np.full((1, 2), log(4 / 3) * 3 / 4.5), rel=1e-6)
@@ -75,11 +66,8 @@ def test_weights_of_some_documents_are_those_of_the_collection(
         np.testing.assert_allclose(found.toarray(), whole, rtol=1e-6)
 
 
-def test_queries_keep_their_frequencies_without_k3() -> None:
+def test_bm25_of_queries() -> None:
     assert BM25().queries(FREQUENCIES).toarray().tolist() == FREQUENCIES.toarray().tolist()
-
-
-def test_a_scale_multiplies_queries_alone() -> None:
     plain, scaled = BM25(k3=1.0), BM25(k3=1.0, query_scale=0.5)
     np.testing.assert_array_equal(
         scaled.queries(FREQUENCIES).data, plain.queries(FREQUENCIES).data / 2
@@ -87,21 +75,9 @@ def test_a_scale_multiplies_queries_alone() -> None:
     np.testing.assert_array_equal(
         scaled.documents(FREQUENCIES).data, plain.documents(FREQUENCIES).data
     )
-
-
-def test_a_scale_multiplies_saturated_queries_alone() -> None:
-    scaled = Splade(query_scale=0.5)
-    assert scaled.queries(FREQUENCIES).data == pytest.approx([log(4) / 2, log(2) / 2, log(3) / 2])
-    assert scaled.documents(FREQUENCIES).data == pytest.approx([log(4), log(2), log(3)])
-
-
-def test_k3_saturates_query_frequencies() -> None:
     weights = BM25(k3=1.0).queries(FREQUENCIES)
     expected = np.array([[3 / 4, 1 / 2, 0], [2 / 3, 0, 0], [0, 0, 0]])
     assert weights.toarray() == pytest.approx(expected, rel=1e-6)
-
-
-def test_an_exponent_raises_query_frequencies_before_k3() -> None:
     weighting = BM25(k3=16.0, query_exponent=2.0, query_scale=2.5)
     expected = np.array([[2.5 * 9 / 25, 2.5 * 1 / 17, 0], [2.5 * 4 / 20, 0, 0], [0, 0, 0]])
     assert weighting.queries(FREQUENCIES).toarray() == pytest.approx(expected, rel=1e-6)
@@ -109,10 +85,13 @@ def test_an_exponent_raises_query_frequencies_before_k3() -> None:
     np.testing.assert_array_equal(weighting.documents(FREQUENCIES).data, plain.data)
 
 
-def test_splade_is_log1p_on_both_sides() -> None:
+def test_splade_by_hand() -> None:
     expected = np.array([[log(4), log(2), 0], [log(3), 0, 0], [0, 0, 0]])
     assert Splade().documents(FREQUENCIES).toarray() == pytest.approx(expected, rel=1e-6)
     assert Splade().queries(FREQUENCIES).toarray() == pytest.approx(expected, rel=1e-6)
+    scaled = Splade(query_scale=0.5)
+    assert scaled.queries(FREQUENCIES).data == pytest.approx([log(4) / 2, log(2) / 2, log(3) / 2])
+    assert scaled.documents(FREQUENCIES).data == pytest.approx([log(4), log(2), log(3)])
 
 
 @pytest.mark.parametrize("weighting", [BM25(), BM25(0.9, 0.4, 8.0), BM25(0, 0), Splade()])

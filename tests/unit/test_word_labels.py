@@ -89,21 +89,15 @@ def test_names(
     assert name(having, fired, near) == expected
 
 
-def test_few_documents_name_no_concept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_labels, "FEWEST_DOCUMENTS", 4)
-    assert name(CANCER, {"cancer": 1}) == "cancer"
-    assert name(CANCER[:3], {"cancer": 1}) == ""
-
-
-def test_chance_is_no_evidence() -> None:
+def test_names_need_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     assert name(["cat naps"], {"cat": 1}, significant=True) == "cat"
     assert name(["cat naps"], {"cat": 1}, significant=False) == ""
-
-
-def test_documents_count_by_their_weight() -> None:
     texts = ["apple pie", "pear tart", "pear cake", "pear jam"]
     assert name(texts, {}, weights=[6, 1, 1, 1]) == ""
     assert name(texts, {}, weights=[1, 9, 9, 9]) == "pear"
+    monkeypatch.setattr(word_labels, "FEWEST_DOCUMENTS", 4)
+    assert name(CANCER, {"cancer": 1}) == "cancer"
+    assert name(CANCER[:3], {"cancer": 1}) == ""
 
 
 def test_terms_of_documents() -> None:
@@ -123,13 +117,10 @@ def test_terms_of_documents() -> None:
     assert terms.stem("the", Tokenizer("en")) == terms.stem("1984", Tokenizer("en")) == -1
 
 
-def test_no_documents() -> None:
+def test_terms_of_no_documents_and_without_spaces() -> None:
     terms = document_terms([], Tokenizer("en"))
     assert terms.spelled == []
     assert terms.contained.shape == (0, 0)
-
-
-def test_scripts_without_spaces() -> None:
     terms = document_terms(["東京都 is here", "東京"], Tokenizer("ja"))
     assert terms.spelled[:2] == ["東京", "京都"]
     assert terms.pairs.size == 0

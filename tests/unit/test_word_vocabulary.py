@@ -60,7 +60,7 @@ def test_frequency_then_alphabet() -> None:
         assert expanded_words(texts, word_piece(), size) == (words[:size], pieces[:size])
 
 
-def test_what_is_no_word() -> None:
+def test_words_are_the_tokenizer_s() -> None:
     # Marks, words with unknown sub-words, and special tokens that a text spells out.
     texts = ["the , . + c++ dogs [MASK] [SEP] 東 3 🎉", "", " "]
     assert expanded_words(texts, word_piece(), 99)[0] == ["3", "c", "the"]
@@ -69,9 +69,6 @@ def test_what_is_no_word() -> None:
             expanded_words(nothing, word_piece(), 5)
     with pytest.raises(InputError, match="at least 1 word, not 0"):
         expanded_words(["the"], word_piece(), 0)
-
-
-def test_case_is_the_tokenizer_s() -> None:
     assert expanded_words(["the The THE"], word_piece(), 9)[0] == ["the"]
     assert expanded_words(["the The THE the"], word_piece(lower=False), 9)[0] == ["the"]
     with pytest.raises(InputError, match="no words"):

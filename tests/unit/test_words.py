@@ -27,14 +27,17 @@ def test_english(text: str, terms: str) -> None:
     assert Tokenizer("en")(text) == terms.split()
 
 
-def test_stop_words_are_the_languages_own() -> None:
+def test_languages_have_their_own_words_stems_and_marks() -> None:
     assert Tokenizer("en")("the und") == ["und"]
     assert Tokenizer("de")("the und") == ["the"]
-
-
-def test_stemming_is_the_languages_own() -> None:
     assert Tokenizer("en")("houses häuser") == ["hous", "häuser"]
     assert Tokenizer("de")("häuser haus") == ["haus", "haus"]
+    assert Tokenizer("hi")("हिन्दी") == ["हिन्द"]  # the stemmer takes the last vowel sign only
+    assert Tokenizer("hi")("किताब") == ["किताब"]
+    # The same word with and without vowel signs: the stemmer removes them.
+    assert Tokenizer("ar")("كِتَاب") == Tokenizer("ar")("كتاب") == ["كتاب"]
+    with pytest.raises(InputError, match=r"no language 'xx', only: ar, ca, .*en, .*zh"):
+        Tokenizer("xx")
 
 
 @pytest.mark.parametrize(
@@ -48,21 +51,6 @@ def test_stemming_is_the_languages_own() -> None:
 )
 def test_bigrams_with_embedded_latin_words(language: str, text: str, terms: list[str]) -> None:
     assert Tokenizer(language)(text) == terms
-
-
-def test_hindi_marks_stay_in_the_word() -> None:
-    assert Tokenizer("hi")("हिन्दी") == ["हिन्द"]  # the stemmer takes the last vowel sign only
-    assert Tokenizer("hi")("किताब") == ["किताब"]
-
-
-def test_arabic_marks_stay_in_the_word() -> None:
-    # The same word with and without vowel signs: the stemmer removes them.
-    assert Tokenizer("ar")("كِتَاب") == Tokenizer("ar")("كتاب") == ["كتاب"]
-
-
-def test_an_unknown_language_lists_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"no language 'xx', only: ar, ca, .*en, .*zh"):
-        Tokenizer("xx")
 
 
 @given(st.sampled_from([*STEMMERS, *BIGRAM_LANGUAGES]), st.text())
@@ -111,15 +99,12 @@ def test_occurrences_of_dimensions() -> None:
     assert found == [expected, {1: (((0, 3),), (1.0,))}]
 
 
-def test_counts() -> None:
+def test_known_and_new_words_are_counted() -> None:
     vectorizer = WordVectorizer("en")
     counts = vectorizer.documents(["", "cats and dogs and a cat", "dog"])
     assert vectorizer.terms == ["cat", "dog"]
     assert counts.toarray().tolist() == [[0, 0], [2, 1], [0, 1]]
     assert counts.has_canonical_format
-
-
-def test_unknown_words_of_queries_are_left_out() -> None:
     vectorizer = WordVectorizer("en")
     vectorizer.documents(["cats dogs"])
     assert vectorizer.queries(["dog zebra dog", "zebra", ""]).toarray().tolist() == [
@@ -128,18 +113,12 @@ def test_unknown_words_of_queries_are_left_out() -> None:
         [0, 0],
     ]
     assert vectorizer.terms == ["cat", "dog"]
-
-
-def test_a_growing_vocabulary_keeps_its_dimensions() -> None:
     vectorizer = WordVectorizer("en", ["zebra"])
     vectorizer.documents(["dog cat"])
     assert vectorizer.terms == ["zebra", "dog", "cat"]
     assert vectorizer.documents(["bird cat zebra"]).toarray().tolist() == [[1, 0, 1, 1]]
     assert vectorizer.terms == ["zebra", "dog", "cat", "bird"]
     assert vectorizer.size == 4
-
-
-def test_no_texts() -> None:
     assert WordVectorizer("en").documents([]).shape == (0, 0)
 
 
