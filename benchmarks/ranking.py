@@ -128,7 +128,7 @@ def lexicept_steps(model: Path, pairs: Pairs, trained: str, steps: int, work: Pa
             CachedStates.build(work / side, encoder.backbone, of_side)
             for side, of_side in texts.items()
         )
-        learns = Encoder.over_states(encoder.head)
+        learns = Encoder.of(None, encoder.head)
     collator = Collator(Sampler(data, 0, 1.0, 0), data, source, (LENGTH, LENGTH))
     objective = Objective.from_config(learns, encoder.head, config)
     return Trainer(learns, objective, collator, config, work, None, silent)

@@ -66,7 +66,7 @@ class Collection:
         """Measure reconstruction of all documents' states, and retrieval by concepts alone."""
         report = report_states(read_all(self.read, len(self.documents)), sae)
         own = HeadSettings(query_k=sae.k, document_k=sae.k)
-        validation = self.evaluator(Encoder.over_states(SAEHead(sae, own)))
+        validation = self.evaluator(Encoder.of(None, SAEHead(sae, own)))
         values = {"fvu": report.fvu, "l0": report.l0, "dead": report.dead}
         return values | {name: validation[name] for name in ("ndcg", "qd_flops", "document_length")}
 

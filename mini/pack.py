@@ -20,8 +20,7 @@ from lexicept.interpretation.describe import describe
 from lexicept.models.encoder import Encoder
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.lora import add_adapters
-from lexicept.models.references import Reference
-from lexicept.models.sources import DEFAULT_BACKBONE
+from lexicept.models.sources import DEFAULT_BACKBONE, Reference
 from lexicept.progress import ProgressBars
 from lexicept.storage.files import replace_file, write_json
 from lexicept.storage.texts import TextStore

@@ -21,8 +21,8 @@ from lexicept.models.heads.sae import SAEHead
 from lexicept.models.hub import model_folder, push_model
 from lexicept.models.language_heads import language_head
 from lexicept.models.model_card import make_card, published
-from lexicept.models.references import Reference
 from lexicept.models.sae.model import SAE
+from lexicept.models.sources import Reference
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from support.commands import Run, assert_error
 from support.tiny import tiny_backbone

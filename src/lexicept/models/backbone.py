@@ -33,8 +33,7 @@ from lexicept.models.lora import (
     load_adapters,
     save_adapters,
 )
-from lexicept.models.references import Reference
-from lexicept.models.sources import DEFAULT_BACKBONE, resolve
+from lexicept.models.sources import DEFAULT_BACKBONE, Reference, resolve
 from lexicept.models.windows import (
     LONGEST_WINDOW,
     Cut,
@@ -215,11 +214,8 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     @property
     def window(self) -> int:
-        """Longest window in tokens, special tokens included.
-
-        Raises:
-            InputError: ``max_seq_length`` is impossible.
-        """
+        """Longest window in tokens, special tokens included. Raises InputError for an impossible
+        ``max_seq_length``."""
         return min(longest_input(self.tokenizer), self._positions)
 
     @property
@@ -235,7 +231,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         self.max_document_tokens = max_document_tokens
 
     def max_tokens(self, task: str | None) -> int | None:
-        """Return the length after which texts are cut: queries, or documents and all others."""
+        """Return the length after which a text is cut: a query, or a document or any other text."""
         return self.max_query_tokens if task == "query" else self.max_document_tokens
 
     @property
@@ -246,14 +242,8 @@ class Backbone(Transformer):  # type: ignore[misc]
     def windows(
         self, texts: Sequence[str], max_tokens: int | None = None, task: str | None = None
     ) -> list[Window]:
-        """Cut texts into overlapping windows, each with its own special tokens.
-
-        An empty text has one window, without any token where the tokenizer adds none.
-
-        Args:
-            max_tokens: the length after which a text is cut, and the longest window.
-            task: query or document, for the default of ``max_tokens``.
-        """
+        """Cut texts into overlapping windows of at most ``max_tokens`` tokens, by default those of
+        a task (query or document); see ``windows.cut_windows``."""
         if not texts:
             return []
         cut = Cut.after(max_tokens or self.max_tokens(task), self.window)
@@ -331,11 +321,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         max_length: int | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Tokenize texts into padded windows, of at most ``max_length`` tokens if given.
-
-        Raises:
-            InputError: an input is not a text.
-        """
+        """Tokenize texts into padded windows, of at most ``max_length`` tokens if given. Raises
+        InputError for an input that is no text."""
         for text in inputs:
             if not isinstance(text, str):
                 raise InputError(f"expected texts, not {type(text).__name__}: {text!r:.80}")
@@ -379,14 +366,11 @@ class Backbone(Transformer):  # type: ignore[misc]
     def token_states(
         self, windows: Sequence[Window], task: str = "document"
     ) -> Iterator[tuple[list[int], Tensor]]:
-        """Compute the states of all tokens counted in windows, without gradient.
+        """Yield the states of all tokens counted in windows, without gradient: in batches of
+        windows of similar length, the numbers of the windows and the states [tokens, d], window by
+        window.
 
-        Args:
-            task: query or document, for the precision.
-
-        Yields:
-            For a batch of windows of similar length: numbers of the windows, and states of the
-            tokens [tokens, d], window by window.
+        The task, query or document, gives the precision.
         """
         fresh: list[int] = []
         stored = None if task == "query" else self.known
@@ -410,11 +394,8 @@ class Backbone(Transformer):  # type: ignore[misc]
             yield batch, states[features["token_mask"]]
 
     def batches(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
-        """Group windows of similar length into padded batches on the model's device.
-
-        Yields:
-            The numbers of the windows, and the features that ``forward`` takes.
-        """
+        """Yield the numbers of windows of similar length, and the features that ``forward`` takes,
+        on the model's device."""
         for numbers in group_windows(windows, BATCH_TOKENS):
             features = pad_windows([windows[i] for i in numbers], self._padding)
             yield numbers, {name: value.to(self.model.device) for name, value in features.items()}

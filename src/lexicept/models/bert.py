@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
-from lexicept.models.references import Reference
-from lexicept.models.sources import resolve
+from lexicept.models.sources import Reference, resolve
 from lexicept.storage.files import read_json
 
 _EXPECTED = {

@@ -60,11 +60,8 @@ def tell(block: nn.Module, _args: Any, output: Any) -> Any:
 
 @contextmanager
 def listening(block: nn.Module, change: Change) -> Iterator[None]:
-    """Pass this thread's outputs of a block with the hook ``tell`` to a function.
-
-    Args:
-        change: takes the output [windows, length, d] and returns a replacement, or None.
-    """
+    """Pass this thread's outputs [windows, length, d] of a block with the hook ``tell`` to a
+    function, which returns a replacement or None."""
     added = _LISTENERS.set((*_LISTENERS.get(), (block, change)))
     try:
         yield
@@ -109,13 +106,7 @@ def sees_ahead(backbone: Any, padding: int) -> bool:
 
 def check_attention(backbone: Any) -> None:
     """Switch causal masking on or off until attention agrees with ``backbone.bidirectional``.
-
-    Args:
-        backbone: as for ``sees_ahead``, with ``model`` and ``bidirectional``.
-
-    Raises:
-        InputError: the model has no such attention.
-    """
+    Raises InputError for a model without such attention."""
     if not _attends_as_wanted(backbone):
         backbone.model.config.is_causal = not backbone.bidirectional
         if not _attends_as_wanted(backbone):
@@ -157,11 +148,8 @@ def check_checkpointing(backbone: Any) -> None:
 
 def checkpoint_blocks(backbone: Any) -> None:
     """Keep only the inputs of blocks for the backward pass, which computes all else again (Chen et
-    al. 2016): a third more time for far less memory.
-
-    Raises:
-        InputError: the model's class has no gradient checkpointing.
-    """
+    al. 2016): a third more time for far less memory. Raises InputError for a model without gradient
+    checkpointing."""
     check_checkpointing(backbone)
     model = backbone.model
     # Reentrant checkpoints would detach the states that the hook of the last block reads.

@@ -86,47 +86,32 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
     @classmethod
     def of(
         cls,
-        backbone: Backbone,
+        backbone: Backbone | None,
         head: Head,
         lookup: Lookup | None = None,
         index_settings: IndexSettings = _DEFAULT,
     ) -> Self:
         """Make an encoder of a backbone, a head and perhaps a lookup for queries.
 
+        Args:
+            backbone: None for an encoder that reads hidden states instead of texts, for training
+                over the cached states of a frozen backbone.
+
         Raises:
             InputError: the sizes of backbone, head and lookup do not match.
         """
-        d = backbone.get_embedding_dimension()
-        if head.d_in != d:
+        modules: list[Any] = [head] if backbone is None else [backbone, head]
+        if backbone is not None and head.d_in != (d := backbone.get_embedding_dimension()):
             raise InputError(f"a head for states of size {head.d_in} on a backbone of size {d}")
-        if lookup is not None and lookup.num_dimensions != head.size:
-            raise InputError(f"a lookup of {lookup.num_dimensions} for a head of {head.size}")
-        encoder = cls._of_modules([backbone, head], lookup, index_settings)
-        encoder.cut(backbone.max_query_tokens, backbone.max_document_tokens)
-        encoder.eval()
-        return encoder
-
-    @classmethod
-    def over_states(
-        cls,
-        head: Head,
-        lookup: Lookup | None = None,
-        index_settings: IndexSettings = _DEFAULT,
-    ) -> Self:
-        """Make an encoder without a backbone, which reads hidden states instead of texts.
-
-        Training optimises such an encoder over the cached states of a frozen backbone.
-        """
-        return cls._of_modules([head], lookup, index_settings)
-
-    @classmethod
-    def _of_modules(
-        cls, modules: Sequence[Any], lookup: Lookup | None, index_settings: IndexSettings
-    ) -> Self:
         if lookup is not None:
-            modules = [Router.for_query_document([lookup], list(modules))]
-        encoder = cls(modules=list(modules), similarity_fn_name="dot")
+            if lookup.num_dimensions != head.size:
+                raise InputError(f"a lookup of {lookup.num_dimensions} for a head of {head.size}")
+            modules = [Router.for_query_document([lookup], modules)]
+        encoder = cls(modules=modules, similarity_fn_name="dot")
         encoder.index_settings = index_settings
+        if backbone is not None:
+            encoder.cut(backbone.max_query_tokens, backbone.max_document_tokens)
+            encoder.eval()
         return encoder
 
     @classmethod
@@ -178,11 +163,8 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         return prompt_for(task, self.prompts, self.default_prompt_name)
 
     def save(self, path: str, *args: Any, names: bool = True, **kwargs: Any) -> None:
-        """Write the encoder and its index settings into a folder; see ``SparseEncoder.save``.
-
-        Args:
-            names: whether to write ``names`` too.
-        """
+        """Write the encoder and its index settings into a folder, with ``names`` if asked for; see
+        ``SparseEncoder.save``."""
         super().save(path, *args, **kwargs)
         self.index_settings.write(Path(path))
         if names and self.names is not None:
@@ -257,13 +239,10 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         return self.index_settings.weigh(settings.pooling, settings.query_scale)
 
     def encode_activations(self, texts: Sequence[str], task: str = "document") -> sp.csr_array:
-        """Return the pooled activations of texts: CSR f32 [n, size].
+        """Return the pooled activations of texts of a task (query or document): CSR f32 [n, size].
 
         With max pooling these are the values before log1p, otherwise the vectors' values. No dense
         array has more than about ``POOL_CELLS`` cells.
-
-        Args:
-            task: query or document.
         """
         step = max(1, POOL_CELLS // self.head.size)
         blocks = [sp.csr_array((0, self.head.size), dtype=np.float32)]
@@ -286,24 +265,16 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
     def encode_with_means(
         self, texts: Sequence[str], task: str, sums: TokenSums | None = None
     ) -> tuple[sp.csr_array, Floats]:
-        """Return the texts' pooled activations [n, size] and mean token states [n, d]: zeros for a
-        text without tokens.
-
-        Args:
-            task: query or document.
-            sums: see ``pooled_activations``.
-        """
+        """Return the texts' pooled activations [n, size], adding to ``sums``, and mean token states
+        [n, d]: zeros for a text without tokens."""
         means = MeanStates(len(texts), self.head.d_in)
         read = self.read(texts, task)
         tf = pooled_activations(self.head, read, len(texts), task, sums, means)
         return tf, means.result()
 
     def token_activations(self, windows: Sequence[Window]) -> Iterator[TokenActivations]:
-        """Compute the most active dimensions of every token counted in windows.
-
-        Yields:
-            Batches of windows, on the CPU.
-        """
+        """Yield the most active dimensions of every token counted in windows: batches of windows,
+        on the CPU."""
         head = self.head
         limit = POOL_CELLS // head.size  # a head without k may find every dimension active
         for numbers, states in self.backbone.token_states(windows):
@@ -360,19 +331,15 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
                 for token, column in torch.nonzero(acts > 0).tolist():
                     share = TokenShare(number, places[token], float(acts[token, column]))
                     shares[window.text].setdefault(text_dimensions[column], []).append(share)
-        whole = _largest if self.head.settings.pooling == "max" else _of_sum
-        return [{dimension: whole(tokens) for dimension, tokens in text.items()} for text in shares]
-
-
-def _largest(tokens: list[TokenShare]) -> list[TokenShare]:
-    """Return the token of the largest activation, with a share of 1."""
-    return [max(tokens, key=lambda token: token.share)._replace(share=1.0)]
-
-
-def _of_sum(tokens: list[TokenShare]) -> list[TokenShare]:
-    """Return all tokens with shares of the sum."""
-    total = math.fsum(token.share for token in tokens)
-    return [token._replace(share=token.share / total) for token in tokens]
+        for text_shares in shares:
+            for dimension, tokens in text_shares.items():
+                if self.head.settings.pooling == "max":
+                    largest = max(tokens, key=lambda token: token.share)
+                    text_shares[dimension] = [largest._replace(share=1.0)]
+                else:
+                    total = math.fsum(token.share for token in tokens)
+                    text_shares[dimension] = [t._replace(share=t.share / total) for t in tokens]
+        return shares
 
 
 def _look_up(lookup: Lookup, texts: Sequence[str], head: Head) -> sp.csr_array:

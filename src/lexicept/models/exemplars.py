@@ -39,11 +39,7 @@ class Exemplars:
 
     @classmethod
     def of(cls, means: Floats, most: int) -> Exemplars:
-        """Make exemplars of the first ``most`` texts of a sample.
-
-        Args:
-            means: mean states of the sample's texts [m, d], as in ``vectors``.
-        """
+        """Make exemplars of the first ``most`` texts of a sample with mean states [m, d]."""
         centre = _unit(means).mean(axis=0).astype(np.float32)
         # Files hold half precision: vectors must be equal before saving and after loading.
         halves = _unit(_unit(means[:most]) - centre).astype(np.float16)
@@ -58,13 +54,8 @@ class Exemplars:
         return int(self._centre.size)
 
     def vectors(self, means: Floats, task: str) -> sp.csr_array:
-        """Return the weights of texts, CSR f32 [m, n] with rows of unit length.
-
-        Args:
-            means: mean states of the texts' tokens [m, d]; zeros for a text without tokens, which
-                gets no weights.
-            task: query or document.
-        """
+        """Return the weights of texts, CSR f32 [m, n] with rows of unit length, from the mean
+        states [m, d] of the texts' tokens. Zeros, the mean of no tokens, get no weights."""
         step = max(1, BLOCK // max(1, len(self)))
         blocks = [sp.csr_array((0, len(self)), dtype=np.float32)]
         for start in range(0, len(means), step):

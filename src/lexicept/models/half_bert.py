@@ -95,11 +95,8 @@ class HalfBert(Bert):
         return cls(weights, config) if all(fits) else None
 
     def read(self, windows: Sequence[Window], padding: int) -> Iterator[tuple[list[int], Tensor]]:
-        """Yield batches as ``Backbone.token_states`` does.
-
-        Args:
-            padding: the token of windows without tokens.
-        """
+        """Yield batches as ``Backbone.token_states`` does; ``padding`` is the token of empty
+        windows."""
         for batch in group_windows(windows, BATCH_TOKENS):
             ids, token_mask, lengths = pack_windows([windows[i] for i in batch], padding)
             with torch.inference_mode():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -94,14 +95,8 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
 
     @classmethod
     def for_head(cls, head: Head, tokenizer: PreTrainedTokenizerBase) -> Lookup:
-        """Make a lookup over a head's sub-words or words, with weights of 1.
-
-        Args:
-            tokenizer: the backbone's.
-
-        Raises:
-            InputError: the head's dimensions are not sub-words or words.
-        """
+        """Make a lookup over a head's sub-words or words, with weights of 1, for the backbone's
+        tokenizer. Raises InputError for other dimensions."""
         if head.terms is None:
             raise InputError("an inference-free query side needs dimensions that texts name")
         if head.size == len(tokenizer):
@@ -109,15 +104,11 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
         return cls(word_tokenizer(list(head.terms), tokenizer), torch.ones(head.size))
 
     def set_idf(self, texts: Iterable[str]) -> None:
-        """Set weights to the idf over a collection, ``ln(1 + (N − df + ½) / (df + ½))``.
-
-        Special tokens get 0.
-
-        Raises:
-            InputError: there are no texts.
-        """
+        """Set weights to the idf over a collection, ``ln(1 + (N − df + ½) / (df + ½))``; special
+        tokens get 0. Raises InputError without texts."""
         df, count = np.zeros(self.num_dimensions + 1, np.int64), 0
-        for batch in _batches(texts):
+        stream = iter(texts)
+        while batch := list(islice(stream, BATCH)):
             encoded = self.tokenizer(batch, add_special_tokens=False, verbose=False)["input_ids"]
             for ids in encoded:
                 df[np.unique(np.minimum(ids, self.num_dimensions)).astype(np.int64)] += 1
@@ -146,14 +137,3 @@ def word_tokenizer(words: list[str], tokenizer: PreTrainedTokenizerBase) -> PreT
         pad_token=_UNKNOWN,
         model_max_length=tokenizer.model_max_length,
     )
-
-
-def _batches(texts: Iterable[str]) -> Iterable[list[str]]:
-    batch: list[str] = []
-    for text in texts:
-        batch.append(text)
-        if len(batch) == BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch

@@ -22,29 +22,24 @@ from lexicept.storage.files import read_json, replace_file
 
 
 def add_adapters(model: PreTrainedModel, base: str, rank: int, alpha: int | None = None) -> Any:
-    """Return a frozen model with trainable adapters, initially without effect.
+    """Return a frozen model with trainable adapters, initially without effect, and on ``meta`` for
+    a model on ``meta``.
 
     Args:
         base: the hub name or folder of the model's weights, saved with the adapters.
-        rank: the rank r of every adapter ``(alpha / r) B A x``, with A [r, in] random and B [out,
-        r]
-            zero at first.
+        rank: the rank r of every adapter ``(alpha / r) B A x``, with A [r, in] random and
+            B [out, r] zero at first.
         alpha: twice the rank by default.
     """
-    adapted = adapters_of(model, rank, alpha)
-    adapted.active_peft_config.base_model_name_or_path = (
-        os.path.abspath(base) if os.path.isdir(base) else base
-    )
-    return adapted
-
-
-def adapters_of(model: PreTrainedModel, rank: int, alpha: int | None = None) -> Any:
-    """Return a frozen model with trainable adapters, on ``meta`` for a model on ``meta``."""
     from peft import LoraConfig, get_peft_model
 
     settings = LoraConfig(r=rank, lora_alpha=alpha or 2 * rank, target_modules="all-linear")
     with _quiet_peft():
-        return get_peft_model(model, settings, low_cpu_mem_usage=model.device.type == "meta")
+        adapted = get_peft_model(model, settings, low_cpu_mem_usage=model.device.type == "meta")
+    adapted.active_peft_config.base_model_name_or_path = (
+        os.path.abspath(base) if os.path.isdir(base) else base
+    )
+    return adapted
 
 
 def has_adapters(model: nn.Module) -> bool:
@@ -72,14 +67,8 @@ def copy_adapters(source: Path, model: PreTrainedModel, folder: str) -> None:
 
 
 def find_base(path: str, **where: Any) -> str | None:
-    """Return the base of the adapters in a folder or hub repository; None without adapters.
-
-    Args:
-        where: ``subfolder``, ``revision`` and the like.
-
-    Raises:
-        InputError, IndexFormatError: the configuration names no base.
-    """
+    """Return the base of the adapters in a folder or hub repository; None without adapters. Raises
+    InputError or IndexFormatError for a configuration that names no base."""
     config = find_adapter_config_file(path, **where)
     if config is None:
         return None
@@ -90,11 +79,8 @@ def find_base(path: str, **where: Any) -> str | None:
 
 
 def load_adapters(model: PreTrainedModel, path: str, **where: Any) -> PreTrainedModel:
-    """Add the adapters of a folder or hub repository to the base's weights.
-
-    Raises:
-        InputError: the adapters are pickled.
-    """
+    """Add the adapters of a folder or hub repository to the base's weights. Raises InputError for
+    pickled adapters."""
     from peft import PeftModel
 
     folder = Path(path, where.get("subfolder") or "")

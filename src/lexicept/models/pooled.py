@@ -57,13 +57,7 @@ class TokenSums:
         self._values: list[Floats] = []
 
     def add(self, ids: Integers, acts: Floats, dimensions: Integers) -> None:
-        """Add occurrences.
-
-        Args:
-            ids: the token of each [n].
-            acts: activations as pooled [n, k].
-            dimensions: dimensions of the activations [n, k].
-        """
+        """Add occurrences: tokens [n], activations as pooled [n, k] and their dimensions [n, k]."""
         size = self._shape[1] - 1
         fired = acts > 0
         self._tokens += [np.repeat(ids, fired.sum(axis=1)), ids]
@@ -93,12 +87,7 @@ class MeanStates:
         self._sums, self._tokens = torch.zeros(count, d), torch.zeros(count)
 
     def add(self, texts: Tensor, states: Tensor) -> None:
-        """Add tokens.
-
-        Args:
-            texts: the text of each [n].
-            states: [n, d].
-        """
+        """Add tokens: the text of each [n], and the states [n, d]."""
         self._sums.index_add_(0, texts, states.float().cpu())
         self._tokens.index_add_(0, texts, torch.ones(len(texts)))
 
@@ -118,9 +107,7 @@ def pooled_activations(
 ) -> sp.csr_array:
     """Return the pooled activations of ``count`` texts, CSR [count, size].
 
-    Args:
-        sums: gets the pooled activations of every token, if the head has k.
-        means: gets the states of every token.
+    ``sums`` gets the pooled activations of every token, if the head has k; ``means`` the states.
     """
     places: list[Integers] = [np.empty(0, np.int64)]
     values: list[Floats] = [np.empty(0, np.float32)]

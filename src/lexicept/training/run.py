@@ -137,7 +137,7 @@ def _prepare(run: RunFolder, run_data: RunData, encoder: Encoder) -> _Prepared:
             None if lookup else run.states(backbone, data.queries, "queries"),
             run.states(backbone, data.documents, "documents"),
         )
-        model = Encoder.over_states(head, lookup, encoder.index_settings)
+        model = Encoder.of(None, head, lookup, encoder.index_settings)
     if data.teacher is not None and config.teacher.max_sim:
         data.teacher = replace(
             data.teacher, late_interaction=_late_interaction(run, backbone, data)

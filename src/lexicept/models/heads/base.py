@@ -84,27 +84,18 @@ class Head(Module):  # type: ignore[misc]
         return self.rows
 
     def dimension_kind(self, num_tokens: int) -> str:
-        """Return the kind of the dimensions: concepts, sub-words or words.
-
-        Args:
-            num_tokens: size of the backbone's tokenizer.
-        """
+        """Return the kind of the dimensions (concepts, sub-words or words) over a tokenizer of
+        ``num_tokens``."""
         return "concepts"
 
     def reconstruct(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the SAE's normalised input for token states [n, d], and its reconstruction [n, d].
-
-        Raises:
-            InputError: the head has no SAE.
-        """
+        """Return an SAE's normalised input for token states [n, d], and the reconstruction [n, d].
+        Raises InputError for a head without an SAE."""
         raise InputError("only a head over an SAE reconstructs states")
 
     def freeze_unused(self, decoder: bool) -> None:
-        """Freeze the parameters that no vector depends on.
-
-        Args:
-            decoder: whether to freeze an SAE's decoder, which only reconstruction needs.
-        """
+        """Freeze the parameters that no vector depends on, with ``decoder`` also an SAE's decoder,
+        which only reconstruction needs."""
 
     @property
     def size(self) -> int:
@@ -118,17 +109,12 @@ class Head(Module):  # type: ignore[misc]
 
     @torch.no_grad()
     def calibrate(self, states: Tensor, active_dims: int) -> None:
-        """Shift all biases by a number so that tokens have ``active_dims`` active dimensions on
-        average.
+        """Shift all biases by a number so that the tokens of a sample of states [n, d] have
+        ``active_dims`` active dimensions on average.
 
-        The order of a token's dimensions, and a language head's cross entropy, stay.
-
-        Args:
-            states: a sample of tokens [n, d].
-
-        Raises:
-            InputError: there are no states, the head has thresholds, or ``active_dims`` is below 1
-                or not below the number of dimensions.
+        The order of a token's dimensions, and a language head's cross entropy, stay. Raises
+        InputError for no states, for a head with thresholds, and for ``active_dims`` below 1 or not
+        below the size.
         """
         if self.threshold is not None:
             raise InputError("only a head without thresholds can be calibrated")
@@ -143,16 +129,11 @@ class Head(Module):  # type: ignore[misc]
         self.bias.sub_(pre.kthvalue(len(pre) - active_dims * len(states)).values)
 
     def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
-        """Return the k most active dimensions of every token.
+        """Return the k largest activations of every token of states [n, d], at least 0, and the
+        dimensions, both [n, k].
 
-        Args:
-            states: [n, d].
-            k: by default the documents' k, or else the largest number of active dimensions of a
-                token.
-
-        Returns:
-            Activations, at least 0, and dimensions, both [n, k]. The dimension of an activation of
-            0 is arbitrary.
+        k is by default the documents', or else the largest number of active dimensions of a token.
+        The dimension of an activation of 0 is arbitrary.
         """
         limit = k or self.settings.document_k
         x = self.transform(states)
@@ -160,15 +141,8 @@ class Head(Module):  # type: ignore[misc]
         return self._scaled(acts), dimensions
 
     def activations(self, states: Tensor, dimensions: Tensor, task: str) -> Tensor:
-        """Return the addends of ``pool``: each token's activations of some dimensions, with pooling
-        ``sum`` the logarithms log1p.
-
-        Args:
-            states: [n, d].
-            dimensions: [m].
-
-        Returns:
-            [n, m]; 0 also where a dimension is not among the token's k.
+        """Return the addends of ``pool`` [n, m]: each token's activations of m dimensions, with
+        pooling ``sum`` the logarithms log1p; 0 also where a dimension is not among the token's k.
         """
         x, k, threshold = self.transform(states), self.settings.k(task), self.threshold
         if k is None or k >= self.size:
@@ -183,17 +157,14 @@ class Head(Module):  # type: ignore[misc]
         return self._addends(self._scaled(among[:, :other]))
 
     def pool(self, states: Tensor, text: Tensor, num_texts: int, task: str | None = None) -> Tensor:
-        """Pool the activations of texts' tokens: maximum, sum of logarithms (pooling ``sum``), or
-        sum (``sqrt_sum``).
+        """Pool the activations of texts' tokens [num_texts, size]: maximum, sum of logarithms
+        (pooling ``sum``), or sum (``sqrt_sum``).
 
         Long texts may be pooled in pieces, whose maxima or sums are combined before ``finish``.
 
         Args:
             states: [n, d].
             text: number of each token's text [n].
-
-        Returns:
-            [num_texts, size].
         """
         x, k, threshold = self.transform(states), self.settings.k(task), self.threshold
         tokens = Activations(x, text, num_texts, self.rows, self.bias, k, threshold)
@@ -231,11 +202,8 @@ class Head(Module):  # type: ignore[misc]
         max_active_dims: int | None = None,
         **_: Any,
     ) -> dict[str, Any]:
-        """Add ``sentence_embedding`` [texts, size].
-
-        Raises:
-            InputError: the module before the head is not a ``Backbone``.
-        """
+        """Add ``sentence_embedding`` [texts, size]. Raises InputError without the features of a
+        ``Backbone``."""
         if "token_mask" not in features:
             raise InputError(
                 "a head needs the token_mask of lexicept.models.backbone.Backbone before it"
@@ -275,11 +243,8 @@ class Head(Module):  # type: ignore[misc]
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Head:
-        """Read a head from the module folder of a model here or on the hub.
-
-        Raises:
-            InputError: the folder holds no head of this kind.
-        """
+        """Read a head from the module folder of a model here or on the hub. Raises InputError for a
+        folder without such a head."""
         hub = {
             name: kwargs[name]
             for name in ("token", "cache_folder", "revision", "local_files_only")

@@ -63,11 +63,8 @@ class HeadSettings:
 
 
 def read_settings(folder: Path) -> tuple[HeadSettings, dict[str, Any]]:
-    """Return a saved head's settings, and all further entries of the configuration.
-
-    Raises:
-        InputError: no configuration of a head, or a setting out of range.
-    """
+    """Return a saved head's settings, and all further entries of the configuration. Raises
+    InputError for no configuration, or for a setting out of range."""
     path = folder / "config.json"
     config, names = read_json(path, InputError), HeadSettings.__dataclass_fields__
     settings = {name: config.pop(name) for name in list(config) if name in names}

@@ -136,11 +136,8 @@ class VocabularyHead(Head):
         """Return a head over words: rows and biases are means over sub-words (ESPLADE, section 3).
 
         Args:
-            pieces: the dimensions of each word's sub-words in this head.
+            pieces: the dimensions of each word's sub-words in this head; InputError for none.
             words: the new terms.
-
-        Raises:
-            InputError: a word has no sub-words, or sub-words outside this vocabulary.
         """
         for word, ids in zip(words, pieces, strict=True):
             if not ids or not all(0 <= piece < self.size for piece in ids):

@@ -125,17 +125,12 @@ class SAE(nn.Module):
     def encode(
         self, states: Tensor, k: int | None = None, rounded: Quantised | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the most active latents of token states.
+        """Return the most active latents of token states [n, d]: activations [n, k], at least 0 and
+        in units of the states, and latent numbers [n, k].
 
-        Args:
-            states: [n, d].
-            k: latents per token; by default the model's, or else the largest number of active
-                latents of a token.
-            rounded: ``rounding.quantised(W_enc)``, for speed with few tokens.
-
-        Returns:
-            Activations [n, k], at least 0 and in units of the states, and latent numbers [n, k].
-            The latent of an activation of 0 is arbitrary.
+        k is by default the model's, or else the largest number of active latents of a token. The
+        latent of an activation of 0 is arbitrary. ``rounded``, ``quantised(W_enc)``, is for speed
+        with few tokens.
         """
         x = self.normalise(states)
         with torch.no_grad():
@@ -147,11 +142,8 @@ class SAE(nn.Module):
         return acts * self.scale, latents
 
     def decode(self, acts: Tensor, latents: Tensor) -> Tensor:
-        """Return x̂ [n, d] for activations, in units of x, and latent numbers, both [n, k].
-
-        Raises:
-            InputError: the SAE has no decoder.
-        """
+        """Return x̂ [n, d] for activations, in units of x, and latent numbers, both [n, k]. Raises
+        InputError for an SAE without decoder."""
         self.need_decoder()
         return sum_chosen(acts, latents, self.W_dec) + self.b_dec
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -119,20 +120,6 @@ def require_fit(origin: dict[str, Any], d_in: int, backbone: Backbone) -> None:
         )
 
 
-def hub_files(name: str) -> list[str]:
-    """Return the paths of all files of a repository on the hub."""
-    from huggingface_hub import HfApi
-
-    return HfApi().list_repo_files(name)
-
-
-def hub_folder(name: str, files: Sequence[str]) -> Path:
-    """Download some files of a repository on the hub; return its folder here."""
-    from huggingface_hub import snapshot_download
-
-    return Path(snapshot_download(name, allow_patterns=list(files)))
-
-
 class _Candidate(NamedTuple):
     kind: type[Layout]
     folder: str
@@ -164,26 +151,29 @@ def _open_source(
         raise InputError(f"{source}: neither a folder nor a hub's name, such as google/name")
     name, inner = named[1], named[2] or ""
     prefix = f"{inner}/" if inner else ""
-    # The hub's client raises its own errors, its transport's, and more.
-    try:
-        files = [file.removeprefix(prefix) for file in hub_files(name) if file.startswith(prefix)]
-    except Exception as error:
-        raise _unreachable(name, error) from None
+    import huggingface_hub
+
+    with _reachable(name):
+        listed = huggingface_hub.list_repo_files(name)
+    files = [file.removeprefix(prefix) for file in listed if file.startswith(prefix)]
 
     def fetch(candidate: _Candidate) -> Path:
-        try:
-            downloaded = hub_folder(name, [f"{prefix}{file}" for file in candidate.files()])
-        except Exception as error:
-            raise _unreachable(name, error) from None
-        return downloaded / inner / candidate.folder
+        patterns = [f"{prefix}{file}" for file in candidate.files()]
+        with _reachable(name):
+            downloaded = huggingface_hub.snapshot_download(name, allow_patterns=patterns)
+        return Path(downloaded, inner, candidate.folder)
 
     return f"{name}/{inner}".rstrip("/"), files, fetch
 
 
-def _unreachable(name: str, error: Exception) -> InputError:
-    return InputError(
-        f"{name}: no such folder, and the hub's can't be loaded: {first_line_of(error)}"
-    )
+@contextmanager
+def _reachable(name: str) -> Iterator[None]:
+    """Raise InputError for any error of the hub's client and the client's transport."""
+    try:
+        yield
+    except Exception as error:
+        reason = f"no such folder, and the hub's can't be loaded: {first_line_of(error)}"
+        raise InputError(f"{name}: {reason}") from None
 
 
 def _recognise(files: Sequence[str]) -> list[tuple[type[Layout], str]]:

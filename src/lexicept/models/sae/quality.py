@@ -108,23 +108,17 @@ def report_sae(
     Raises:
         InputError: the texts have no tokens.
     """
-    totals = _Totals(sae)
-    for states in read_all(backbone_reader(backbone, texts, transform), len(texts), progress):
-        totals.add(states)
-    report = totals.report()
+    reader = backbone_reader(backbone, texts, transform)
+    report, mean = _measure(read_all(reader, len(texts), progress), sae)
     if language_model is None:
         return report
     layer = None if transform is not None else backbone.num_layers
-    recovered = loss_recovered(language_model, sae, totals.mean, layer, texts)
-    return replace(report, recovered=recovered)
+    return replace(report, recovered=loss_recovered(language_model, sae, mean, layer, texts))
 
 
 def report_states(batches: Iterable[Tensor], sae: SAE) -> SAEReport:
     """Measure an SAE on batches of states [n, d]. Raises InputError without any states."""
-    totals = _Totals(sae)
-    for states in batches:
-        totals.add(states)
-    return totals.report()
+    return _measure(batches, sae)[0]
 
 
 def read_all(reader: Reader, count: int, progress: Progress = silent) -> Iterator[Tensor]:
@@ -135,46 +129,33 @@ def read_all(reader: Reader, count: int, progress: Progress = silent) -> Iterato
         progress("states", numbers.stop, count)
 
 
-class _Totals:
-    """Sums over states, in double precision."""
-
-    def __init__(self, sae: SAE) -> None:
-        self.sae = sae
-        self.tokens = 0
-        device = sae.W_enc.device
-        self.sum = torch.zeros(sae.d_in, dtype=torch.float64, device=device)
-        self.squares = self.errors = 0.0
-        self.active = torch.zeros(sae.num_latents, dtype=torch.long, device=device)
-
-    @property
-    def mean(self) -> Tensor:
-        """The mean state [d]."""
-        return (self.sum / self.tokens).float()
-
-    @torch.no_grad()
-    def add(self, states: Tensor) -> None:
-        for batch in states.to(self.sum.device).split(TOGETHER):
-            acts, latents = self.sae.encode(batch)
-            self.tokens += len(batch)
-            self.sum += batch.double().sum(dim=0)
-            self.squares += float(batch.double().square().sum())
-            error = self.sae.reconstruct(acts, latents) - batch
-            self.errors += float(error.double().square().sum())
-            self.active += torch.bincount(latents[acts > 0], minlength=len(self.active))
-
-    def report(self) -> SAEReport:
-        if not self.tokens:
-            raise InputError("an SAE can't be measured: the texts have no tokens")
-        variance = self.squares - float(self.sum.square().sum()) / self.tokens
-        counts = self.active.cpu().numpy()
-        bins = np.searchsorted(EDGES, np.log10(counts[counts > 0] / self.tokens))
-        return SAEReport(
-            self.tokens,
-            self.errors / variance if variance > 0 else 0.0,
-            float(counts.sum()) / self.tokens,
-            float((counts == 0).mean()),
-            tuple(np.bincount(bins, minlength=len(EDGES)).tolist()),
-        )
+@torch.no_grad()
+def _measure(batches: Iterable[Tensor], sae: SAE) -> tuple[SAEReport, Tensor]:
+    """Return the report and the mean state [d]; sums are in double precision."""
+    device, tokens = sae.W_enc.device, 0
+    total = torch.zeros(sae.d_in, dtype=torch.float64, device=device)
+    active = torch.zeros(sae.num_latents, dtype=torch.long, device=device)
+    squares = errors = 0.0
+    for states in (part for batch in batches for part in batch.to(device).split(TOGETHER)):
+        acts, latents = sae.encode(states)
+        tokens += len(states)
+        total += states.double().sum(dim=0)
+        squares += float(states.double().square().sum())
+        errors += float((sae.reconstruct(acts, latents) - states).double().square().sum())
+        active += torch.bincount(latents[acts > 0], minlength=len(active))
+    if not tokens:
+        raise InputError("an SAE can't be measured: the texts have no tokens")
+    variance = squares - float(total.square().sum()) / tokens
+    counts = active.cpu().numpy()
+    bins = np.searchsorted(EDGES, np.log10(counts[counts > 0] / tokens))
+    report = SAEReport(
+        tokens,
+        fvu=errors / variance if variance > 0 else 0.0,
+        l0=float(counts.sum()) / tokens,
+        dead=float((counts == 0).mean()),
+        histogram=tuple(np.bincount(bins, minlength=len(EDGES)).tolist()),
+    )
+    return report, (total / tokens).float()
 
 
 def loss_recovered(
@@ -185,16 +166,12 @@ def loss_recovered(
     texts: Sequence[str],
     tokens: int = SAMPLE_TOKENS,
 ) -> Recovered:
-    """Measure the cross entropies of a sample of texts: original, reconstructed and ablated.
+    """Measure the cross entropies of a sample of at least ``tokens`` tokens: original,
+    reconstructed and ablated. Raises InputError for texts without a token to predict.
 
     Args:
         mean: the mean [d] of the states that the SAE reads.
-        layer: number of blocks before the SAE; None for the output of the language head's
-            transform.
-        tokens: least number of tokens in the sample.
-
-    Raises:
-        InputError: the texts have no token to predict.
+        layer: number of blocks before the SAE; None for the output of the head's transform.
     """
 
     def reconstructed(states: Tensor) -> Tensor:
@@ -260,17 +237,9 @@ def anisotropy(
     """Return each layer's anisotropy: the mean cosine of two tokens' states (SAE-SPLADE, Table 2).
 
     The mean over all pairs of different tokens of a sample is ``(‖Σ_u u‖² − n) / (n (n − 1))``, for
-    states u of length 1.
+    states u of length 1. States after the last block are transformed, if ``transform`` is given.
 
-    Args:
-        tokens: least number of tokens in the sample.
-        transform: transform of the states [n, d] after the last block, before an SAE.
-
-    Returns:
-        The mean cosine after each block.
-
-    Raises:
-        InputError: the texts have fewer than two tokens.
+    Raises InputError for texts with fewer than two tokens.
     """
     sums: list[Tensor | float] = [0.0] * backbone.num_layers
     count = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -89,6 +90,20 @@ class Position(NamedTuple):
     """True if the buffer holds the whole corpus, for all epochs."""
 
 
+@dataclass(frozen=True)
+class Shuffling:
+    """Order and size of a stream's batches."""
+
+    batch_size: int
+    """Tokens of a batch; the sizes of a buffer's batches differ by one at most."""
+    buffer_tokens: int
+    """Tokens shuffled together; each takes 4 d bytes."""
+    seed: int
+    """Seed of the random orders."""
+    drop_sinks: bool = True
+    """Leave attention sinks (see ``SINK``) out of every buffer."""
+
+
 class StateStream:
     """An endless stream of batches of shuffled token states of a corpus.
 
@@ -99,11 +114,7 @@ class StateStream:
     Args:
         reader: reads the states of texts.
         count: number of texts.
-        batch_size: tokens of a batch; the sizes of a buffer's batches differ by one at most.
-        buffer_tokens: tokens shuffled together; each takes 4 d bytes.
-        seed: seed of the random orders.
         filling: called with the number of tokens in the buffer while it fills.
-        drop_sinks: whether attention sinks (see ``SINK``) are left out of every buffer.
         share: the processes of the reading, if several.
     """
 
@@ -111,22 +122,12 @@ class StateStream:
         self,
         reader: Reader,
         count: int,
-        batch_size: int,
-        buffer_tokens: int,
-        seed: int,
+        shuffling: Shuffling,
         filling: Callable[[int], None],
-        *,
-        drop_sinks: bool,
         share: ShareReading | None = None,
     ) -> None:
-        self._reader = reader
-        self._count = count
-        self._batch_size = batch_size
-        self._buffer_tokens = buffer_tokens
-        self._seed = seed
-        self._filling = filling
-        self._drop_sinks = drop_sinks
-        self._share = share
+        self._reader, self._count, self._shuffling = reader, count, shuffling
+        self._filling, self._share = filling, share
         self._ahead: dict[tuple[int, int], Tensor] = {}
         """States read in advance, by epoch and place of the first document."""
         self._whole: Tensor | None = None
@@ -144,20 +145,20 @@ class StateStream:
                 order = torch.from_numpy(
                     self._random(position.epoch, position.document).permutation(len(states))
                 )
-                batches = order.tensor_split(-(-len(states) // self._batch_size))
+                batches = order.tensor_split(-(-len(states) // self._shuffling.batch_size))
                 for number in range(position.batch, len(batches)):
                     position = position._replace(batch=number + 1)
                     yield position, states[batches[number]]
             elif position.whole:
                 return
-            after = position.document + documents
-            if after >= self._count:
-                position = Position(position.epoch + 1, whole=position.whole)
+            after, epoch = position.document + documents, position.epoch
+            if after < self._count:
+                position = Position(epoch, after)
             else:
-                position = Position(position.epoch, after)
+                position = Position(epoch + 1, whole=position.whole)
 
     def _random(self, *key: int) -> np.random.Generator:
-        return np.random.default_rng((self._seed, *key))
+        return np.random.default_rng((self._shuffling.seed, *key))
 
     def _buffer(self, position: Position) -> tuple[Tensor, int]:
         """Return the states of the documents from a position on, and the number of documents."""
@@ -167,7 +168,7 @@ class StateStream:
         order = self._random(0 if position.whole else position.epoch).permutation(self._count)
         pieces: list[Tensor] = []
         tokens, place = 0, start
-        while tokens < self._buffer_tokens and place < len(order):
+        while tokens < self._shuffling.buffer_tokens and place < len(order):
             states = self._read(order, position.epoch, place)
             place = min(place + READ, len(order))
             if len(states):
@@ -175,7 +176,7 @@ class StateStream:
                 tokens += len(states)
             self._filling(tokens)
         states = torch.cat(pieces) if pieces else torch.empty(0, 0)
-        if self._drop_sinks and len(states):
+        if self._shuffling.drop_sinks and len(states):
             states = without_sinks(states)
         if start == 0 and place == len(order):
             self._whole = states

@@ -18,7 +18,14 @@ from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.model import SAE
-from lexicept.models.sae.states import Position, Reader, StateStream, backbone_reader, origin_of
+from lexicept.models.sae.states import (
+    Position,
+    Reader,
+    Shuffling,
+    StateStream,
+    backbone_reader,
+    origin_of,
+)
 from lexicept.progress import Progress, silent
 from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
 from lexicept.training.sae.objectives import OBJECTIVES, OWN_RATE, Outcome, SAEObjective
@@ -127,16 +134,11 @@ def train_on_states(
         done = 0 if loop is None else loop.task.done(loop.steps)[0]
         progress(SAETask.stage, done, settings.tokens, f"reading states {tokens:,}")
 
-    stream = StateStream(
-        reader,
-        count,
-        settings.batch_size,
-        settings.buffer_tokens,
-        settings.seed,
-        report_filling,
-        drop_sinks=settings.drop_sinks,
-        share=processes if processes.count > 1 else None,
+    shuffling = Shuffling(
+        settings.batch_size, settings.buffer_tokens, settings.seed, settings.drop_sinks
     )
+    share = processes if processes.count > 1 else None
+    stream = StateStream(reader, count, shuffling, report_filling, share)
     batches = stream.batches(position)
     # Three beginnings: a checkpoint, an SAE to go on with, or the first states.
     if loop is None and start is not None:

@@ -197,11 +197,8 @@ class Release(Layout):
         write_json(folder / str(cls.config_file), config)
 
     def _open_tensors(self, names: WeightNames, *per_latent: str) -> None:
-        """Take the sizes from W_enc's shape, and check the shapes of all other tensors.
-
-        Args:
-            per_latent: further tensors of one number for each latent.
-        """
+        """Take the sizes from W_enc's shape, and check the shapes of all other tensors, those
+        ``per_latent`` of one number for each latent."""
         self.names, shape = names, self.tensors.shape(names.W_enc)
         by_latent = shape if names.encoder_by_latent else shape[::-1]
         self.num_latents, self.d_in = by_latent
@@ -224,13 +221,8 @@ class Release(Layout):
 
 
 def raw_weights(sae: SAE, *, centred: bool) -> Weights:
-    """Return the weights of an SAE over raw states, with normalisation folded in.
-
-    Args:
-        centred: whether W_enc shall multiply ``h − b_dec``; activations stay.
-
-    Raises:
-        InputError: the SAE has no decoder.
+    """Return the weights of an SAE over raw states, with normalisation folded in and ``h − b_dec``
+    as W_enc's input if ``centred``; activations stay. Raises InputError for an SAE without decoder.
     """
     sae.need_decoder()
     with torch.no_grad():
