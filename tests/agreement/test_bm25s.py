@@ -78,26 +78,26 @@ def assert_agreement(
 
 
 @pytest.mark.parametrize(("k1", "b"), SETTINGS)
-def test_short_texts(k1: float, b: float) -> None:
+def test_short_texts(k1, b):
     assert_agreement(TEXTS, QUERIES, k1, b, matched=6)
 
 
 @pytest.mark.parametrize(("k1", "b"), SETTINGS)
-def test_a_repeated_query_word_counts_twice(k1: float, b: float) -> None:
+def test_a_repeated_query_word_counts_twice(k1, b):
     once, twice = their_scores(TEXTS, ["cat", "cat cat"], k1, b)
     np.testing.assert_allclose(twice, 2 * once)  # so that the agreement above says it of ours
     assert once.any()
 
 
 @pytest.mark.parametrize(("k1", "b"), SETTINGS)
-def test_python_docs(k1: float, b: float) -> None:
+def test_python_docs(k1, b):
     texts = [document.content for document in islice(read_documents("python-docs"), 500)]
     queries = [" ".join(text.split()[:12]) for text in texts[::10]]
     assert_agreement(texts, queries, k1, b, matched=50)
 
 
 @pytest.mark.parametrize(("k1", "b"), SETTINGS)
-def test_scifact(k1: float, b: float) -> None:
+def test_scifact(k1, b):
     folder = DATA / "scifact"
     if not folder.is_dir():
         pytest.skip(f"agreement with bm25s on SciFact: no folder {folder} (set LEXICEPT_DATA)")
@@ -115,5 +115,5 @@ LISTS = {
 
 
 @pytest.mark.parametrize(("language", "name"), LISTS.items())
-def test_stop_words(language: str, name: str) -> None:
+def test_stop_words(language, name):
     assert stop_words(language) == frozenset(getattr(bm25s.stopwords, f"STOPWORDS_{name}"))

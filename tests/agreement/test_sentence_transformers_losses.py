@@ -48,7 +48,7 @@ def assert_agreement(ours: Tensor, theirs: Tensor, embeddings: list[Tensor]) -> 
 
 
 @pytest.mark.parametrize(("student", "teacher"), [(1.0, 1.0), (2.0, 2.0), (8.0, 1.0), (1.0, 3.0)])
-def test_kl_divergence(embeddings: list[Tensor], student: float, teacher: float) -> None:
+def test_kl_divergence(embeddings, student, teacher):
     loss = SparseDistillKLDivLoss(MODEL, student_temperature=student, teacher_temperature=teacher)
     ours = kl_divergence(list_scores(embeddings) / student, teacher_scores() / teacher)
     # They multiply by the square of the student's temperature; the papers don't.
@@ -57,7 +57,7 @@ def test_kl_divergence(embeddings: list[Tensor], student: float, teacher: float)
 
 
 @pytest.mark.parametrize("candidates", [2, CANDIDATES])
-def test_margin_mse(embeddings: list[Tensor], candidates: int) -> None:
+def test_margin_mse(embeddings, candidates):
     used, teacher = embeddings[: 1 + candidates], teacher_scores()[:, :candidates]
     theirs = SparseMarginMSELoss(MODEL).compute_loss_from_embeddings(used, teacher)
     assert_agreement(margin_mse(list_scores(used), teacher), theirs, used)
@@ -65,7 +65,7 @@ def test_margin_mse(embeddings: list[Tensor], candidates: int) -> None:
 
 @pytest.mark.parametrize("candidates", [1, CANDIDATES])
 @pytest.mark.parametrize("scale", [1.0, 0.25])
-def test_in_batch_softmax(embeddings: list[Tensor], candidates: int, scale: float) -> None:
+def test_in_batch_softmax(embeddings, candidates, scale):
     used = embeddings[: 1 + candidates]
     # All positives, then all first hard negatives, and so on.
     scores = scale * used[0] @ torch.cat(used[1:]).T
@@ -74,6 +74,6 @@ def test_in_batch_softmax(embeddings: list[Tensor], candidates: int, scale: floa
     assert_agreement(ours, loss.compute_loss_from_embeddings(used, None), used)
 
 
-def test_flops(embeddings: list[Tensor]) -> None:
+def test_flops(embeddings):
     theirs = FlopsLoss(MODEL).compute_loss_from_embeddings(embeddings[1])
     assert_agreement(flops(embeddings[1]), theirs, embeddings[1:2])

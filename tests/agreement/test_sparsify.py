@@ -1,7 +1,5 @@
 """SAEs that sparsify saves are loaded with the activations that sparsify gives."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -10,7 +8,7 @@ from lexicept.models.sae.pretrained import find_pretrained_sae
 sparsify = pytest.importorskip("sparsify", reason="the extra bench has sparsify")
 
 
-def test_a_saved_sparse_coder(tmp_path: Path) -> None:
+def test_a_saved_sparse_coder(tmp_path):
     torch.manual_seed(0)
     config = sparsify.SparseCoderConfig(expansion_factor=4, k=5)
     theirs = sparsify.SparseCoder(24, config)

@@ -82,7 +82,7 @@ def filtered_ids(index: IndexReader, text: str) -> list[str]:
     return [hit.id for hit in index.search([query])[0]]
 
 
-def test_search_shows_results_and_why(page: Page, path: Path) -> None:
+def test_search_shows_results_and_why(page, path):
     search(page, QUERY)
     index = IndexReader.open(path)
     assert ranking(page) == [hit.id for hit in index.search([QUERY])[0]]
@@ -103,7 +103,7 @@ def test_search_shows_results_and_why(page: Page, path: Path) -> None:
     expect(marked.first).to_have_class(re.compile("active"))
 
 
-def test_results_are_busy_until_those_of_the_last_search_are_shown(page: Page) -> None:
+def test_results_are_busy_until_those_of_the_last_search_are_shown(page):
     search(page, QUERY)
     ranking(page)
     held: list[Route] = []
@@ -115,7 +115,7 @@ def test_results_are_busy_until_those_of_the_last_search_are_shown(page: Page) -
     expect(page.locator("#results")).to_have_attribute("aria-busy", "false")
 
 
-def test_steering_changes_the_ranking_and_goes_back(page: Page, path: Path) -> None:
+def test_steering_changes_the_ranking_and_goes_back(page, path):
     search(page, QUERY)
     before = ranking(page)
     page.get_by_role("button", name="Remove: word bade").click()
@@ -139,7 +139,7 @@ def test_steering_changes_the_ranking_and_goes_back(page: Page, path: Path) -> N
     assert ranking(page) == before
 
 
-def test_marks_are_shown_where_no_spaces_are(page: Page) -> None:
+def test_marks_are_shown_where_no_spaces_are(page):
     span = {"start": 1500, "end": 1502, "share": 1.0}
     part = {"vocabulary": "words", "dimension": 0, "term": "x", "score": 1.0, "query_spans": []}
     why = {"title": "", "text": QUERY, "content": "漢字" * 1000, "score": 1.0, "prior": 0.0}
@@ -149,7 +149,7 @@ def test_marks_are_shown_where_no_spaces_are(page: Page) -> None:
     expect(page.locator(".result").first.locator("mark")).to_have_text("漢字")
 
 
-def test_a_result_that_can_not_be_explained_leaves_the_others(page: Page, path: Path) -> None:
+def test_a_result_that_can_not_be_explained_leaves_the_others(page, path):
     hits = IndexReader.open(path).search([QUERY])[0]
     gone = {"detail": "this index has no document of that id"}
     # A status that the browser does not report in its console, which must stay empty.
@@ -169,9 +169,7 @@ def test_a_result_that_can_not_be_explained_leaves_the_others(page: Page, path: 
     expect(page.get_by_role("alert")).to_be_hidden()
 
 
-def test_a_factor_written_by_hand_is_halved_to_what_the_server_takes(
-    page: Page, path: Path, address: str
-) -> None:
+def test_a_factor_written_by_hand_is_halved_to_what_the_server_takes(page, path, address):
     (term, *_) = IndexReader.open(path).query_terms(QUERY, "words")
     page.goto(f"{address}/?q={QUERY}&in=words&steer=words:{term.dimension}:0.333333")
     ranking(page)
@@ -181,13 +179,13 @@ def test_a_factor_written_by_hand_is_halved_to_what_the_server_takes(
     assert page.url.endswith("%3A0.166666")
 
 
-def test_an_address_opens_a_concept_of_its_query(page: Page, path: Path, address: str) -> None:
+def test_an_address_opens_a_concept_of_its_query(page, path, address):
     terms = IndexReader.open(path).query_terms(QUERY, "concepts")
     page.goto(f"{address}/?q={QUERY}&concept={terms[0].dimension}")
     expect(page.locator("#concept-steering")).to_contain_text("In your query")
 
 
-def test_a_concept_shows_its_documents_and_is_steered(page: Page, path: Path) -> None:
+def test_a_concept_shows_its_documents_and_is_steered(page, path):
     search(page, QUERY)
     ranking(page)
     concept = page.locator("#terms button.term").first
@@ -196,8 +194,8 @@ def test_a_concept_shows_its_documents_and_is_steered(page: Page, path: Path) ->
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Documents")
     index = IndexReader.open(path)
-    number = int(re.search(r"concept=(\d+)", page.url)[1])  # type: ignore[index]
-    name = index.vocabularies[1].terms[number]  # type: ignore[index]
+    number = int(re.search(r"concept=(\d+)", page.url)[1])
+    name = index.vocabularies[1].terms[number]
     expect(dialog.get_by_role("heading", name=name)).to_be_focused()
     assert label.endswith(name)  # without a name, its number after the word of the query
     dialog.get_by_role("button", name="Raise").click()
@@ -210,7 +208,7 @@ def test_a_concept_shows_its_documents_and_is_steered(page: Page, path: Path) ->
     assert ranking(page) == [hit.id for hit in raised]
 
 
-def test_pages_of_results(page: Page, path: Path) -> None:
+def test_pages_of_results(page, path):
     page.get_by_label("Words", exact=True).check()
     search(page, "number:0..29")
     expect(page.get_by_role("status").first).to_have_text("1 to 10 of 30 results.")
@@ -225,7 +223,7 @@ def test_pages_of_results(page: Page, path: Path) -> None:
     expect(page.locator("#pages span")).to_have_text("Page 2 of 3")
 
 
-def test_a_result_opens_its_document_with_all_that_fired(page: Page, path: Path) -> None:
+def test_a_result_opens_its_document_with_all_that_fired(page, path):
     search(page, QUERY)
     ranking(page)
     index = IndexReader.open(path)
@@ -253,7 +251,7 @@ def test_a_result_opens_its_document_with_all_that_fired(page: Page, path: Path)
     assert ranking(page) == [one.id for one in index.search([like(index, hit.id)])[0]]
 
 
-def test_one_click_adds_what_a_result_is_about(page: Page, path: Path) -> None:
+def test_one_click_adds_what_a_result_is_about(page, path):
     search(page, QUERY)
     before = ranking(page)
     page.locator(".result .mark").nth(1).click()
@@ -278,14 +276,14 @@ def test_one_click_adds_what_a_result_is_about(page: Page, path: Path) -> None:
     assert ranking(page) == [hit.id for hit in index.search([three])[0]]
 
 
-def test_a_concept_is_added_by_its_name(page: Page, path: Path) -> None:
+def test_a_concept_is_added_by_its_name(page, path):
     search(page, "bade")
     ranking(page)
     index = IndexReader.open(path)
     own = {term.dimension for term in index.query_terms("bade", "concepts")}
     df = index.engine.df[index.span("concepts")]
     number = next(n for n in range(df.size) if df[n] and n not in own)
-    name = index.vocabularies[1].terms[number]  # type: ignore[index]
+    name = index.vocabularies[1].terms[number]
     page.get_by_label("In its name or words").fill(name)
     page.get_by_role("button", name="Find").click()
     entry = page.locator("#finder .found li").filter(
@@ -304,7 +302,7 @@ def test_a_concept_is_added_by_its_name(page: Page, path: Path) -> None:
     expect(page.locator("#added .chip")).to_have_count(1)
 
 
-def test_facets_and_filters(page: Page, path: Path) -> None:
+def test_facets_and_filters(page, path):
     search(page, "kilo")
     ranking(page)
     page.locator("#filters summary").click()
@@ -325,7 +323,7 @@ def test_facets_and_filters(page: Page, path: Path) -> None:
     assert ranking(page) == filtered_ids(index, "number > 11")
 
 
-def test_a_misspelled_word(page: Page) -> None:
+def test_a_misspelled_word(page):
     page.get_by_label("Words", exact=True).check()
     search(page, "kilox -bade")
     page.locator("#meant").get_by_role("button", name="kilo -bade").click()
@@ -333,37 +331,37 @@ def test_a_misspelled_word(page: Page) -> None:
     assert ranking(page)
 
 
-def test_what_a_concept_is(page: Page) -> None:
+def test_what_a_concept_is(page):
     expect(page.locator("#about p")).to_be_hidden()
     page.locator("#about summary").click()
     expect(page.locator("#about p")).to_contain_text("sparse autoencoder")
 
 
-def test_swagger_shows_the_api(page: Page, address: str) -> None:
+def test_swagger_shows_the_api(page, address):
     page.goto(f"{address}/docs")
     expect(page.get_by_text("/feedback", exact=True)).to_be_visible()
 
 
 @pytest.mark.parametrize("query", ["", "   "])
-def test_an_empty_query_asks_for_one(page: Page, query: str) -> None:
+def test_an_empty_query_asks_for_one(page, query):
     search(page, query)
     expect(page.get_by_role("status").first).to_contain_text("Type a query")
     expect(page.locator(".result")).to_have_count(0)
 
 
-def test_nothing_found(page: Page) -> None:
+def test_nothing_found(page):
     page.get_by_label("Words", exact=True).check()
     search(page, "unheard of")
     expect(page.get_by_role("status").first).to_contain_text("No results")
 
 
-def test_unknown_words_are_named(page: Page) -> None:
+def test_unknown_words_are_named(page):
     search(page, "zzaxqv")
     status = page.get_by_role("status").first
     expect(status).to_contain_text("No document contains: zzaxqv; results are from concepts only.")
 
 
-def test_html_in_documents_is_text(page: Page) -> None:
+def test_html_in_documents_is_text(page):
     search(page, "<script>alert(3)</script> hostile kilo kilo")
     page.get_by_label("Words", exact=True).check()
     first = page.locator(".result").first
@@ -380,7 +378,7 @@ def test_html_in_documents_is_text(page: Page) -> None:
     expect(heading).to_have_text(HOSTILE.title)
 
 
-def test_side_by_side(page: Page, path: Path) -> None:
+def test_side_by_side(page, path):
     search(page, QUERY)
     page.get_by_label("Side by side").check()
     expect(page.get_by_role("heading", name="By words")).to_be_visible()
@@ -393,7 +391,7 @@ def test_side_by_side(page: Page, path: Path) -> None:
         expect(column.locator(".keys").first).to_have_text(f"{vocabulary} 100 %")
 
 
-def test_the_keyboard_is_enough(page: Page) -> None:
+def test_the_keyboard_is_enough(page):
     expect(page.get_by_label("Search for")).to_be_focused()
     page.keyboard.type(QUERY)
     page.keyboard.press("Enter")
@@ -411,7 +409,7 @@ def test_the_keyboard_is_enough(page: Page) -> None:
     assert ranking(page) == before
 
 
-def test_a_server_that_is_gone(browser: Browser, path: Path) -> None:
+def test_a_server_that_is_gone(browser, path):
     page = browser.new_page()
     with serving(path) as address:
         page.goto(address)
@@ -423,9 +421,9 @@ def test_a_server_that_is_gone(browser: Browser, path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_can_be_read_on_a_phone(browser: Browser, address: str, scheme: str) -> None:
+def test_text_can_be_read_on_a_phone(browser, address, scheme):
     """Nothing is wider than the screen, and contrasts are those of WCAG's level AA."""
-    page = browser.new_page(viewport={"width": 360, "height": 740}, color_scheme=scheme)  # type: ignore[arg-type]
+    page = browser.new_page(viewport={"width": 360, "height": 740}, color_scheme=scheme)
     page.goto(f"{address}/?q=bade+kilo+muki&steer=words%3A1%3A0")
     ranking(page)
     box = page.locator(".result").first.bounding_box()
@@ -439,7 +437,7 @@ def test_text_can_be_read_on_a_phone(browser: Browser, address: str, scheme: str
     page.close()
 
 
-def test_the_browser_asks_for_the_key(browser: Browser, path: Path) -> None:
+def test_the_browser_asks_for_the_key(browser, path):
     key = "0123456789abcdef"
     with serving(path, key) as address:
         context = browser.new_context(http_credentials={"username": "any", "password": key})

@@ -1,7 +1,6 @@
 """Adaptation to a collection: what is learned, what is read once, and what an index keeps of it."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from lexicept.models.sources import MINI
 from lexicept.training import adaptation
 from lexicept.training.adaptation import HEAD, INDEX, check_adaptable, sample
 from lexicept.vectorizers.concepts import ConceptVectorizer
-from support.commands import Run
 from support.heads import make
 from support.tiny import text, tiny_backbone
 
@@ -58,7 +56,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
 
-def test_an_index_s_concepts_are_adapted_named_and_its_own(run: Run, tmp_path: Path) -> None:
+def test_an_index_s_concepts_are_adapted_named_and_its_own(run, tmp_path):
     index = lexicept.build(TEXTS, tmp_path / "index")
     before, after = ConceptVectorizer.load(MINI), concepts_of(index)
     moved = (after.head.rows - before.head.rows).abs().amax(dim=1) > 1e-5
@@ -78,7 +76,7 @@ def test_an_index_s_concepts_are_adapted_named_and_its_own(run: Run, tmp_path: P
     assert "adapted to the documents: 120 tokens, 3 steps" in shown
 
 
-def test_an_index_holds_no_weights_of_the_backbone(tmp_path: Path) -> None:
+def test_an_index_holds_no_weights_of_the_backbone(tmp_path):
     lexicept.build(TEXTS, tmp_path / "index", vocabulary="concepts")
     model = tmp_path / "index" / "generation-000001" / "concepts" / "model"
     sizes = {file.relative_to(model).as_posix(): file.stat().st_size for file in model.rglob("*")}
@@ -87,7 +85,7 @@ def test_an_index_holds_no_weights_of_the_backbone(tmp_path: Path) -> None:
     assert max(sizes.values()) < 2**20
 
 
-def test_documents_that_are_added_are_read_with_the_index_s_own_concepts(tmp_path: Path) -> None:
+def test_documents_that_are_added_are_read_with_the_index_s_own_concepts(tmp_path):
     index = lexicept.build(TEXTS[1:], tmp_path / "index", vocabulary="concepts")
     concepts = concepts_of(index)
     index.add([{"id": "new", "text": TEXTS[0]}])
@@ -99,9 +97,7 @@ def test_documents_that_are_added_are_read_with_the_index_s_own_concepts(tmp_pat
     assert found.data == pytest.approx(expected.data)
 
 
-def test_a_small_collection_s_concepts_are_those_of_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_collection_s_concepts_are_those_of_the_package(tmp_path, monkeypatch):
     monkeypatch.setattr(adaptation, "FEWEST_TOKENS", 121)
     lexicept.build(TEXTS, tmp_path / "small")
     monkeypatch.setattr(adaptation, "FEWEST_TOKENS", 120)
@@ -115,9 +111,7 @@ def test_a_small_collection_s_concepts_are_those_of_the_package(
     assert concepts_of(lexicept.build(TEXTS, tmp_path / "third")).head.settings == HEAD
 
 
-def test_the_backbone_reads_no_document_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_backbone_reads_no_document_twice(tmp_path, monkeypatch):
     read: list[int] = []
     states = Backbone.states
 
@@ -159,9 +153,7 @@ class KilledError(Exception):
 
 
 @pytest.mark.parametrize("stop", [("states", 10), ("training", 200), ("concepts", 10)])
-def test_an_interrupted_build_ends_as_an_unbroken_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: tuple[str, int]
-) -> None:
+def test_an_interrupted_build_ends_as_an_unbroken_one(tmp_path, monkeypatch, stop):
     monkeypatch.setattr("lexicept.models.cached_states.SHARD", 10)
     monkeypatch.setattr("lexicept.index.term_frequencies.SHARD", 10)
     monkeypatch.setattr("lexicept.training.loop.CHECKPOINT_SECONDS", 0)
@@ -182,7 +174,7 @@ def test_an_interrupted_build_ends_as_an_unbroken_one(
     assert not (tmp_path / "index.partial").exists()
 
 
-def test_each_phase_shows_how_far_it_is(tmp_path: Path) -> None:
+def test_each_phase_shows_how_far_it_is(tmp_path):
     stages: dict[str, int] = {}
 
     def progress(stage: str, done: int, total: int, detail: str = "") -> None:
@@ -198,9 +190,7 @@ def saved(encoder: Encoder, folder: Path) -> Path:
     return folder
 
 
-def test_another_model_is_adapted_when_that_is_said_and_keeps_its_settings(
-    bert: Backbone, tmp_path: Path
-) -> None:
+def test_another_model_is_adapted_when_that_is_said_and_keeps_its_settings(bert, tmp_path):
     texts = [text(n, n + 1, n + 2, 2 * n) for n in range(40)]
     own = HeadSettings("sum", query_k=2, document_k=3, query_max_active_dims=7, query_scale=2.0)
     encoder = Encoder.of(bert, SAEHead(SAE(32, 64, 4), own), index_settings=IndexSettings("splade"))
@@ -242,9 +232,7 @@ def with_lookup(bert: Backbone) -> Encoder:
         (with_lookup, "concepts that queries look up can't be adapted"),
     ],
 )
-def test_models_that_can_t_be_adapted_are_refused_before_any_work(
-    bert: Backbone, encoder: Callable[[Backbone], Encoder], message: str, tmp_path: Path
-) -> None:
+def test_models_that_can_t_be_adapted_are_refused_before_any_work(bert, encoder, message, tmp_path):
     made = encoder(bert)
     with pytest.raises(InputError, match=message):
         check_adaptable(made)
@@ -256,7 +244,7 @@ def test_models_that_can_t_be_adapted_are_refused_before_any_work(
     assert not list(tmp_path.glob("index*"))
 
 
-def test_the_sample_has_so_many_tokens_of_the_whole_collection(bert: Backbone) -> None:
+def test_the_sample_has_so_many_tokens_of_the_whole_collection(bert):
     texts = [text(n // 25, n % 25) for n in range(500)]
     documents, everything, tokens = sample(bert, texts, 2000)
     assert (sorted(everything), tokens) == (sorted(texts), 1000)
@@ -271,7 +259,7 @@ def test_the_sample_has_so_many_tokens_of_the_whole_collection(bert: Backbone) -
     assert sample(bert, [text(1)], 9, text(2) + " ") == ([0], [f"{text(2)} {text(1)}"], 2)
 
 
-def test_the_command_has_the_choice(run: Run, tmp_path: Path) -> None:
+def test_the_command_has_the_choice(run, tmp_path):
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text(
         "\n".join(json.dumps({"id": str(n), "text": one}) for n, one in enumerate(TEXTS))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -92,7 +90,7 @@ def check(index: IndexReader) -> None:
         assert found.tolist() == whole.found(queries[[row]]).allowed.tolist()
 
 
-def test_a_change_writes_its_own_postings_alone(tmp_path: Path) -> None:
+def test_a_change_writes_its_own_postings_alone(tmp_path):
     before = build(tmp_path / "index", TEXTS)
     weights = before.engine.matrix().toarray()
     files = before.folder / "postings"
@@ -114,7 +112,7 @@ def test_a_change_writes_its_own_postings_alone(tmp_path: Path) -> None:
     check(index)
 
 
-def test_what_is_merged_is_what_a_build_makes(tmp_path: Path) -> None:
+def test_what_is_merged_is_what_a_build_makes(tmp_path):
     path = build(tmp_path / "index", TEXTS).path
     updates.update(path, [Document("new", "ant ant zebra"), Document("t3", "yak")])
     updates.delete(path, ["t5", "t6"])
@@ -148,9 +146,7 @@ STEPS = st.lists(
 @pytest.mark.parametrize("bits", [32, 8])
 @settings(max_examples=10, deadline=None)
 @given(steps=STEPS)
-def test_any_changes(
-    tmp_path_factory: pytest.TempPathFactory, bits: int, steps: list[Step]
-) -> None:
+def test_any_changes(tmp_path_factory, bits, steps):
     path = tmp_path_factory.mktemp("changes") / "index"
     with IndexBuilder(path) as builder:
         documents = [Document(name, text) for name, text in TEXTS.items()]
@@ -177,7 +173,7 @@ def test_any_changes(
     assert verify(path).problems == []
 
 
-def test_parts_are_merged_so_that_they_stay_few(tmp_path: Path) -> None:
+def test_parts_are_merged_so_that_they_stay_few(tmp_path):
     path = build(tmp_path / "index", TEXTS).path
     counts = []
     for number in range(20):
@@ -190,9 +186,7 @@ def test_parts_are_merged_so_that_they_stay_few(tmp_path: Path) -> None:
     assert all(sum(own) == 25 + number for number, own in enumerate(counts))
 
 
-def test_all_is_weighed_again_once_enough_has_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_is_weighed_again_once_enough_has_changed(tmp_path, monkeypatch):
     monkeypatch.setattr(added_postings, "STALE", 12)  # of 24 documents, 2 may change
     path = build(tmp_path / "index", TEXTS).path
     kinds, generations = [], []
@@ -210,9 +204,7 @@ def test_all_is_weighed_again_once_enough_has_changed(
     assert index.manifest["generation"].endswith("7")
 
 
-def test_a_change_stays_where_all_can_not_be_weighed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_stays_where_all_can_not_be_weighed_again(tmp_path, monkeypatch):
     monkeypatch.setattr(added_postings, "STALE", 12)
     path = build(tmp_path / "index", TEXTS).path
     updates.update(path, [Document("one", "ant"), Document("two", "ant")])
@@ -231,7 +223,7 @@ def test_a_change_stays_where_all_can_not_be_weighed_again(
     assert updates.merge(path)
 
 
-def test_a_new_word_counts_as_often_as_it_came(tmp_path: Path) -> None:
+def test_a_new_word_counts_as_often_as_it_came(tmp_path):
     path = build(tmp_path / "index", TEXTS).path
     texts = [Document(f"new{number}", "zebra") for number in range(6)]
     for text in texts:
@@ -246,7 +238,7 @@ def test_a_new_word_counts_as_often_as_it_came(tmp_path: Path) -> None:
     assert set(weights.tolist()) == {weight}
 
 
-def test_queries_of_other_dimensions_are_refused(tmp_path: Path) -> None:
+def test_queries_of_other_dimensions_are_refused(tmp_path):
     path = build(tmp_path / "index", TEXTS).path
     updates.update(path, [Document("new", "ant zebra")])
     engine = IndexReader.open(path).engine
@@ -259,7 +251,7 @@ def test_queries_of_other_dimensions_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["df", "bounds", "offsets", "sizes", "statistics.df"])
 @pytest.mark.parametrize("joined", [False, True])
-def test_a_change_of_damaged_postings_is_refused(tmp_path: Path, name: str, joined: bool) -> None:
+def test_a_change_of_damaged_postings_is_refused(tmp_path, name, joined):
     path = build(tmp_path / "index", TEXTS).path
     if joined:
         updates.update(path, [Document("new", "ant zebra")])
@@ -273,9 +265,7 @@ def test_a_change_of_damaged_postings_is_refused(tmp_path: Path, name: str, join
     assert (path / "manifest.json").read_bytes() == before
 
 
-def test_small_indexes_and_those_with_rra_are_weighed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_indexes_and_those_with_rra_are_weighed_again(tmp_path, monkeypatch):
     path = build(tmp_path / "rra", TEXTS, rra=RRASettings()).path
     updates.update(path, [Document("new", "ant")])
     assert isinstance(IndexReader.open(path).engine, ExactEngine)
@@ -287,7 +277,7 @@ def test_small_indexes_and_those_with_rra_are_weighed_again(
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_concepts_beside_words_that_grow(tmp_path: Path) -> None:
+def test_concepts_beside_words_that_grow(tmp_path):
     path = build(tmp_path / "index", TEXTS, concepts=VocabularySettings(BM25(k3=1.0))).path
     updates.update(path, [Document("new", "ant yak ibis"), Document("t2", "emu emu")])
     updates.delete(path, ["t0", "t23"])
@@ -311,7 +301,7 @@ def test_concepts_beside_words_that_grow(tmp_path: Path) -> None:
         ("bounds", lambda bounds: bounds * np.nan, "not finite"),
     ],
 )
-def test_damaged_parts_are_refused(tmp_path: Path, name: str, change: object, said: str) -> None:
+def test_damaged_parts_are_refused(tmp_path, name, change, said):
     path = build(tmp_path / "index", TEXTS).path
     updates.update(path, [Document("new", "ant")])
     file = IndexReader.open(path).folder / "postings" / "joined" / f"{name}.npy"

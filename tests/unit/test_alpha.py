@@ -41,14 +41,12 @@ def items(source: int, query: list[float], missed: list[bool] | None = None) -> 
         (2, [1.0, 1.0, 0.0], None, 2),  # ties with document 1: nothing ranks above but 4
     ],
 )
-def test_known_items_by_hand(
-    source: int, query: list[float], missed: list[bool] | None, rank: int
-) -> None:
+def test_known_items_by_hand(source, query, missed, rank):
     found = known_item_ndcg(ExactEngine.build(DOCUMENTS), items(source, query, missed), NO_OFFSET)
     assert found.tolist() == pytest.approx([1 / log2(1 + rank)])
 
 
-def test_gains_of_items_that_are_missed_or_have_offsets() -> None:
+def test_gains_of_items_that_are_missed_or_have_offsets():
     engine = ExactEngine.build(DOCUMENTS)
     assert known_item_ndcg(engine, items(1, [0.0, 0.0, 1.0]), NO_OFFSET).tolist() == [0.0]
     missed = items(0, [1.0, 1.0, 0.0], [True, True])
@@ -77,7 +75,7 @@ def choices(best: float, count: int, missed: bool) -> float:
     return choose_alpha(derive, known).alpha
 
 
-def test_an_alpha_is_chosen_beyond_chance() -> None:
+def test_an_alpha_is_chosen_beyond_chance():
     assert choices(0.25, 2, missed=True) == 1.0  # p .16 for 2 of 40
     assert choices(0.25, 20, missed=True) == 0.25
     assert choices(1.0, 20, missed=True) == 1.0
@@ -85,7 +83,7 @@ def test_an_alpha_is_chosen_beyond_chance() -> None:
     assert choices(1.0, 0, missed=False) == 1.0  # all are equal
 
 
-def test_mismatch_is_40_percent_and_seeded() -> None:
+def test_mismatch_is_40_percent_and_seeded():
     queries = sp.csr_array(np.ones((100, 100)))
     one, again, other = (
         KnownItems.mismatched(np.arange(100), queries, seed).missed for seed in (0, 0, 1)
@@ -97,7 +95,7 @@ def test_mismatch_is_40_percent_and_seeded() -> None:
     assert one.mean() == pytest.approx(0.4, abs=0.02)
 
 
-def test_the_choice_is_deterministic_and_ignores_earlier_weights(tmp_path: Path) -> None:
+def test_the_choice_is_deterministic_and_ignores_earlier_weights(tmp_path):
     words = ["river", "stone", "lake", "moss", "fern", "owl", "peak", "sand"]
     random = np.random.default_rng(3)
     texts = {f"d{i}": f"{' '.join(random.choice(words, 8))}. Short one." for i in range(15)}
@@ -109,7 +107,7 @@ def test_the_choice_is_deterministic_and_ignores_earlier_weights(tmp_path: Path)
     assert choose_index_alpha(out) == choice
 
 
-def test_documents_without_sentences(tmp_path: Path) -> None:
+def test_documents_without_sentences(tmp_path):
     choice = choose_index_alpha(build(tmp_path / "index", {"a": "cat", "b": "dog", "c": ""}))
     assert choice.alpha == 1.0
     assert len(set(choice.tried.values())) == 1
@@ -117,7 +115,7 @@ def test_documents_without_sentences(tmp_path: Path) -> None:
     assert (nothing.alpha, set(nothing.tried.values()), nothing.without) == (1.0, {0.0}, 0.0)
 
 
-def test_a_model_writes_the_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_writes_the_queries(tmp_path, monkeypatch):
     from lexicept.training.candidates import query_generation
 
     asked: list[list[Document]] = []

@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
     return build_described(tmp_path / "index")
 
 
-def test_a_concept(path: Path) -> None:
+def test_a_concept(path):
     index = IndexReader.open(path, checksums=True)
     assert index.atlas is not None
     assert len(index.atlas) == 5
@@ -42,7 +42,7 @@ def test_a_concept(path: Path) -> None:
             index.atlas[outside]
 
 
-def test_json(path: Path) -> None:
+def test_json(path):
     atlas = IndexReader.open(path).atlas
     assert atlas is not None
     content = atlas[0].to_json()
@@ -52,7 +52,7 @@ def test_json(path: Path) -> None:
     assert (content["label"], content["firing_frequency"]) == ("Ay", 0.25)
 
 
-def test_lists(path: Path) -> None:
+def test_lists(path):
     atlas = IndexReader.open(path).atlas
     assert atlas is not None
     assert atlas.document_counts.tolist() == [2, 2, 1, 1, 0]
@@ -64,7 +64,7 @@ def test_lists(path: Path) -> None:
     assert atlas.firing_frequencies.tolist() == [0.25, 0.05, 0, 0.025, 0]
 
 
-def test_an_index_without(tmp_path: Path) -> None:
+def test_an_index_without(tmp_path):
     builder = IndexBuilder(tmp_path / "index")
     builder.add_documents(DESCRIBED, {})
     builder.add_vocabulary(Vowels(), VocabularySettings(BM25()))
@@ -74,7 +74,7 @@ def test_an_index_without(tmp_path: Path) -> None:
         relabel(index.path, {0: "x"}, "llm")
 
 
-def test_examples_follow_the_documents(path: Path) -> None:
+def test_examples_follow_the_documents(path):
     delete(path, ["d/2"])
     atlas = IndexReader.open(path).atlas
     assert atlas is not None
@@ -92,13 +92,13 @@ def test_examples_follow_the_documents(path: Path) -> None:
     assert atlas[0].examples == AY.examples
 
 
-def test_a_reweighted_index_has_it(path: Path, tmp_path: Path) -> None:
+def test_a_reweighted_index_has_it(path, tmp_path):
     index = reweight(path, tmp_path / "other", RRASettings())
     assert index.atlas is not None
     assert index.atlas[0] == AY
 
 
-def test_a_reader_opened_before_a_change_keeps_its_view(path: Path) -> None:
+def test_a_reader_opened_before_a_change_keeps_its_view(path):
     before = IndexReader.open(path)
     update(path, [Document("new", "aaa")])
     relabel(path, {1: "bees"}, "llm")
@@ -108,7 +108,7 @@ def test_a_reader_opened_before_a_change_keeps_its_view(path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 5])
-def test_unknown_concepts_get_no_label(path: Path, number: int) -> None:
+def test_unknown_concepts_get_no_label(path, number):
     with pytest.raises(InputError, match=f"has no concept {number}; it has 5"):
         relabel(path, {1: "bees", number: "x"}, "llm")
     with pytest.raises(InputError, match="unknown source of labels 'me'"):
@@ -118,7 +118,7 @@ def test_unknown_concepts_get_no_label(path: Path, number: int) -> None:
     assert atlas[1].label == "ee"
 
 
-def test_relabel(path: Path) -> None:
+def test_relabel(path):
     before = IndexReader.open(path)
     relabel(path, {1: "a\nbee \x1b[31m", 3: "Ay"}, "llm")
     index = IndexReader.open(path, checksums=True)
@@ -141,7 +141,7 @@ def test_relabel(path: Path) -> None:
     assert [entry.name for entry in path.iterdir() if entry.is_dir()] == ["generation-000004"]
 
 
-def test_unique_labels() -> None:
+def test_unique_labels():
     assert unique_labels(["a", "b", "A", "", "#4", " c  d\n", "b #1"]) == [
         *("a #0", "b", "A #2", "#3", "#4", "c d", "b #1 #6")
     ]
@@ -156,7 +156,7 @@ def test_unique_labels() -> None:
 
 
 @pytest.mark.parametrize("name", ["spans", "digests", "sources", "firings"])
-def test_parts_that_do_not_fit(path: Path, name: str) -> None:
+def test_parts_that_do_not_fit(path, name):
     file = path / "generation-000001" / "concepts" / "atlas" / f"{name}.npy"
     array = np.load(file)
     np.save(file, np.concatenate([array, array[:1]]))

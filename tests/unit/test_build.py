@@ -10,7 +10,6 @@ import lexicept
 from lexicept import ConceptSettings, Limits
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning, ParameterError
-from support.commands import Run
 from support.processes import loaded_after
 
 TEXTS = ["Cats sleep all day.", "Dogs bark.", "A kitten naps on the sofa."]
@@ -27,7 +26,7 @@ def words(documents: Any, path: Path, **arguments: Any) -> lexicept.Index:
     return lexicept.build(documents, path, vocabulary="words", **arguments)
 
 
-def test_texts_are_numbered_and_may_be_mixed_with_documents(tmp_path: Path) -> None:
+def test_texts_are_numbered_and_may_be_mixed_with_documents(tmp_path):
     index = words(TEXTS, tmp_path / "index")
     assert list(index.documents()) == [Document(str(n), t) for n, t in enumerate(TEXTS, 1)]
     (hit,) = index.search("sleeping")
@@ -40,7 +39,7 @@ def test_texts_are_numbered_and_may_be_mixed_with_documents(tmp_path: Path) -> N
     assert list(index.documents()) == expected
 
 
-def test_a_data_frame(tmp_path: Path) -> None:
+def test_a_data_frame(tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"id": [5, 6], "title": ["On ants", None], "text": ["ant", "bee"]})
     index = words(frame, tmp_path / "index")
@@ -62,9 +61,7 @@ def test_a_data_frame(tmp_path: Path) -> None:
         ("nowhere.jsonl", "nowhere.jsonl"),
     ],
 )
-def test_bad_documents_are_named_and_leave_nothing(
-    documents: Any, message: str, tmp_path: Path
-) -> None:
+def test_bad_documents_are_named_and_leave_nothing(documents, message, tmp_path):
     with pytest.raises(InputError, match=message):
         words(documents, tmp_path / "index")
     assert list(tmp_path.iterdir()) == []
@@ -98,9 +95,7 @@ def test_bad_documents_are_named_and_leave_nothing(
         ),
     ],
 )
-def test_parameters_that_do_not_go_together(
-    arguments: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_parameters_that_do_not_go_together(arguments, message, tmp_path):
     with pytest.raises(ParameterError, match=message):
         lexicept.build(TEXTS, tmp_path / "index", **arguments)
     assert list(tmp_path.iterdir()) == []
@@ -118,14 +113,12 @@ def test_parameters_that_do_not_go_together(
         ),
     ],
 )
-def test_bad_values(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_bad_values(arguments, message, tmp_path):
     with pytest.raises(InputError, match=message):
         lexicept.build(TEXTS, tmp_path / "index", **arguments)
 
 
-def test_an_index_is_replaced_when_the_new_one_is_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_is_replaced_when_the_new_one_is_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(lexicept.pipelines.searchable, "LOOK_SECONDS", 0)
     path = tmp_path / "index"
     old, idle = words(["ant"], path), lexicept.open(path)
@@ -145,7 +138,7 @@ def test_an_index_is_replaced_when_the_new_one_is_whole(
 
 
 @pytest.mark.parametrize("vocabulary", ["words", "all"])
-def test_the_command_gives_the_same_bytes(vocabulary: Any, run: Run, tmp_path: Path) -> None:
+def test_the_command_gives_the_same_bytes(vocabulary, run, tmp_path):
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("\n".join(map(json.dumps, ROWS)))
     arguments = ("--vocabulary", vocabulary, "--out", tmp_path / "command")
@@ -158,7 +151,7 @@ def test_the_command_gives_the_same_bytes(vocabulary: Any, run: Run, tmp_path: P
     assert contents(tmp_path / "dicts") == expected
 
 
-def test_scifact_by_the_command_and_from_python(data: Path, run: Run, tmp_path: Path) -> None:
+def test_scifact_by_the_command_and_from_python(data, run, tmp_path):
     scifact = data / "scifact"
     out = ("--vocabulary", "words", "--out", tmp_path / "command")
     assert run("build", scifact, *out).code == 0
@@ -167,7 +160,7 @@ def test_scifact_by_the_command_and_from_python(data: Path, run: Run, tmp_path: 
     assert len(index) == 5183
 
 
-def test_words_need_no_model(tmp_path: Path) -> None:
+def test_words_need_no_model(tmp_path):
     loaded = loaded_after(
         "import lexicept\n"
         f"index = lexicept.build({TEXTS!r}, {str(tmp_path / 'index')!r}, vocabulary='words')\n"

@@ -41,7 +41,7 @@ def kept_folder(path: Path) -> list[str]:
     return cached(path, make, lambda folder: sorted(p.name for p in folder.rglob("*")))
 
 
-def test_it_is_made_once(tmp_path: Path) -> None:
+def test_it_is_made_once(tmp_path):
     assert [kept(tmp_path / "file"), kept(tmp_path / "file", "other")] == ["whole", "whole"]
     assert kept_folder(tmp_path / "folder") == ["inner", "one", "two"]
     assert kept_folder(tmp_path / "folder") == ["inner", "one", "two"]
@@ -49,7 +49,7 @@ def test_it_is_made_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "whol", "other"])
-def test_a_damaged_file_is_made_again(tmp_path: Path, content: str) -> None:
+def test_a_damaged_file_is_made_again(tmp_path, content):
     kept(tmp_path / "file")
     (tmp_path / "file").write_text(content)
     with pytest.warns(LexiceptWarning, match=r"file .*: made again"):
@@ -68,7 +68,7 @@ DAMAGES: list[Callable[[Path], object]] = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_folder_is_made_again(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+def test_a_damaged_folder_is_made_again(tmp_path, damage):
     kept_folder(tmp_path / "folder")
     damage(tmp_path / "folder")
     with pytest.warns(LexiceptWarning, match="made again"):
@@ -77,7 +77,7 @@ def test_a_damaged_folder_is_made_again(tmp_path: Path, damage: Callable[[Path],
     assert made == ["folder", "folder"]
 
 
-def test_without_a_record_what_can_be_read_is_kept(tmp_path: Path) -> None:
+def test_without_a_record_what_can_be_read_is_kept(tmp_path):
     """A kill came after it was published."""
     (tmp_path / "file").write_text("whole")
     assert kept(tmp_path / "file", "other") == "whole"
@@ -89,7 +89,7 @@ def test_without_a_record_what_can_be_read_is_kept(tmp_path: Path) -> None:
         assert kept(tmp_path / "empty") == "whole"
 
 
-def test_the_work_of_another_process_is_used(tmp_path: Path) -> None:
+def test_the_work_of_another_process_is_used(tmp_path):
     def overtaken() -> None:
         (tmp_path / "file").write_text("theirs")
         raise InputError("file exists already")
@@ -104,7 +104,7 @@ def test_the_work_of_another_process_is_used(tmp_path: Path) -> None:
     assert kept(tmp_path / "file") == "theirs"
 
 
-def test_what_an_interrupted_publish_left_is_removed(tmp_path: Path) -> None:
+def test_what_an_interrupted_publish_left_is_removed(tmp_path):
     unfinished = tmp_path / "file.partial"
     kept(tmp_path / "file")
     for left in ([], ["settings.json"], ["settings.json", "part"]):
@@ -116,7 +116,7 @@ def test_what_an_interrupted_publish_left_is_removed(tmp_path: Path) -> None:
         assert not unfinished.exists()
 
 
-def test_the_work_of_another_process_and_foreign_files_stay(tmp_path: Path) -> None:
+def test_the_work_of_another_process_and_foreign_files_stay(tmp_path):
     kept(tmp_path / "file")
     foreign = tmp_path / "file.partial" / "mine"
     foreign.parent.mkdir()

@@ -21,7 +21,6 @@ from lexicept.storage import files
 from lexicept.storage.manifest import load_manifest, save_manifest
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from support.commands import Run
 from support.indexes import build, redescribe
 
 pytestmark = pytest.mark.usefixtures("_no_leaks")
@@ -52,7 +51,7 @@ def content(path: Path) -> dict[str, bytes]:
 # The manifest's own checksum.
 
 
-def test_every_flipped_bit_of_a_manifest_is_seen(tmp_path: Path) -> None:
+def test_every_flipped_bit_of_a_manifest_is_seen(tmp_path):
     file = tmp_path / "manifest.json"
     told = {"format": "x", "version": 1, "é": {"alpha": 1e-05}}
     save_manifest(file, told)
@@ -71,7 +70,7 @@ def test_every_flipped_bit_of_a_manifest_is_seen(tmp_path: Path) -> None:
             load_manifest(file, "x", 1)
 
 
-def test_a_score_can_not_be_changed_by_the_manifest(path: Path) -> None:
+def test_a_score_can_not_be_changed_by_the_manifest(path):
     file = path / "manifest.json"
     file.write_bytes(file.read_bytes().replace(b'"k1": 1.5', b'"k1": 1.7'))
     with pytest.raises(IndexFormatError, match=r"manifest\.json is damaged: its content does not"):
@@ -86,7 +85,7 @@ UNREAD = ("/postings/", "/titles.", "/texts.")
 
 
 @pytest.mark.parametrize("name", ["texts.bin", "texts.offsets.npy", "titles.offsets.npy"])
-def test_damage_in_linked_parts_is_found_after_a_change(path: Path, name: str) -> None:
+def test_damage_in_linked_parts_is_found_after_a_change(path, name):
     part = path / "generation-000001" / "parts" / "000001"
     whole = (part / name).read_bytes()
     if name == "texts.bin":  # of the same size, and whole by all that opening looks at
@@ -104,7 +103,7 @@ def test_damage_in_linked_parts_is_found_after_a_change(path: Path, name: str) -
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_damaged_index_is_refused_and_left_as_it_was(path: Path, name: str) -> None:
+def test_a_damaged_index_is_refused_and_left_as_it_was(path, name):
     changed = 0
     for file in sorted((path / "generation-000001").rglob("*.*")):
         whole = file.read_bytes()
@@ -127,16 +126,14 @@ def test_a_damaged_index_is_refused_and_left_as_it_was(path: Path, name: str) ->
     assert verify(path).problems == []
 
 
-def test_what_is_carried_over_keeps_its_description(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_carried_over_keeps_its_description(path, monkeypatch):
     """Damage done between the check and the copy shows in ``verify`` afterwards."""
     carry_over = generations.carry_over
 
     def damage_first(index: IndexReader, *rest: object) -> object:
         file = index.folder / "words" / "tokenizer.json"
         file.write_bytes(file.read_bytes().replace(b'"en"', b'"de"'))
-        return carry_over(index, *rest)  # type: ignore[arg-type]
+        return carry_over(index, *rest)
 
     monkeypatch.setattr(updates, "carry_over", damage_first)
     updates.delete(path, ["a"])
@@ -154,7 +151,7 @@ def new_index(path: Path) -> IndexBuilder:
     return builder
 
 
-def test_an_overwritten_index_is_the_next_generation(path: Path) -> None:
+def test_an_overwritten_index_is_the_next_generation(path):
     link = path.parent / "link"
     link.symlink_to(path)
     before = IndexReader.open(path)
@@ -173,9 +170,7 @@ def test_an_overwritten_index_is_the_next_generation(path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["move", "save_manifest", "_clean_up"])
-def test_an_overwrite_that_is_killed_leaves_the_old_index_or_the_new_one(
-    path: Path, call: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_overwrite_that_is_killed_leaves_the_old_index_or_the_new_one(path, call, monkeypatch):
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -199,13 +194,13 @@ def test_an_overwrite_that_is_killed_leaves_the_old_index_or_the_new_one(
     assert names(path.parent) == ["index"]
 
 
-def test_a_damaged_index_can_be_overwritten(path: Path) -> None:
+def test_a_damaged_index_can_be_overwritten(path):
     (path / "generation-000001" / "parts" / "000001" / "texts.bin").unlink()
     assert list(new_index(path).commit().ids) == ["new"]
     assert verify(path).problems == []
 
 
-def test_a_folder_that_another_index_has_taken_is_not_read(path: Path) -> None:
+def test_a_folder_that_another_index_has_taken_is_not_read(path):
     idle = IndexReader.open(path)
     path.rename(path.parent / "elsewhere")
     build(path, {"new": "gnu"})
@@ -217,7 +212,7 @@ def test_a_folder_that_another_index_has_taken_is_not_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["update", "delete", "reweight"])
-def test_what_is_no_part_of_the_index_stays(path: Path, name: str, run: Run) -> None:
+def test_what_is_no_part_of_the_index_stays(path, name, run):
     for folder in ("2024", "000002", "generation-000002.bak"):
         (path / folder).mkdir()
         (path / folder / "file").write_text("precious")
@@ -241,9 +236,7 @@ def test_what_is_no_part_of_the_index_stays(path: Path, name: str, run: Run) -> 
 
 
 @pytest.mark.parametrize("name", ["update", "delete", "reweight"])
-def test_a_change_that_fails_leaves_no_folder(
-    path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_that_fails_leaves_no_folder(path, name, monkeypatch):
     before = content(path)
 
     def full(*_: object) -> None:
@@ -257,9 +250,7 @@ def test_a_change_that_fails_leaves_no_folder(
     assert names(path) == [".lock", "generation-000001", "manifest.json"]
 
 
-def test_a_failure_after_the_manifest_was_replaced_keeps_what_it_names(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_after_the_manifest_was_replaced_keeps_what_it_names(path, monkeypatch):
     def failing(_: Path) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -284,7 +275,7 @@ PETS = {
 }
 
 
-def test_an_alpha_that_makes_an_index_unusable_is_refused(tmp_path: Path) -> None:
+def test_an_alpha_that_makes_an_index_unusable_is_refused(tmp_path):
     texts = {str(n): f"{text} n{n}" for n, text in enumerate([PETS[p] for p in "abc"] * 3)}
     path = build(tmp_path / "index", texts).path
     before = content(path)
@@ -299,7 +290,7 @@ def test_an_alpha_that_makes_an_index_unusable_is_refused(tmp_path: Path) -> Non
     assert names(path) == [".lock", "generation-000001", "manifest.json"]
 
 
-def test_matches_that_rra_loses_are_counted(tmp_path: Path) -> None:
+def test_matches_that_rra_loses_are_counted(tmp_path):
     path = build(tmp_path / "index", PETS).path
     told = "RRA with alpha 10 and 3 iterations makes the weights of 1 of 23 postings too small"
     with pytest.warns(LexiceptWarning, match=told):
@@ -309,7 +300,7 @@ def test_matches_that_rra_loses_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
-def test_weights_of_a_file_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
+def test_weights_of_a_file_that_are_not_finite_are_refused(tmp_path, value):
     """Whatever the checksums say; weights of postings when they are used."""
     path = build(tmp_path / "index", {"a": "cat", "b": "dog", "c": "dog owl"}).path
     folder = path / "generation-000001" / "postings"

@@ -32,7 +32,7 @@ from lexicept.models.loading import quiet_transformers
 from lexicept.models.lookup import Lookup
 from lexicept.models.sae.model import SAE
 from lexicept.vectorizers.concepts import ConceptVectorizer
-from support.commands import Run, assert_error
+from support.commands import assert_error
 from support.library_models import inference_free, modules, save_library, save_masked
 from support.tiny import WORDS, save_bert, save_decoder
 
@@ -71,7 +71,7 @@ SOURCES: dict[str, Callable[[Path, Path], Path]] = {
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_vectors_are_those_of_the_library(source: str, masked: Path, tmp_path: Path) -> None:
+def test_vectors_are_those_of_the_library(source, masked, tmp_path):
     folder = SOURCES[source](tmp_path / "source", masked)
     encoder = read(folder)
     expected = both(SparseEncoder(str(folder)))
@@ -98,9 +98,7 @@ PROMPTED = {"query": "kilo: ", "document": "ba de "}
     ids=str,
 )
 @pytest.mark.parametrize("source", ["maximum", "inference-free"])
-def test_limits_and_prompts_are_kept(
-    source: str, values: dict[str, Any], masked: Path, tmp_path: Path
-) -> None:
+def test_limits_and_prompts_are_kept(source, values, masked, tmp_path):
     folder = SOURCES[source](tmp_path / "source", masked)
     settings(**values)(folder)
     expected = both(SparseEncoder(str(folder)))
@@ -116,7 +114,7 @@ def test_limits_and_prompts_are_kept(
 
 
 @pytest.mark.parametrize("source", ["maximum", "inference-free"])
-def test_an_index_puts_prompts_before_texts(source: str, masked: Path, tmp_path: Path) -> None:
+def test_an_index_puts_prompts_before_texts(source, masked, tmp_path):
     folder = SOURCES[source](tmp_path / "source", masked)
     settings(prompts=PROMPTED)(folder)
     expected = both(SparseEncoder(str(folder)))
@@ -136,7 +134,7 @@ def test_an_index_puts_prompts_before_texts(source: str, masked: Path, tmp_path:
     assert set(sources[kilo].spans) <= {(0, 4), (5, 9)}
 
 
-def test_damaged_prompts_are_refused(masked: Path, tmp_path: Path) -> None:
+def test_damaged_prompts_are_refused(masked, tmp_path):
     read(masked).save(str(tmp_path / "saved"), create_model_card=False)
     for values in ({"prompts": {"query": 5}}, {"prompts": [1]}, {"max_active_dims": "x"}):
         settings(**values)(tmp_path / "saved")
@@ -145,7 +143,7 @@ def test_damaged_prompts_are_refused(masked: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["DistilBertForMaskedLM", "ModernBertForMaskedLM"])
-def test_other_architectures_go_there_and_back(name: str, tmp_path: Path) -> None:
+def test_other_architectures_go_there_and_back(name, tmp_path):
     folder = save_masked(tmp_path / "masked", name)
     expected = both(SparseEncoder(str(folder)))
     encoder = read(folder)
@@ -155,7 +153,7 @@ def test_other_architectures_go_there_and_back(name: str, tmp_path: Path) -> Non
     assert_same(both(SparseEncoder(str(tmp_path / "back"))), expected)
 
 
-def test_a_model_as_the_hub_has_them(masked: Path, tmp_path: Path) -> None:
+def test_a_model_as_the_hub_has_them(masked, tmp_path):
     """Modules by their names of old, and a limit shorter than the model's."""
     folder = Path(shutil.copytree(masked, tmp_path / "hub"))
     old = "sentence_transformers.sparse_encoder.models"
@@ -175,7 +173,7 @@ def test_a_model_as_the_hub_has_them(masked: Path, tmp_path: Path) -> None:
     assert_same(both(encoder), both(SparseEncoder(str(folder))))
 
 
-def test_lengths_of_layouts_that_have_one(masked: Path, tmp_path: Path) -> None:
+def test_lengths_of_layouts_that_have_one(masked, tmp_path):
     encoder = read_model(masked, Kind.splade)
     encoder.backbone.cut(9, 9)
     write_model(encoder, Kind.sentence_transformers, tmp_path / "out")
@@ -189,7 +187,7 @@ def test_lengths_of_layouts_that_have_one(masked: Path, tmp_path: Path) -> None:
     assert SparseEncoder(str(tmp_path / "out2")).max_seq_length == 9
 
 
-def test_looked_up_queries_keep_their_length(masked: Path, tmp_path: Path) -> None:
+def test_looked_up_queries_keep_their_length(masked, tmp_path):
     encoder = read(inference_free(tmp_path / "source", masked))
     assert encoder.backbone.max_query_tokens is None
     encoder.cut(3, 9)
@@ -202,7 +200,7 @@ def test_looked_up_queries_keep_their_length(masked: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("file", ["idf.json", "query_token_weights.txt"])
-def test_opensearch_s_weights_of_tokens(file: str, masked: Path, tmp_path: Path) -> None:
+def test_opensearch_s_weights_of_tokens(file, masked, tmp_path):
     folder = Path(shutil.copytree(masked, tmp_path / "opensearch"))
     weights = {"bade": 2.5, "kilo": 0.25, "##x": 1, "never seen": 9}
     lines = "".join(f"{token}\t{weight}\n" for token, weight in weights.items())
@@ -217,7 +215,7 @@ def test_opensearch_s_weights_of_tokens(file: str, masked: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_a_decoder(causal: bool, tmp_path: Path) -> None:
+def test_a_decoder(causal, tmp_path):
     folder = Path(save_decoder(tmp_path / "llama", is_causal=causal))
     encoder = read(folder)
     assert encoder.backbone.bidirectional is not causal
@@ -253,7 +251,7 @@ ROUNDS = [
 ]
 
 
-def test_what_is_written_loads_without_lexicept(masked: Path, tmp_path: Path) -> None:
+def test_what_is_written_loads_without_lexicept(masked, tmp_path):
     expected = {}
     for source, kind in ROUNDS:
         encoder = read(SOURCES[source](tmp_path / f"source of {kind}", masked))
@@ -270,7 +268,7 @@ def test_what_is_written_loads_without_lexicept(masked: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("source", "kind"), ROUNDS)
-def test_round_trips(source: str, kind: Kind, masked: Path, tmp_path: Path) -> None:
+def test_round_trips(source, kind, masked, tmp_path):
     encoder = read(SOURCES[source](tmp_path / "source", masked))
     expected = both(encoder)
     out = tmp_path / "out"
@@ -300,7 +298,7 @@ def own(masked: Path, **settings: Any) -> Encoder:
 
 
 @pytest.mark.parametrize("pooling", ["max", "sum"])
-def test_special_tokens_stay_out(pooling: str, masked: Path, tmp_path: Path) -> None:
+def test_special_tokens_stay_out(pooling, masked, tmp_path):
     encoder = own(masked, pooling=pooling)
     expected = both(encoder, SHORT)
     assert not expected[:, 1].any()
@@ -418,14 +416,14 @@ REFUSED: dict[str, tuple[str, Callable[[Path], SparseEncoder], Kind]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_can_not_be_expressed(what: str, masked: Path, tmp_path: Path) -> None:
+def test_what_can_not_be_expressed(what, masked, tmp_path):
     message, make, kind = REFUSED[what]
     with pytest.raises(InputError, match=message):
         write_model(make(masked), kind, tmp_path)
     assert not any(tmp_path.iterdir())
 
 
-def test_a_head_of_another_form(masked: Path, tmp_path: Path) -> None:
+def test_a_head_of_another_form(masked, tmp_path):
     head = head_of(masked)
     changed = VocabularyHead(head.rows, head.bias, head.terms, activation="relu")
     with pytest.raises(InputError, match="its logits differ"):
@@ -489,7 +487,7 @@ def damage(path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_sources_that_are_refused(what: str, masked: Path, tmp_path: Path, run: Run) -> None:
+def test_sources_that_are_refused(what, masked, tmp_path, run):
     message, make = BROKEN[what]
     folder = make(tmp_path / "source", masked)
     result = run("model", "convert", folder, "--out", tmp_path / "out")
@@ -498,14 +496,14 @@ def test_sources_that_are_refused(what: str, masked: Path, tmp_path: Path, run: 
 
 
 @pytest.mark.parametrize("content", ['{"a": "x"}', '{"a": NaN}', "[1]", "{"])
-def test_broken_weights_of_tokens(content: str, masked: Path, tmp_path: Path) -> None:
+def test_broken_weights_of_tokens(content, masked, tmp_path):
     folder = Path(shutil.copytree(masked, tmp_path / "opensearch"))
     (folder / "idf.json").write_text(content)
     with pytest.raises(InputError, match=r"idf\.json: not a weight for each token"):
         read(folder)
 
 
-def test_the_command(masked: Path, tmp_path: Path, run: Run) -> None:
+def test_the_command(masked, tmp_path, run):
     source = inference_free(tmp_path / "source", masked)
     out, back = tmp_path / "out", tmp_path / "back"
     report = run("model", "convert", source, "--out", out, "--json").json
@@ -536,7 +534,7 @@ def test_the_command(masked: Path, tmp_path: Path, run: Run) -> None:
     assert_error(run("model", "convert", tmp_path / "sae", *to), "splade is a layout of models")
 
 
-def test_an_index_of_a_converted_model(masked: Path, tmp_path: Path, run: Run) -> None:
+def test_an_index_of_a_converted_model(masked, tmp_path, run):
     model, index = tmp_path / "model", tmp_path / "index"
     assert run("model", "convert", masked, "--out", model).code == 0
     corpus = tmp_path / "corpus.jsonl"

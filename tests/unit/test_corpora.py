@@ -46,7 +46,7 @@ def refusal(records: Callable[[], Iterable[object]]) -> str:
     return str(caught.value)
 
 
-def test_content_joins_title_and_text() -> None:
+def test_content_joins_title_and_text():
     assert Document("1", "text", "Title").content == "Title text"
     assert Document("1", "text").content == "text"
     assert Document("1", "", "Title").content == "Title"
@@ -56,7 +56,7 @@ def test_content_joins_title_and_text() -> None:
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".ndjson", ".json", ".jsonl.gz", ".JSONL"])
-def test_json_lines(write: Write, ending: str) -> None:
+def test_json_lines(write, ending):
     lines = [
         '{"_id": "a", "id": "unused", "title": "T", "text": "x", "metadata": {}}',
         "",
@@ -72,7 +72,7 @@ def test_json_lines(write: Write, ending: str) -> None:
     ]
 
 
-def test_reading_streams(write: Write) -> None:
+def test_reading_streams(write):
     documents = read_documents(str(write("c.jsonl", '{"id": "a", "text": "x"}\nbroken')))
     assert next(documents) == Document("a", "x")
     with pytest.raises(InputError):
@@ -80,7 +80,7 @@ def test_reading_streams(write: Write) -> None:
 
 
 @pytest.mark.parametrize("name", ["c.jsonl", "c.tsv", "c.csv", "c.json", "folder"])
-def test_an_empty_corpus_has_no_documents(tmp_path: Path, write: Write, name: str) -> None:
+def test_an_empty_corpus_has_no_documents(tmp_path, write, name):
     (tmp_path / "folder").mkdir()
     path = tmp_path / "folder" if name == "folder" else write(name, "")
     assert list(read_documents(path)) == []
@@ -110,7 +110,7 @@ def test_an_empty_corpus_has_no_documents(tmp_path: Path, write: Write, name: st
         (b'{"id": "a", "text": "\xff"}', "not UTF-8: invalid start byte"),
     ],
 )
-def test_json_lines_refused(write: Write, line: str | bytes, problem: str) -> None:
+def test_json_lines_refused(write, line, problem):
     raw = line.encode() if isinstance(line, str) else line
     path = write("corpus.jsonl", b'{"id": "first", "text": "x"}\n\n' + raw + b"\n")
     message = refusal(lambda: read_documents(path))
@@ -118,7 +118,7 @@ def test_json_lines_refused(write: Write, line: str | bytes, problem: str) -> No
     assert problem in message
 
 
-def test_broken_gzip_is_refused(tmp_path: Path) -> None:
+def test_broken_gzip_is_refused(tmp_path):
     path = tmp_path / "c.jsonl.gz"
     whole = gzip.compress(b'{"id": "a", "text": "x"}\n' * 100)
     flipped = whole[:20] + bytes([whole[20] ^ 0xFF]) + whole[21:]
@@ -134,7 +134,7 @@ def test_broken_gzip_is_refused(tmp_path: Path) -> None:
     "header", ["", "id\ttext\n", "doc_id\ttext\n", "ID\tText\r\n", "id\ttitle\ttext\n"]
 )
 @pytest.mark.parametrize("name", ["c.tsv", "c.tsv.gz"])
-def test_tsv(write: Write, header: str, name: str) -> None:
+def test_tsv(write, header, name):
     path = write(name, "\ufeff" + header + "a\tx\r\n\n2\tT\ty\u2028z\nc\t\n")
     assert list(read_documents(path)) == [
         Document("a", "x"),
@@ -154,7 +154,7 @@ def test_tsv(write: Write, header: str, name: str) -> None:
         (b"a\t\xff", "not UTF-8"),
     ],
 )
-def test_tsv_refused(write: Write, line: str | bytes, problem: str) -> None:
+def test_tsv_refused(write, line, problem):
     raw = line.encode() if isinstance(line, str) else line
     path = write("c.tsv", b"id\ttext\nfirst\tx\n" + raw)
     message = refusal(lambda: read_documents(path))
@@ -164,7 +164,7 @@ def test_tsv_refused(write: Write, line: str | bytes, problem: str) -> None:
 # Folders of text
 
 
-def test_text_folder(write: Write, tmp_path: Path) -> None:
+def test_text_folder(write, tmp_path):
     write("b.txt", "\ufeffplain # text\n")
     write("a b/100%.md", "intro\n```\n# comment\n```\n# The Title \r\nrest\n# second\n")
     write("a/ä.MD", "no heading")
@@ -185,7 +185,7 @@ def skipped(source: Path, *, skip_errors: bool = False) -> tuple[list[str], list
     return ids, [line for warning in caught for line in str(warning.message).splitlines()]
 
 
-def test_a_folder_names_the_files_that_are_skipped(write: Write, tmp_path: Path) -> None:
+def test_a_folder_names_the_files_that_are_skipped(write, tmp_path):
     write("a.txt", "text")
     for name in ("b.doc", "c/d.DOC", "e.ps", "empty.txt", "README", ".hidden", "g.md.gz"):
         write(name, "")
@@ -209,7 +209,7 @@ def test_a_folder_names_the_files_that_are_skipped(write: Write, tmp_path: Path)
     }
 
 
-def test_what_is_no_file_is_not_read(write: Write, tmp_path: Path) -> None:
+def test_what_is_no_file_is_not_read(write, tmp_path):
     write("a.txt", "a cat")
     os.mkfifo(tmp_path / "pipe.txt")
     (tmp_path / "zero.md").symlink_to("/dev/zero")
@@ -240,9 +240,7 @@ LATIN = "caf\u00e9".encode("latin-1")
         ("folder/b.pdf", b"%PDF-1.4", ": can't be read as PDF: "),
     ],
 )
-def test_errors_are_skipped_and_listed(
-    write: Write, name: str, content: bytes, problem: str
-) -> None:
+def test_errors_are_skipped_and_listed(write, name, content, problem):
     """Without ``skip_errors`` the same text is the error."""
     path = write(name, content.replace(b"%b", LATIN))
     if name.startswith("folder/"):
@@ -259,7 +257,7 @@ def test_errors_are_skipped_and_listed(
     assert lines[-2:] == [f"{source}: 1 document skipped after an error", f"  {message}"]
 
 
-def test_many_errors_are_counted(write: Write) -> None:
+def test_many_errors_are_counted(write):
     path = write("c.jsonl", '{"id": "a", "text": "x"}\n' * 31)
     ids, lines = skipped(path, skip_errors=True)
     assert ids == ["a"]
@@ -274,7 +272,7 @@ def test_many_errors_are_counted(write: Write) -> None:
 
 @pytest.mark.parametrize("name", ["c.json", "c.json.gz"])
 @pytest.mark.parametrize("start", ["", "\ufeff", " \n\t\n"])
-def test_a_json_array(write: Write, name: str, start: str) -> None:
+def test_a_json_array(write, name, start):
     rows = [{"id": 7, "text": "x\ny"}, {"_id": "b", "title": "T", "body": ""}]
     for indent in (None, 1):
         path = write(name, start + json.dumps(rows, indent=indent))
@@ -294,14 +292,12 @@ def test_a_json_array(write: Write, name: str, start: str) -> None:
         ('{"documents":\n[]}', ", object 1: the object has none of the keys text"),
     ],
 )
-def test_a_json_array_refused(write: Write, content: str | bytes, problem: str) -> None:
+def test_a_json_array_refused(write, content, problem):
     path = write("c.json", content)
     assert refusal(lambda: read_documents(path)).startswith(f"{path}{problem}")
 
 
-def test_a_json_array_larger_than_memory_is_refused(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_json_array_larger_than_memory_is_refused(write, monkeypatch):
     path = write("c.json.gz", "[" + " " * 2**20 + "]")
     monkeypatch.setattr("lexicept.corpora.json_lines.LONGEST", 2**20)
     message = f"{path}: an array of more than 1 MiB: JSON Lines (.jsonl) have no limit"
@@ -313,7 +309,7 @@ def test_a_json_array_larger_than_memory_is_refused(
 
 @pytest.mark.parametrize("name", ["c.csv", "c.CSV", "c.csv.gz"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_csv(write: Write, name: str, end: str) -> None:
+def test_csv(write, name, end):
     rows = ["\ufeffprice,ID, Title ,text", '3,a,,"one, two"', "", '4,b,T,"a ""b""\nc"', "5,c,,"]
     assert list(read_documents(write(name, end.join([*rows, ""])))) == [
         Document("a", "one, two", "", {"price": 3}),
@@ -333,12 +329,12 @@ def test_csv(write: Write, name: str, end: str) -> None:
         ("id,text\n ,x\n", "line 2: bad id ' '"),
     ],
 )
-def test_csv_refused(write: Write, content: str, problem: str) -> None:
+def test_csv_refused(write, content, problem):
     path = write("c.csv", content)
     assert refusal(lambda: read_documents(path)).startswith(f"{path}, {problem}")
 
 
-def test_csv_with_semicolons_and_with_a_long_text(write: Write) -> None:
+def test_csv_with_semicolons_and_with_a_long_text(write):
     content = '\ufeff\nid;text;price\n1;"one; two, three";1,29\n'
     expected = Document("1", "one; two, three", "", {"price": "1,29"})
     assert list(read_documents(write("c.csv", content))) == [expected]
@@ -364,7 +360,7 @@ def write_table(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def test_parquet(write_table: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet(write_table, monkeypatch):
     monkeypatch.setattr("lexicept.corpora.parquet.BATCH", 2)
     path = write_table(
         id=["a", "b", "c"],
@@ -385,7 +381,7 @@ def test_parquet(write_table: Callable[..., Path], monkeypatch: pytest.MonkeyPat
     ]
 
 
-def test_parquet_refused(write_table: Callable[..., Path], write: Write) -> None:
+def test_parquet_refused(write_table, write):
     path = write_table(id=["a", "b"], text=["x", None])
     message = f"{path}, row 2: the object has none of the keys text, contents, body"
     assert refusal(lambda: read_documents(path)) == message
@@ -404,7 +400,7 @@ def test_parquet_refused(write_table: Callable[..., Path], write: Write) -> None
         ("queries.tsv", "qid\ttext\nq1\tone\n2\ttwo\n"),
     ],
 )
-def test_beir_folder(write: Write, tmp_path: Path, name: str, queries: str, gz: str) -> None:
+def test_beir_folder(write, tmp_path, name, queries, gz):
     write("corpus.jsonl" + gz, '{"_id": "d1", "title": "T", "text": "x"}')
     write(name + gz, queries)
     write("qrels/test.tsv" + gz, "query-id\tcorpus-id\tscore\n2\td1\t1\n\n2\td2\t-1\r\n")
@@ -427,11 +423,11 @@ def test_beir_folder(write: Write, tmp_path: Path, name: str, queries: str, gz: 
         (b"q1\t\xff\t1", "not UTF-8"),
     ],
 )
-def test_qrels_refused(write: Write, tmp_path: Path, line: str | bytes, problem: str) -> None:
+def test_qrels_refused(write, tmp_path, line, problem):
     raw = line.encode() if isinstance(line, str) else line
     path = write("qrels/test.tsv", b"query-id\tcorpus-id\tscore\n" + raw)
     for read in (read_qrels, read_queries):
-        message = refusal(lambda read=read: read(tmp_path))  # type: ignore[misc]
+        message = refusal(lambda read=read: read(tmp_path))
         assert message.startswith(f"{path}, line 2: {problem}")
 
 
@@ -443,15 +439,13 @@ def test_qrels_refused(write: Write, tmp_path: Path, line: str | bytes, problem:
         ("queries.jsonl", '\n{"_id": "q1"}', "line 2: the object has none of the keys text"),
     ],
 )
-def test_queries_refused(
-    write: Write, tmp_path: Path, name: str, content: str, problem: str
-) -> None:
+def test_queries_refused(write, tmp_path, name, content, problem):
     write("qrels/test.tsv", "q1\td1\t1")
     path = write(name, content)
     assert refusal(lambda: read_queries(tmp_path)).startswith(f"{path}, {problem}")
 
 
-def test_missing_queries_and_splits_are_named(write: Write, tmp_path: Path) -> None:
+def test_missing_queries_and_splits_are_named(write, tmp_path):
     assert "no split 'test'; splits here: none" in refusal(lambda: read_qrels(tmp_path))
     write("qrels/test.tsv", "q1\td1\t1")
     write("qrels/train.tsv.gz", "")
@@ -461,7 +455,7 @@ def test_missing_queries_and_splits_are_named(write: Write, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("split", ["", "../test", "a\\b", "/etc/passwd", "a\0"])
-def test_a_split_is_no_path(tmp_path: Path, split: str) -> None:
+def test_a_split_is_no_path(tmp_path, split):
     assert f"bad split {split!r}" in refusal(lambda: read_qrels(tmp_path, split))
     assert f"bad split {split!r}" in refusal(lambda: read_queries(tmp_path, split))
 
@@ -469,7 +463,7 @@ def test_a_split_is_no_path(tmp_path: Path, split: str) -> None:
 # Sources that no reader fits, and ir_datasets
 
 
-def test_unknown_sources_are_refused_at_once(write: Write) -> None:
+def test_unknown_sources_are_refused_at_once(write):
     path = write("c.doc", "")
     message = refusal(lambda: read_documents(path))
     assert message.startswith(f"{path}: not a kind of file that is read here; accepted: python-d")
@@ -478,14 +472,14 @@ def test_unknown_sources_are_refused_at_once(write: Write) -> None:
 
 
 @pytest.mark.parametrize("source", ["no/such", "ir_datasets:no/such", "", "a\0b", "x" * 5000])
-def test_a_name_nobody_knows(source: str) -> None:
+def test_a_name_nobody_knows(source):
     pytest.importorskip("ir_datasets")
     message = refusal(lambda: read_documents(source))
     assert message.startswith(f"{source}: no such file or folder, and ir_datasets knows no ")
     assert "accepted: python-docs, a BEIR folder" in message
 
 
-def test_without_ir_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ir_datasets(monkeypatch):
     monkeypatch.setitem(sys.modules, "ir_datasets", None)
     assert "lexicept[ir-datasets]" in refusal(lambda: read_documents("beir/scifact"))
 
@@ -511,7 +505,7 @@ def datasets(monkeypatch: pytest.MonkeyPatch) -> dict[str, Dataset]:
     return known
 
 
-def test_ir_datasets(datasets: dict[str, Dataset]) -> None:
+def test_ir_datasets(datasets):
     docs = [
         SimpleNamespace(
             doc_id="1", title="Cat", default_text=lambda: "Cat sat", year=3, body="sat"
@@ -533,7 +527,7 @@ def test_ir_datasets(datasets: dict[str, Dataset]) -> None:
     assert message == "toy: no qrels for the split 'dev'; ir_datasets has below it: toy/test"
 
 
-def test_ir_datasets_refused(datasets: dict[str, Dataset]) -> None:
+def test_ir_datasets_refused(datasets):
     doc = SimpleNamespace(doc_id="1", text="x")
     datasets["twice"] = Dataset(docs=[doc, doc], qrels=[])
     message = refusal(lambda: read_documents("twice"))
@@ -543,7 +537,7 @@ def test_ir_datasets_refused(datasets: dict[str, Dataset]) -> None:
     assert "bare: ir_datasets has no documents" in refusal(lambda: read_documents("bare"))
 
 
-def test_a_download_that_fails_is_named(datasets: dict[str, Dataset]) -> None:
+def test_a_download_that_fails_is_named(datasets):
     class Far(list[object]):
         def __iter__(self) -> Iterator[object]:
             raise RuntimeError("All download sources failed")
@@ -555,7 +549,7 @@ def test_a_download_that_fails_is_named(datasets: dict[str, Dataset]) -> None:
         assert message == "far: ir_datasets can't read it: All download sources failed"
 
 
-def test_the_real_ir_datasets_knows_its_names() -> None:
+def test_the_real_ir_datasets_knows_its_names():
     pytest.importorskip("ir_datasets")
     read_documents("beir/scifact")  # opens nothing before the first document
     message = refusal(lambda: read_qrels("beir/scifact", "dev"))
@@ -565,7 +559,7 @@ def test_the_real_ir_datasets_knows_its_names() -> None:
 # The standard library
 
 
-def test_python_docs() -> None:
+def test_python_docs():
     documents = {document.id: document for document in read_documents("python-docs")}
     total = sum(1 for _ in read_documents("python-docs"))
     assert 5000 < total == len(documents)
@@ -589,7 +583,7 @@ def python_docs_of(
     return list(read_documents("python-docs"))
 
 
-def test_python_docs_walks_and_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_docs_walks_and_numbers(tmp_path, monkeypatch):
     module = b'''"""Os."""
 try:
     def f(): "One."
@@ -622,12 +616,12 @@ class C:
     ]
 
 
-def test_python_docs_without_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_docs_without_a_library(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"^python-docs: no Python source"):
         python_docs_of(tmp_path / "python311.zip", monkeypatch, {})
 
 
-def test_nothing_heavy_or_odd_is_imported() -> None:
+def test_nothing_heavy_or_odd_is_imported():
     script = """
 import sys
 import lexicept.corpora as corpora
@@ -657,7 +651,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(documents=corpora(texts), escaped=...)
-def test_json_lines_round_trip(scratch: Path, documents: list[Document], escaped: bool) -> None:
+def test_json_lines_round_trip(scratch, documents, escaped):
     path = scratch / "round.jsonl"
     lines = (json.dumps(document._asdict(), ensure_ascii=escaped) + "\n" for document in documents)
     path.write_bytes("".join(lines).encode())
@@ -665,7 +659,7 @@ def test_json_lines_round_trip(scratch: Path, documents: list[Document], escaped
 
 
 @given(documents=corpora(texts))
-def test_csv_round_trip(scratch: Path, documents: list[Document]) -> None:
+def test_csv_round_trip(scratch, documents):
     path = scratch / "round.csv"
     with open(path, "w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([("id", "text", "title"), *(d[:3] for d in documents)])
@@ -673,14 +667,14 @@ def test_csv_round_trip(scratch: Path, documents: list[Document]) -> None:
 
 
 @given(documents=corpora(texts))
-def test_json_array_round_trip(scratch: Path, documents: list[Document]) -> None:
+def test_json_array_round_trip(scratch, documents):
     path = scratch / "round.json"
     path.write_text(json.dumps([document._asdict() for document in documents]))
     assert list(read_documents(path)) == documents
 
 
 @given(documents=corpora(columns))
-def test_tsv_round_trip(scratch: Path, documents: list[Document]) -> None:
+def test_tsv_round_trip(scratch, documents):
     path = scratch / "round.tsv"
     lines = (f"{document.id}\t{document.title}\t{document.text}\n" for document in documents)
     path.write_bytes(("id\ttitle\ttext\n" + "".join(lines)).encode())
@@ -709,7 +703,7 @@ data = st.lists(near | st.binary(max_size=8)).map(b"".join)
     "name", ["any.jsonl", "any.json", "any.csv", "any.tsv", "any.jsonl.gz", "qrels/test.tsv"]
 )
 @given(data=data)
-def test_bytes_raise_nothing_but_input_errors(scratch: Path, name: str, data: bytes) -> None:
+def test_bytes_raise_nothing_but_input_errors(scratch, name, data):
     path = scratch / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)

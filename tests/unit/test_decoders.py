@@ -1,7 +1,6 @@
 """Decoders as backbones: attention in both directions, cut, padded, saved; their tokenizers."""
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,9 +65,7 @@ def changed(backbone: Backbone, place: int, padding: int = 0) -> list[int]:
 
 @pytest.mark.parametrize("padding", [0, 2])
 @pytest.mark.parametrize("layer", [3, None])
-def test_a_later_token_changes_earlier_states_only_in_both_directions(
-    folder: str, layer: int | None, padding: int
-) -> None:
+def test_a_later_token_changes_earlier_states_only_in_both_directions(folder, layer, padding):
     everywhere = list(range(9))
     both = Backbone.from_pretrained(folder, layer)
     assert both.bidirectional
@@ -79,9 +76,7 @@ def test_a_later_token_changes_earlier_states_only_in_both_directions(
 
 
 @pytest.mark.parametrize("architecture", ["Gemma2", "Gemma3", "Mistral"])
-def test_a_sliding_window_has_as_many_tokens_on_both_sides(
-    folders: dict[str, str], architecture: str
-) -> None:
+def test_a_sliding_window_has_as_many_tokens_on_both_sides(folders, architecture):
     backbone = Backbone.from_pretrained(folders[architecture], 1)  # which slides
     assert changed(backbone, 8) == [4, 5, 6, 7, 8]
     assert changed(backbone, 0) == [0, 1, 2, 3, 4]
@@ -89,9 +84,7 @@ def test_a_sliding_window_has_as_many_tokens_on_both_sides(
     assert changed(causal, 0) == [0, 1, 2, 3]  # where the window counts the token itself
 
 
-def test_attention_that_a_model_does_not_have(
-    folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attention_that_a_model_does_not_have(folders, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="BertModel has no causal attention"):
         Backbone.from_pretrained(save_bert(tmp_path), bidirectional=False)
 
@@ -106,7 +99,7 @@ def test_attention_that_a_model_does_not_have(
         Backbone.from_pretrained(folders["Llama"])
 
 
-def test_cut_is_the_whole_model_s_state(folder: str) -> None:
+def test_cut_is_the_whole_model_s_state(folder):
     with quiet_transformers():
         whole = AutoModel.from_pretrained(folder).eval()
     whole.config.is_causal = False
@@ -123,7 +116,7 @@ def test_cut_is_the_whole_model_s_state(folder: str) -> None:
     assert torch.allclose(last, every[4], atol=1e-5)
 
 
-def test_saved_and_loaded(folder: str, tmp_path: Path) -> None:
+def test_saved_and_loaded(folder, tmp_path):
     for bidirectional in (True, False):
         backbone = Backbone.from_pretrained(folder, 3, bidirectional=bidirectional)
         backbone.save(str(tmp_path))
@@ -136,9 +129,7 @@ def test_saved_and_loaded(folder: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("architecture", [*DECODERS, "Bert"])
-def test_padding_and_neighbours_change_nothing(
-    folders: dict[str, str], tmp_path: Path, architecture: str
-) -> None:
+def test_padding_and_neighbours_change_nothing(folders, tmp_path, architecture):
     path = save_bert(tmp_path) if architecture == "Bert" else folders[architecture]
     backbone = Backbone.from_pretrained(path)
     texts = [text(1, 2), LONG, text(3)]
@@ -154,7 +145,7 @@ def test_padding_and_neighbours_change_nothing(
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
-def test_eager_attention_is_sdpa(folder: str, bidirectional: bool) -> None:
+def test_eager_attention_is_sdpa(folder, bidirectional):
     fast = Backbone.from_pretrained(folder, bidirectional=bidirectional)
     slow = Backbone.load(
         folder,
@@ -169,7 +160,7 @@ def test_eager_attention_is_sdpa(folder: str, bidirectional: bool) -> None:
     assert torch.allclose(states(fast, *texts)[mask], states(slow, *texts)[mask], atol=1e-4)
 
 
-def test_weights_are_in_single_precision_unless_it_is_said(tmp_path: Path) -> None:
+def test_weights_are_in_single_precision_unless_it_is_said(tmp_path):
     save_decoder(tmp_path / "single")
     with quiet_transformers():
         model = AutoModel.from_pretrained(tmp_path / "single").to(torch.bfloat16)
@@ -189,7 +180,7 @@ def test_weights_are_in_single_precision_unless_it_is_said(tmp_path: Path) -> No
 # Tokens
 
 
-def test_every_window_begins_as_a_text_does(folders: dict[str, str]) -> None:
+def test_every_window_begins_as_a_text_does(folders):
     backbone = Backbone.from_pretrained(folders["Llama"])
     assert backbone.tokenizer.pad_token is None
     windows = backbone.windows([text(*range(150)), ""])
@@ -201,7 +192,7 @@ def test_every_window_begins_as_a_text_does(folders: dict[str, str]) -> None:
     assert sum(window.left_out.count(0) for window in windows) == len(own)  # overlaps count once
 
 
-def test_borders_are_special_even_where_a_text_spells_them(folders: dict[str, str]) -> None:
+def test_borders_are_special_even_where_a_text_spells_them(folders):
     backbone = Backbone.from_pretrained(folders["Llama"])
     (window,) = backbone.windows(["bade</s> baki<s>"])
     assert window.token_ids[2::2] == [2, 1]
@@ -210,7 +201,7 @@ def test_borders_are_special_even_where_a_text_spells_them(folders: dict[str, st
     assert features["token_mask"].tolist() == [[False, True, False, True, False]]
 
 
-def test_texts_without_any_token(tmp_path: Path) -> None:
+def test_texts_without_any_token(tmp_path):
     """Where a tokenizer adds none of its own, as Qwen's."""
     backbone = Backbone.from_pretrained(save_decoder(tmp_path, "Qwen3", decoder_tokenizer(False)))
     assert backbone.windows([""])[0].token_ids == []
@@ -229,7 +220,7 @@ def test_texts_without_any_token(tmp_path: Path) -> None:
 
 @given(st.lists(st.sampled_from(["bade", "ki", "lomu", "x", " ", "  ", "\n"]), max_size=12))
 @pytest.mark.parametrize("whole", [True, False])
-def test_words_are_what_spaces_set_apart(whole: bool, pieces: list[str]) -> None:
+def test_words_are_what_spaces_set_apart(whole, pieces):
     """Also where a tokenizer takes a whole text for one word."""
     content = "".join(pieces)
     encoded = decoder_tokenizer(whole=whole)(content, return_offsets_mapping=True)
@@ -241,7 +232,7 @@ def test_words_are_what_spaces_set_apart(whole: bool, pieces: list[str]) -> None
     assert [word.strip() for word in spelled.values() if word.strip()] == content.split()
 
 
-def test_windows_are_no_longer_than_is_sensible(tmp_path: Path) -> None:
+def test_windows_are_no_longer_than_is_sensible(tmp_path):
     tokenizer = decoder_tokenizer()
     tokenizer.model_max_length = 10**30
     folder = save_decoder(tmp_path / "long", tokenizer=tokenizer, max_position_embeddings=131072)
@@ -252,7 +243,7 @@ def test_windows_are_no_longer_than_is_sensible(tmp_path: Path) -> None:
     assert Backbone.load(str(tmp_path / "saved")).window == 700
 
 
-def test_tokenizers_that_do_not_say_what_tokens_stand_for(tmp_path: Path) -> None:
+def test_tokenizers_that_do_not_say_what_tokens_stand_for(tmp_path):
     folder = save_decoder(tmp_path, tokenizer=ByT5Tokenizer())
     with pytest.raises(InputError, match="has no offsets"):
         Backbone.from_pretrained(folder)
@@ -276,9 +267,9 @@ def test_a_new_backbone_is_where_the_library_would_put_it(tmp_path, monkeypatch)
     ],
 )
 def test_pretrained_saes_read_states_as_in_their_training(
-    recorded: dict[str, bool], wanted: bool | None, expected: bool,
-    folders: dict[str, str], tmp_path: Path,
-) -> None:  # fmt: skip
+    recorded, wanted, expected,
+    folders, tmp_path
+):  # fmt: skip
     sae = SAE(32, 8, 2)
     sae.origin = {"layer": 2, **recorded}
     sae.save(tmp_path)
@@ -294,14 +285,12 @@ def test_pretrained_saes_read_states_as_in_their_training(
     assert bool(same.all()) is not expected
 
 
-def test_an_encoder_of_bert_s_kind_attends_as_it_always_does(tmp_path: Path) -> None:
+def test_an_encoder_of_bert_s_kind_attends_as_it_always_does(tmp_path):
     assert Backbone.from_pretrained(save_bert(tmp_path), as_trained=True).bidirectional
 
 
 @pytest.mark.parametrize("both", [True, False])
-def test_an_sae_that_is_trained_here_records_attention(
-    both: bool, folders: dict[str, str], tmp_path: Path
-) -> None:
+def test_an_sae_that_is_trained_here_records_attention(both, folders, tmp_path):
     backbone = Backbone.from_pretrained(folders["Llama"], 2, bidirectional=both)
     settings = SAESettings(num_latents=8, k=2, tokens=64)
     train_concepts([LONG] * 4, backbone, settings).save(tmp_path / "trained")

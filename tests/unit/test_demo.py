@@ -9,7 +9,6 @@ import pytest
 
 import lexicept
 from lexicept.pipelines import demo as demos
-from support.commands import Run
 
 PETS = ["Cats sleep all day.", "Dogs bark at night."]
 
@@ -23,16 +22,14 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append((port, list(lexicept.open(index).vocabularies)))
 
     def build(_: str, out: Path, vocabulary: str) -> lexicept.Index:
-        return lexicept.build(PETS, out, vocabulary=vocabulary)  # type: ignore[arg-type]
+        return lexicept.build(PETS, out, vocabulary=vocabulary)
 
     monkeypatch.setattr(demos, "serve", serve)
     monkeypatch.setattr(demos, "build", build)
     return seen
 
 
-def test_words_are_served_while_concepts_are_indexed(
-    served: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_words_are_served_while_concepts_are_indexed(served, tmp_path, monkeypatch):
     started: list[list[str]] = []
     code = "import pathlib, sys; pathlib.Path(sys.argv[1]).mkdir()"
     popen = subprocess.Popen
@@ -55,9 +52,7 @@ def test_words_are_served_while_concepts_are_indexed(
     assert (home / "index").readlink() == Path("both.index")
 
 
-def test_what_is_indexed_is_served_at_once(
-    served: list[Any], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_indexed_is_served_at_once(served, tmp_path, run, monkeypatch):
     lexicept.build(PETS, tmp_path / "both.index", vocabulary="words")
     opened: list[str] = []
     monkeypatch.setattr(demos, "open_page", opened.append)
@@ -69,9 +64,7 @@ def test_what_is_indexed_is_served_at_once(
     assert len(opened) == 1
 
 
-def test_words_alone_without_the_concepts_packages(
-    served: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_words_alone_without_the_concepts_packages(served, tmp_path, monkeypatch):
     monkeypatch.setattr(demos, "find_spec", lambda _: None)
     lines: list[str] = []
     demos.demo(folder=tmp_path, port=0, say=lines.append)
@@ -79,9 +72,7 @@ def test_words_alone_without_the_concepts_packages(
     assert served == [(0, ["words"])]
 
 
-def test_a_build_that_fails_leaves_the_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_that_fails_leaves_the_words(tmp_path, monkeypatch):
     popen = subprocess.Popen
     broken = [sys.executable, "-c", "raise SystemExit(3)"]
     monkeypatch.setattr(subprocess, "Popen", lambda _, **options: popen(broken, **options))
@@ -97,7 +88,7 @@ def test_a_build_that_fails_leaves_the_words(
     assert (tmp_path / "index").readlink() == Path("words.index")
 
 
-def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cache_is_the_users(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     version = ".".join(map(str, sys.version_info[:2]))
     assert demos.default_folder() == tmp_path / "lexicept" / f"demo-python-{version}"

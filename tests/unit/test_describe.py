@@ -1,7 +1,6 @@
 """What is found out about concepts is what brute force finds."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,7 +77,7 @@ def assert_examples(found: Findings, fired: Fired, concept: int) -> None:
         assert (pytest.approx(act, rel=1e-4), start, end) in fired[concept][document]
 
 
-def test_describe_is_brute_force(tiny: Encoder, frequencies: sp.csr_array) -> None:
+def test_describe_is_brute_force(tiny, frequencies):
     found = describe(tiny, TEXTS, frequencies, explanations={5: "five\nthings"})
     fired, counts, tokens = brute_force(tiny, TEXTS)
     assert found.tokens == tokens
@@ -104,7 +103,7 @@ def test_describe_is_brute_force(tiny: Encoder, frequencies: sp.csr_array) -> No
     assert len(set(found.labels)) == 48
 
 
-def test_word_vectors_are_brute_force(tiny: Encoder) -> None:
+def test_word_vectors_are_brute_force(tiny):
     reader = activations.FiringReader(tiny, TEXTS)
     reader.read(range(len(TEXTS)), "naming", silent)
     states: dict[str, list[torch.Tensor]] = {}
@@ -123,9 +122,7 @@ def test_word_vectors_are_brute_force(tiny: Encoder) -> None:
         assert found[word] == pytest.approx((expected / expected.norm()).numpy(), abs=1e-4)
 
 
-def test_small_buffers_change_nothing(
-    tiny: Encoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_buffers_change_nothing(tiny, frequencies, monkeypatch):
     expected = describe(tiny, TEXTS, frequencies)
     monkeypatch.setattr(activations, "BUFFER", 50)
     monkeypatch.setattr(activations, "READ", 4)
@@ -139,9 +136,7 @@ def test_small_buffers_change_nothing(
         assert one.data == pytest.approx(other.data, rel=1e-4, abs=1e-5)
 
 
-def test_concepts_that_the_sample_misses_have_examples(
-    tiny: Encoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concepts_that_the_sample_misses_have_examples(tiny, frequencies, monkeypatch):
     monkeypatch.setattr(describing, "SAMPLE_TOKENS", 60)
     read = list(describing.sample(TEXTS, range(len(TEXTS))))
     assert len(read) < len(TEXTS) // 2
@@ -166,9 +161,7 @@ def spelled(found: Findings, concept: int) -> dict[str, float]:
     return dict(zip((found.words[word] for word in words), z, strict=True))
 
 
-def test_words_are_compared_with_the_text_that_they_were_counted_in(
-    tiny: Encoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_words_are_compared_with_the_text_that_they_were_counted_in(tiny, frequencies, monkeypatch):
     monkeypatch.setattr(describing, "WORDS", 1000)
     with monkeypatch.context() as small:
         small.setattr(describing, "SAMPLE_TOKENS", 60)
@@ -191,7 +184,7 @@ def test_words_are_compared_with_the_text_that_they_were_counted_in(
         assert spelled(found, concept)
 
 
-def test_strongest_documents() -> None:
+def test_strongest_documents():
     frequencies = sp.csr_array([[1.0, 0, 5], [3.0, 0, 2], [3.0, 0, 9]])
 
     def found(wanted: list[bool], rank: int, among: list[int]) -> list[tuple[int, int]]:
@@ -205,9 +198,7 @@ def test_strongest_documents() -> None:
     assert found([True] * 3, 2, [0, 1]) == []
 
 
-def test_only_some_documents_are_read(
-    tiny: Encoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_some_documents_are_read(tiny, frequencies, monkeypatch):
     monkeypatch.setattr(describing, "SAMPLE_TOKENS", 10)
     read: list[str] = []
     windows = type(tiny.backbone).windows
@@ -223,9 +214,7 @@ def test_only_some_documents_are_read(
     assert set(found.examples.indices.tolist()) == {3, 7, 12, 20}
 
 
-def test_what_is_read_for_missed_concepts_is_limited(
-    tiny: Encoder, frequencies: sp.csr_array, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_read_for_missed_concepts_is_limited(tiny, frequencies, monkeypatch):
     monkeypatch.setattr(describing, "SAMPLE_TOKENS", 60)
     monkeypatch.setattr(describing, "READ_TOGETHER", 1)
     everything = describe(tiny, TEXTS, frequencies)
@@ -242,7 +231,7 @@ def test_what_is_read_for_missed_concepts_is_limited(
     assert found.firings.tolist() == everything.firings.tolist()
 
 
-def test_a_vocabulary_keeps_its_terms(tmp_path: Path) -> None:
+def test_a_vocabulary_keeps_its_terms(tmp_path):
     backbone = tiny_backbone(tmp_path)
     d = backbone.get_embedding_dimension()
     head = VocabularyHead(torch.randn(25, d), None, WORDS, activation=None)
@@ -261,7 +250,7 @@ def test_a_vocabulary_keeps_its_terms(tmp_path: Path) -> None:
     assert found.nearest.data.max() == pytest.approx(largest, abs=1e-5)
 
 
-def test_words_are_one_line_and_not_endless(tiny: Encoder) -> None:
+def test_words_are_one_line_and_not_endless(tiny):
     texts = ["ba\x1b[31m de", "k" * 99 + " lo", "   "]
     found = describe(tiny, texts, tiny.encode_activations(texts))
     assert all(word.isprintable() and len(word) <= activations.LONGEST_WORD for word in found.words)

@@ -134,12 +134,7 @@ def write_collection(folder: Path) -> None:
     "ignore:Sparse CSR tensor support is in beta",
 )
 @pytest.mark.parametrize("page", pages("python", "sh", "yaml"))
-def test_the_snippets_of_a_page_run(
-    page: Path,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_snippets_of_a_page_run(page, folder, monkeypatch, capsys):
     for module in NEEDS.get(page.name, []):
         pytest.importorskip(module)
     monkeypatch.setattr("uvicorn.run", lambda *_, **__: None)
@@ -206,7 +201,7 @@ def save(block: Block, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("page", pages("python", "sh"))
-def test_what_does_not_run_is_at_least_right_in_form(page: Path) -> None:
+def test_what_does_not_run_is_at_least_right_in_form(page):
     for block in blocks_of(page):
         if block.flags != "no-run":
             continue
@@ -247,7 +242,7 @@ OTHER_PAGES = [*(ROOT / "benchmarks").glob("*.md"), *(ROOT / "configs").glob("*.
 @pytest.mark.parametrize(
     "page", [*PAGES, *OTHER_PAGES], ids=lambda page: page.relative_to(ROOT).as_posix()
 )
-def test_commands_that_are_named_exist(page: Path) -> None:
+def test_commands_that_are_named_exist(page):
     known = dict(commands(typer.main.get_command(app)))
     groups = {path[0] for path in known if len(path) == 2}
     text = page.read_text()
@@ -260,7 +255,7 @@ def test_commands_that_are_named_exist(page: Path) -> None:
         assert path in known, f"{page.relative_to(ROOT)}: lexicept {' '.join(path)}"
 
 
-def test_few_blocks_are_not_run() -> None:
+def test_few_blocks_are_not_run():
     languages = ("python", "sh")
     blocks = [b for page in PAGES for b in blocks_of(page) if b.language in languages]
     marked = [block for block in blocks if block.flags == "no-run"]
@@ -269,12 +264,12 @@ def test_few_blocks_are_not_run() -> None:
     assert len(marked) < len(blocks) / 3
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_is_short():
     text = FENCE.sub(lambda fence: fence["body"], (ROOT / "README.md").read_text())
     assert len(text.split()) <= 900
 
 
-def test_links_lead_to_files() -> None:
+def test_links_lead_to_files():
     for page in [*PAGES, *(ROOT / "benchmarks").glob("*.md")]:
         text = FENCE.sub("", page.read_text())
         for target in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", text):
@@ -289,7 +284,7 @@ def anchors_of(text: str) -> set[str]:
     return {re.sub(r"[^\w\s-]", "", one).strip().lower().replace(" ", "-") for one in headings}
 
 
-def test_the_comparison_links_every_cell() -> None:
+def test_the_comparison_links_every_cell():
     page = ROOT / "docs" / "comparison.md"
     text = page.read_text()
     sources = dict(re.findall(r"^\[(\w+)\]: (https://\S+)$", text, re.M))

@@ -11,7 +11,6 @@ import pytest
 from lexicept.models.soup import soup
 from lexicept.pipelines.pretrain import pretrain
 from lexicept.training.run import train
-from support.commands import Run
 from support.runs import configuration
 
 pytestmark = pytest.mark.usefixtures("_private")
@@ -58,7 +57,7 @@ def _private() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_hasty")
-def test_a_trained_model_and_adapters(places: Path, tmp_path: Path, disk: Disk) -> None:
+def test_a_trained_model_and_adapters(places, tmp_path, disk):
     run = tmp_path / "new" / "run"
     train(configuration(places, model={"trained": "lora"}), run)
     for name in ("model", "adapter", "metrics.jsonl", "config.yaml"):
@@ -70,7 +69,7 @@ def test_a_trained_model_and_adapters(places: Path, tmp_path: Path, disk: Disk) 
 
 
 @pytest.mark.usefixtures("_hasty")
-def test_cached_states(places: Path, tmp_path: Path, disk: Disk) -> None:
+def test_cached_states(places, tmp_path, disk):
     train(configuration(places, model={"trained": "head"}), tmp_path / "run")
     for name in ("queries", "documents"):
         (states,) = (tmp_path / "run" / "work" / "states" / name).glob("*/")
@@ -79,14 +78,14 @@ def test_cached_states(places: Path, tmp_path: Path, disk: Disk) -> None:
     disk.assert_holds(tmp_path / "run" / "work" / "words")
 
 
-def test_a_pretrained_model(places: Path, tmp_path: Path, disk: Disk) -> None:
+def test_a_pretrained_model(places, tmp_path, disk):
     texts, backbone = ["baba dede kiki", "lolo mumu"], str(places / "bert")
     options: dict[str, Any] = {"head": "random", "size": 3, "masking": "words", "steps": 2}
     pretrain(texts, tmp_path / "model", backbone=backbone, batch_size=2, **options)
     disk.assert_holds(tmp_path / "model")
 
 
-def test_commands(index: Path, beir: Path, tmp_path: Path, disk: Disk, run: Run) -> None:
+def test_commands(index, beir, tmp_path, disk, run):
     for name, command in {
         "lists": ("data", "mine", index, beir),
         "export": ("index", "export", index, "--format", "anserini"),

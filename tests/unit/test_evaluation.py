@@ -3,7 +3,6 @@
 import gzip
 import re
 from math import inf, log2
-from pathlib import Path
 
 import ir_measures
 import pytest
@@ -30,7 +29,7 @@ QRELS = [Qrel("1", "a", 2), Qrel("1", "b", 1), Qrel("1", "c", 0), Qrel("2", "a",
 RUN = {"1": {"c": 3.0, "a": 2.0, "b": 1.0}, "2": {"b": 1.0, "a": 0.5}}
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     first = (2 / log2(3) + 1 / log2(4)) / (2 / log2(2) + 1 / log2(3))
     second = 1 / log2(3)
     values = evaluate_queries(QRELS, RUN, ["nDCG@10", "RR@10", "R@1", "Success@1", "P@2"])
@@ -55,9 +54,7 @@ RESULTS = st.permutations("abcdefgh").flatmap(
     st.dictionaries(IDS, st.dictionaries(IDS, st.integers(0, 3), min_size=1), min_size=1),
     st.dictionaries(IDS, RESULTS),
 )
-def test_means_are_those_of_ir_measures(
-    judged: dict[str, dict[str, int]], run: dict[str, dict[str, float]]
-) -> None:
+def test_means_are_those_of_ir_measures(judged, run):
     qrels = [Qrel(q, d, r) for q, documents in judged.items() for d, r in documents.items()]
     # ir_measures leaves a query without results out of its means: give it a useless one.
     padded = {query: run.get(query, {"none": 1.0}) for query in judged}
@@ -69,20 +66,20 @@ def test_means_are_those_of_ir_measures(
 
 
 @pytest.mark.parametrize("results", [{}, {"2": {}}])
-def test_a_judged_query_without_results_scores_0(results: dict[str, dict[str, float]]) -> None:
+def test_a_judged_query_without_results_scores_0(results):
     run = {"1": {"a": 1.0}, **results}
     assert evaluate_queries(QRELS, run, ["RR@10"]) == {"RR@10": {"1": 1.0, "2": 0.0}}
     assert evaluate(QRELS, run, ["RR@10"]) == {"RR@10": 0.5}
 
 
-def test_what_runs_and_judgements_may_lack() -> None:
+def test_what_runs_and_judgements_may_lack():
     assert evaluate(QRELS, {}) == dict.fromkeys(MEASURES, 0.0)
     assert evaluate(QRELS, {**RUN, "3": {"a": 1.0}}) == evaluate(QRELS, RUN)
     with pytest.raises(InputError, match="no judgements"):
         evaluate([], RUN)
 
 
-def test_two_names_of_one_measure_both_get_its_value() -> None:
+def test_two_names_of_one_measure_both_get_its_value():
     assert evaluate(QRELS, RUN, ["RR@10", "MRR@10"]) == {"RR@10": 0.5, "MRR@10": 0.5}
 
 
@@ -90,7 +87,7 @@ def test_two_names_of_one_measure_both_get_its_value() -> None:
     "name", ["nDGC@10", "", "nDCG@", "P", "P@0", "P@-1", "nDCG(dcg='x')@10", "RBP", "P@5 P@6"]
 )
 @pytest.mark.parametrize("run", [RUN, {}])
-def test_unknown_measures_are_refused(name: str, run: dict[str, dict[str, float]]) -> None:
+def test_unknown_measures_are_refused(name, run):
     with pytest.raises(InputError) as caught:
         evaluate(QRELS, run, ["RR@10", name])
     assert str(caught.value).startswith(f"no measure {name!r}; examples: nDCG@10, RR@10,")
@@ -102,7 +99,7 @@ SELF = {"a": "cat dog", "b": "cat dog bird", "c": "cat", "d": "bird"}
 """Documents, of which "a" and "b" are queries too; each is judged relevant for the other."""
 
 
-def test_a_query_that_is_a_document_does_not_retrieve_itself(tmp_path: Path) -> None:
+def test_a_query_that_is_a_document_does_not_retrieve_itself(tmp_path):
     """BEIR's ``ignore_identical_ids``: the relevant document moves from the second place up."""
     index = build(tmp_path / "index", SELF)
     queries, qrels = [Query("a", SELF["a"])], [Qrel("a", "b", 1)]
@@ -123,9 +120,7 @@ def test_a_query_that_is_a_document_does_not_retrieve_itself(tmp_path: Path) -> 
     st.dictionaries(IDS, st.dictionaries(IDS, st.integers(0, 3), min_size=1), min_size=1),
     st.dictionaries(IDS, RESULTS),
 )
-def test_ignoring_identical_ids_is_measuring_a_filtered_run(
-    judged: dict[str, dict[str, int]], run: dict[str, dict[str, float]]
-) -> None:
+def test_ignoring_identical_ids_is_measuring_a_filtered_run(judged, run):
     qrels = [Qrel(q, d, r) for q, documents in judged.items() for d, r in documents.items()]
     filtered = {q: {d: s for d, s in hits.items() if d != q} for q, hits in run.items()}
     assert without_identical_ids(run) == filtered
@@ -135,9 +130,7 @@ def test_ignoring_identical_ids_is_measuring_a_filtered_run(
     assert list(values.values()) == pytest.approx(list(expected.values()), abs=1e-12)
 
 
-def test_a_run_without_identical_ids_is_as_deep_for_every_query(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_identical_ids_is_as_deep_for_every_query(tmp_path, monkeypatch):
     run = {"a": {"b": 3.0, "a": 2.0, "c": 1.0}, "x": {"b": 3.0, "a": 2.0, "c": 1.0}}
     assert without_identical_ids(run, 2) == {"a": {"b": 3.0, "c": 1.0}, "x": {"b": 3.0, "a": 2.0}}
     monkeypatch.setattr(effectiveness, "RUN_DEPTH", 2)
@@ -156,7 +149,7 @@ def test_a_run_without_identical_ids_is_as_deep_for_every_query(
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=3, max_size=20))
-def test_the_t_test_is_scipys(pairs: list[tuple[int, int]]) -> None:
+def test_the_t_test_is_scipys(pairs):
     x, y = [a / 100 for a, _ in pairs], [b / 100 for _, b in pairs]
     if len({a - b for a, b in pairs}) == 1:
         return  # constant differences: below
@@ -168,7 +161,7 @@ def test_the_t_test_is_scipys(pairs: list[tuple[int, int]]) -> None:
     assert test.p == pytest.approx(expected.pvalue, rel=1e-12)
 
 
-def test_the_t_test_by_hand() -> None:
+def test_the_t_test_by_hand():
     # Differences .1, .2, .3: mean .2, standard error .1 / sqrt(3).
     test = paired_t_test({"1": 0.1, "2": 0.2, "3": 0.3}, dict.fromkeys("123", 0.0))
     assert test.difference == pytest.approx(0.2)
@@ -178,12 +171,12 @@ def test_the_t_test_by_hand() -> None:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_the_same_difference_everywhere_is_certain(sign: int) -> None:
+def test_the_same_difference_everywhere_is_certain(sign):
     better = {"1": 0.5 + sign * 0.25, "2": 0.25 + sign * 0.25}
     assert paired_t_test(better, {"1": 0.5, "2": 0.25}) == (sign * 0.25, sign * inf, 0.0)
 
 
-def test_holm_s_correction() -> None:
+def test_holm_s_correction():
     # .005 · 4, .01 · 3, .03 · 2, and .04 · 1, which is raised to the one before.
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.02]) == [0.02]
@@ -194,7 +187,7 @@ def test_holm_s_correction() -> None:
 @pytest.mark.parametrize(
     ("a", "b"), [({"1": 1.0}, {"1": 0.0}), ({"1": 1.0, "2": 1.0}, {"1": 1.0, "3": 1.0}), ({}, {})]
 )
-def test_unpaired_values_are_refused(a: dict[str, float], b: dict[str, float]) -> None:
+def test_unpaired_values_are_refused(a, b):
     with pytest.raises(InputError, match="same queries twice"):
         paired_t_test(a, b)
 
@@ -202,7 +195,7 @@ def test_unpaired_values_are_refused(a: dict[str, float], b: dict[str, float]) -
 # Runs
 
 
-def test_a_run_is_written_best_first(tmp_path: Path) -> None:
+def test_a_run_is_written_best_first(tmp_path):
     write_run(tmp_path / "run", {"q1": {"a": 0.5, "b": 2.0}, "q2": {"a": 1e-7}}, tag="t")
     assert (tmp_path / "run").read_text() == ("q1 Q0 b 1 2 t\nq1 Q0 a 2 0.5 t\nq2 Q0 a 1 1e-07 t\n")
 
@@ -214,9 +207,7 @@ SCORES = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 
 @given(st.dictionaries(NAMES, st.dictionaries(NAMES, SCORES, min_size=1)))
-def test_a_written_run_is_read_back(
-    tmp_path_factory: pytest.TempPathFactory, run: dict[str, dict[str, float]]
-) -> None:
+def test_a_written_run_is_read_back(tmp_path_factory, run):
     path = tmp_path_factory.mktemp("run") / "run"
     write_run(path, run)
     read = read_run(path)
@@ -229,9 +220,7 @@ def test_a_written_run_is_read_back(
 
 
 @given(st.binary() | st.text("1aQ0 .e-\t\n\r\0\x85é", max_size=60).map(str.encode))
-def test_any_bytes_are_a_run_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes
-) -> None:
+def test_any_bytes_are_a_run_or_refused(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("run") / "run"
     run = read_bytes(read_run, content, path, InputError)
     if run is not None:
@@ -251,7 +240,7 @@ def test_any_bytes_are_a_run_or_refused(
         (b"q Q0 \xff 1 2 t\n", "line 1: not UTF-8"),
     ],
 )
-def test_damaged_runs_name_the_line(tmp_path: Path, content: bytes, problem: str) -> None:
+def test_damaged_runs_name_the_line(tmp_path, content, problem):
     path = tmp_path / "x.run"
     path.write_bytes(content)
     with pytest.raises(InputError) as caught:
@@ -260,7 +249,7 @@ def test_damaged_runs_name_the_line(tmp_path: Path, content: bytes, problem: str
     assert problem in str(caught.value)
 
 
-def test_gzipped_runs(tmp_path: Path) -> None:
+def test_gzipped_runs(tmp_path):
     run = {"q1": {"a": 2.0, "b": 0.5}}
     for name in ("x.run.gz", "y.RUN.GZ"):
         write_run(tmp_path / name, run, tag="my system")
@@ -274,7 +263,7 @@ def test_gzipped_runs(tmp_path: Path) -> None:
         read_run(path)
 
 
-def test_runs_with_windows_line_ends_and_without_a_file(tmp_path: Path) -> None:
+def test_runs_with_windows_line_ends_and_without_a_file(tmp_path):
     path = tmp_path / "x.run"
     path.write_bytes(b"q\tQ0\ta\t1\t2.5\tt\r\nq Q0 b 2 -1 t\r\n")
     assert read_run(path) == {"q": {"a": 2.5, "b": -1.0}}

@@ -20,7 +20,7 @@ from lexicept.errors import InputError, LexiceptError
 from lexicept.explanation.contributions import Span
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
-from support.commands import Run, assert_error
+from support.commands import assert_error
 from support.heads import sae_head
 from support.library_models import inference_free, modules, save_library, save_masked
 from support.tiny import WORDS, save_bert, tiny_backbone
@@ -74,7 +74,7 @@ SOURCES: dict[str, Callable[[Path, Path], Path]] = {
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_the_score_is_the_models_own(source: str, masked: Path, tmp_path: Path) -> None:
+def test_the_score_is_the_models_own(source, masked, tmp_path):
     folder = SOURCES[source](tmp_path / "model", masked)
     model = SparseEncoder(str(folder))
     # Encoded together, so that the shorter ones are padded.
@@ -95,7 +95,7 @@ def test_the_score_is_the_models_own(source: str, masked: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("pooling", ["max", "sum"])
-def test_shares_are_those_of_the_logits(pooling: str, masked: Path, tmp_path: Path) -> None:
+def test_shares_are_those_of_the_logits(pooling, masked, tmp_path):
     folder = save_library(tmp_path / "model", modules(masked, pooling))
     model = SparseEncoder(str(folder))
     text = "kilo muba kilo"
@@ -123,7 +123,7 @@ def test_shares_are_those_of_the_logits(pooling: str, masked: Path, tmp_path: Pa
         assert part.vocabulary == "sub-words"
 
 
-def test_a_token_may_speak_against_a_latent(masked: Path, tmp_path: Path) -> None:
+def test_a_token_may_speak_against_a_latent(masked, tmp_path):
     folder = save_library(tmp_path / "model", autoencoder(masked))
     model = SparseEncoder(str(folder))
     text = "kilo muba"
@@ -148,14 +148,14 @@ def test_a_token_may_speak_against_a_latent(masked: Path, tmp_path: Path) -> Non
     assert min(shares) < 0 < max(shares)
 
 
-def test_other_pooling_has_contributions_without_words(masked: Path, tmp_path: Path) -> None:
+def test_other_pooling_has_contributions_without_words(masked, tmp_path):
     folder = save_library(tmp_path / "model", autoencoder(masked, mode="cls"))
     explained = lexicept.explain("kilo", "kilo muba", folder)
     assert explained.contributions
     assert {part.document_spans for part in explained.contributions} == {()}
 
 
-def test_a_table_of_weights_has_tokens(masked: Path, tmp_path: Path) -> None:
+def test_a_table_of_weights_has_tokens(masked, tmp_path):
     folder = inference_free(tmp_path / "model", masked)
     explained = lexicept.explain("kilo bade kilo", " ".join(WORDS), folder)
     named = {part.term: part.in_query for part in explained.contributions}
@@ -164,7 +164,7 @@ def test_a_table_of_weights_has_tokens(masked: Path, tmp_path: Path) -> None:
     assert named["kilo"].shares == (0.5, 0.5)
 
 
-def test_an_sae_over_a_backbone(tmp_path: Path) -> None:
+def test_an_sae_over_a_backbone(tmp_path):
     bert = save_bert(tmp_path / "bert")
     sae = sae_head().sae
     (tmp_path / "sae").mkdir()
@@ -182,14 +182,14 @@ def test_an_sae_over_a_backbone(tmp_path: Path) -> None:
         lexicept.explain("bade", "kilo", encoder, layer=1)
 
 
-def test_documents_have_titles(masked: Path) -> None:
+def test_documents_have_titles(masked):
     whole = lexicept.explain("kilo", "muba kilo bade", masked)
     split = lexicept.explain("kilo", {"id": "d", "title": "muba", "text": "kilo bade"}, masked)
     assert (split.document_id, split.content) == ("d", "muba kilo bade")
     assert split.contributions == whole.contributions
 
 
-def test_models_that_have_no_explanation(masked: Path, tmp_path: Path) -> None:
+def test_models_that_have_no_explanation(masked, tmp_path):
     from sentence_transformers import SentenceTransformer
 
     dense = SentenceTransformer(modules=[Transformer(str(masked)), Pooling(32)])
@@ -202,16 +202,16 @@ def test_models_that_have_no_explanation(masked: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="absent: no such folder"):
         lexicept.explain("kilo", "muba", "absent")
     with pytest.raises(InputError, match="query must be a text"):
-        lexicept.explain(None, "muba", masked)  # type: ignore[arg-type]
+        lexicept.explain(None, "muba", masked)
 
 
 @pytest.mark.parametrize("option", ["--causal", "--bidirectional"])
-def test_attention_is_a_models(option: str, run: Run) -> None:
+def test_attention_is_a_models(option, run):
     done = run("explain", "index", "query", "d1", option)
     assert_error(done, "--bidirectional or --causal requires --model")
 
 
-def test_the_command(masked: Path, tmp_path: Path, run: Run) -> None:
+def test_the_command(masked, tmp_path, run):
     command = ("explain", "--model", masked, "kilo <b>", "muba kilo")
     found = run(*command, "--json").json
     assert found["score"] == pytest.approx(sum(part["score"] for part in found["contributions"]))

@@ -37,7 +37,7 @@ from lexicept.storage.workspace import Units
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import Vector
 from lexicept.weighting import BM25
-from support.commands import Run, assert_error
+from support.commands import assert_error
 from support.indexes import build
 from support.processes import stops_at
 
@@ -102,7 +102,7 @@ def weights_of(source: ExportedIndex) -> np.ndarray:
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_anserini(index: IndexReader, bits: int) -> None:
+def test_anserini(index, bits):
     out = export(index, Anserini(), bits=bits)
     rows = [json.loads(line) for line in lines(out / "documents")]
     assert [row["id"] for row in rows] == list(TEXTS)
@@ -176,7 +176,7 @@ def delimited(content: bytes) -> Iterator[bytes]:
         content = content[size:]
 
 
-def test_ciff(index: IndexReader) -> None:
+def test_ciff(index):
     pytest.importorskip("google.protobuf", reason="needs protobuf")
     out = export(index, CIFF())
     kinds = messages()
@@ -203,7 +203,7 @@ def test_ciff(index: IndexReader) -> None:
 
 
 @given(st.lists(st.integers(0, 2**35 - 1), min_size=1))
-def test_varints(numbers: list[int]) -> None:
+def test_varints(numbers):
     octets, kept = varints(np.array(numbers))
     found = []
     for row, used in zip(octets.tolist(), kept.tolist(), strict=True):
@@ -215,7 +215,7 @@ def test_varints(numbers: list[int]) -> None:
 
 
 @pytest.mark.parametrize("form", [OpenSearch(), Elasticsearch()], ids=lambda form: form.name)
-def test_bulk_requests(index: IndexReader, form: OpenSearch | Elasticsearch) -> None:
+def test_bulk_requests(index, form):
     out = export(index, form)
     content = [json.loads(line) for line in lines(out / "documents")]
     actions, rows = content[::2], content[1::2]
@@ -243,7 +243,7 @@ def test_bulk_requests(index: IndexReader, form: OpenSearch | Elasticsearch) -> 
     assert_ranked_as(index, "cat1 dog2", scores, 1e-5)
 
 
-def test_lucene_takes_query_weights_up_to_64() -> None:
+def test_lucene_takes_query_weights_up_to_64():
     """Lucene's FeatureField refuses a query weight above 64; a factor keeps the ranking."""
     for weights, scale, written in (
         ([64.0, 0.5], 1.0, [64.0, 0.5]),
@@ -259,9 +259,7 @@ def test_lucene_takes_query_weights_up_to_64() -> None:
         assert tokens == {str(number): weight for number, weight in enumerate(written)}
 
 
-def test_lucene_takes_normal_document_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lucene_takes_normal_document_weights(tmp_path, monkeypatch):
     index = build(tmp_path / "index", {"one": "cat dog", "none": "cat"})
     vectors = [
         Vector(np.arange(2), np.array([1.5, 2**-126], np.float32)),
@@ -273,14 +271,14 @@ def test_lucene_takes_normal_document_weights(
     assert "vector" not in rows[1]
 
 
-def test_ids_that_elasticsearch_refuses(tmp_path: Path) -> None:
+def test_ids_that_elasticsearch_refuses(tmp_path):
     index = build(tmp_path / "index", {"x" * 513: "cat"})
     with pytest.raises(InputError, match="elasticsearch takes ids of up to 512 bytes, not 'xxx"):
         export_index(index, Elasticsearch(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_qdrant_finds_the_same(index: IndexReader) -> None:
+def test_qdrant_finds_the_same(index):
     client = pytest.importorskip("qdrant_client", reason="needs qdrant-client")
     out = export(index, Qdrant())
     server, models = client.QdrantClient(":memory:"), client.models
@@ -340,7 +338,7 @@ def with_fields(path: Path) -> IndexReader:
 
 
 @pytest.mark.filterwarnings("ignore:.*Payload indexes have no effect.*")
-def test_qdrant_filters_the_same(tmp_path: Path) -> None:
+def test_qdrant_filters_the_same(tmp_path):
     client = pytest.importorskip("qdrant_client", reason="needs qdrant-client")
     index = with_fields(tmp_path / "index")
     server, models = client.QdrantClient(":memory:"), client.models
@@ -386,14 +384,11 @@ def meets(fields: dict[str, Any], query: dict[str, Any]) -> bool:
     assert clause == "range"
     times = [parse_date(one) if isinstance(one, str) else one for one in values]
     ends = {n: parse_date(end) if isinstance(end, str) else end for n, end in wanted.items()}
-    return any(
-        ends.get("gte", -math.inf) <= one <= ends.get("lte", math.inf)  # type: ignore[operator]
-        for one in times
-    )
+    return any(ends.get("gte", -math.inf) <= one <= ends.get("lte", math.inf) for one in times)
 
 
 @pytest.mark.parametrize("form", [OpenSearch, Elasticsearch])
-def test_elasticsearch_filters_the_same(tmp_path: Path, form: Any) -> None:
+def test_elasticsearch_filters_the_same(tmp_path, form):
     index = with_fields(tmp_path / "index")
     for number, chosen in enumerate(FILTERS):
         out = tmp_path / str(number)
@@ -416,7 +411,7 @@ def test_elasticsearch_filters_the_same(tmp_path: Path, form: Any) -> None:
     }
 
 
-def test_filters_that_can_not_be_exported(tmp_path: Path, run: Run) -> None:
+def test_filters_that_can_not_be_exported(tmp_path, run):
     index = with_fields(tmp_path / "index")
     with pytest.raises(InputError, match="there is no field 'colour'"):
         export_index(index, OpenSearch("colour = 1"), tmp_path / "out")
@@ -435,7 +430,7 @@ def test_filters_that_can_not_be_exported(tmp_path: Path, run: Run) -> None:
         export_index(long.commit(), Elasticsearch(), tmp_path / "elastic")
 
 
-def test_the_vocabulary_says_what_dimensions_are(index: IndexReader) -> None:
+def test_the_vocabulary_says_what_dimensions_are(index):
     rows = [
         line.split("\t")
         for line in (export(index, Anserini()) / "vocabulary.tsv").read_text().splitlines()
@@ -448,9 +443,7 @@ def test_the_vocabulary_says_what_dimensions_are(index: IndexReader) -> None:
 
 
 @pytest.mark.parametrize("form", [Anserini(), Qdrant(), OpenSearch()], ids=lambda form: form.name)
-def test_a_killed_export_goes_on(
-    form: ExportFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_export_goes_on(form, tmp_path, monkeypatch):
     index = build(tmp_path / "index", TEXTS)
     monkeypatch.setattr(folder, "FILE_BYTES", 300)
     export_index(index, form, tmp_path / "whole", queries=QUERIES)
@@ -472,9 +465,7 @@ def test_a_killed_export_goes_on(
     assert not kept[-1]
 
 
-def test_an_export_of_other_documents_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_of_other_documents_is_refused(tmp_path, monkeypatch):
     index = build(tmp_path / "index", TEXTS)
     monkeypatch.setattr(folder, "FILE_BYTES", 300)
     with monkeypatch.context() as patch:
@@ -488,7 +479,7 @@ def test_an_export_of_other_documents_is_refused(
 
 
 @given(st.lists(st.floats(2**-100, 2**100, width=32), max_size=20))
-def test_json_keeps_single_precision(weights: list[float]) -> None:
+def test_json_keeps_single_precision(weights):
     vector = Vector(np.arange(len(weights)), np.array(weights, np.float32))
     found = json.loads(json.dumps(weights_by_dimension(vector)))
     assert list(found) == [str(n) for n in range(len(weights))]
@@ -496,13 +487,13 @@ def test_json_keeps_single_precision(weights: list[float]) -> None:
     assert packed == weights
 
 
-def test_query_impacts() -> None:
+def test_query_impacts():
     vector = Vector(np.array([3, 5, 9]), np.array([0.5, 2.0, 0.001], np.float32))
     dimensions, levels = query_impacts(vector)
     assert (dimensions.tolist(), levels.tolist()) == ([3, 5], [25, 100])
 
 
-def test_the_command(tmp_path: Path, run: Run) -> None:
+def test_the_command(tmp_path, run):
     path = build(tmp_path / "index", TEXTS).path
     arguments = ["index", "export", path, "--format", "ciff", "--out", tmp_path / "out"]
     report = run(*arguments, "--json").json

@@ -31,7 +31,7 @@ def _looks_at_every_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_looks_at_every_search")
-def test_changes_show_at_once_and_elsewhere_after_refresh(index: lexicept.Index) -> None:
+def test_changes_show_at_once_and_elsewhere_after_refresh(index):
     other = lexicept.open(index.path)
     assert index.add(["A lion sleeps.", {"id": "2", "text": "Wolves howl."}]) == (1, 1)
     assert ids(index, "lion") == ["4"]
@@ -59,7 +59,7 @@ def test_changes_show_at_once_and_elsewhere_after_refresh(index: lexicept.Index)
 
 @pytest.mark.usefixtures("_looks_at_every_search")
 @pytest.mark.parametrize("search", ["search", "search_many", "explain"])
-def test_an_index_that_is_gone_or_damaged_is_stale(index: lexicept.Index, search: str) -> None:
+def test_an_index_that_is_gone_or_damaged_is_stale(index, search):
     def ask() -> object:
         return getattr(index, search)(
             *{"search": ["cats"], "search_many": [["cats"]]}.get(search, ["cats", "1"])
@@ -80,7 +80,7 @@ def test_an_index_that_is_gone_or_damaged_is_stale(index: lexicept.Index, search
 
 
 @pytest.mark.usefixtures("_looks_at_every_search")
-def test_its_own_changes_do_not_make_an_index_stale(index: lexicept.Index) -> None:
+def test_its_own_changes_do_not_make_an_index_stale(index):
     """Searches in other threads during a change give no warning, which would be an error here."""
 
     def search(_: int) -> int:
@@ -93,9 +93,7 @@ def test_its_own_changes_do_not_make_an_index_stale(index: lexicept.Index) -> No
         assert set(found) <= {1, 2}
 
 
-def test_a_link_or_a_working_folder_that_changes_changes_nothing(
-    index: lexicept.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_or_a_working_folder_that_changes_changes_nothing(index, tmp_path, monkeypatch):
     lexicept.build(["Wolves howl."] * 3, tmp_path / "wolves", vocabulary="words")
     link = tmp_path / "current"
     link.symlink_to(index.path)
@@ -115,7 +113,7 @@ def test_a_link_or_a_working_folder_that_changes_changes_nothing(
     assert "lion" not in lexicept.open(link)
 
 
-def test_changes_keep_hits_and_one_generation(index: lexicept.Index) -> None:
+def test_changes_keep_hits_and_one_generation(index):
     (hit,) = index.search("bark")
     for _ in range(3):
         index.add([Document("2", "Owls hoot.")])
@@ -127,7 +125,7 @@ def test_changes_keep_hits_and_one_generation(index: lexicept.Index) -> None:
     assert folders == [index.reader.folder]
 
 
-def test_files_of_older_generations_are_closed(index: lexicept.Index, tmp_path: Path) -> None:
+def test_files_of_older_generations_are_closed(index, tmp_path):
     other = lexicept.open(index.path)
     for number in range(3):
         index.add([f"Owl {number}"])
@@ -142,7 +140,7 @@ def test_files_of_older_generations_are_closed(index: lexicept.Index, tmp_path: 
     assert open_files(tmp_path) == []
 
 
-def test_searches_in_threads_see_one_generation_or_the_next(index: lexicept.Index) -> None:
+def test_searches_in_threads_see_one_generation_or_the_next(index):
     states = {("1",), ("1", "4"), ("1", "4", "5"), ("1", "4", "5", "6")}
 
     def search(_: int) -> tuple[str, ...]:
@@ -157,7 +155,7 @@ def test_searches_in_threads_see_one_generation_or_the_next(index: lexicept.Inde
 
 
 @pytest.mark.parametrize("threads", [None, 1, 3])
-def test_many_queries(index: lexicept.Index, threads: int | None) -> None:
+def test_many_queries(index, threads):
     queries = ["cats", "", "dogs bark", "sofa kitten"]
     assert index.search_many(queries, 2, threads=threads) == [
         index.search(query, 2) for query in queries
@@ -167,7 +165,7 @@ def test_many_queries(index: lexicept.Index, threads: int | None) -> None:
         index.search_many(queries, threads=0)
 
 
-def test_reweight_in_place_and_as_a_copy(index: lexicept.Index, tmp_path: Path) -> None:
+def test_reweight_in_place_and_as_a_copy(index, tmp_path):
     before = index.search("cats sleep dogs")
     copy = index.reweight(1.5, out=tmp_path / "copy")
     assert index.search("cats sleep dogs") == before
@@ -177,12 +175,12 @@ def test_reweight_in_place_and_as_a_copy(index: lexicept.Index, tmp_path: Path) 
     choice = index.choose_alpha()
     assert index.reweight("auto").info()["rra"]["alpha"] == choice.alpha == 1.0
     with pytest.raises(InputError, match="alpha must be a number or 'auto'"):
-        index.reweight("best")  # type: ignore[arg-type]
+        index.reweight("best")
     with pytest.raises(InputError, match="ray requires out"):
         index.reweight(1.0, ray="local")
 
 
-def test_a_closed_index_says_so(index: lexicept.Index) -> None:
+def test_a_closed_index_says_so(index):
     assert repr(index) == f"Index({str(index.path)!r}: 3 documents, 9 words)"
     with index as opened:
         assert opened.verify().problems == []
@@ -192,7 +190,7 @@ def test_a_closed_index_says_so(index: lexicept.Index) -> None:
     index.close()
 
 
-def test_an_explanation_is_readable(index: lexicept.Index) -> None:
+def test_an_explanation_is_readable(index):
     explanation = index.explain("sleeping cats", "1")
     (hit,) = index.search("sleeping cats", 1, explain=True)
     assert hit.explanation == explanation
@@ -216,7 +214,7 @@ def test_an_explanation_is_readable(index: lexicept.Index) -> None:
     assert "<style>" in html
 
 
-def test_evaluate(beir: Path, tmp_path: Path) -> None:
+def test_evaluate(beir, tmp_path):
     index = lexicept.build(beir, tmp_path / "built", vocabulary="words")
     found = index.evaluate(beir, "dev", out=tmp_path / "out")
     assert found == lexicept.evaluate(index.path, beir, "dev")

@@ -62,7 +62,7 @@ def some(numbers: list[int], count: int) -> list[int]:
 
 
 @needs_filters
-def test_power_cuts(whole: Whole, tmp_path: Path) -> None:
+def test_power_cuts(whole, tmp_path):
     """Short: ``python -m tests.faults`` cuts at every point."""
     changes = [call.name for call in whole.calls if call.name in disk.CHANGES]
     moved = [number for number, name in enumerate(changes) if name == "rename"][-2:]
@@ -73,7 +73,7 @@ def test_power_cuts(whole: Whole, tmp_path: Path) -> None:
 
 @needs_filters
 @pytest.mark.parametrize("name", ["build", "add"])
-def test_io_errors(name: str, tmp_path: Path) -> None:
+def test_io_errors(name, tmp_path):
     whole = run_undisturbed(CASES[name], tmp_path / "case")
     tally = fail_calls(whole, tmp_path, lambda numbers: some(numbers, 2))
     assert not tally.failures
@@ -81,12 +81,12 @@ def test_io_errors(name: str, tmp_path: Path) -> None:
 
 
 @needs_filters
-def test_killed_at_a_random_moment(whole: Whole, tmp_path: Path) -> None:
+def test_killed_at_a_random_moment(whole, tmp_path):
     assert not kill(whole, tmp_path, 1).failures
 
 
 @needs_filters
-def test_files_that_can_not_grow(tmp_path: Path) -> None:
+def test_files_that_can_not_grow(tmp_path):
     """A real limit, met in the middle of a file."""
     assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN
     with largest_file(1000), pytest.raises(OSError, match=r"too large: '.*a\.npy'"):
@@ -131,7 +131,7 @@ def flush(path: Path) -> None:
 
 
 @needs_filters
-def test_what_a_power_cut_leaves(tmp_path: Path) -> None:
+def test_what_a_power_cut_leaves(tmp_path):
     def write(root: Path) -> None:
         with (root / "file").open("wb") as file:
             file.write(b"1234")
@@ -156,7 +156,7 @@ def test_what_a_power_cut_leaves(tmp_path: Path) -> None:
 
 
 @needs_filters
-def test_a_rename_lasts_once_its_folder_is_flushed(tmp_path: Path) -> None:
+def test_a_rename_lasts_once_its_folder_is_flushed(tmp_path):
     def publish(root: Path, *flushes: str) -> None:
         (root / "new").mkdir()
         (root / "new" / "file").write_bytes(b"12")
@@ -182,7 +182,7 @@ def test_a_rename_lasts_once_its_folder_is_flushed(tmp_path: Path) -> None:
 
 
 @needs_filters
-def test_every_kind_of_call_is_seen(tmp_path: Path) -> None:
+def test_every_kind_of_call_is_seen(tmp_path):
     seen = []
 
     def work() -> int:
@@ -212,7 +212,7 @@ def test_every_kind_of_call_is_seen(tmp_path: Path) -> None:
 
 
 @needs_filters
-def test_a_call_fails_or_its_process_is_killed(tmp_path: Path) -> None:
+def test_a_call_fails_or_its_process_is_killed(tmp_path):
     path = tmp_path / "file"
 
     def work() -> int:
@@ -230,7 +230,7 @@ def test_a_call_fails_or_its_process_is_killed(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_readers_beside_updates(tmp_path: Path) -> None:
+def test_readers_beside_updates(tmp_path):
     build(tmp_path / "index", 1)
     updates.update(tmp_path / "index", version(0))
     counts = read_during_updates(tmp_path / "index", 30, 2)
@@ -238,7 +238,7 @@ def test_readers_beside_updates(tmp_path: Path) -> None:
     assert len(generations(tmp_path / "index")) <= 3
 
 
-def test_a_reader_keeps_its_generation_and_the_next_change_removes_it(tmp_path: Path) -> None:
+def test_a_reader_keeps_its_generation_and_the_next_change_removes_it(tmp_path):
     path = tmp_path / "index"
     build(path, 3)
     reader = IndexReader.open(path)
@@ -251,9 +251,7 @@ def test_a_reader_keeps_its_generation_and_the_next_change_removes_it(tmp_path: 
     assert sorted(p.name for p in path.iterdir()) == [".lock", "generation-000003", "manifest.json"]
 
 
-def test_an_overwrite_that_fails_leaves_no_generation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_overwrite_that_fails_leaves_no_generation(tmp_path, monkeypatch):
     path = tmp_path / "index"
     build(path, 2)
     build(tmp_path / "new", 3)
@@ -269,7 +267,7 @@ def test_an_overwrite_that_fails_leaves_no_generation(
     assert len(IndexReader.open(path, checksums=True)) == 2
 
 
-def test_of_several_builders_one_wins(tmp_path: Path) -> None:
+def test_of_several_builders_one_wins(tmp_path):
     for number in range(3):
         path = tmp_path / str(number)
         assert race(lambda path=path: build(path, 5), 3) == 1
@@ -277,9 +275,7 @@ def test_of_several_builders_one_wins(tmp_path: Path) -> None:
         assert not path.with_name(f"{number}.partial").exists()
 
 
-def test_who_comes_when_another_has_just_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_comes_when_another_has_just_finished(tmp_path, monkeypatch):
     """Between the look for an index and the lock, another process finishes one."""
     lock, path = workspace.lock, tmp_path / "index"
 

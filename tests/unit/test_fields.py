@@ -74,7 +74,7 @@ def refusal(path: Path, *documents: Any) -> str:
         (datetime(2020, 1, 1, 1, tzinfo=timezone(timedelta(hours=2))), "2019-12-31T23:00:00Z"),
     ],
 )
-def test_values_as_they_are_kept(value: Any, kept: Any) -> None:
+def test_values_as_they_are_kept(value, kept):
     assert plain(value) == kept
     assert type(plain(value)) is type(kept)
 
@@ -95,12 +95,12 @@ def test_values_as_they_are_kept(value: Any, kept: Any) -> None:
         ("١٩٧٠-01-01", None),
     ],
 )
-def test_dates_are_iso_8601(text: str, microseconds: int | None) -> None:
+def test_dates_are_iso_8601(text, microseconds):
     assert parse_date(text) == microseconds
 
 
 @given(st.datetimes(), st.booleans())
-def test_a_date_that_is_written_is_read(moment: datetime, days: bool) -> None:
+def test_a_date_that_is_written_is_read(moment, days):
     if days:
         moment = datetime(moment.year, moment.month, moment.day)
     read = parse_date(moment.isoformat())
@@ -111,7 +111,7 @@ def test_a_date_that_is_written_is_read(moment: datetime, days: bool) -> None:
 # Documents with fields
 
 
-def test_fields_are_typed_and_returned(tmp_path: Path) -> None:
+def test_fields_are_typed_and_returned(tmp_path):
     index = build(tmp_path / "i", CATS, DOGS, BATS)
     assert index.reader.fields.kinds == {
         "year": FieldKind("number"),
@@ -126,13 +126,13 @@ def test_fields_are_typed_and_returned(tmp_path: Path) -> None:
     assert index.verify().problems == []
 
 
-def test_no_fields_take_no_space(tmp_path: Path) -> None:
+def test_no_fields_take_no_space(tmp_path):
     index = build(tmp_path / "i", "cats", "dogs")
     assert not (index.reader.folder / "fields").exists()
     assert fields(index) == {"1": {}, "2": {}}
 
 
-def test_values_decide_the_kind_of_a_field(tmp_path: Path) -> None:
+def test_values_decide_the_kind_of_a_field(tmp_path):
     rows = [{"text": "x", "seen": "2020-01-01"}, {"text": "x", "seen": "unknown"}]
     index = build(tmp_path / "i", *rows)
     assert index.reader.fields.kinds == {"seen": FieldKind("keyword")}
@@ -143,7 +143,7 @@ def test_values_decide_the_kind_of_a_field(tmp_path: Path) -> None:
     assert [d.fields["n"] for d in whole.documents()] == [2**63 - 1, -(2**63) + 1]
 
 
-def test_times_keep_their_instant(tmp_path: Path) -> None:
+def test_times_keep_their_instant(tmp_path):
     rows = [{"text": "x", "at": "2020-01-01T02:00+02:00"}, {"text": "x", "at": date(2020, 1, 2)}]
     assert [d.fields["at"] for d in build(tmp_path / "day", *rows).documents()] == [
         "2020-01-01",
@@ -157,7 +157,7 @@ def test_times_keep_their_instant(tmp_path: Path) -> None:
     ]
 
 
-def test_what_documents_do_not_agree_on_is_refused(tmp_path: Path) -> None:
+def test_what_documents_do_not_agree_on_is_refused(tmp_path):
     path = tmp_path / "i"
     year = {"id": "old", "text": "x", "year": "about 1900"}
     assert refusal(path, CATS, year).startswith(
@@ -172,7 +172,7 @@ def test_what_documents_do_not_agree_on_is_refused(tmp_path: Path) -> None:
     assert "lone surrogate '\\ud800'" in refusal(path, {"text": "x", "a": "\ud800"})
     assert "fields must be a mapping, not 5" in refusal(
         path,
-        Document("a", "x", "", 5),  # type: ignore[arg-type]
+        Document("a", "x", "", 5),
         Document("b", "x", "", {}),
     )
     large = [{"id": "n", "text": "x", "n": 2**53 + 1}, {"text": "x", "n": 0.5}]
@@ -183,7 +183,7 @@ def test_what_documents_do_not_agree_on_is_refused(tmp_path: Path) -> None:
     assert "document '1': more than 1,000 fields, with 'f1000'" in refusal(path, crowd)
 
 
-def test_what_is_not_kept_is_listed(tmp_path: Path) -> None:
+def test_what_is_not_kept_is_listed(tmp_path):
     rows = [{"id": str(n), "text": "x", "by": [{"name": "A"}], "": 1} for n in range(3)]
     with pytest.warns(LexiceptWarning) as caught:
         index = build(tmp_path / "i", *rows)
@@ -195,7 +195,7 @@ def test_what_is_not_kept_is_listed(tmp_path: Path) -> None:
     assert fields(index) == {"0": {}, "1": {}, "2": {}}
 
 
-def test_a_filter_leaves_the_results_that_it_allows(tmp_path: Path) -> None:
+def test_a_filter_leaves_the_results_that_it_allows(tmp_path):
     index = build(tmp_path / "i", CATS, DOGS, BATS)
     everything = index.search("sleep dogs")
     assert [hit.id for hit in everything] == ["dogs", "cats", "bats"]
@@ -213,7 +213,7 @@ def test_a_filter_leaves_the_results_that_it_allows(tmp_path: Path) -> None:
         index.search("sleep", filter="colour = 1")
 
 
-def test_a_filter_sees_changes(tmp_path: Path) -> None:
+def test_a_filter_sees_changes(tmp_path):
     index = build(tmp_path / "i", CATS, DOGS)
     assert [hit.id for hit in index.search("sleep", filter="year = 2021")] == ["dogs"]
     index.add([{**CATS, "year": 2021}])
@@ -225,7 +225,7 @@ def test_a_filter_sees_changes(tmp_path: Path) -> None:
 # Counts
 
 
-def test_values_are_counted(tmp_path: Path) -> None:
+def test_values_are_counted(tmp_path):
     more = {"id": "cows", "text": "cows graze", "year": 2019, "tag": ["farm", "farm"]}
     index = build(tmp_path / "i", CATS, DOGS, BATS, more)
     assert index.facets(["tag", "year", "seen", "lang"]) == {
@@ -256,7 +256,7 @@ def test_values_are_counted(tmp_path: Path) -> None:
     lists=st.lists(st.lists(st.integers(-1, 4), max_size=4), max_size=6),
     data=st.data(),
 )
-def test_counting_and_its_reference_are_twins(lists: list[list[int]], data: st.DataObject) -> None:
+def test_counting_and_its_reference_are_twins(lists, data):
     allowed = np.array([data.draw(st.booleans()) for _ in lists], bool)
     codes = np.array([code for own in lists for code in own], np.int64)
     offsets = np.cumsum([0, *map(len, lists)])
@@ -275,7 +275,7 @@ def test_counting_and_its_reference_are_twins(lists: list[list[int]], data: st.D
 # Changes
 
 
-def test_changes_keep_fields(tmp_path: Path) -> None:
+def test_changes_keep_fields(tmp_path):
     index = build(tmp_path / "i", CATS, DOGS)
     index.add([BATS, {**DOGS, "year": 2022.5, "tag": "big"}])
     assert fields(index) == {
@@ -299,7 +299,7 @@ def test_changes_keep_fields(tmp_path: Path) -> None:
         ("tag", 5, "the field 'tag' is a keyword, but here 5"),
     ],
 )
-def test_a_change_keeps_the_types(tmp_path: Path, name: str, value: Any, problem: str) -> None:
+def test_a_change_keeps_the_types(tmp_path, name, value, problem):
     index = build(tmp_path / "i", CATS)
     with pytest.raises(InputError, match=f"document 'new': {problem}"):
         index.add([{"id": "new", "text": "x", name: value}])
@@ -309,7 +309,7 @@ def test_a_change_keeps_the_types(tmp_path: Path, name: str, value: Any, problem
 # Files
 
 
-def test_members_of_json_are_fields(tmp_path: Path) -> None:
+def test_members_of_json_are_fields(tmp_path):
     path = tmp_path / "c.jsonl"
     path.write_text(
         '{"_id": "a", "id": 1, "text": "x", "body": "y", "metadata": {"url": "u", "n": 1}, "n": 2}'
@@ -317,7 +317,7 @@ def test_members_of_json_are_fields(tmp_path: Path) -> None:
     assert list(read_documents(path)) == [Document("a", "x", "", {"url": "u", "n": 2})]
 
 
-def test_columns_of_csv_are_fields(tmp_path: Path) -> None:
+def test_columns_of_csv_are_fields(tmp_path):
     path = tmp_path / "c.csv"
     path.write_text(",id,text,Price,Code,Day\n0,a,x,3,007,2020-01-01\n1,b,y,,8,\n2,c,z,-.5,9,\n")
     index = lexicept.build(path, tmp_path / "i", vocabulary="words")
@@ -333,7 +333,7 @@ def test_columns_of_csv_are_fields(tmp_path: Path) -> None:
         list(read_documents(path))
 
 
-def test_front_matter_is_fields(tmp_path: Path) -> None:
+def test_front_matter_is_fields(tmp_path):
     notes = tmp_path / "notes"
     notes.mkdir()
     front = "---\ntitle: Sleep\ndate: 2020-02-29\ntags: [a, b]\ndraft: true\nid: 5\n---\n"
@@ -357,7 +357,7 @@ def test_front_matter_is_fields(tmp_path: Path) -> None:
         list(read_documents(notes))
 
 
-def test_columns_of_a_data_frame_are_fields(tmp_path: Path) -> None:
+def test_columns_of_a_data_frame_are_fields(tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(
         {
@@ -403,7 +403,7 @@ def kept(value: Any) -> Any:
 
 @settings(deadline=None, max_examples=60)
 @given(rows=tables())
-def test_what_is_written_is_read(rows: list[dict[str, Any]], tmp_path_factory: Any) -> None:
+def test_what_is_written_is_read(rows, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fields")
     plain_rows = [
         {name: one for name, value in row.items() if (one := plain(value)) is not None}
@@ -424,7 +424,7 @@ def test_what_is_written_is_read(rows: list[dict[str, Any]], tmp_path_factory: A
         columns[name].check()
 
 
-def test_damage_is_found(tmp_path: Path) -> None:
+def test_damage_is_found(tmp_path):
     index = build(tmp_path / "i", CATS, DOGS)
     folder = index.reader.folder / "fields"
     with pytest.raises(IndexFormatError, match="values of 2 documents, not 3"):

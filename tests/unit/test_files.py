@@ -5,7 +5,6 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -30,19 +29,19 @@ from support.files import EAGLES, OWLS, write_files, write_pdf
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff")))
-def test_marked_texts_and_utf_8_are_read_as_they_are(text: str) -> None:
+def test_marked_texts_and_utf_8_are_read_as_they_are(text):
     for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32"):
         assert decode_text(text.encode(encoding)) == text
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=2))
-def test_utf_16_of_ascii_needs_no_mark(text: str) -> None:
+def test_utf_16_of_ascii_needs_no_mark(text):
     for encoding in ("utf-16-le", "utf-16-be"):
         assert decode_text(text.encode(encoding)) == text
 
 
 @given(st.binary())
-def test_any_bytes_are_a_text_or_binary(content: bytes) -> None:
+def test_any_bytes_are_a_text_or_binary(content):
     with suppress(BinaryError):
         decode_text(content).encode()
 
@@ -57,11 +56,11 @@ def test_any_bytes_are_a_text_or_binary(content: bytes) -> None:
         ("これは日本語のテキストです。猫と犬について書いています。", "shift_jis"),
     ],
 )
-def test_other_encodings_are_detected(text: str, encoding: str) -> None:
+def test_other_encodings_are_detected(text, encoding):
     assert decode_text(text.encode(encoding)) == text
 
 
-def test_without_the_extra_other_encodings_are_western(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_other_encodings_are_western(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "charset_normalizer", None)
     assert decode_text("größer – où".encode("cp1252")) == "größer – où"
 
@@ -69,7 +68,7 @@ def test_without_the_extra_other_encodings_are_western(monkeypatch: pytest.Monke
 # Markdown
 
 
-def test_markdown() -> None:
+def test_markdown():
     text = "---\nyear: 2020\n---\n# The *Title*\n\nintro\n\nSet\n---\nx\n### Deep\ny\n## Empty\n"
     text += "> ## quoted\n\n## Last `c`\n```\n# code\n```\n"
     parsed = parse_markdown("a.md", text)
@@ -84,7 +83,7 @@ def test_markdown() -> None:
     ]
 
 
-def test_the_front_matter_has_the_title() -> None:
+def test_the_front_matter_has_the_title():
     parsed = parse_markdown("a.md", "---\ntitle: Given\n---\n# Other\ntext\n## Bare\n")
     assert parsed.title == "Given"
     assert parsed.text.startswith("# Other")
@@ -93,7 +92,7 @@ def test_the_front_matter_has_the_title() -> None:
 
 
 @given(st.text("# -=`\n>ab\t\\[]()*_", max_size=60))
-def test_sections_hold_all_of_a_markdown_text(text: str) -> None:
+def test_sections_hold_all_of_a_markdown_text(text):
     parsed = parse_markdown("a.md", text)
     lines = parsed.text.split("\n")
     kept = [line for part in parsed.sections for line in part.text.split("\n") if line.strip()]
@@ -106,7 +105,7 @@ def test_sections_hold_all_of_a_markdown_text(text: str) -> None:
 # HTML
 
 
-def test_html() -> None:
+def test_html():
     page = """<html><head><title> My  page</title><style>x{}</style></head><body><nav>menu</nav>
     <p>a<b>b</b>c</p>tail<div>One<p>two</p>three</div><h1>My page</h1><p>intro &lt;x&gt;
     <h2>Sub <i>y</i></h2><ul><li>l1<li>l2</ul><script>evil</script><h3>Deep</h3>z"""
@@ -122,7 +121,7 @@ def test_html() -> None:
     assert parse_html("a.html", b"<h1>Only</h1>x").title == "Only"
 
 
-def test_html_declares_its_encoding() -> None:
+def test_html_declares_its_encoding():
     page = "<meta charset=windows-1251><p>Привет".encode("cp1251")
     assert parse_html("a.html", page).text == "Привет"
     assert parse_html("a.html", "<meta charset=latin-1>größer".encode()).text == "größer"
@@ -130,13 +129,13 @@ def test_html_declares_its_encoding() -> None:
 
 
 @given(st.text("<>/!-ab h1p&#;\x01\x02\"'=", max_size=80))
-def test_any_text_is_html(text: str) -> None:
+def test_any_text_is_html(text):
     parsed = parse_html("a.html", b"<body>" * 9 + text.encode())
     assert not set("\x01\x02") & set(parsed.text)
     assert all(part.title in parsed.text or part.title == parsed.title for part in parsed.sections)
 
 
-def test_elements_may_not_be_too_deep(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elements_may_not_be_too_deep(monkeypatch):
     monkeypatch.setattr(html, "DEEPEST", 3)
     assert parse_html("a.html", b"<div>" * 3 + b"x" + b"<br><p>" * 9).text == "x"
     with pytest.raises(InputError, match=r"a\.html: can't be parsed as HTML: more than 3 elements"):
@@ -146,7 +145,7 @@ def test_elements_may_not_be_too_deep(monkeypatch: pytest.MonkeyPatch) -> None:
 # PDF
 
 
-def test_a_pdf_has_pages_and_no_placeholder_as_title(tmp_path: Path) -> None:
+def test_a_pdf_has_pages_and_no_placeholder_as_title(tmp_path):
     write_pdf(tmp_path / "a.pdf", [OWLS, EAGLES], "Birds of  prey")
     (document,) = read_documents(tmp_path / "a.pdf")
     assert (document.id, document.title) == ("a.pdf", "Birds of prey")
@@ -160,7 +159,7 @@ def test_a_pdf_has_pages_and_no_placeholder_as_title(tmp_path: Path) -> None:
         assert read_one(str(tmp_path / "a2.pdf"), "a").title == ""
 
 
-def test_pdfs_without_text(tmp_path: Path) -> None:
+def test_pdfs_without_text(tmp_path):
     write_pdf(tmp_path / "locked.pdf", ["secret"], password="x")
     write_pdf(tmp_path / "open.pdf", ["open"], password="")
     write_pdf(tmp_path / "blank.pdf", [""])
@@ -173,7 +172,7 @@ def test_pdfs_without_text(tmp_path: Path) -> None:
 
 
 @given(data=st.data())
-def test_damaged_pdfs_are_errors(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+def test_damaged_pdfs_are_errors(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "sound.pdf"
     if not path.exists():
         write_pdf(path, ["text"])
@@ -192,7 +191,7 @@ def by_id(path: Path, skipped: Skipped | None = None) -> dict[str, Document]:
     return {document.id: document for document in checked(records)}
 
 
-def test_a_folder(tmp_path: Path) -> None:
+def test_a_folder(tmp_path):
     found = by_id(write_files(tmp_path / "files"))
     notes = [f"notes/{number}.md" for number in range(10)]
     assert list(found) == [
@@ -208,7 +207,7 @@ def test_a_folder(tmp_path: Path) -> None:
     assert found["stock.csv#2"] == bowl
 
 
-def test_records_of_files_have_ids_below_it(tmp_path: Path) -> None:
+def test_records_of_files_have_ids_below_it(tmp_path):
     (tmp_path / "a.csv").write_bytes("id,text\nx y,eins\nb,größer\n".encode("latin-1"))
     (tmp_path / "b.csv").write_bytes("ID,Text\nc,breit\n".encode("utf-16"))
     (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(b'{"text":"one"}\n\n{"text":"two"}'))
@@ -231,7 +230,7 @@ def test_records_of_files_have_ids_below_it(tmp_path: Path) -> None:
     assert "bad id 'a.csv#x y'" in skipped.errors[0]
 
 
-def test_what_is_skipped_has_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_skipped_has_a_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(folder, "LARGEST", 50)
     write_files(tmp_path / "files" / ".git")
     root = tmp_path / "files"
@@ -256,7 +255,7 @@ def test_what_is_skipped_has_a_reason(tmp_path: Path, monkeypatch: pytest.Monkey
     }
 
 
-def test_packages_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_that_are_missing(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "b.pdf").write_bytes(b"x")
     monkeypatch.setattr("lexicept.corpora.files.find_spec", lambda name: None)
@@ -269,7 +268,7 @@ def test_packages_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission(tmp_path: Path) -> None:
+def test_a_file_without_permission(tmp_path):
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "a.txt").chmod(0)
     with pytest.raises(InputError, match=r"a\.txt: cannot be read: .*Permission denied"):
@@ -279,7 +278,7 @@ def test_a_file_without_permission(tmp_path: Path) -> None:
 # Objects of other libraries
 
 
-def test_hugging_face_data_sets() -> None:
+def test_hugging_face_data_sets():
     datasets = pytest.importorskip("datasets")
     rows = {"id": ["a", "b"], "text": ["one", "two"], "title": ["T", None], "n": [1, 2]}
     data = datasets.Dataset.from_dict(rows)
@@ -292,7 +291,7 @@ def test_hugging_face_data_sets() -> None:
         list(as_documents(data.remove_columns("text")))
 
 
-def test_long_records_of_a_folder_are_cut_as_files_are(tmp_path: Path) -> None:
+def test_long_records_of_a_folder_are_cut_as_files_are(tmp_path):
     long = "Owls hunt at night. " * 60
     own = {"id": "own", "passages": [{"text": long}, "A short one."]}
     records = [{"id": "long", "text": long, "year": 2020}, {"id": "short", "text": "Owls."}, own]
@@ -317,9 +316,7 @@ def test_long_records_of_a_folder_are_cut_as_files_are(tmp_path: Path) -> None:
         min_size=1,
     )
 )
-def test_fields_of_tables(
-    tmp_path_factory: pytest.TempPathFactory, name: str, rows: list[tuple[str, str, str]]
-) -> None:
+def test_fields_of_tables(tmp_path_factory, name, rows):
     separator = "\t" if name == "a.tsv" else ","
     path = tmp_path_factory.getbasetemp() / name
     lines = (separator.join(row) for row in [("id", "text", "n"), *rows])

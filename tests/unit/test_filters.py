@@ -90,14 +90,14 @@ ROWS = [
         ("lang = 'en' and year = 2019", {"and": [{"lang": "en", "year": 2019}]}, [0]),
     ],
 )
-def test_by_hand(tmp_path: Path, text: str, given: Any, passing: list[int]) -> None:
+def test_by_hand(tmp_path, text, given, passing):
     table = columns(tmp_path, ROWS)
     assert np.flatnonzero(matching(parse(text), table)).tolist() == passing
     if given is not None:
         assert np.flatnonzero(matching(parse(given), table)).tolist() == passing
 
 
-def test_an_empty_dict_passes_all_and_an_empty_list_none(tmp_path: Path) -> None:
+def test_an_empty_dict_passes_all_and_an_empty_list_none(tmp_path):
     table = columns(tmp_path, ROWS)
     assert matching(parse({}), table).all()
     assert not matching(parse({"or": []}), table).any()
@@ -146,13 +146,13 @@ def test_an_empty_dict_passes_all_and_an_empty_list_none(tmp_path: Path) -> None
         ({"colour": 1}, ": there is no field 'colour', only: year, tag, "),
     ],
 )
-def test_refused(tmp_path: Path, given: Any, problem: str) -> None:
+def test_refused(tmp_path, given, problem):
     with pytest.raises(InputError) as caught:
         matching(parse(given), columns(tmp_path, ROWS))
     assert str(caught.value).startswith(f"filter{problem}")
 
 
-def test_a_dict_that_holds_itself_is_refused() -> None:
+def test_a_dict_that_holds_itself_is_refused():
     endless: dict[str, Any] = {}
     endless["not"] = endless
     with pytest.raises(InputError, match="more than 100 conditions"):
@@ -160,7 +160,7 @@ def test_a_dict_that_holds_itself_is_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [2**53 + 1, 2.0**53, 2**63 - 1, -(2**63), 10**30, -1e300, 0.5])
-def test_numbers_are_compared_exactly(tmp_path: Path, value: float) -> None:
+def test_numbers_are_compared_exactly(tmp_path, value):
     """A comparison of a whole number with one in double precision must not round either."""
     whole = [0, 1, 2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1, -(2**63) + 1]
     fractions = [0.5, 2.0**53, 2.0**53 + 2, 1e30, -1e300, 1.5]
@@ -270,9 +270,7 @@ def as_dict(expression: Expression) -> dict[str, Any]:
 
 @settings(deadline=None)
 @given(documents=rows(), expression=expressions)
-def test_filters_mean_what_they_say(
-    documents: list[dict[str, Any]], expression: Expression, tmp_path_factory: Any
-) -> None:
+def test_filters_mean_what_they_say(documents, expression, tmp_path_factory):
     table = columns(tmp_path_factory.mktemp("filters"), documents)
     expected = [meets(document, expression) for document in documents]
     for written in (as_text(expression), as_dict(expression)):
@@ -280,6 +278,6 @@ def test_filters_mean_what_they_say(
 
 
 @given(st.text(alphabet="ab1.-'\"`\\()[]<>=!,é \nandornotin20", max_size=30))
-def test_any_text_is_a_filter_or_refused(text: str) -> None:
+def test_any_text_is_a_filter_or_refused(text):
     with suppress(FilterError):
         parse(text)

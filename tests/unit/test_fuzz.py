@@ -36,9 +36,7 @@ def damaged(content: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_every_reader_refuses_damage_with_its_own_errors(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_reader_refuses_damage_with_its_own_errors(name, tmp_path, monkeypatch):
     monkeypatch.setitem(lexicept.vectorizers.interface.KINDS, "concepts", PLACE)
     bench = Bench(TARGETS[name], tmp_path)
     seeds = bench.seeds()
@@ -67,7 +65,7 @@ def raising(error: type[Exception]) -> Callable[[Path], None]:
     return read
 
 
-def test_only_errors_of_lexicept_are_expected(tmp_path: Path) -> None:
+def test_only_errors_of_lexicept_are_expected(tmp_path):
     (tmp_path / "good").mkdir()
     good = Bench(Target(files(a="fine"), raising(InputError)), tmp_path / "good")
     good.read(b"\0broken")
@@ -80,7 +78,7 @@ def test_only_errors_of_lexicept_are_expected(tmp_path: Path) -> None:
     assert (tmp_path / "bad" / "a").read_bytes() == b"fine"
 
 
-def test_compressed_files_are_damaged_outside_and_inside(tmp_path: Path) -> None:
+def test_compressed_files_are_damaged_outside_and_inside(tmp_path):
     seen: list[bytes] = []
     target = Target(files(a__gz="text"), lambda folder: seen.append((folder / "a.gz").read_bytes()))
     bench = Bench(target, tmp_path)
@@ -93,6 +91,6 @@ def test_compressed_files_are_damaged_outside_and_inside(tmp_path: Path) -> None
     assert seen[2][:2] == b"\x1f\x8b"
 
 
-def test_a_reader_that_takes_too_much_memory_is_found() -> None:
+def test_a_reader_that_takes_too_much_memory_is_found():
     with limited_memory(), pytest.raises(MemoryError):
         bytearray(2**31)

@@ -38,7 +38,7 @@ def bert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backbone:
     return backbone
 
 
-def test_packed_texts_have_the_states_of_padded_ones(bert: Backbone) -> None:
+def test_packed_texts_have_the_states_of_padded_ones(bert):
     """The same forward in single precision, so that only its arrangement can differ."""
     windows = bert.windows(TEXTS)
     exact = Bert(bert.model.state_dict(), bert.model.config.to_dict())
@@ -52,9 +52,7 @@ def test_packed_texts_have_the_states_of_padded_ones(bert: Backbone) -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 40, 2048])
-def test_bfloat16_is_near_whatever_the_batches_are(
-    tokens: int, bert: Backbone, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bfloat16_is_near_whatever_the_batches_are(tokens, bert, monkeypatch):
     monkeypatch.setattr(half_bert, "BATCH_TOKENS", tokens)
     monkeypatch.setattr(half_bert, "SCORES", 3 * tokens)
     windows = bert.windows(TEXTS)
@@ -71,7 +69,7 @@ def test_bfloat16_is_near_whatever_the_batches_are(
     assert torch.equal(found[0], found[3])
 
 
-def test_weights_are_read_as_they_are_now(bert: Backbone) -> None:
+def test_weights_are_read_as_they_are_now(bert):
     windows = bert.windows(TEXTS[:1])
     bert.precision = "bfloat16"
     before = by_window(bert, windows)[0]
@@ -84,9 +82,7 @@ def test_weights_are_read_as_they_are_now(bert: Backbone) -> None:
     assert (after - exact).abs().max() < 0.05 < (after - before).abs().max()
 
 
-def test_queries_share_a_conversion_until_the_weights_change(
-    bert: Backbone, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queries_share_a_conversion_until_the_weights_change(bert, monkeypatch):
     windows, made, of = bert.windows(TEXTS[:1]), [], HalfBert.of
     monkeypatch.setattr(HalfBert, "of", lambda model: made.append(of(model)) or made[-1])
     bert.query_precision = "bfloat16"
@@ -103,13 +99,13 @@ def test_queries_share_a_conversion_until_the_weights_change(
     assert len(made) == 2
 
 
-def test_a_window_without_tokens_has_no_states(bert: Backbone) -> None:
+def test_a_window_without_tokens_has_no_states(bert):
     bert.precision = "bfloat16"
     (empty, one) = by_window(bert, [Window(0, [], [], [], []), *bert.windows(["bade"])])
     assert (empty.shape, one.shape) == ((0, 32), (1, 32))
 
 
-def test_models_that_are_left_to_transformers(bert: Backbone, tmp_path: Path) -> None:
+def test_models_that_are_left_to_transformers(bert, tmp_path):
     model = bert.model
     assert HalfBert.of(model.train()) is None  # dropout
     assert HalfBert.of(model.eval()) is not None
@@ -122,7 +118,7 @@ def test_models_that_are_left_to_transformers(bert: Backbone, tmp_path: Path) ->
     assert HalfBert.of(decoder.model) is None
 
 
-def test_gradients_reach_the_weights_of_a_model_that_was_converted(bert: Backbone) -> None:
+def test_gradients_reach_the_weights_of_a_model_that_was_converted(bert):
     bert.precision = "bfloat16"
     by_window(bert, bert.windows(["bade"]))
     bert.forward(bert.preprocess(["bade"]))["token_embeddings"].square().sum().backward()
@@ -131,9 +127,7 @@ def test_gradients_reach_the_weights_of_a_model_that_was_converted(bert: Backbon
     assert weight.grad.abs().sum() > 0
 
 
-def test_other_processors_leave_it_to_transformers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_processors_leave_it_to_transformers(tmp_path, monkeypatch):
     monkeypatch.setattr(half_bert, "has_onednn", lambda: False)
     model = Backbone.from_pretrained(save_bert(tmp_path)).model
     assert HalfBert.of(model) is None

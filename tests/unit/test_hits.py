@@ -8,7 +8,6 @@ import pytest
 import lexicept
 from lexicept.index.impacts import VocabularySettings
 from lexicept.weighting import Splade
-from support.commands import Run
 from support.indexes import build
 
 ONLY = "results are from concepts only"
@@ -35,9 +34,7 @@ def index(tmp_path: Path, _vowels: None) -> lexicept.Index:
         ("?!", (), ""),
     ],
 )
-def test_unmatched_words(
-    index: lexicept.Index, query: str, unmatched: tuple[str, ...], note: str | None
-) -> None:
+def test_unmatched_words(index, query, unmatched, note):
     note = f"no document contains: {', '.join(unmatched)}" if note is None else note
     (many,) = index.search_many([query])
     for hits in (index.search(query), index.search(query, explain=True), many):
@@ -50,26 +47,24 @@ def test_unmatched_words(
     assert (concepts.unmatched_words, concepts.note) == ((), "")
 
 
-def test_a_word_of_deleted_documents_is_in_none(index: lexicept.Index) -> None:
+def test_a_word_of_deleted_documents_is_in_none(index):
     assert index.search("dogs").note == ""
     index.delete(["2"])
     assert index.search("dogs").unmatched_words == ("dogs",)
 
 
-def test_pairs_of_characters(tmp_path: Path) -> None:
+def test_pairs_of_characters(tmp_path):
     index = lexicept.build(["日本語"], tmp_path / "ja", vocabulary="words", language="ja")
     assert index.search("日本人").unmatched_words == ("本人",)
 
 
-def test_hits_are_a_list(index: lexicept.Index) -> None:
+def test_hits_are_a_list(index):
     hits = index.search("cats zzz")
     assert hits == list(hits)
     assert [hit.id for hit in hits[:1]] == ["1"]
 
 
-def test_spinners_name_what_goes_on(
-    index: lexicept.Index, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spinners_name_what_goes_on(index, run, monkeypatch):
     named: list[str] = []
 
     def status(console: object, activity: str) -> nullcontext[None]:
@@ -88,7 +83,7 @@ def test_spinners_name_what_goes_on(
         assert named == expected
 
 
-def test_the_command_says_so(index: lexicept.Index, run: Run) -> None:
+def test_the_command_says_so(index, run):
     path = index.path
     found = run("search", path, "zzaxqv", "--json").json
     assert found["unmatched_words"] == ["zzaxqv"]
@@ -99,7 +94,7 @@ def test_the_command_says_so(index: lexicept.Index, run: Run) -> None:
     assert "\x1b" not in run("search", path, "ca\x1bts zz\x9bq").err
 
 
-def test_results_of_added_words_are_not_from_concepts(index: lexicept.Index) -> None:
+def test_results_of_added_words_are_not_from_concepts(index):
     hits = index.search("zzaxqv", feedback=["1"])
     assert hits[0].id == "1"
     assert hits.note == "no document contains: zzaxqv"

@@ -3,7 +3,6 @@
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,12 +45,7 @@ def over_processes(function: Any, shards: Sequence[Any], *shared: Any) -> Iterat
 
 @settings(max_examples=60)
 @given(sparse_matrices(ROWS, weights=REALS), sparse_matrices(ROWS, weights=REALS), REWEIGHTED)
-def test_sharding_and_disk_change_nothing(
-    tmp_path_factory: pytest.TempPathFactory,
-    words: sp.csr_array,
-    concepts: sp.csr_array,
-    reweighting: RRASettings | None,
-) -> None:
+def test_sharding_and_disk_change_nothing(tmp_path_factory, words, concepts, reweighting):
     settings_of = [WORDS, CONCEPTS]
     whole = Derived.compute([words, concepts], settings_of, reweighting)
     folder = tmp_path_factory.mktemp("derived")
@@ -72,12 +66,8 @@ def test_sharding_and_disk_change_nothing(
 @pytest.mark.parametrize("reweighting", [None, RRASettings(1.25)])
 @pytest.mark.parametrize("together", [40, 2**20])
 def test_segments_that_are_inverted_elsewhere_are_the_same_bytes(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    bits: int,
-    reweighting: RRASettings | None,
-    together: int,
-) -> None:
+    tmp_path, monkeypatch, bits, reweighting, together
+):
     random = np.random.default_rng(0)
     density = [0.9, 0.4, 0.3, 0.3, 0.2, 0.1, 0.02, 0.0]  # rows of tables, lists, and nothing
     tf = random.integers(1, 5, (430, 8)) * (random.random((430, 8)) < density)
@@ -98,9 +88,7 @@ def test_segments_that_are_inverted_elsewhere_are_the_same_bytes(
 
 
 @given(sparse_matrices(ROWS, weights=REALS), sparse_matrices(ROWS, weights=REALS))
-def test_what_is_derived_is_rra_of_pruned_weights(
-    words: sp.csr_array, concepts: sp.csr_array
-) -> None:
+def test_what_is_derived_is_rra_of_pruned_weights(words, concepts):
     weights = stack_columns([BM25().documents(words), prune_rows(Splade().documents(concepts), 2)])
     plain = Derived.compute([words, concepts], [WORDS, CONCEPTS], None)
     assert plain.engine.matrix().toarray().tolist() == weights.toarray().tolist()
@@ -118,7 +106,7 @@ def test_what_is_derived_is_rra_of_pruned_weights(
     assert changed.bounds.tolist() == plain.bounds.tolist()
 
 
-def test_what_is_refused_leaves_no_postings(tmp_path: Path) -> None:
+def test_what_is_refused_leaves_no_postings(tmp_path):
     frequencies = [sp.csr_array([[1000.0]])]
     unchanged = [VocabularySettings(Splade())]
     with pytest.raises(InputError, match="alpha"):

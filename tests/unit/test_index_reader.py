@@ -22,7 +22,7 @@ from lexicept.index.verification import verify
 from lexicept.ops.posting_lists import MARGIN
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectorizers.words import WordVectorizer
-from lexicept.vectors import Pruning, SparseVectors, Vocabulary
+from lexicept.vectors import SparseVectors, Vocabulary
 from lexicept.weighting import BM25, Splade
 from support.indexes import build, edit_manifest
 from support.vowels import PLACE
@@ -36,7 +36,7 @@ def as_scores(index: IndexReader, query: str, vocabulary: str | None = None) -> 
     return {hit.id: hit.score for hit in index.search([query], 100, vocabulary)[0]}
 
 
-def test_ranking_and_scores_of_words(tmp_path: Path) -> None:
+def test_ranking_and_scores_of_words(tmp_path):
     index = build(tmp_path / "index", {k: ANIMALS[k] for k in "abc"})
     # idf = ln(1 + 1.5 / 2.5); lengths 1, 2, 2; a: 1 / (1 + 1.5 (0.25 + 0.75 · 3 / 5)).
     idf = np.log(1.6)
@@ -48,7 +48,7 @@ def test_ranking_and_scores_of_words(tmp_path: Path) -> None:
     assert [hit.id for hit in index.search(["cat"], top_k=1)[0]] == ["a"]
 
 
-def test_scores_are_the_matrix_product_of_bm25(tmp_path: Path) -> None:
+def test_scores_are_the_matrix_product_of_bm25(tmp_path):
     random = np.random.default_rng(0)
     words = ["river", "stone", "lake", "moss", "fern", "owl"]
     texts = {f"d{i}": " ".join(random.choice(words, 1 + i % 7)) for i in range(20)}
@@ -64,7 +64,7 @@ def test_scores_are_the_matrix_product_of_bm25(tmp_path: Path) -> None:
         assert ranked == sorted(ranked, reverse=True)
 
 
-def test_ties_come_in_document_order_and_top_k_may_exceed_them(tmp_path: Path) -> None:
+def test_ties_come_in_document_order_and_top_k_may_exceed_them(tmp_path):
     index = build(tmp_path / "index", {"z": "cat", "m": "cat", "a": "cat"})
     assert [hit.id for hit in index.search(["cat"], top_k=2)[0]] == ["z", "m"]
     assert [hit.id for hit in index.search(["cat"], top_k=10**30)[0]] == ["z", "m", "a"]
@@ -72,7 +72,7 @@ def test_ties_come_in_document_order_and_top_k_may_exceed_them(tmp_path: Path) -
         index.search(["cat"], top_k=0)[0]
 
 
-def test_open_gives_what_was_built(tmp_path: Path) -> None:
+def test_open_gives_what_was_built(tmp_path):
     built = build(tmp_path / "index", ANIMALS, rra=RRASettings(1.5))
     opened = IndexReader.open(tmp_path / "index", checksums=True)
     assert opened.search(["cat dog"])[0] == built.search(["cat dog"])[0] != []
@@ -83,7 +83,7 @@ def test_open_gives_what_was_built(tmp_path: Path) -> None:
     assert not (tmp_path / "index.partial").exists()
 
 
-def test_titles_are_searched_and_returned(tmp_path: Path) -> None:
+def test_titles_are_searched_and_returned(tmp_path):
     builder = IndexBuilder(tmp_path / "index")
     builder.add_documents([Document("x", "purrs", "The Cat"), Document("y", "barks")], {})
     builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
@@ -92,7 +92,7 @@ def test_titles_are_searched_and_returned(tmp_path: Path) -> None:
     assert index.document("x") == Document("x", "purrs", "The Cat")
 
 
-def test_query_weights_are_counts_of_known_words(tmp_path: Path) -> None:
+def test_query_weights_are_counts_of_known_words(tmp_path):
     index = build(tmp_path / "index", ANIMALS)
     query = "cat dog dogs of zebra"
     found = index.query_vectors([query])
@@ -106,7 +106,7 @@ def test_query_weights_are_counts_of_known_words(tmp_path: Path) -> None:
     assert index.search(["zebra", "cat"])[0] == []
 
 
-def test_empty_documents_are_kept_and_never_found(tmp_path: Path) -> None:
+def test_empty_documents_are_kept_and_never_found(tmp_path):
     for number, rra in enumerate((None, RRASettings(1.0))):
         index = build(tmp_path / f"index{number}", ANIMALS, rra=rra)
         assert index.document("d").text == ""
@@ -118,7 +118,7 @@ def test_empty_documents_are_kept_and_never_found(tmp_path: Path) -> None:
     assert IndexReader.open(tmp_path / "nothing", checksums=True).document("y").text == "the"
 
 
-def test_a_document_of_a_megabyte(tmp_path: Path) -> None:
+def test_a_document_of_a_megabyte(tmp_path):
     text = "cat " * 250_000 + "yak"
     index = build(tmp_path / "index", {"big": text, "small": "cat"})
     assert index.document("big").text == text
@@ -126,7 +126,7 @@ def test_a_document_of_a_megabyte(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_two_vocabularies_add_up(tmp_path: Path) -> None:
+def test_two_vocabularies_add_up(tmp_path):
     texts = {**ANIMALS, "e": "ibex", "f": "cat ibex ibex"}
     built = build(tmp_path / "index", texts, concepts=VocabularySettings(BM25(k3=1.0)))
     for index in (built, IndexReader.open(tmp_path / "index")):
@@ -150,9 +150,7 @@ STEERED: dict[tuple[str, int], float] = {("words", 0): 2.5, ("concepts", 0): 4, 
 @pytest.mark.usefixtures("_vowels")
 @pytest.mark.parametrize("steering", [{}, STEERED])
 @pytest.mark.parametrize("rra", [None, RRASettings(1.25), RRASettings(0.5, 2)])
-def test_explanations_add_up_to_the_score(
-    tmp_path: Path, rra: RRASettings | None, steering: dict[tuple[str, int], float]
-) -> None:
+def test_explanations_add_up_to_the_score(tmp_path, rra, steering):
     texts = {**ANIMALS, "e": "ibex", "f": "cat ibex ibex"}
     index = build(tmp_path / "index", texts, concepts=VocabularySettings(Splade()), rra=rra)
     priors, query = 0, ParsedQuery("cat ibex", steering=steering)
@@ -176,7 +174,7 @@ def test_explanations_add_up_to_the_score(
     assert (nothing.contributions, nothing.prior) == ((), 0)  # as a search has no results
 
 
-def test_an_explanation_in_words(tmp_path: Path) -> None:
+def test_an_explanation_in_words(tmp_path):
     index = build(tmp_path / "index", {k: ANIMALS[k] for k in "abc"})
     weight = pytest.approx(np.log(1.6) / 2.725, rel=1e-6)
     twice = pytest.approx(2 * np.log(1.6) / 2.725, rel=1e-6)
@@ -194,7 +192,7 @@ def test_an_explanation_in_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_steering_changes_the_weights_that_a_query_has(tmp_path: Path) -> None:
+def test_steering_changes_the_weights_that_a_query_has(tmp_path):
     texts = {"x": "cat aaaa", "y": "ibex eee", "z": "oou"}
     limited = VocabularySettings(Splade(), query_max_active_dims=2)
     index = build(tmp_path / "index", texts, concepts=limited)
@@ -231,18 +229,14 @@ def test_steering_changes_the_weights_that_a_query_has(tmp_path: Path) -> None:
         (("words", 0), np.inf, "not inf"),
     ],
 )
-def test_bad_steering(
-    tmp_path: Path, dimension: tuple[str, int], factor: float, problem: str
-) -> None:
+def test_bad_steering(tmp_path, dimension, factor, problem):
     index = build(tmp_path / "index", ANIMALS, concepts=VocabularySettings(Splade()))
     with pytest.raises(InputError, match=problem):
         index.search([ParsedQuery("cat", steering={dimension: factor})], 10, "words")
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_words_are_searched_where_concepts_can_not_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_words_are_searched_where_concepts_can_not_be(tmp_path, monkeypatch):
     build(tmp_path / "index", ANIMALS, concepts=VocabularySettings(Splade()))
     monkeypatch.setitem(
         lexicept.vectorizers.interface.KINDS, "concepts", PLACE._replace(module="not_installed")
@@ -255,7 +249,7 @@ def test_words_are_searched_where_concepts_can_not_be(
 
 @pytest.mark.usefixtures("_vowels")
 @pytest.mark.parametrize(("pruning", "kept"), [("weight", 4), ("impact", 0)])
-def test_max_active_dims(tmp_path: Path, pruning: Pruning, kept: int) -> None:
+def test_max_active_dims(tmp_path, pruning, kept):
     texts = {"x": "aaaaee", "y": "eeeia", "z": "oou"}
     settings = VocabularySettings(Splade(), 1, 2, pruning=pruning)
     index = build(tmp_path / "index", texts, concepts=settings)
@@ -279,7 +273,7 @@ def test_max_active_dims(tmp_path: Path, pruning: Pruning, kept: int) -> None:
 
 @pytest.mark.usefixtures("_vowels")
 @pytest.mark.parametrize(("pruning", "expected"), [("weight", "ei"), ("impact", "eo")])
-def test_what_a_query_may_cost(tmp_path: Path, pruning: Pruning, expected: str) -> None:
+def test_what_a_query_may_cost(tmp_path, pruning, expected):
     texts = {"x": "aaaaee", "y": "eeei", "z": "oou", "w": "ea"}
     settings = VocabularySettings(Splade(), query_max_qd_flops=1.0, pruning=pruning)
     index = build(tmp_path / "index", texts, concepts=settings)
@@ -295,7 +289,7 @@ def test_what_a_query_may_cost(tmp_path: Path, pruning: Pruning, expected: str) 
     assert IndexReader.open(index.path).settings["concepts"] == settings
 
 
-def test_bad_weights_are_refused() -> None:
+def test_bad_weights_are_refused():
     for value in (np.nan, np.inf, -1.0):
         matrix = sp.csr_array(np.array([[1.0, 0.0], [0.0, value]], np.float32))
         with pytest.raises(InputError, match=r"in 'y' \(row 1\)"):
@@ -310,7 +304,7 @@ def test_bad_weights_are_refused() -> None:
 # What is not an index.
 
 
-def test_no_index(tmp_path: Path) -> None:
+def test_no_index(tmp_path):
     file = tmp_path / "file"
     file.write_text("x")
     folder = tmp_path / "folder"
@@ -328,7 +322,7 @@ def test_no_index(tmp_path: Path) -> None:
             IndexReader.open(path)
 
 
-def test_a_damaged_manifest(tmp_path: Path) -> None:
+def test_a_damaged_manifest(tmp_path):
     path = tmp_path / "index"
     build(path, ANIMALS)
     file = path / "manifest.json"
@@ -362,9 +356,7 @@ def test_a_damaged_manifest(tmp_path: Path) -> None:
         ({"rra": "auto"}, "damaged"),
     ],
 )
-def test_a_manifest_of_another_kind(
-    tmp_path: Path, changes: dict[str, object], problem: str
-) -> None:
+def test_a_manifest_of_another_kind(tmp_path, changes, problem):
     path = tmp_path / "index"
     build(path, ANIMALS)
     edit_manifest(path, lambda manifest: manifest.update(changes))
@@ -386,7 +378,7 @@ def test_a_manifest_of_another_kind(
         {"weighting": 3},
     ],
 )
-def test_a_manifest_with_another_vocabulary(tmp_path: Path, changes: dict[str, object]) -> None:
+def test_a_manifest_with_another_vocabulary(tmp_path, changes):
     path = tmp_path / "index"
     build(path, ANIMALS)
     edit_manifest(path, lambda manifest: manifest["vocabularies"][0].update(changes))
@@ -399,7 +391,7 @@ def files_below(path: Path) -> list[Path]:
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_every_truncated_or_missing_file_is_refused(tmp_path: Path) -> None:
+def test_every_truncated_or_missing_file_is_refused(tmp_path):
     path = tmp_path / "index"
     build(path, ANIMALS, concepts=VocabularySettings(BM25()), rra=RRASettings())
     files = files_below(path)
@@ -425,7 +417,7 @@ def test_every_truncated_or_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_truncated_arrays_are_refused_although_the_manifest_agrees(tmp_path: Path) -> None:
+def test_truncated_arrays_are_refused_although_the_manifest_agrees(tmp_path):
     path = tmp_path / "index"
     build(path, ANIMALS, concepts=VocabularySettings(BM25()))
     manifest = json.loads((path / "manifest.json").read_text())
@@ -446,7 +438,7 @@ def test_truncated_arrays_are_refused_although_the_manifest_agrees(tmp_path: Pat
         edit_manifest(path, lambda m, name=name, entry=entry: m["files"].update({name: entry}))
 
 
-def test_every_altered_file_fails_its_checksum(tmp_path: Path) -> None:
+def test_every_altered_file_fails_its_checksum(tmp_path):
     path = tmp_path / "index"
     build(path, ANIMALS)
     for file in files_below(path):
@@ -462,7 +454,7 @@ def test_every_altered_file_fails_its_checksum(tmp_path: Path) -> None:
     IndexReader.open(path, checksums=True)
 
 
-def test_altered_numbers_do_not_reach_the_compiled_search(tmp_path: Path) -> None:
+def test_altered_numbers_do_not_reach_the_compiled_search(tmp_path):
     path = tmp_path / "index"
     build(path, ANIMALS)
     for name, value in [("gaps", 255), ("lengths", 2**16 - 1), ("widths", 3), ("widths", 15)]:
@@ -483,7 +475,7 @@ def test_altered_numbers_do_not_reach_the_compiled_search(tmp_path: Path) -> Non
         file.write_bytes(content)
 
 
-def test_parts_of_two_indexes(tmp_path: Path) -> None:
+def test_parts_of_two_indexes(tmp_path):
     build(tmp_path / "one", ANIMALS)
     build(tmp_path / "two", {"a": "cat", "b": "yak gnu"})
     for part in ("postings", "words"):

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from sentence_transformers import SparseEncoder
@@ -11,7 +9,7 @@ from lexicept.errors import InputError
 from lexicept.models.encoder import Encoder
 from lexicept.models.index_settings import IndexSettings
 from lexicept.vectorizers.concepts import ConceptVectorizer
-from lexicept.weighting import BM25, Splade, Unchanged, Weighting
+from lexicept.weighting import BM25, Splade, Unchanged
 
 
 @pytest.mark.parametrize(
@@ -25,9 +23,7 @@ from lexicept.weighting import BM25, Splade, Unchanged, Weighting
         (IndexSettings("splade"), "sqrt_sum", 2.0, Unchanged(2.0)),
     ],
 )
-def test_weightings(
-    settings: IndexSettings, pooling: str, scale: float, expected: Weighting
-) -> None:
+def test_weightings(settings, pooling, scale, expected):
     assert settings.weigh(pooling, scale) == expected
 
 
@@ -42,12 +38,12 @@ def test_weightings(
         ({"query_max_qd_flops": "1"}, "query_max_qd_flops must be a number or None, not '1'"),
     ],
 )
-def test_values_out_of_range(values: dict[str, Any], message: str) -> None:
+def test_values_out_of_range(values, message):
     with pytest.raises(InputError, match=message):
         IndexSettings(**values)
 
 
-def test_an_encoder_keeps_them_in_a_file(encoder: Encoder, tmp_path: Path) -> None:
+def test_an_encoder_keeps_them_in_a_file(encoder, tmp_path):
     settings = IndexSettings("splade", 0.9, 0.4, 16.0, 1.5)
     made = Encoder.of(encoder.backbone, encoder.head, index_settings=settings)
     made.save(str(tmp_path / "model"), create_model_card=False)
@@ -65,7 +61,7 @@ def test_an_encoder_keeps_them_in_a_file(encoder: Encoder, tmp_path: Path) -> No
     assert ConceptVectorizer.load(tmp_path / "model").encoder.index_settings == settings
 
 
-def test_folders_without_them_or_with_others(encoder: Encoder, tmp_path: Path) -> None:
+def test_folders_without_them_or_with_others(encoder, tmp_path):
     folder = tmp_path / "model"
     encoder.save(str(folder), create_model_card=False)
     for content, message in (
@@ -82,7 +78,7 @@ def test_folders_without_them_or_with_others(encoder: Encoder, tmp_path: Path) -
     assert SparseEncoder(str(folder), trust_remote_code=True).get_embedding_dimension() == 256
 
 
-def test_settings_of_another_kind_in_a_head(encoder: Encoder, tmp_path: Path) -> None:
+def test_settings_of_another_kind_in_a_head(encoder, tmp_path):
     encoder.head.save(str(tmp_path))
     config = json.loads((tmp_path / "config.json").read_bytes())
     (tmp_path / "config.json").write_text(json.dumps({**config, "k1": 0.9}))

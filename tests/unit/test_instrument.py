@@ -19,7 +19,7 @@ COSTS = [1.0, 4.0, 2.0, 16.0, 0.0]
 VALUES = [[0.2, 0.4], [0.5, 0.7], [0.1, 0.1], [0.8, 1.0], [0.9, 0.9]]
 
 
-def test_a_curve_by_hand() -> None:
+def test_a_curve_by_hand():
     curve = CostCurve.of(COSTS, VALUES)
     assert curve.costs.tolist() == [1, 4, 16]  # 2 is beaten by 1; 0 has no cost
     assert curve.at(0.99) is None
@@ -34,7 +34,7 @@ def test_a_curve_by_hand() -> None:
 
 
 @given(st.floats(1, 10), st.floats(1.1, 10))
-def test_the_mean_is_numpys_integral_over_a_fine_grid(low: float, factor: float) -> None:
+def test_the_mean_is_numpys_integral_over_a_fine_grid(low, factor):
     curve = CostCurve.of(COSTS, VALUES)
     grid = np.geomspace(low, low * factor, 2001)
     heights = np.stack([np.asarray(curve.at(float(cost))) for cost in grid])
@@ -42,7 +42,7 @@ def test_the_mean_is_numpys_integral_over_a_fine_grid(low: float, factor: float)
     assert curve.mean_over(low, low * factor) == pytest.approx(reference, abs=1e-5)
 
 
-def test_curves_that_are_refused() -> None:
+def test_curves_that_are_refused():
     with pytest.raises(InputError, match="has a cost above 0"):
         CostCurve.of([0.0], [[1.0]])
     with pytest.raises(InputError, match="not finite"):
@@ -53,12 +53,12 @@ def test_curves_that_are_refused() -> None:
         CostCurve.of([1.0], [[1.0]]).mean_over(2, 1)
 
 
-def test_limits_are_all_pairs() -> None:
+def test_limits_are_all_pairs():
     assert curve_limits([4, None], [16, None]) == [(4, 16), (None, 16), (4, None), (None, None)]
     assert len(curve_limits()) == 42
 
 
-def test_differences_are_those_of_scipy_s_tests() -> None:
+def test_differences_are_those_of_scipy_s_tests():
     random = np.random.default_rng(0)
     a, b = random.random((2, 40))
     found = seeded_difference(a, b)
@@ -75,7 +75,7 @@ def test_differences_are_those_of_scipy_s_tests() -> None:
     assert alone.p() == pytest.approx(stats.ttest_1samp(a, 0.6).pvalue)
 
 
-def test_queries_and_trainings_by_hand() -> None:
+def test_queries_and_trainings_by_hand():
     a = [[0.5, 0.7, 0.9], [0.7, 0.9, 0.8]]
     found = seeded_difference(a, [[0.5, 0.6, 0.7]])
     # Queries: .1, .2, .15 with variance .0025; trainings' means .7 and .8 with variance .005.
@@ -85,7 +85,7 @@ def test_queries_and_trainings_by_hand() -> None:
     assert found.freedom == pytest.approx(variance**2 / ((0.0025 / 3) ** 2 / 2 + 0.0025**2 / 1))
 
 
-def test_the_interval_holds_where_queries_and_trainings_are_random() -> None:
+def test_the_interval_holds_where_queries_and_trainings_are_random():
     """Of intervals for a true difference of .1 at least 95 % hold it, and p is uniform at most."""
     random = np.random.default_rng(1)
     held = 0
@@ -100,7 +100,7 @@ def test_the_interval_holds_where_queries_and_trainings_are_random() -> None:
     assert held >= 0.94 * 400
 
 
-def test_numbers_without_chance_and_of_other_queries() -> None:
+def test_numbers_without_chance_and_of_other_queries():
     assert trainings_difference([2.0], [1.0]) == Estimate(1.0, 0.0, 1.0)
     assert Estimate(1.0, 0.0, 1.0).p() == 0.0
     assert Estimate(1.0, 0.0, 1.0).p(1.0) == 1.0

@@ -3,7 +3,6 @@
 import asyncio
 import pickle
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,14 +39,12 @@ def retriever_of(integration: str, library: str) -> Any:
 
 
 @pytest.mark.parametrize("query", [None, 3, "\ud800"])
-def test_a_query_that_is_no_text_is_refused(index: Index, query: object) -> None:
+def test_a_query_that_is_no_text_is_refused(index, query):
     with pytest.raises(InputError, match="query"):
-        index.search(query)  # type: ignore[arg-type]
+        index.search(query)
 
 
-def test_a_pickled_index_is_its_absolute_path_and_engine(
-    index: Index, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_pickled_index_is_its_absolute_path_and_engine(index, monkeypatch, tmp_path):
     monkeypatch.chdir(index.path.parent)
     with open_index("pets") as opened:
         content = pickle.dumps(opened)
@@ -73,7 +70,7 @@ class TestPyTerrier:
         qids = [f"q{number}" for number in range(len(queries))]
         return self.pd.DataFrame({"qid": qids, "query": list(queries), "kept": 1})
 
-    def test_results_are_the_index_s(self, index: Index) -> None:
+    def test_results_are_the_index_s(self, index):
         found = self.retriever(index)(self.topics("dogs fight", "", "cats"))
         assert [*found] == ["qid", "query", "kept", "docno", "score", "rank"]
         rows = found[["qid", "docno", "score", "rank"]].itertuples(index=False, name=None)
@@ -85,7 +82,7 @@ class TestPyTerrier:
         assert list(rows) == expected
         assert [row[1] for row in expected] == ["d2", "d3", "d1", "d2"]
 
-    def test_topics_without_results_keep_the_columns(self, index: Index) -> None:
+    def test_topics_without_results_keep_the_columns(self, index):
         for topics in (self.topics(""), self.topics()):
             found = self.retriever(index)(topics)
             assert found.empty
@@ -93,7 +90,7 @@ class TestPyTerrier:
             assert found["score"].dtype == "float64"
             assert [*found] == ["qid", "query", "kept", "docno", "score", "rank"]
 
-    def test_operators(self, index: Index) -> None:
+    def test_operators(self, index):
         retriever = self.retriever(index)
         one = (retriever % 1)(self.topics("cats"))
         assert one["docno"].tolist() == ["d1"]
@@ -101,7 +98,7 @@ class TestPyTerrier:
         alone = retriever(self.topics("dogs fight")).set_index("docno")
         assert both["score"].to_dict() == pytest.approx((3 * alone["score"]).to_dict())
 
-    def test_experiment(self, index: Index) -> None:
+    def test_experiment(self, index):
         qrels = self.pd.DataFrame({"qid": ["q0", "q1"], "docno": ["d2", "d2"], "label": [1, 1]})
         systems = [self.retriever(index), self.retriever(index, top_k=1)]
         found = self.pt.Experiment(
@@ -109,7 +106,7 @@ class TestPyTerrier:
         )
         assert found["recip_rank"].tolist() == [0.75, 0.5]
 
-    def test_an_experiment_has_short_names(self, index: Index) -> None:
+    def test_an_experiment_has_short_names(self, index):
         qrels = self.pd.DataFrame({"qid": ["q0"], "docno": ["d2"], "label": [1]})
         systems = [
             self.retriever(index),
@@ -123,20 +120,20 @@ class TestPyTerrier:
             "LexiceptRetriever(pets, words, top_k=1)",
         ]
 
-    def test_a_filter_keeps_documents_out(self, tmp_path: Path) -> None:
+    def test_a_filter_keeps_documents_out(self, tmp_path):
         documents = [{"id": f"d{year}", "text": "a dog", "year": year} for year in (2019, 2020)]
         index = lexicept.build(documents, tmp_path / "years", vocabulary="words")
         retriever = self.retriever(index, filter="year >= 2020")
         assert retriever(self.topics("dogs"))["docno"].tolist() == ["d2020"]
         assert repr(retriever) == "LexiceptRetriever(years, filter='year >= 2020')"
 
-    def test_it_can_be_inspected(self, index: Index) -> None:
+    def test_it_can_be_inspected(self, index):
         retriever = self.retriever(index)
         assert self.pt.inspect.transformer_inputs(retriever) == [["qid", "query"]]
         outputs = self.pt.inspect.transformer_outputs(retriever, ["qid", "query"])
         assert outputs == ["qid", "query", "docno", "score", "rank"]
 
-    def test_bad_input(self, index: Index) -> None:
+    def test_bad_input(self, index):
         with pytest.raises(self.pt.validate.InputValidationError):
             self.retriever(index)(self.pd.DataFrame({"qid": ["q0"]}))
         for retriever, query, message in (
@@ -153,7 +150,7 @@ class TestLangChain:
     def library(self) -> None:
         self.retriever = retriever_of("langchain", "langchain_core")
 
-    def test_results_are_the_index_s(self, index: Index) -> None:
+    def test_results_are_the_index_s(self, index):
         retriever = self.retriever(index=index, top_k=1)
         (document,) = retriever.invoke("sleeping cats")
         (hit,) = index.search("sleeping cats", 1)
@@ -171,7 +168,7 @@ class TestLangChain:
         ]
         assert retriever.invoke("") == []
 
-    def test_a_call_s_k_replaces_top_k(self, index: Index) -> None:
+    def test_a_call_s_k_replaces_top_k(self, index):
         retriever = self.retriever(index=index)
         everything = retriever.invoke("dogs cats")
         assert len(everything) == 3
@@ -182,7 +179,7 @@ class TestLangChain:
         with pytest.raises(InputError, match="top_k must be at least 1"):
             retriever.invoke("dogs cats", k=0)
 
-    def test_a_filter(self, index: Index) -> None:
+    def test_a_filter(self, index):
         retriever = self.retriever(index=index, filter="year exists")
         assert [found.id for found in retriever.invoke("dogs cats")] == ["d1", "d3"]
         for given in ("year > 2020", {"year": {">": 2020}}):
@@ -192,20 +189,20 @@ class TestLangChain:
         with pytest.raises(InputError, match="there is no field 'colour', only: year, tag"):
             retriever.invoke("dogs", filter="colour = 1")
 
-    def test_a_pickled_retriever_opens_its_index_again(self, index: Index) -> None:
+    def test_a_pickled_retriever_opens_its_index_again(self, index):
         retriever = self.retriever(index=index, top_k=2, vocabulary="words")
         loaded = pickle.loads(pickle.dumps(retriever))
         assert (loaded.top_k, loaded.vocabulary) == (2, "words")
         assert loaded.index is not index
         assert loaded.invoke("cats") == retriever.invoke("cats")
 
-    def test_bad_input(self, index: Index) -> None:
+    def test_bad_input(self, index):
         with pytest.raises(InputError, match="no vocabulary 'concepts'"):
             self.retriever(index=index, vocabulary="concepts").invoke("cats")
         with pytest.raises(InputError, match="top_k must be at least 1"):
             asyncio.run(self.retriever(index=index, top_k=0).ainvoke("cats"))
 
-    def test_the_syntax_of_queries_is_read_where_it_is_asked_for(self, index: Index) -> None:
+    def test_the_syntax_of_queries_is_read_where_it_is_asked_for(self, index):
         query = "cats dogs -fight"
         plain = self.retriever(index=index).invoke(query)
         assert {one.id for one in plain} == {"d1", "d2", "d3"}
@@ -218,7 +215,7 @@ class TestLlamaIndex:
     def library(self) -> None:
         self.retriever = retriever_of("llama_index", "llama_index.core")
 
-    def test_results_are_the_index_s(self, index: Index) -> None:
+    def test_results_are_the_index_s(self, index):
         retriever = self.retriever(index, top_k=2)
         found = retriever.retrieve("cats")
         assert [(n.node.node_id, n.score) for n in found] == [
@@ -230,17 +227,17 @@ class TestLlamaIndex:
         assert asyncio.run(retriever.aretrieve("cats")) == found
         assert retriever.retrieve("") == []
 
-    def test_a_filter(self, index: Index) -> None:
+    def test_a_filter(self, index):
         retriever = self.retriever(index, filter={"year": {">": 2020}})
         assert [found.node.node_id for found in retriever.retrieve("dogs cats")] == ["d3"]
 
-    def test_bad_input(self, index: Index) -> None:
+    def test_bad_input(self, index):
         with pytest.raises(InputError, match="no vocabulary 'concepts'"):
             self.retriever(index, vocabulary="concepts").retrieve("cats")
         with pytest.raises(InputError, match="top_k must be at least 1"):
             self.retriever(index, top_k=0).retrieve("cats")
 
-    def test_the_syntax_of_queries_is_read_where_it_is_asked_for(self, index: Index) -> None:
+    def test_the_syntax_of_queries_is_read_where_it_is_asked_for(self, index):
         query = '"dogs bark" year:2021'
         assert len(self.retriever(index).retrieve(query)) == 2
         (found,) = self.retriever(index, syntax=True).retrieve(query)

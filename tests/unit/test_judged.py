@@ -1,7 +1,6 @@
 """Judgements of documents that an index does not have: refused, or counted in a warning."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 import lexicept
 from lexicept.errors import InputError, LexiceptWarning
 from support.collections import write_beir
-from support.commands import Run, assert_error
+from support.commands import assert_error
 
 DOCUMENTS = {"d1": "apple banana", "d2": "cherry"}
 QUERIES = {"q1": "apple", "q2": "cherry"}
@@ -46,9 +45,7 @@ def report(index: Path, dataset: Path, split: str) -> object:
 
 
 @pytest.mark.parametrize("call", [lexicept.evaluate, sweep, report])
-def test_another_collections_judgements_are_refused(
-    call: Callable[..., object], index: Path, foreign: Path
-) -> None:
+def test_another_collections_judgements_are_refused(call, index, foreign):
     problem = f"{index}: none of the 2 documents that {foreign} (test) judges is in this index"
     with pytest.raises(InputError, match=f"^{re.escape(problem)}"):
         call(index, foreign, "test")
@@ -56,16 +53,14 @@ def test_another_collections_judgements_are_refused(
 
 
 @pytest.mark.parametrize("call", [lexicept.evaluate, sweep])
-def test_missing_documents_are_counted(
-    call: Callable[..., object], index: Path, foreign: Path
-) -> None:
+def test_missing_documents_are_counted(call, index, foreign):
     problem = f"{index}: 2 of the 3 documents that {foreign} (some) judges are not in this index"
     with pytest.warns(LexiceptWarning, match=f"^{re.escape(problem)}") as caught:
         call(index, foreign, "some")
     assert len(caught) == 1
 
 
-def test_the_command_warns_on_standard_error(index: Path, foreign: Path, run: Run) -> None:
+def test_the_command_warns_on_standard_error(index, foreign, run):
     assert_error(run("evaluate", index, foreign), "none of the 2 documents")
     result = run("evaluate", index, foreign, "--split", "some", "--json")
     assert result.json["systems"]["words"]["values"]["R@100"] == 0.5

@@ -28,7 +28,7 @@ def findings() -> Findings:
     )
 
 
-def test_names_of_latents_that_stayed_themselves() -> None:
+def test_names_of_latents_that_stayed_themselves():
     before = torch.eye(6)[:5]
     after = 7 * torch.eye(6)
     after[2] = torch.tensor([0.0, 0.0, 0.81, 0.0, 0.0, (1 - 0.81**2) ** 0.5])

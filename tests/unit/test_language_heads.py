@@ -1,7 +1,6 @@
 """Language heads: those of the library's models, means over sub-words, random rows."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -30,7 +29,7 @@ def bert(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("architecture", CONFIGS)
-def test_the_head_is_the_library_s(architecture: str, tmp_path: Path) -> None:
+def test_the_head_is_the_library_s(architecture, tmp_path):
     model = save(tmp_path, architecture)
     backbone, head = Backbone.from_pretrained(str(tmp_path)), language_head(str(tmp_path))
     ids = torch.tensor([window.token_ids for window in backbone.windows([TEXT])])
@@ -48,9 +47,7 @@ def test_the_head_is_the_library_s(architecture: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("architecture", CONFIGS)
-def test_a_checkpoint_without_a_head_has_its_input_embeddings(
-    architecture: str, tmp_path: Path
-) -> None:
+def test_a_checkpoint_without_a_head_has_its_input_embeddings(architecture, tmp_path):
     model = save(tmp_path, architecture, "Model")
     head = language_head(str(tmp_path))
     assert torch.equal(head.rows, model.get_input_embeddings().weight)
@@ -62,7 +59,7 @@ def test_a_checkpoint_without_a_head_has_its_input_embeddings(
         assert head.final.eps == model.final_norm.eps
 
 
-def test_saved_and_loaded(bert: Path, tmp_path: Path) -> None:
+def test_saved_and_loaded(bert, tmp_path):
     save(tmp_path / "modern", "ModernBert")
     for folder in (bert, tmp_path / "modern"):
         head = language_head(str(folder))
@@ -74,7 +71,7 @@ def test_saved_and_loaded(bert: Path, tmp_path: Path) -> None:
         assert (list(loaded.terms), loaded.settings) == (VOCABULARY, head.settings)
 
 
-def test_expanded_rows_are_means_by_hand(bert: Path) -> None:
+def test_expanded_rows_are_means_by_hand(bert):
     head = language_head(str(bert))
     pieces = [VOCABULARY.index(token) for token in ("lov", "##e", "##ly")]
     expanded = head.expanded([pieces[:1] + pieces[2:], [6], pieces], ["lovly", "cat", "lovely"])
@@ -99,12 +96,12 @@ def test_expanded_rows_are_means_by_hand(bert: Path) -> None:
 
 
 @pytest.mark.parametrize("pieces", [[], [len(VOCABULARY)], [-1, 3]])
-def test_words_without_sub_words_of_the_head(bert: Path, pieces: list[int]) -> None:
+def test_words_without_sub_words_of_the_head(bert, pieces):
     with pytest.raises(InputError, match=f"'word' has no pieces .* {len(VOCABULARY)}"):
         language_head(str(bert)).expanded([[5], pieces], ["the", "word"])
 
 
-def test_random_rows_are_a_function_of_the_seed(bert: Path) -> None:
+def test_random_rows_are_a_function_of_the_seed(bert):
     head = language_head(str(bert))
     drawn, again, other = head.random(2000, 3), head.random(2000, 3), head.random(2000, 4)
     assert torch.equal(drawn.rows, again.rows)
@@ -117,7 +114,7 @@ def test_random_rows_are_a_function_of_the_seed(bert: Path) -> None:
     assert torch.equal(drawn.transform(states), head.transform(states))
 
 
-def test_changing_a_derived_head_leaves_the_first_alone(bert: Path) -> None:
+def test_changing_a_derived_head_leaves_the_first_alone(bert):
     head = language_head(str(bert))
     before = {name: value.clone() for name, value in head.state_dict().items()}
     for derived in (head.expanded([[5]], ["the"]), head.random(2)):
@@ -127,7 +124,7 @@ def test_changing_a_derived_head_leaves_the_first_alone(bert: Path) -> None:
     assert all(torch.equal(value, before[name]) for name, value in head.state_dict().items())
 
 
-def test_models_without_a_head(tmp_path: Path) -> None:
+def test_models_without_a_head(tmp_path):
     with pytest.raises(InputError, match="no language model can be made of"):
         language_head(str(tmp_path))
     folder = save_decoder(tmp_path / "model")
@@ -144,7 +141,7 @@ def test_models_without_a_head(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("architecture", DECODERS)
-def test_a_decoder_s_head_is_the_library_s(architecture: str, tied: bool, tmp_path: Path) -> None:
+def test_a_decoder_s_head_is_the_library_s(architecture, tied, tmp_path):
     folder = save_decoder(tmp_path, architecture, tie_word_embeddings=tied)
     with quiet_transformers():
         model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
@@ -166,7 +163,7 @@ def test_a_decoder_s_head_is_the_library_s(architecture: str, tied: bool, tmp_pa
         assert torch.allclose(found, expected, atol=1e-4)
 
 
-def test_a_decoder_s_head_has_norm_and_rows_alone(tmp_path: Path) -> None:
+def test_a_decoder_s_head_has_norm_and_rows_alone(tmp_path):
     folder = save_decoder(tmp_path / "model", "Gemma3")
     head = language_head(folder)
     assert [name for name, _ in head.named_parameters()] == ["weight", "final.weight"]
@@ -180,7 +177,7 @@ def test_a_decoder_s_head_has_norm_and_rows_alone(tmp_path: Path) -> None:
     assert head.random(3).bias.tolist() == [0.0] * 3
 
 
-def test_tokens_of_bytes_are_shown_as_text(tmp_path: Path) -> None:
+def test_tokens_of_bytes_are_shown_as_text(tmp_path):
     tokenizer = decoder_tokenizer()
     terms = list(language_head(save_decoder(tmp_path)).terms)
     shown = {token: terms[number] for token, number in tokenizer.get_vocab().items()}
@@ -199,7 +196,7 @@ def test_tokens_of_bytes_are_shown_as_text(tmp_path: Path) -> None:
         ({"bias": torch.zeros(2)}, "3 rows, 2 biases and 3 terms"),
     ],
 )
-def test_heads_that_can_t_be(wrong: dict[str, Any], problem: str) -> None:
+def test_heads_that_can_t_be(wrong, problem):
     own = {"bias": None, "terms": ["a", "b", "c"]}
     with pytest.raises(InputError, match=problem):
         VocabularyHead(torch.zeros(3, 4), **{**own, **wrong})

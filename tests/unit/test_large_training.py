@@ -62,9 +62,7 @@ def _no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collection, "IndexBuilder", never)
 
 
-def test_words_are_not_indexed_where_lists_have_scores(
-    places: Path, lists: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_words_are_not_indexed_where_lists_have_scores(places, lists, tmp_path, monkeypatch):
     monkeypatch.setattr(collection, "IndexBuilder", never)
     train(scored(places, lists), tmp_path / "run")
     assert not (tmp_path / "run" / "work" / "words").exists()
@@ -86,7 +84,7 @@ def test_words_are_not_indexed_where_lists_have_scores(
         ({"data": {"lists": "x"}, "loss": {"words": 0.5}}, True),
     ],
 )
-def test_what_needs_words(sections: dict[str, Any], expected: bool) -> None:
+def test_what_needs_words(sections, expected):
     content = {"teacher": {"dense": "x"}, **sections}
     content["data"] = {"corpus": "x", **sections.get("data", {})}
     assert collection.needs_words(from_mapping(TrainingConfig, content)) == expected
@@ -114,9 +112,7 @@ def pickled(folder: Path) -> str:
         ("validation", "corpus", "nowhere"),
     ],
 )
-def test_what_is_missing_is_found_before_any_work(
-    places: Path, lists: str, tmp_path: Path, section: str, name: str, problem: str
-) -> None:
+def test_what_is_missing_is_found_before_any_work(places, lists, tmp_path, section, name, problem):
     bad = pickled(tmp_path / "pickled") if "pickled" in problem else str(tmp_path / "nowhere")
     sections: dict[str, dict[str, Any]] = {section: {name: bad}}
     if section == "model":
@@ -127,7 +123,7 @@ def test_what_is_missing_is_found_before_any_work(
     assert not (tmp_path / "run").exists()
 
 
-def test_pretraining_loads_its_model_before_it_stores_texts(tmp_path: Path) -> None:
+def test_pretraining_loads_its_model_before_it_stores_texts(tmp_path):
     def texts() -> Iterator[str]:
         raise AssertionError("minutes of work")
         yield ""
@@ -137,16 +133,14 @@ def test_pretraining_loads_its_model_before_it_stores_texts(tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
-def test_lists_of_another_collection_are_found_before_training(
-    places: Path, lists: str, tmp_path: Path
-) -> None:
+def test_lists_of_another_collection_are_found_before_training(places, lists, tmp_path):
     Path(lists).write_text(Path(lists).read_text().replace('"d7"', '"e7"'))
     with pytest.raises(InputError, match="names the document 'e7', which is unknown"):
         train(scored(places, lists), tmp_path / "run")
     assert not (tmp_path / "run" / "work" / "checkpoints").exists()
 
 
-def test_workers_make_the_same_batches(places: Path, tmp_path: Path) -> None:
+def test_workers_make_the_same_batches(places, tmp_path):
     for workers in (0, 2):
         settings = {"trained": "all"}
         optimizer = {"steps": 5, "workers": workers}
@@ -156,13 +150,13 @@ def test_workers_make_the_same_batches(places: Path, tmp_path: Path) -> None:
 
 
 @given(st.lists(st.text(max_size=3), unique=True), st.text(max_size=3))
-def test_numbers_of_texts_are_those_of_the_sequence(texts: list[str], other: str) -> None:
+def test_numbers_of_texts_are_those_of_the_sequence(texts, other):
     number = NumberOf(texts)
     assert [number.find(text) for text in texts] == list(range(len(texts)))
     assert number.find(other) == (texts.index(other) if other in texts else None)
 
 
-def test_texts_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_of_one_hash_are_told_apart(monkeypatch):
     monkeypatch.setattr(sequences, "_hash", len)
     number = NumberOf(["ab", "c", "cd", "ef"])
     assert [number.find(text) for text in ("ef", "cd", "ab", "c", "xy", "z", "")] == [

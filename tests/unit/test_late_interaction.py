@@ -1,7 +1,5 @@
 """MaxSim: equal to a loop over tokens, whatever texts are beside it, and a teacher of training."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
@@ -53,7 +51,7 @@ def tokens(states: CachedStates, limit: int) -> list[Tensor]:
     return [states.read([number], limit)[0] for number in range(len(states))]
 
 
-def test_max_sim_by_hand() -> None:
+def test_max_sim_by_hand():
     queries = torch.tensor([[1.0, 0], [0, 1], [0.6, 0.8]])
     documents = torch.tensor([[0, 1.0], [0.8, 0.6], [-1, 0]])
     scores = max_sim(queries, documents, [2, 0, 1], [2, 1, 0])
@@ -64,12 +62,7 @@ def test_max_sim_by_hand() -> None:
 
 @pytest.mark.parametrize("limits", [LIMITS, (1, 2), (2, 1)])
 @pytest.mark.parametrize("block", [1, 2, 100])
-def test_it_equals_a_loop_over_tokens(
-    cached: tuple[CachedStates, CachedStates],
-    monkeypatch: pytest.MonkeyPatch,
-    limits: tuple[int, int],
-    block: int,
-) -> None:
+def test_it_equals_a_loop_over_tokens(cached, monkeypatch, limits, block):
     monkeypatch.setattr(module, "QUERIES", block)
     monkeypatch.setattr(module, "DOCUMENTS", block)
     queries, documents = cached
@@ -84,9 +77,7 @@ def test_it_equals_a_loop_over_tokens(
     assert scores.std() > 0.1
 
 
-def test_scores_of_a_text_itself_and_of_texts_without_tokens(
-    cached: tuple[CachedStates, CachedStates], bert: Backbone, tmp_path: Path
-) -> None:
+def test_scores_of_a_text_itself_and_of_texts_without_tokens(cached, bert, tmp_path):
     _, documents = cached
     own = LateInteraction(documents, documents, LIMITS).scores(range(6), range(6)).diagonal()
     assert own.tolist() == pytest.approx([1, 0, 1, 1, 1, 1], abs=1e-5)
@@ -100,9 +91,7 @@ def test_scores_of_a_text_itself_and_of_texts_without_tokens(
     assert late.scores([], []).shape == (0, 0)
 
 
-def test_other_texts_of_a_batch_and_its_order_change_nothing(
-    cached: tuple[CachedStates, CachedStates], bert: Backbone, tmp_path: Path
-) -> None:
+def test_other_texts_of_a_batch_and_its_order_change_nothing(cached, bert, tmp_path):
     late = LateInteraction(*cached, LIMITS)
     everything = late.scores(range(4), range(6))
     some = late.scores([3, 0, 3], [5, 1, 2, 5])
@@ -113,9 +102,7 @@ def test_other_texts_of_a_batch_and_its_order_change_nothing(
     assert torch.allclose(reverse.flip(1), everything, atol=2e-3)
 
 
-def test_the_mean_of_many_texts_is_that_of_evenly_spaced_ones(
-    cached: tuple[CachedStates, CachedStates], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_mean_of_many_texts_is_that_of_evenly_spaced_ones(cached, monkeypatch):
     monkeypatch.setattr(module, "MEAN_TEXTS", 3)
     _, documents = cached
     expected = documents.read([0, 2, 4])[0].mean(dim=0)

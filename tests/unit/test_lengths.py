@@ -21,7 +21,6 @@ from lexicept.models.lookup import Lookup
 from lexicept.models.windows import Cut
 from reproduction.jobs import OverlapJob, TrainingJob
 from reproduction.recipe import RECIPES, find_recipes, load_recipe
-from support.commands import Run
 from support.heads import sae_head
 from support.tiny import text, tiny_backbone
 
@@ -41,7 +40,7 @@ def encoder(tmp_path: Path) -> Encoder:
 
 
 @pytest.mark.parametrize(("task", "length"), [("query", 8), ("document", 20)])
-def test_a_text_is_cut_as_a_tokenizer_truncates(encoder: Encoder, task: str, length: int) -> None:
+def test_a_text_is_cut_as_a_tokenizer_truncates(encoder, task, length):
     backbone = encoder.backbone
     (window,) = backbone.windows([LONG], task=task)
     truncated = backbone.tokenizer(LONG, truncation=True, max_length=length)["input_ids"]
@@ -56,7 +55,7 @@ def test_a_text_is_cut_as_a_tokenizer_truncates(encoder: Encoder, task: str, len
     assert len(backbone.windows([LONG])) == 3
 
 
-def test_a_saved_model_keeps_its_lengths(encoder: Encoder, tmp_path: Path) -> None:
+def test_a_saved_model_keeps_its_lengths(encoder, tmp_path):
     encoder.save(str(tmp_path / "model"), create_model_card=False)
     queries, documents = (
         encode(TEXTS).to_dense() for encode in (encoder.encode_query, encoder.encode_document)
@@ -68,7 +67,7 @@ def test_a_saved_model_keeps_its_lengths(encoder: Encoder, tmp_path: Path) -> No
         np.testing.assert_array_equal(loaded.encode_document(TEXTS).to_dense(), documents)
 
 
-def test_an_index_reads_as_much_as_the_model(encoder: Encoder, run: Run, tmp_path: Path) -> None:
+def test_an_index_reads_as_much_as_the_model(encoder, run, tmp_path):
     encoder.save(str(tmp_path / "model"), create_model_card=False)
     lines = [json.dumps({"id": str(n), "text": t}) for n, t in enumerate(TEXTS[:2])]
     (tmp_path / "texts.jsonl").write_text("\n".join(lines))
@@ -94,7 +93,7 @@ def test_an_index_reads_as_much_as_the_model(encoder: Encoder, run: Run, tmp_pat
         encoder.backbone.cut(10, 12)
 
 
-def test_states_are_cut_as_queries_or_documents(encoder: Encoder, tmp_path: Path) -> None:
+def test_states_are_cut_as_queries_or_documents(encoder, tmp_path):
     lengths = [
         len(CachedStates.build(tmp_path, encoder.backbone, TEXTS, task=task).read([0])[0])
         for task in ("query", "document")
@@ -102,7 +101,7 @@ def test_states_are_cut_as_queries_or_documents(encoder: Encoder, tmp_path: Path
     assert lengths == [8 - SPECIAL, 20 - SPECIAL]
 
 
-def test_looked_up_queries_are_cut(tmp_path: Path, run: Run) -> None:
+def test_looked_up_queries_are_cut(tmp_path, run):
     """By a trained table; it has no special tokens."""
     backbone = tiny_backbone(tmp_path / "bert")
     size = len(backbone.tokenizer)
@@ -124,9 +123,7 @@ def test_looked_up_queries_are_cut(tmp_path: Path, run: Run) -> None:
     assert IndexReader.open(tmp_path / "index").query_vectors([LONG]).nnz == 3
 
 
-def test_a_token_table_reads_the_tokens_that_the_model_reads(
-    encoder: Encoder, run: Run, tmp_path: Path
-) -> None:
+def test_a_token_table_reads_the_tokens_that_the_model_reads(encoder, run, tmp_path):
     for most, expected in ((8, 8 - SPECIAL), (70, 2 * (64 - SPECIAL) - 32)):
         encoder.cut(most, 20)
         windows = encoder.backbone.windows([text(*range(200))], task="query")
@@ -145,10 +142,10 @@ def test_a_token_table_reads_the_tokens_that_the_model_reads(
 
 
 @pytest.mark.parametrize("length", [0, -1, "8", 2.5])
-def test_impossible_lengths(encoder: Encoder, length: object) -> None:
+def test_impossible_lengths(encoder, length):
     for lengths in ((length, None), (None, length)):
         with pytest.raises(InputError, match=r"max_(query|document)_tokens must be"):
-            encoder.backbone.cut(*lengths)  # type: ignore[arg-type]
+            encoder.backbone.cut(*lengths)
 
 
 LENGTHS = {"sae_splade": (32, 256), "splare": (512, 512), "esplade": (64, 64), "splade": (64, 256)}
@@ -158,7 +155,7 @@ BY_RECALL = ("esplade/table5", "esplade/table6", "esplade/table7")
 
 
 @pytest.mark.parametrize("name", [n for n in find_recipes(RECIPES) if not n.startswith("rra")])
-def test_recipes_read_choose_and_prune_as_the_papers(name: str) -> None:
+def test_recipes_read_choose_and_prune_as_the_papers(name):
     for row in load_recipe(RECIPES, name).rows:
         for size, job in row.jobs.items():
             if not isinstance(job, TrainingJob | OverlapJob):

@@ -140,9 +140,7 @@ def loss_of(
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_short_texts_have_the_losses_of_a_plain_model(
-    plain: SparseEncoder, own: Encoder, setting: tuple[str, str, bool]
-) -> None:
+def test_short_texts_have_the_losses_of_a_plain_model(plain, own, setting):
     texts = columns(20)[: LOSSES[setting[0]][1]]
     bias = plain[0].model.get_output_embeddings().bias
     expected = loss_of(plain, list(map(plain.preprocess, texts)), bias, setting)
@@ -151,9 +149,7 @@ def test_short_texts_have_the_losses_of_a_plain_model(
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_long_texts_have_the_losses_of_their_pooled_windows(
-    own: Encoder, setting: tuple[str, str, bool]
-) -> None:
+def test_long_texts_have_the_losses_of_their_pooled_windows(own, setting):
     texts = columns(100)[: LOSSES[setting[0]][1]]
     assert [window.text for window in own.backbone.windows(texts[0])] == [0, 1, 1, 1, 2, 3]
     alone = TextByText(own, [text for column in texts for text in column])
@@ -162,9 +158,7 @@ def test_long_texts_have_the_losses_of_their_pooled_windows(
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_their_trainer_takes_the_same_steps(
-    plain: SparseEncoder, own: Encoder, tmp_path: Path
-) -> None:
+def test_their_trainer_takes_the_same_steps(plain, own, tmp_path):
     names = ["anchor", "positive", "negative"]
     data = Dataset.from_dict(dict(zip(names, columns(20), strict=False)))
 

@@ -7,7 +7,6 @@ import os
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +41,7 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
-def test_lists_of_two_sources_joined() -> None:
+def test_lists_of_two_sources_joined():
     words = [CandidateList("p", ("a", "b", "c"), 1), CandidateList("r", ("d",), 0)]
     teacher = [
         CandidateList("p", ("a", "c", "e"), 1),
@@ -90,13 +89,13 @@ def test_lists_of_two_sources_joined() -> None:
     ],
 )
 @pytest.mark.parametrize("frame", ["{}", "{}\n", "\n\r\n {} \r\n\n", "\ufeff{}\n"])
-def test_formats(write: Write, line: str, expected: CandidateList, frame: str) -> None:
+def test_formats(write, line, expected, frame):
     lists = Lists.open(write(frame.format(line)))
     assert list(lists) == [expected]
     assert len(lists) == 1
 
 
-def test_scores_may_be_missing_in_some_lists(write: Write) -> None:
+def test_scores_may_be_missing_in_some_lists(write):
     lists = Lists.open(write("[1, [2, 3]]\n[1, 2]\n"))
     assert [item.scores for item in lists] == [(3.0,), None]
 
@@ -151,7 +150,7 @@ def test_scores_may_be_missing_in_some_lists(write: Write) -> None:
         ("1\t2\t3", "1\t2\t", "bad id ''"),
     ],
 )
-def test_bad_lines(write: Write, first: str, line: str, problem: str) -> None:
+def test_bad_lines(write, first, line, problem):
     path = write(f"{first}\n\n{first}\n{line}\n{first}\n")
     message = refusal(path)
     assert message.startswith(f"{path}, line 4: ")
@@ -173,14 +172,14 @@ def test_bad_lines(write: Write, first: str, line: str, problem: str) -> None:
         (gzip.compress(b"1\t2\t3\n"), ": gzipped, and read in random order: gunzip it first"),
     ],
 )
-def test_bad_files(write: Write, content: str | bytes, problem: str) -> None:
+def test_bad_files(write, content, problem):
     path = write(content)
     with pytest.raises(InputError) as caught:
         Lists.open(path)
     assert str(caught.value).startswith(f"{path}{problem}")
 
 
-def test_files_and_lines_that_are_refused(tmp_path: Path, write: Write) -> None:
+def test_files_and_lines_that_are_refused(tmp_path, write):
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(InputError, match="cannot be read"):
             Lists.open(path)
@@ -199,7 +198,7 @@ def test_files_and_lines_that_are_refused(tmp_path: Path, write: Write) -> None:
 # Random access
 
 
-def test_positions(write: Write) -> None:
+def test_positions(write):
     lists = Lists.open(write("".join(f"q{i}\tp\tn\n" + "\n" * (i % 3) for i in range(20))))
     names = [f"q{i}" for i in range(20)]
     assert [item.query_id for item in lists] == names
@@ -212,7 +211,7 @@ def test_positions(write: Write) -> None:
             lists[outside]
 
 
-def test_the_file_is_not_held_in_memory(write: Write) -> None:
+def test_the_file_is_not_held_in_memory(write):
     path = write(f"[1, [2, 3], {', '.join(f'[{i}, 0.5]' for i in range(100, 150))}]\n" * 20_000)
     assert path.stat().st_size > 10e6
     tracemalloc.start()
@@ -242,13 +241,13 @@ def candidate_lists(draw: st.DrawFn) -> CandidateList:
 
 
 @given(st.lists(candidate_lists(), min_size=1, max_size=5))
-def test_lists_come_back(tmp_path_factory: Folders, items: list[CandidateList]) -> None:
+def test_lists_come_back(tmp_path_factory, items):
     path = tmp_path_factory.mktemp("lists") / "new" / "l.jsonl"
     assert list(write_lists(path, iter(items))) == items
     assert list(Lists.open(path)) == items
 
 
-def test_what_is_written(tmp_path: Path) -> None:
+def test_what_is_written(tmp_path):
     with pytest.raises(InputError, match="no lists to write"):
         write_lists(tmp_path / "l.jsonl", [])
     assert os.listdir(tmp_path) == []
@@ -276,7 +275,7 @@ def test_what_is_written(tmp_path: Path) -> None:
         (CandidateList("q", ("a\n",), 1), "bad id"),
     ],
 )
-def test_what_is_not_written(tmp_path: Path, item: CandidateList, problem: str) -> None:
+def test_what_is_not_written(tmp_path, item, problem):
     path = tmp_path / "l.jsonl"
     write_lists(path, [CandidateList("old", ("a",), 1)])
     with pytest.raises(InputError, match=problem) as caught:
@@ -325,7 +324,7 @@ PIECES = st.sampled_from(
 )
 @example(b"\xef\xbb\xbf\n\xef\xbb\xbf1\t2\t3")
 @example(b"1\t2\t3\x0c\n\x0b")
-def test_any_bytes_are_lists_or_refused(tmp_path_factory: Folders, content: bytes) -> None:
+def test_any_bytes_are_lists_or_refused(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("any") / "l"
     path.write_bytes(content)
     try:
@@ -343,7 +342,7 @@ def test_any_bytes_are_lists_or_refused(tmp_path_factory: Folders, content: byte
 # Judgements
 
 
-def test_lists_of_judgements() -> None:
+def test_lists_of_judgements():
     qrels = [
         Qrel("q1", "a", 1),
         Qrel("q2", "b", 0),
@@ -355,7 +354,7 @@ def test_lists_of_judgements() -> None:
     assert from_qrels(qrels) == [CandidateList("q1", ("a", "b"), 2), CandidateList("q2", ("d",), 1)]
 
 
-def test_lists_of_real_judgements(data: Path, tmp_path: Path) -> None:
+def test_lists_of_real_judgements(data, tmp_path):
     items = from_qrels(read_qrels(data / "scifact", "train"))
     assert len(items) == 809
     assert sum(item.relevant for item in items) == 919
@@ -365,7 +364,7 @@ def test_lists_of_real_judgements(data: Path, tmp_path: Path) -> None:
 # Datasets of texts
 
 
-def test_texts_become_ids(tmp_path: Path) -> None:
+def test_texts_become_ids(tmp_path):
     rows = [
         {"query": "one?", "positive": "yes", "negative": "no", "score": 2.5},
         {"anchor": "two?", "positive": "no", "negative_1": "yes", "negative_2": "ä"},
@@ -397,7 +396,7 @@ def test_texts_become_ids(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_margins_become_scores(tmp_path: Path) -> None:
+def test_margins_become_scores(tmp_path):
     row = {"query": "q", "positive": "p", "negative_1": "m", "negative_2": "n", "score": [2, -1.5]}
     (item,) = write_texts_dataset([row], tmp_path / "out")
     assert item.scores == (0.0, -2.0, 1.5)
@@ -416,7 +415,7 @@ def test_margins_become_scores(tmp_path: Path) -> None:
         ({"query": "x", "positive": "y", "negative": "z", "score": [1, 2, 3]}, "3 scores for 2"),
     ],
 )
-def test_bad_rows(tmp_path: Path, row: dict[str, Any], problem: str) -> None:
+def test_bad_rows(tmp_path, row, problem):
     out = tmp_path / "out"
     good = {"query": "a", "positive": "b"}
     with pytest.raises(InputError, match=problem) as caught:
@@ -428,7 +427,7 @@ def test_bad_rows(tmp_path: Path, row: dict[str, Any], problem: str) -> None:
         write_texts_dataset([good], out)
 
 
-def test_hugging_face_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hugging_face_datasets(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     rows = [{"query": f"q{i}", "positive": f"p{i}", "score": i / 2} for i in range(3)]

@@ -25,7 +25,7 @@ from lexicept.interpretation.llm_labels import (
     read_reply,
 )
 from lexicept.storage.workspace import GrowingFile
-from support.commands import Run, assert_error
+from support.commands import assert_error
 from support.indexes import build_described
 
 pytestmark = pytest.mark.usefixtures("_vowels")
@@ -105,7 +105,7 @@ def store(tmp_path: Path) -> GrowingFile:
     return GrowingFile(tmp_path / "labels.jsonl")
 
 
-def test_what_is_asked(path: Path, stub: Stub, store: GrowingFile) -> None:
+def test_what_is_asked(path, stub, store):
     found = label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
     # Concept 0 has an explanation, 4 fires nowhere.
     assert found == ({1: "about bee", 2: "about", 3: "about"}, {})
@@ -117,13 +117,13 @@ def test_what_is_asked(path: Path, stub: Stub, store: GrowingFile) -> None:
     assert title.endswith("- A title: d[[o]]g")
 
 
-def test_the_most_frequent_first(path: Path, stub: Stub, store: GrowingFile) -> None:
+def test_the_most_frequent_first(path, stub, store):
     assert label_concepts(IndexReader.open(path), 2, stub.endpoint, store).labels == {
         1: "about bee"
     }
 
 
-def test_words_that_name_themselves_are_not_sent(path: Path, stub: Stub, run: Run) -> None:
+def test_words_that_name_themselves_are_not_sent(path, stub, run):
     sources = path / "generation-000001" / "concepts" / "atlas" / "sources.npy"
     np.save(sources, np.full(5, SOURCES.index("vocabulary"), np.uint8))
     found = run("index", "label", path, "--endpoint", stub.url, "--model", "tiny")
@@ -131,7 +131,7 @@ def test_words_that_name_themselves_are_not_sent(path: Path, stub: Stub, run: Ru
     assert not stub.asked
 
 
-def test_an_endpoint_that_is_busy_at_first(path: Path, stub: Stub, store: GrowingFile) -> None:
+def test_an_endpoint_that_is_busy_at_first(path, stub, store):
     seen: set[str] = set()
 
     def answer(said: str) -> tuple[int, dict[str, str], bytes]:
@@ -146,7 +146,7 @@ def test_an_endpoint_that_is_busy_at_first(path: Path, stub: Stub, store: Growin
     assert len(stub.asked) == 6
 
 
-def test_endpoints_that_fail(path: Path, stub: Stub, store: GrowingFile) -> None:
+def test_endpoints_that_fail(path, stub, store):
     stub.answer = lambda _: (401, {}, b'{"error": "no such key"}')
     with pytest.raises(InputError, match=r'/v1/chat/completions answered 401 {"error": "no such k'):
         label_concepts(IndexReader.open(path), 2, stub.endpoint, store)
@@ -161,9 +161,7 @@ def test_endpoints_that_fail(path: Path, stub: Stub, store: GrowingFile) -> None
         label_concepts(IndexReader.open(path), 2, gone, store)
 
 
-def test_nonsense_is_asked_for_again_and_left_out(
-    path: Path, stub: Stub, store: GrowingFile
-) -> None:
+def test_nonsense_is_asked_for_again_and_left_out(path, stub, store):
     def answer(said: str) -> tuple[int, dict[str, str], bytes]:
         return 200, {}, chat("bees") if "bee" in said else b"<html>"
 
@@ -178,7 +176,7 @@ def test_nonsense_is_asked_for_again_and_left_out(
         label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
 
 
-def test_a_run_that_is_cut_off_goes_on(path: Path, stub: Stub, store: GrowingFile) -> None:
+def test_a_run_that_is_cut_off_goes_on(path, stub, store):
     def answer(said: str) -> tuple[int, dict[str, str], bytes]:
         return (200, {}, chat("bees")) if "bee" in said else (400, {}, b"no more money")
 
@@ -201,9 +199,7 @@ def test_a_run_that_is_cut_off_goes_on(path: Path, stub: Stub, store: GrowingFil
     assert json.loads(store.lines()[0]) == {"concept": 1, "label": "bees"}
 
 
-def test_an_interrupted_command_is_resumed_with_the_same_model(
-    path: Path, stub: Stub, tmp_path: Path
-) -> None:
+def test_an_interrupted_command_is_resumed_with_the_same_model(path, stub, tmp_path):
     asked = threading.Event()
 
     def answer(said: str) -> tuple[int, dict[str, str], bytes]:
@@ -240,7 +236,7 @@ def test_an_interrupted_command_is_resumed_with_the_same_model(
         (None, None),
     ],
 )
-def test_replies(reply: str | None, label: str | None) -> None:
+def test_replies(reply, label):
     if label is not None:
         assert read_reply(chat(reply)) == label
         return
@@ -249,26 +245,24 @@ def test_replies(reply: str | None, label: str | None) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"choices": []}', b"\xff", b"[" * 10_000])
-def test_replies_that_are_no_chats(body: bytes) -> None:
+def test_replies_that_are_no_chats(body):
     with pytest.raises(llm_labels._ReplyError, match="no chat completion"):
         read_reply(body)
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://x/v1", "http://", "http://[::x/"])
-def test_endpoints_that_are_none(url: str) -> None:
+def test_endpoints_that_are_none(url):
     with pytest.raises(InputError, match="the endpoint "):
         Endpoint(url, "tiny")
 
 
-def test_addresses() -> None:
+def test_addresses():
     for url in ("http://x/v1", "http://x/v1/", "http://x/v1/chat/completions"):
         assert Endpoint(url, "m").address == "http://x/v1/chat/completions"
     assert "secret" not in repr(Endpoint("http://x/v1", "m", "secret"))
 
 
-def test_the_command(
-    path: Path, stub: Stub, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_command(path, stub, run, monkeypatch, tmp_path):
     arguments = ("index", "label", path, "--endpoint", stub.url, "--model", "tiny")
     assert_error(run(*arguments, "--api-key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY is not set")
     monkeypatch.setenv("SOME_KEY", "secret")
@@ -289,7 +283,7 @@ def test_the_command(
     )
 
 
-def test_the_types_of_openais_client(path: Path, stub: Stub, store: GrowingFile) -> None:
+def test_the_types_of_openais_client(path, stub, store):
     """Requests and replies are those of the ``openai`` package, which vLLM follows too."""
     chat_types = pytest.importorskip("openai.types.chat", reason="needs openai")
     parameters = importlib.import_module("openai.types.chat.completion_create_params")

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 import torch
@@ -51,9 +49,7 @@ def with_code(tmp_path: Path) -> Path:
         lambda name: generate_queries(name, [], Path(name).with_name("queries")),
     ],
 )
-def test_a_model_s_own_code_is_never_run(
-    with_code: Path, load: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_s_own_code_is_never_run(with_code, load, monkeypatch):
     def asked(*_: object) -> str:
         raise AssertionError("asked on the terminal")
 
@@ -66,7 +62,7 @@ def test_a_model_s_own_code_is_never_run(
 @pytest.mark.parametrize(
     "name", ["config_kwargs", "model_kwargs", "processor_kwargs", "model_args"]
 )
-def test_a_model_s_configuration_does_not_allow_its_code(with_code: Path, name: str) -> None:
+def test_a_model_s_configuration_does_not_allow_its_code(with_code, name):
     settings = {name: {"trust_remote_code": True}}
     (with_code / "sentence_bert_config.json").write_text(json.dumps(settings))
     for load in (Backbone.load, Backbone.from_pretrained):
@@ -76,7 +72,7 @@ def test_a_model_s_configuration_does_not_allow_its_code(with_code: Path, name: 
 
 
 @pytest.mark.parametrize("name", ["model_kwargs", "model_args"])
-def test_a_model_s_configuration_does_not_allow_pickles(tmp_path: Path, name: str) -> None:
+def test_a_model_s_configuration_does_not_allow_pickles(tmp_path, name):
     save_bert(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     torch.save(weights, tmp_path / "pytorch_model.bin")
@@ -89,7 +85,7 @@ def test_a_model_s_configuration_does_not_allow_pickles(tmp_path: Path, name: st
         Backbone.load(str(tmp_path))
 
 
-def test_threads_do_not_see_each_other_s_states(backbone: Backbone) -> None:
+def test_threads_do_not_see_each_other_s_states(backbone):
     ids = torch.tensor([[101, 2204, 102]])
     mask = torch.ones_like(ids)
     seen: list[Tensor] = []

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from lexicept.interpretation.describe import weighted_log_odds
 
 
-def test_weighted_log_odds() -> None:
+def test_weighted_log_odds():
     counts = sp.csr_array([[3.0, 0.0, 1.0], [0.0, 2.0, 0.0], [0.0, 0.0, 0.0]])
     background = np.array([3.0, 2.0, 995.0])
 
@@ -26,7 +26,7 @@ def test_weighted_log_odds() -> None:
     assert found.data == pytest.approx([1.64491, 1.34552], abs=1e-5)
 
 
-def test_the_strongest_word_comes_first_and_a_lone_word_says_nothing() -> None:
+def test_the_strongest_word_comes_first_and_a_lone_word_says_nothing():
     counts = sp.csr_array([[2.0, 9.0, 9.0]])
     found = weighted_log_odds(counts, np.array([2.0, 9.0, 900.0]))
     assert found.indices.tolist() == [1, 0]

@@ -14,7 +14,7 @@ import pytest
 
 import lexicept
 from lexicept.errors import InputError
-from support.commands import Run, assert_error
+from support.commands import assert_error
 
 mcp = pytest.importorskip("mcp", reason="needs the extra mcp")
 
@@ -48,7 +48,7 @@ def concepts(tmp_path_factory: pytest.TempPathFactory) -> lexicept.Index:
 # The tools
 
 
-def test_search(pets: lexicept.Index) -> None:
+def test_search(pets):
     found = AgentTools(pets).search("sleeping cats", top_k=1)
     score = pets.search("sleeping cats", 1)[0].score
     assert found == f"1. [cats] Cats (score {score:.4g})\nlegs: 4\nCats sleep all day."
@@ -63,7 +63,7 @@ def test_search(pets: lexicept.Index) -> None:
         AgentTools(pets).search("sleep", filter="arms == 2")
 
 
-def test_explain(pets: lexicept.Index) -> None:
+def test_explain(pets):
     found = AgentTools(pets).explain("sleeping cats", "cats").splitlines()
     assert found[0].startswith('[cats] for "sleeping cats": score ')
     assert sorted(line.split(maxsplit=1)[1] for line in found[1:]) == [
@@ -77,7 +77,7 @@ def test_explain(pets: lexicept.Index) -> None:
         AgentTools(pets).explain("sleep", "cow")
 
 
-def test_a_long_document_comes_in_pages(tmp_path: Path) -> None:
+def test_a_long_document_comes_in_pages(tmp_path):
     text = " ".join(f"word{n}" for n in range(2_000))
     index = lexicept.build([{"id": "a", "text": text}], tmp_path / "x", vocabulary="words")
     tools, read, start = AgentTools(index), "", 0
@@ -94,7 +94,7 @@ def test_a_long_document_comes_in_pages(tmp_path: Path) -> None:
         tools.get_document("a", 20_000)
 
 
-def test_a_document_in_passages(tmp_path: Path) -> None:
+def test_a_document_in_passages(tmp_path):
     book = {"id": "book", "title": "Book", "passages": ["One owl.", "Two cats and a dog."]}
     tools = AgentTools(lexicept.build([book], tmp_path / "x", vocabulary="words"))
     found = tools.search("dog").splitlines()
@@ -104,7 +104,7 @@ def test_a_document_in_passages(tmp_path: Path) -> None:
     assert all(text in tools.get_document("book") for text in ("One owl.", "Two cats and a dog."))
 
 
-def test_similar_documents(pets: lexicept.Index) -> None:
+def test_similar_documents(pets):
     # Parrots sleep as cats do, and dogs share no word with them.
     found = AgentTools(pets).similar_documents("cats")
     assert found.startswith("1. [parrots]")
@@ -113,7 +113,7 @@ def test_similar_documents(pets: lexicept.Index) -> None:
         AgentTools(pets).similar_documents("cow")
 
 
-def test_steering_weighs_removes_and_adds(pets: lexicept.Index) -> None:
+def test_steering_weighs_removes_and_adds(pets):
     tools = AgentTools(pets)
     plain = tools.steer("sleep cats").splitlines()
     assert plain[0] == "weights: 1 word:cat; 1 word:sleep" or plain[0].endswith("1 word:cat")
@@ -139,14 +139,12 @@ def test_steering_weighs_removes_and_adds(pets: lexicept.Index) -> None:
         ({"concept:1": 0}, {}, "has no vocabulary 'concepts'"),
     ],
 )
-def test_what_is_no_steering(
-    pets: lexicept.Index, factors: dict[str, float], add: dict[str, float], problem: str
-) -> None:
+def test_what_is_no_steering(pets, factors, add, problem):
     with pytest.raises(InputError, match=re.escape(problem)):
         AgentTools(pets).steer("cats", factors, add)
 
 
-def test_concepts(concepts: lexicept.Index) -> None:
+def test_concepts(concepts):
     tools = AgentTools(concepts)
     listed = tools.list_concepts(top_k=3).splitlines()
     assert re.fullmatch(r"\d+ concepts in 31 documents", listed[0])
@@ -174,7 +172,7 @@ def test_concepts(concepts: lexicept.Index) -> None:
         tools.steer("x", {"concept:64": 1})
 
 
-def test_answers_are_short_and_safe(tmp_path: Path) -> None:
+def test_answers_are_short_and_safe(tmp_path):
     hostile = "\x1b[2J\u202e long " + "y" * 20_000
     documents = [
         {"id": f"{n}{'i' * 3_000}", "title": hostile, "text": hostile, "field": hostile}
@@ -194,7 +192,7 @@ def test_answers_are_short_and_safe(tmp_path: Path) -> None:
     assert answers[0].endswith(" more results left out)")
 
 
-def test_changes_on_disk_are_seen(pets: lexicept.Index) -> None:
+def test_changes_on_disk_are_seen(pets):
     tools = AgentTools(pets)
     assert "no document for" in tools.search("axolotl")
     lexicept.open(pets.path).add([{"id": "new", "text": "An axolotl swims."}])
@@ -253,7 +251,7 @@ COMMAND = "from lexicept.cli import main; main()"
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_over_standard_input_and_output(pets: lexicept.Index, mode: str) -> None:
+def test_over_standard_input_and_output(pets, mode):
     arguments = ["-c", COMMAND, "mcp", str(pets.path)]
     # The client passes few variables on by itself, and no PYTHONPATH.
     parameters = mcp.StdioServerParameters(
@@ -262,7 +260,7 @@ def test_over_standard_input_and_output(pets: lexicept.Index, mode: str) -> None
     call(parameters, use_pets, mode)
 
 
-def test_over_http(pets: lexicept.Index) -> None:
+def test_over_http(pets):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -284,9 +282,7 @@ def test_over_http(pets: lexicept.Index) -> None:
             server.terminate()
 
 
-def test_a_key_is_required_over_http(
-    pets: lexicept.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_is_required_over_http(pets, tmp_path, monkeypatch):
     key, apps = tmp_path / "key", []
     key.write_text("0123456789abcdef\n")
     monkeypatch.setattr("uvicorn.run", lambda app, **_: apps.append(app))
@@ -307,7 +303,7 @@ def test_a_key_is_required_over_http(
         serve_tools(pets, http=True, api_key_file=tmp_path / "none")
 
 
-def test_an_index_of_concepts_has_their_tools(concepts: lexicept.Index) -> None:
+def test_an_index_of_concepts_has_their_tools(concepts):
     async def use(client: Any) -> None:
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert {"list_concepts", "get_concept"} < names
@@ -317,9 +313,9 @@ def test_an_index_of_concepts_has_their_tools(concepts: lexicept.Index) -> None:
     call(mcp_server(concepts), use)
 
 
-def test_what_serve_refuses(pets: lexicept.Index, tmp_path: Path, run: Run) -> None:
+def test_what_serve_refuses(pets, tmp_path, run):
     with pytest.raises(InputError, match="index must be a text, a path or Index, not 5"):
-        serve_tools(5)  # type: ignore[arg-type]
+        serve_tools(5)
     with pytest.raises(InputError, match="has no token table"):
         mcp_server(pets, query_encoder="lookup")
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -13,14 +13,14 @@ QUERIES = sp.csr_array([[1.0, 0, 2], [0, 0, 3]])
 DOCUMENTS = sp.csr_array([[1.0, 1, 1], [0, 1, 1], [5, 0, 0], [0, 0, 0]])
 
 
-def test_qd_flops_by_hand() -> None:
+def test_qd_flops_by_hand():
     # The first query shares 2, 1, 1 and 0 dimensions with the documents, the second 1, 1, 0, 0.
     assert qd_flops(QUERIES, DOCUMENTS) == 6 / 8
     assert posting_list_flops(QUERIES, [2, 2, 2], 4) == 6 / 8
 
 
 @given(collections())
-def test_three_counts_of_the_same_pairs(pair: tuple[sp.csr_array, sp.csr_array]) -> None:
+def test_three_counts_of_the_same_pairs(pair):
     queries, documents = pair
     shared = [
         np.count_nonzero((q > 0) & (d > 0)) for q in queries.toarray() for d in documents.toarray()
@@ -33,7 +33,7 @@ def test_three_counts_of_the_same_pairs(pair: tuple[sp.csr_array, sp.csr_array])
     )
 
 
-def test_weights_that_are_refused() -> None:
+def test_weights_that_are_refused():
     wide = sp.csr_array([[0.0, 0, 0, 1]])
     with pytest.raises(InputError, match="queries have 4 dimensions, documents 3"):
         qd_flops(wide, DOCUMENTS)
@@ -43,7 +43,7 @@ def test_weights_that_are_refused() -> None:
         qd_flops(sp.csr_array([[np.nan]]), sp.csr_array([[1.0]]))
 
 
-def test_mean_length_and_explicit_zeros() -> None:
+def test_mean_length_and_explicit_zeros():
     assert mean_length(DOCUMENTS) == 6 / 4
     assert mean_length(sp.csr_array((0, 3))) == 0.0
     stored_zero = sp.csr_array((np.array([0.0, 1.0]), [0, 1], [0, 2]), shape=(1, 2))
@@ -52,7 +52,7 @@ def test_mean_length_and_explicit_zeros() -> None:
 
 
 @given(sparse_matrices())
-def test_mean_length_counts_non_zeros(matrix: sp.csr_array) -> None:
+def test_mean_length_counts_non_zeros(matrix):
     counts = [np.count_nonzero(row) for row in matrix.toarray()]
     assert mean_length(matrix) == pytest.approx(float(np.mean(counts)) if counts else 0.0)
 
@@ -60,11 +60,11 @@ def test_mean_length_counts_non_zeros(matrix: sp.csr_array) -> None:
 @pytest.mark.parametrize(
     ("mrr", "flops", "printed"), [(0.377, 1.47, 18.1), (0.381, 5.36, 9.5), (0.183, 0.13, 0.0)]
 )
-def test_e2_against_bm25_as_the_paper_prints_it(mrr: float, flops: float, printed: float) -> None:
+def test_e2_against_bm25_as_the_paper_prints_it(mrr, flops, printed):
     assert round(100 * (e2(mrr, flops) - e2(0.183, 0.13)), 1) == printed
 
 
-def test_e2_at_the_threshold_and_far_beyond() -> None:
+def test_e2_at_the_threshold_and_far_beyond():
     # At τ softplus is ln(2) / 2; far above it is F − τ, without overflow.
     assert e2(0.4, 5.0) == pytest.approx(0.4 - 0.05 - 0.09 * np.log(2) / 2, rel=1e-12)
     assert e2(0.4, 10_005.0) == pytest.approx(0.4 - 100.05 - 900.0, rel=1e-12)

@@ -13,7 +13,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.sources import MINI
 from lexicept.vectorizers.concepts import ConceptVectorizer
-from support.commands import Run, assert_error
+from support.commands import assert_error
 
 TEXTS = [
     "How do I join two file paths?",
@@ -32,7 +32,7 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_is_small_and_has_names() -> None:
+def test_it_is_small_and_has_names():
     folder = Path(lexicept.__file__).with_name("mini")
     assert sum(path.stat().st_size for path in folder.rglob("*")) < 15 * 2**20
     concepts = ConceptVectorizer.load(MINI)
@@ -46,9 +46,7 @@ def test_it_is_small_and_has_names() -> None:
     assert not concepts.encoder.training
 
 
-def test_naming_the_weighting_that_it_has_changes_nothing(
-    corpus: Path, run: Run, tmp_path: Path
-) -> None:
+def test_naming_the_weighting_that_it_has_changes_nothing(corpus, run, tmp_path):
     for name, options in (("plain", []), ("named", ["--weighting", "bm25"])):
         assert run("build", corpus, "--out", tmp_path / name, *options).code == 0
     plain, named = (
@@ -57,7 +55,7 @@ def test_naming_the_weighting_that_it_has_changes_nothing(
     assert named == plain
 
 
-def test_names_outlive_what_these_documents_say(corpus: Path, run: Run, tmp_path: Path) -> None:
+def test_names_outlive_what_these_documents_say(corpus, run, tmp_path):
     """Those of concepts that do not fire here, and those that a language model gave."""
     index = tmp_path / "index"
     assert run("build", corpus, "--out", index).code == 0
@@ -76,7 +74,7 @@ def test_names_outlive_what_these_documents_say(corpus: Path, run: Run, tmp_path
     assert (again.labels[first], again.source(first)) == ("what a model calls it", "llm")
 
 
-def test_build_uses_it(corpus: Path, run: Run, tmp_path: Path) -> None:
+def test_build_uses_it(corpus, run, tmp_path):
     index = tmp_path / "index"
     assert run("build", corpus, "--out", index).code == 0
     opened = IndexReader.open(index)
@@ -91,7 +89,7 @@ def test_build_uses_it(corpus: Path, run: Run, tmp_path: Path) -> None:
     assert opened.search(["an animal at home"], top_k=1)[0][0].id == "d1"
 
 
-def test_describe_tells_what_concepts_are_here(corpus: Path, run: Run, tmp_path: Path) -> None:
+def test_describe_tells_what_concepts_are_here(corpus, run, tmp_path):
     index = tmp_path / "index"
     assert run("build", corpus, "--out", index, "--vocabulary", "concepts").code == 0
     before = IndexReader.open(index).search(["money"], top_k=5)[0]
@@ -127,17 +125,13 @@ def test_describe_tells_what_concepts_are_here(corpus: Path, run: Run, tmp_path:
         (["--model", "nowhere"], "nowhere: no saved encoder"),
     ],
 )
-def test_options_that_do_not_go_together(
-    corpus: Path, run: Run, tmp_path: Path, arguments: list[object], message: str
-) -> None:
+def test_options_that_do_not_go_together(corpus, run, tmp_path, arguments, message):
     assert_error(run("build", corpus, "--out", tmp_path / "index", *arguments), message)
     assert not (tmp_path / "index").exists()
 
 
 @pytest.mark.parametrize("limit", [0, -1, "nan", "inf"])
-def test_impossible_limits_are_refused_before_any_work(
-    corpus: Path, run: Run, tmp_path: Path, limit: object
-) -> None:
+def test_impossible_limits_are_refused_before_any_work(corpus, run, tmp_path, limit):
     found = run("build", corpus, "--out", tmp_path / "index", "--query-max-qd-flops", limit)
     assert_error(found, "max_qd_flops must be a number above 0 or none, not")
     assert not list(tmp_path.glob("index*"))

@@ -55,7 +55,7 @@ def index(tmp_path: Path) -> IndexReader:
     return build(tmp_path / "index", DOCUMENTS)
 
 
-def test_lists_by_hand(index: IndexReader, tmp_path: Path) -> None:
+def test_lists_by_hand(index, tmp_path):
     # Repeated, then shorter documents first for apple: d4, d1, d2, d3.
     assert [hit.id for hit in index.search(["apples"])[0]] == ["d4", "d1", "d2", "d3"]
     lists = mine(index, QUERIES, RELEVANT, tmp_path / "out")
@@ -69,9 +69,7 @@ def test_lists_by_hand(index: IndexReader, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("depth", "expected"), [(1, ["d4"]), (2, ["d4", "d1"]), (0, [])])
-def test_depth_counts_without_the_relevant(
-    index: IndexReader, tmp_path: Path, depth: int, expected: list[str]
-) -> None:
+def test_depth_counts_without_the_relevant(index, tmp_path, depth, expected):
     relevant = {"q1": ["d2", "d3"]}
     random = 0 if depth else 1
     (item,) = mine(
@@ -80,7 +78,7 @@ def test_depth_counts_without_the_relevant(
     assert item.documents[: 2 + depth] == ("d2", "d3", *expected)
 
 
-def test_suspects_are_left_out(index: IndexReader, tmp_path: Path) -> None:
+def test_suspects_are_left_out(index, tmp_path):
     scores = {hit.id: hit.score for hit in index.search(["apple"])[0]}
     share = (scores["d1"] + scores["d2"]) / 2 / scores["d3"]
     queries, out = {"q1": "apple", "q2": "quince"}, tmp_path / "out"
@@ -93,9 +91,7 @@ def test_suspects_are_left_out(index: IndexReader, tmp_path: Path) -> None:
     ]
 
 
-def test_the_score_of_a_relevant_document_is_that_of_a_search(
-    index: IndexReader, tmp_path: Path
-) -> None:
+def test_the_score_of_a_relevant_document_is_that_of_a_search(index, tmp_path):
     for name, opened in (
         ("plain", index),
         ("rra", reweight(index.path, tmp_path / "rra", RRASettings(1.25))),
@@ -108,7 +104,7 @@ def test_the_score_of_a_relevant_document_is_that_of_a_search(
                 assert score == pytest.approx(hit.score, rel=1e-5), name
 
 
-def test_one_vocabulary(index: IndexReader, tmp_path: Path) -> None:
+def test_one_vocabulary(index, tmp_path):
     with pytest.raises(InputError, match="no vocabulary 'concepts'"):
         mine(index, QUERIES, RELEVANT, tmp_path / "out", vocabulary="concepts")
     assert len(mine(index, QUERIES, RELEVANT, tmp_path / "out", vocabulary="words")) == 4
@@ -131,7 +127,7 @@ def random_part(
     return [item.documents[item.relevant + 4 :] for item in lists]
 
 
-def test_random_negatives(large: IndexReader, tmp_path: Path) -> None:
+def test_random_negatives(large, tmp_path):
     queries = {"q": "apple", "r": "apple"}
     drawn = random_part(large, tmp_path / "a", queries, random_negatives=20)
     assert [len(set(part)) for part in drawn] == [20, 20]
@@ -155,7 +151,7 @@ def test_random_negatives(large: IndexReader, tmp_path: Path) -> None:
     assert max(drawable) < 30
 
 
-def test_documents_in_passages_are_mined_whole(tmp_path: Path) -> None:
+def test_documents_in_passages_are_mined_whole(tmp_path):
     long = Document("long", "", passages=tuple(Passage(text) for text in ("pear", "apple", "fig")))
     short = [Document(name, f"fig {name}") for name in ("a", "b", "c")]
     lexicept.build([long, *short], tmp_path / "index", vocabulary="words")
@@ -169,7 +165,7 @@ def test_documents_in_passages_are_mined_whole(tmp_path: Path) -> None:
     assert mining._score(index, vectors, 0, "long") == pytest.approx(hits[0].score, rel=1e-5)
 
 
-def test_no_more_random_negatives_than_there_are(large: IndexReader, tmp_path: Path) -> None:
+def test_no_more_random_negatives_than_there_are(large, tmp_path):
     (drawn,) = random_part(large, tmp_path / "a", {"q": "apple"}, random_negatives=1000)
     assert sorted(drawn) == sorted({f"d{i}" for i in range(6, 100)} - {"d50"})
 
@@ -187,13 +183,13 @@ def test_no_more_random_negatives_than_there_are(large: IndexReader, tmp_path: P
         ({"max_positive_share": float("nan")}, "max_positive_share"),
     ],
 )
-def test_arguments(index: IndexReader, tmp_path: Path, arguments: Any, problem: str) -> None:
+def test_arguments(index, tmp_path, arguments, problem):
     with pytest.raises(InputError, match=problem):
         mine(index, QUERIES, RELEVANT, tmp_path / "out", **arguments)
     assert os.listdir(tmp_path) == ["index"]
 
 
-def test_what_is_refused_leaves_nothing(index: IndexReader, tmp_path: Path) -> None:
+def test_what_is_refused_leaves_nothing(index, tmp_path):
     with pytest.raises(InputError, match="query 'q2': no document 'x' in"):
         mine(index, QUERIES, {"q2": ["d1", "x"]}, tmp_path / "out")
     assert os.listdir(tmp_path) == ["index"]
@@ -230,9 +226,7 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"query_id": "q', b'{"query_id": "other"}\n' * 3])
-def test_killed_mining_goes_on(
-    index: IndexReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: bytes
-) -> None:
+def test_killed_mining_goes_on(index, tmp_path, monkeypatch, torn):
     whole = tmp_path / "whole"
     mine(index, QUERIES, RELEVANT, whole, random_negatives=2)
     out = tmp_path / "out"
@@ -254,9 +248,7 @@ def test_killed_mining_goes_on(
 @pytest.mark.parametrize(
     "change", ["depth", "seed", "queries", "relevant", "max_positive_share", "index"]
 )
-def test_other_work_is_refused_until_it_restarts(
-    index: IndexReader, tmp_path: Path, change: str
-) -> None:
+def test_other_work_is_refused_until_it_restarts(index, tmp_path, change):
     out = tmp_path / "out"
     with pytest.raises(Killed):
         mine(index, QUERIES, RELEVANT, out, random_negatives=1, progress=kill_at(2))
@@ -278,7 +270,7 @@ def test_other_work_is_refused_until_it_restarts(
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b'{"bytes": -1, "done": 2}'])
-def test_damaged_work_is_done_again(index: IndexReader, tmp_path: Path, damage: bytes) -> None:
+def test_damaged_work_is_done_again(index, tmp_path, damage):
     out = tmp_path / "out"
     with pytest.raises(Killed):
         mine(index, QUERIES, RELEVANT, out, progress=kill_at(2))
@@ -290,7 +282,7 @@ def test_damaged_work_is_done_again(index: IndexReader, tmp_path: Path, damage: 
     assert list(resumed) == list(mine(index, QUERIES, RELEVANT, tmp_path / "fresh"))
 
 
-def test_a_real_kill(index: IndexReader, tmp_path: Path) -> None:
+def test_a_real_kill(index, tmp_path):
     script = (
         "import os, signal\n"
         "from lexicept.training.candidates import mining\n"
@@ -310,7 +302,7 @@ def test_a_real_kill(index: IndexReader, tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
-def test_two_at_once(index: IndexReader, tmp_path: Path) -> None:
+def test_two_at_once(index, tmp_path):
     out = tmp_path / "out"
 
     def intrude(*_: object) -> None:
@@ -323,7 +315,7 @@ def test_two_at_once(index: IndexReader, tmp_path: Path) -> None:
 # Real text
 
 
-def test_scifact(data: Path, tmp_path: Path) -> None:
+def test_scifact(data, tmp_path):
     folder = data / "scifact"
     texts = {d.id: d.content for d in read_documents(folder)}
     index = build(tmp_path / "index", texts)

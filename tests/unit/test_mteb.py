@@ -92,7 +92,7 @@ def model(words: IndexReader) -> LexiceptSearch:
     return LexiceptSearch(words)
 
 
-def test_a_task_is_scored(model: LexiceptSearch) -> None:
+def test_a_task_is_scored(model):
     assert isinstance(model, SearchProtocol)
     found = scores(model, Pets())
     # q1: d1 first. q2: d2 first, d1 not found: 1 / (1 + 1 / log2 3). q3: nothing.
@@ -100,14 +100,12 @@ def test_a_task_is_scored(model: LexiceptSearch) -> None:
     assert found["recall_at_10"] == pytest.approx((1 + 0.5 + 0) / 3, abs=1e-5)
 
 
-def test_reranking_finds_what_it_may(model: LexiceptSearch) -> None:
+def test_reranking_finds_what_it_may(model):
     assert scores(model, Ranked())["hit_rate_at_10"] == pytest.approx(1 / 3, abs=1e-5)
     assert model.search(QUERIES, top_k=1, top_ranked=Ranked.top_ranked).keys() == QRELS.keys()
 
 
-def test_scores_are_those_of_an_index_of_the_corpus(
-    encoder: Any, words: IndexReader, tmp_path: Path
-) -> None:
+def test_scores_are_those_of_an_index_of_the_corpus(encoder, words, tmp_path):
     """Words and concepts, pruned, re-weighted and rounded."""
     documents = [Document(row["id"], row["text"], row["title"]) for row in CORPUS]
     built = []
@@ -136,13 +134,13 @@ def test_scores_are_those_of_an_index_of_the_corpus(
     assert LexiceptSearch(index).mteb_model_meta.revision == revisions[0]
 
 
-def test_instructions_are_read_with_the_query(model: LexiceptSearch) -> None:
+def test_instructions_are_read_with_the_query(model):
     model.index(CORPUS)
     rows = [{"id": "q", "text": "zzz", "instruction": "about money"}]
     assert [*model.search(rows, top_k=5)["q"]] == ["d3"]
 
 
-def test_bad_input(words: IndexReader, model: LexiceptSearch) -> None:
+def test_bad_input(words, model):
     with pytest.raises(InputError, match="no vocabulary 'concepts'"):
         LexiceptSearch(words, "concepts")
     with pytest.raises(InputError, match="no corpus"):
@@ -156,7 +154,7 @@ def test_bad_input(words: IndexReader, model: LexiceptSearch) -> None:
         model.search([{"id": "q", "text": [{"role": "user", "content": "hi"}]}], top_k=5)
 
 
-def test_the_temporary_folder_goes_with_the_model(words: IndexReader) -> None:
+def test_the_temporary_folder_goes_with_the_model(words):
     model = LexiceptSearch(words)
     model.index(CORPUS)
     folder = model._folder
@@ -166,16 +164,12 @@ def test_the_temporary_folder_goes_with_the_model(words: IndexReader) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
-def test_an_encoder_is_taken_as_it_is(encoder: Any, tmp_path: Path) -> None:
+def test_an_encoder_is_taken_as_it_is(encoder, tmp_path):
     encoder.save(str(tmp_path), create_model_card=False)
     assert scores(Encoder.load(tmp_path), Pets())["hit_rate_at_10"] == 1  # 3 of 3 documents
 
 
-def test_the_page_s_example_runs(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_page_s_example_runs(tmp_path, monkeypatch, capsys):
     page = (Path(__file__).parents[2] / "docs" / "guides" / "integrations.md").read_text()
     (example,) = re.findall(r"```python no-run\n(.*?)```", page, re.DOTALL)
     monkeypatch.chdir(tmp_path)

@@ -9,7 +9,7 @@ import torch
 from lexicept.interpretation.describe import nearest
 
 
-def test_neighbours_of_few() -> None:
+def test_neighbours_of_few():
     rows = torch.tensor([[1.0, 0], [0, 1], [2, 2]])
     found = nearest(rows, np.array([True, False, True]))
     assert found.indices.tolist() == [2, 0]

@@ -1,15 +1,12 @@
 """A new user's first hour: a folder of PDFs, notes, a table and a text, from the command line."""
 
-from pathlib import Path
-
 from fastapi.testclient import TestClient
 
 from lexicept.server.app import create_app
-from support.commands import Run
 from support.files import write_files
 
 
-def test_build_search_sync_filter_and_serve(tmp_path: Path, run: Run) -> None:
+def test_build_search_sync_filter_and_serve(tmp_path, run):
     folder, path = write_files(tmp_path / "mine"), tmp_path / "my.index"
     built = run("build", folder, "--out", path, "--vocabulary", "words", "--json").json
     assert (built["documents"], built["passages"]) == (15, 16)

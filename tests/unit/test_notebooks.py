@@ -45,7 +45,7 @@ def write_squad(path: Path) -> None:
 
 @pytest.mark.timeout(1200)  # The machine may have other work.
 @pytest.mark.parametrize("name", SMALL)
-def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_runs(name, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     write_squad(tmp_path / "train-v1.1.json")
     notebook = read(name)
@@ -56,12 +56,12 @@ def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_outputs_in_the_repository_are_small_and_whole(name: str) -> None:
+def test_outputs_in_the_repository_are_small_and_whole(name):
     assert (NOTEBOOKS / f"{name}.ipynb").stat().st_size < 200_000
     cells = [cell for cell in read(name).cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == [*range(1, len(cells) + 1)]
     assert not [o for cell in cells for o in cell.outputs if o.output_type == "error"]
 
 
-def test_every_notebook_is_tested() -> None:
+def test_every_notebook_is_tested():
     assert {path.stem for path in NOTEBOOKS.glob("*.ipynb")} == set(SMALL)

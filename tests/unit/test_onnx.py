@@ -12,7 +12,7 @@ import torch
 
 from lexicept.models.encoder import Encoder
 from lexicept.models.onnx_export import DESCRIPTION, Graph, write_onnx
-from support.commands import Run, assert_error
+from support.commands import assert_error
 from support.heads import make
 from support.tiny import WORDS, tiny_backbone
 
@@ -44,9 +44,7 @@ def vectors(folder: Path, encoder: Encoder, side: str) -> Any:
         ("vocabulary", False, {"pooling": "sum", "query_scale": 0.5, "query_k": 4}),
     ],
 )
-def test_vectors_are_the_encoders(
-    kind: str, special: bool, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_vectors_are_the_encoders(kind, special, settings, tmp_path):
     backbone = tiny_backbone(tmp_path / "bert")
     backbone.special_tokens = special
     encoder = make(backbone, kind, **settings)
@@ -60,9 +58,7 @@ def test_vectors_are_the_encoders(
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_a_model_is_exported_on_the_cpu_and_goes_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_is_exported_on_the_cpu_and_goes_back(tmp_path, monkeypatch):
     encoder = make(tiny_backbone(tmp_path / "bert"), "sae", query_k=3, document_k=3)
     monkeypatch.setattr(type(encoder.backbone.model), "device", torch.device("meta"))
     moves, move = [], Graph.to
@@ -72,7 +68,7 @@ def test_a_model_is_exported_on_the_cpu_and_goes_back(
     assert moves == ["cpu", "meta"]
 
 
-def test_the_command(tmp_path: Path, run: Run) -> None:
+def test_the_command(tmp_path, run):
     encoder = make(tiny_backbone(tmp_path / "bert"), "sae", query_k=3, document_k=3)
     saved, out = tmp_path / "saved", tmp_path / "out"
     encoder.save(str(saved), create_model_card=False)

@@ -33,7 +33,7 @@ TOKENS = np.stack([column((0, 10)), column((20, 28)), column((20, 40)), column((
 LATENTS = np.stack([column((0, 9)), column((20, 40)), column((20, 28)), column()], axis=1)
 
 
-def test_the_three_relations_by_hand() -> None:
+def test_the_three_relations_by_hand():
     found = dimension_pairs(vectors(TOKENS), vectors(LATENTS))
     assert list(found) == [
         Pair(0, 0, 10, 9, 9, "identity", 40),
@@ -48,7 +48,7 @@ def test_the_three_relations_by_hand() -> None:
     assert (synonym.latent_given_token, synonym.token_given_latent, synonym.lift) == (1, 0.4, 2)
 
 
-def test_groups_are_those_of_tables_8_and_9() -> None:
+def test_groups_are_those_of_tables_8_and_9():
     """Latent 0 covers tokens 0 and 1; token 2 has latents 1 and 2."""
     tokens = np.stack([column((0, 8)), column((8, 16)), column((20, 40))], axis=1)
     latents = np.stack([column((0, 20)), column((20, 28)), column((28, 36))], axis=1)
@@ -61,7 +61,7 @@ def test_groups_are_those_of_tables_8_and_9() -> None:
     assert [(pair.latent, pair.token_given_latent) for pair in several.pairs] == [(1, 1), (2, 1)]
 
 
-def test_rare_and_common_dimensions() -> None:
+def test_rare_and_common_dimensions():
     token, latent = (np.arange(200)[:, None] < count for count in (70, 7))
     found = dimension_pairs(vectors(token), vectors(latent))
     assert list(found) == [Pair(0, 0, 70, 7, 7, "polysemy", 200)]
@@ -70,7 +70,7 @@ def test_rare_and_common_dimensions() -> None:
     assert dimension_pairs(vectors(everywhere), vectors(everywhere)).associated == 0
 
 
-def test_documents_are_matched_by_id() -> None:
+def test_documents_are_matched_by_id():
     ids = [str(row) for row in range(40)]
     turned = vectors(LATENTS[::-1], ids[::-1])
     assert list(dimension_pairs(vectors(TOKENS), turned)) == list(
@@ -81,7 +81,7 @@ def test_documents_are_matched_by_id() -> None:
 
 
 @given(st.integers(1, 12), st.floats(0, 1), st.integers(0, 12))
-def test_the_tail_is_scipys_binomial_test(k: int, p: float, more: int) -> None:
+def test_the_tail_is_scipys_binomial_test(k, p, more):
     ours = pairs.tail(np.array([k]), np.array([k + more]), np.array([p]))[0]
     expected = binomtest(k, k + more, p, alternative="greater").pvalue
     assert ours == pytest.approx(expected, rel=1e-9, abs=1e-300)
@@ -99,9 +99,7 @@ def related(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(related(), st.sampled_from([1, 7, 2**22]))
-def test_any_chunks_agree_with_brute_force(
-    collections: tuple[np.ndarray, np.ndarray], cells: int
-) -> None:
+def test_any_chunks_agree_with_brute_force(collections, cells):
     T, L = collections
     expected, associated = [], 0
     for t, l in product(range(T.shape[1]), range(L.shape[1])):  # noqa: E741

@@ -1,7 +1,6 @@
 """Documents in passages: how they are cut and stored, and that searches find each once."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -57,13 +56,13 @@ words = st.text("abc.!\n 。", max_size=60)
 
 
 @given(text=words, most=st.integers(1, 5))
-def test_pieces_hold_all_words_in_order_and_no_more_than_asked(text: str, most: int) -> None:
+def test_pieces_hold_all_words_in_order_and_no_more_than_asked(text, most):
     found = list(pieces(text, most))
     assert all(piece.strip() == piece and 0 < num_words(piece) <= most for piece in found)
     assert "".join("".join(found).split()) == "".join(text.split())
 
 
-def test_pieces_are_cut_at_paragraphs_then_sentences_then_words() -> None:
+def test_pieces_are_cut_at_paragraphs_then_sentences_then_words():
     assert list(pieces("a b\n\nc d\n\ne", 3)) == ["a b", "c d\n\ne"]
     assert list(pieces("One two. Three four! Five.", 3)) == ["One two.", "Three four! Five."]
     assert list(pieces("a b c d e", 2)) == ["a b", "c d", "e"]
@@ -71,7 +70,7 @@ def test_pieces_are_cut_at_paragraphs_then_sentences_then_words() -> None:
     assert list(pieces(" \n")) == []
 
 
-def test_a_short_document_stays_whole_and_a_long_one_has_anchors_of_its_own() -> None:
+def test_a_short_document_stays_whole_and_a_long_one_has_anchors_of_its_own():
     short = Document("a", "few words")
     assert with_passages(short, [Section("few"), Section("words")]) is short
     long = " ".join(["word"] * MOST_WORDS)
@@ -86,7 +85,7 @@ passages = st.lists(st.builds(Passage, words, words, st.just("")), min_size=1, m
 
 
 @given(title=words, parts=passages)
-def test_rows_become_their_document_again(title: str, parts: list[Passage]) -> None:
+def test_rows_become_their_document_again(title, parts):
     named = tuple(part._replace(anchor=str(n)) for n, part in enumerate(parts, 1))
     document = from_rows("a#b", title, list(rows(Document("a#b", "", title, {}, named))))
     assert (document.id, document.title, document.passages) == ("a#b", title, named)
@@ -106,7 +105,7 @@ def test_rows_become_their_document_again(title: str, parts: list[Passage]) -> N
         ({"passages": [{"text": "\ud800"}]}, "lone surrogate"),
     ],
 )
-def test_bad_passages(tmp_path: Path, value: dict[str, object], problem: str) -> None:
+def test_bad_passages(tmp_path, value, problem):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"id": "a", **value}))
     with pytest.raises(InputError, match=problem):
@@ -114,7 +113,7 @@ def test_bad_passages(tmp_path: Path, value: dict[str, object], problem: str) ->
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_an_id_that_looks_like_a_passage_is_refused(tmp_path: Path, reverse: bool) -> None:
+def test_an_id_that_looks_like_a_passage_is_refused(tmp_path, reverse):
     documents = [GUIDE, Document("guide.md#install", "x")]
     with pytest.raises(InputError, match="looks like one of"):
         lexicept.build(documents[:: -1 if reverse else 1], tmp_path / "x", vocabulary="words")
@@ -124,7 +123,7 @@ def test_an_id_that_looks_like_a_passage_is_refused(tmp_path: Path, reverse: boo
 # Searching
 
 
-def test_a_document_is_found_once_by_its_best_passage(index: lexicept.Index) -> None:
+def test_a_document_is_found_once_by_its_best_passage(index):
     assert len(index) == 3
     assert index.info()["passages"] == 6
     hits = index.search("cats install")
@@ -138,7 +137,7 @@ def test_a_document_is_found_once_by_its_best_passage(index: lexicept.Index) -> 
     assert [hit.id for hit in index.search("cats", filter="year < 2022")] == ["other"]
 
 
-def test_whole_documents_and_their_passages_are_read_back(index: lexicept.Index) -> None:
+def test_whole_documents_and_their_passages_are_read_back(index):
     guide = index.document("guide.md")
     assert guide.text == (
         "Welcome, cats.\n\nInstall\n\nCats install with a paw.\n\nMore cats and dogs."
@@ -151,7 +150,7 @@ def test_whole_documents_and_their_passages_are_read_back(index: lexicept.Index)
     assert "guide.md#no" not in index
 
 
-def test_the_best_passage_is_explained(index: lexicept.Index) -> None:
+def test_the_best_passage_is_explained(index):
     best = index.search("cats install", explain=True)[0]
     explained = index.explain("cats install", "guide.md")
     assert explained == best.explanation
@@ -164,7 +163,7 @@ def test_the_best_passage_is_explained(index: lexicept.Index) -> None:
     assert index.explain("dog", "other").passage is None
 
 
-def test_the_passage_with_the_phrase_is_explained(tmp_path: Path) -> None:
+def test_the_passage_with_the_phrase_is_explained(tmp_path):
     passages = (Passage("Cats, cats, cats."), Passage("Red mice hide from one of many cats."))
     documents = [Document("d", "", "", {}, passages), Document("e", "Red mice.")]
     with lexicept.build(documents, tmp_path / "index", vocabulary="words") as index:
@@ -177,7 +176,7 @@ def test_the_passage_with_the_phrase_is_explained(tmp_path: Path) -> None:
         assert index.explain('cats "no such phrase"', "d").passage == "d#1"
 
 
-def test_facets_count_documents(index: lexicept.Index) -> None:
+def test_facets_count_documents(index):
     assert index.facets(["year"], query="cats") == {"year": [(2020, 1), (2024, 1)]}
     assert index.reader.masks.having("year") == 2
 
@@ -189,9 +188,7 @@ collections = st.lists(
 
 @settings(max_examples=30)
 @given(collection=collections, query=st.text("abc ", max_size=6), top_k=st.integers(1, 4))
-def test_the_results_are_the_best_documents_exactly(
-    tmp_path_factory: pytest.TempPathFactory, collection: list[list[str]], query: str, top_k: int
-) -> None:
+def test_the_results_are_the_best_documents_exactly(tmp_path_factory, collection, query, top_k):
     folder = tmp_path_factory.mktemp("exact")
     documents = [
         Document(str(n), "", "", {}, tuple(map(Passage, texts)))
@@ -221,7 +218,7 @@ def contents(index: lexicept.Index) -> list[object]:
     return [list(reader.documents()), list(reader.ids), weights]
 
 
-def test_an_update_equals_a_new_index(index: lexicept.Index, tmp_path: Path) -> None:
+def test_an_update_equals_a_new_index(index, tmp_path):
     shorter = GUIDE._replace(passages=GUIDE.passages[:2], fields={"year": 2025})
     longer = Document("other", "", "O", {"year": 2019}, (Passage("a dog"), Passage("an emu")))
     fresh = Document("new", "whole")
@@ -237,7 +234,7 @@ def test_an_update_equals_a_new_index(index: lexicept.Index, tmp_path: Path) -> 
     assert index.verify().problems == []
 
 
-def test_changes_that_are_refused(index: lexicept.Index) -> None:
+def test_changes_that_are_refused(index):
     with pytest.raises(InputError, match="'book#1' is a passage of document 'book'"):
         index.delete(["book#1"])
     with pytest.raises(InputError, match="'book#2' looks like one of a passage"):
@@ -252,9 +249,7 @@ def test_changes_that_are_refused(index: lexicept.Index) -> None:
 
 
 @pytest.mark.parametrize("change", [lambda s: s[:1], lambda s: s + 1, lambda s: s[::-1]])
-def test_damaged_rows_are_refused(
-    index: lexicept.Index, change: Callable[[np.ndarray], np.ndarray]
-) -> None:
+def test_damaged_rows_are_refused(index, change):
     folder = index.reader.folder
     path = folder / "passages" / "spans.npy"
     np.save(path, np.ascontiguousarray(change(np.load(path))))
@@ -265,7 +260,7 @@ def test_damaged_rows_are_refused(
 # Elsewhere
 
 
-def test_the_server_answers_with_documents(index: lexicept.Index) -> None:
+def test_the_server_answers_with_documents(index):
     with TestClient(create_app(index.path), base_url="http://127.0.0.1") as client:
 
         def get(path: str, **parameters: str) -> dict[str, object]:
@@ -274,7 +269,7 @@ def test_the_server_answers_with_documents(index: lexicept.Index) -> None:
             content: dict[str, object] = answer.json()
             return content
 
-        first, second = get("/search", query="cats install")["results"]  # type: ignore[misc]
+        first, second = get("/search", query="cats install")["results"]
         assert (first["id"], first["passage"]) == ("guide.md", "guide.md#install")
         assert (first["title"], first["excerpt"]) == ("Guide › Install", "Cats install with a paw.")
         assert (second["id"], second["passage"]) == ("other", None)
@@ -292,7 +287,7 @@ def test_the_server_answers_with_documents(index: lexicept.Index) -> None:
         assert get("/health")["documents"] == 3
 
 
-def test_evaluation_judges_documents(index: lexicept.Index, tmp_path: Path) -> None:
+def test_evaluation_judges_documents(index, tmp_path):
     folder = tmp_path / "judged"
     (folder / "qrels").mkdir(parents=True)
     (folder / "queries.jsonl").write_text('{"_id": "q", "text": "cats install"}\n')
@@ -302,7 +297,7 @@ def test_evaluation_judges_documents(index: lexicept.Index, tmp_path: Path) -> N
     assert found.values["RR@10"] == 0.5
 
 
-def test_retrievers_return_the_best_passage(index: lexicept.Index) -> None:
+def test_retrievers_return_the_best_passage(index):
     langchain = pytest.importorskip("lexicept.integrations.langchain")
     llama_index = pytest.importorskip("lexicept.integrations.llama_index")
     (first, *_) = langchain.LexiceptRetriever(index=index).invoke("cats install")
@@ -312,7 +307,7 @@ def test_retrievers_return_the_best_passage(index: lexicept.Index) -> None:
     assert (node.node_id, node.metadata["passage"]) == ("guide.md", "guide.md#install")
 
 
-def test_conditions_of_queries_are_on_documents(index: lexicept.Index) -> None:
+def test_conditions_of_queries_are_on_documents(index):
     assert [hit.id for hit in index.search("dogs -install")] == ["other", "book"]
     assert [hit.passage for hit in index.search('"install with"')] == ["guide.md#install"]
     phrase = ParsedQuery("", phrases=("cats and",))

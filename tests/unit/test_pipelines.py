@@ -1,17 +1,14 @@
 """Pipelines from Python: opened indexes or paths, and what the command line gives."""
 
-from pathlib import Path
-
 import pytest
 
 import lexicept
 from lexicept.errors import InputError, require
 from lexicept.evaluation.runs import read_run
 from support import sae_files
-from support.commands import Run
 
 
-def test_evaluate(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+def test_evaluate(index, beir, tmp_path, run):
     found = lexicept.evaluate(index, beir, "train", measures=["P@1"], out=tmp_path / "out")
     # Two of three judged queries have a relevant document, and find it first.
     assert found.values["RR@10"] == found.values["P@1"] == 2 / 3
@@ -28,7 +25,7 @@ def test_evaluate(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     assert "systems=" not in repr(found)
 
 
-def test_report(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+def test_report(index, beir, tmp_path, run):
     path = lexicept.report(index, tmp_path / "a.html", queries=beir, split="train", against=index)
     with lexicept.open(index) as opened:
         lexicept.report(
@@ -41,7 +38,7 @@ def test_report(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     assert content == (tmp_path / "b.html").read_bytes() == (tmp_path / "c.html").read_bytes()
 
 
-def test_sweep(index: Path, beir: Path, tmp_path: Path) -> None:
+def test_sweep(index, beir, tmp_path):
     with lexicept.open(index) as opened:
         result = lexicept.sweep(
             opened,
@@ -67,7 +64,7 @@ def test_sweep(index: Path, beir: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_convert(tmp_path: Path) -> None:
+def test_convert(tmp_path):
     made = sae_files.dictionary_learning(tmp_path / "source")
     report = lexicept.convert(made.folder, tmp_path / "sae")
     assert report["found"] == "dictionary_learning"
@@ -82,7 +79,7 @@ def test_convert(tmp_path: Path) -> None:
     assert not (tmp_path / "model").exists()
 
 
-def test_missing_packages_are_named_before_any_work() -> None:
+def test_missing_packages_are_named_before_any_work():
     require("report", "json")
     with pytest.raises(InputError, match=r"nonesuch missing: pip install 'lexicept\[report\]', or"):
         require("report", "json", "nonesuch", hint=", or not")

@@ -23,7 +23,7 @@ def pets(tmp_path: Path) -> lexicept.Index:
 class NA:
     """A missing value whose comparisons are neither true nor false, as pandas.NA."""
 
-    def __ne__(self, other: object) -> "NA":  # type: ignore[override]
+    def __ne__(self, other: object) -> "NA":
         return self
 
     def __bool__(self) -> bool:
@@ -59,7 +59,7 @@ class Columns:
         ([], "the corpus has no documents"),
     ],
 )
-def test_bad_documents(documents: Any, problem: str, tmp_path: Path) -> None:
+def test_bad_documents(documents, problem, tmp_path):
     with pytest.raises(InputError, match=f"^{re.escape(problem)}"):
         lexicept.build(documents, tmp_path / "new.index", vocabulary="words")
     assert list(tmp_path.iterdir()) == []
@@ -73,13 +73,13 @@ def test_bad_documents(documents: Any, problem: str, tmp_path: Path) -> None:
         ({"vocabulary": "words", "progress": "yes"}, "progress is True, False or a function"),
     ],
 )
-def test_bad_parameters_of_build(parameters: dict[str, Any], problem: str, tmp_path: Path) -> None:
+def test_bad_parameters_of_build(parameters, problem, tmp_path):
     with pytest.raises(InputError, match=f"^{problem}"):
         lexicept.build(TEXTS, tmp_path / "new.index", **parameters)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+def test_places_that_cannot_be_written(tmp_path):
     file = tmp_path / "file"
     file.write_text("kept")
     with pytest.raises(InputError, match=r"new\.partial can't be created: Not a directory"):
@@ -92,7 +92,7 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_errors_of_documents_are_skipped_where_asked(tmp_path: Path) -> None:
+def test_errors_of_documents_are_skipped_where_asked(tmp_path):
     items: list[Any] = ["a cat", 5, {"id": "x"}, {"id": "dog {0}", "text": "x"}, "a kitten"]
     problem = "the documents, document 2: a document is a text, a dict or a Document, not 5"
     hint = "; skip_errors skips documents that can't be read"
@@ -113,56 +113,56 @@ def test_errors_of_documents_are_skipped_where_asked(tmp_path: Path) -> None:
 
 
 CALLS: dict[str, tuple[Callable[[lexicept.Index], object], str]] = {
-    "top_k text": (lambda i: i.search("cat", "3"), "top_k must be a whole number, not '3'"),  # type: ignore[arg-type]
-    "top_k float": (lambda i: i.search("cat", 2.0), r"top_k must be a whole number, not 2\.0"),  # type: ignore[arg-type]
+    "top_k text": (lambda i: i.search("cat", "3"), "top_k must be a whole number, not '3'"),
+    "top_k float": (lambda i: i.search("cat", 2.0), r"top_k must be a whole number, not 2\.0"),
     "top_k 0": (lambda i: i.search("cat", 0), "top_k must be at least 1, not 0"),
-    "vocabulary": (lambda i: i.search("cat", vocabulary=["words"]), "has no vocabulary"),  # type: ignore[arg-type]
+    "vocabulary": (lambda i: i.search("cat", vocabulary=["words"]), "has no vocabulary"),
     "one text": (lambda i: i.search_many("cat"), "queries are a list of texts, not 'cat'"),
-    "no queries": (lambda i: i.search_many(None), "queries are a list of texts"),  # type: ignore[arg-type]
-    "threads": (lambda i: i.search_many(["cat"], threads=2.5), "threads must be a whole number"),  # type: ignore[arg-type]
+    "no queries": (lambda i: i.search_many(None), "queries are a list of texts"),
+    "threads": (lambda i: i.search_many(["cat"], threads=2.5), "threads must be a whole number"),
     "threads 0": (lambda i: i.search_many(["cat"], threads=0), "threads must be at least 1"),
-    "steering": (lambda i: i.search("cat", steering=[1]), "steering maps"),  # type: ignore[arg-type]
-    "key": (lambda i: i.search("cat", steering={"cat": 0}), "a key is"),  # type: ignore[dict-item]
+    "steering": (lambda i: i.search("cat", steering=[1]), "steering maps"),
+    "key": (lambda i: i.search("cat", steering={"cat": 0}), "a key is"),
     "dimension": (
-        lambda i: i.search("cat", steering={("words", "cat"): 0}),  # type: ignore[dict-item]
+        lambda i: i.search("cat", steering={("words", "cat"): 0}),
         "words has no dimension 'cat'",
     ),
     "factor": (
-        lambda i: i.search("cat", steering={("words", 0): "2"}),  # type: ignore[dict-item]
+        lambda i: i.search("cat", steering={("words", 0): "2"}),
         "the factor on words 0 must be from 0 to 1,000,000, not '2'",
     ),
-    "document": (lambda i: i.explain("cat", ["1"]), "no document"),  # type: ignore[arg-type]
-    "ids": (lambda i: i.delete(5), "ids must be a list of texts, not 5"),  # type: ignore[arg-type]
-    "nested ids": (lambda i: i.delete([["1"]]), "no document"),  # type: ignore[list-item]
-    "alpha": (lambda i: i.reweight(None), "alpha must be a number"),  # type: ignore[arg-type]
+    "document": (lambda i: i.explain("cat", ["1"]), "no document"),
+    "ids": (lambda i: i.delete(5), "ids must be a list of texts, not 5"),
+    "nested ids": (lambda i: i.delete([["1"]]), "no document"),
+    "alpha": (lambda i: i.reweight(None), "alpha must be a number"),
     "iterations": (
-        lambda i: i.reweight(1.0, iterations=1.5),  # type: ignore[arg-type]
+        lambda i: i.reweight(1.0, iterations=1.5),
         "iterations must be a whole number",
     ),
     "measures": (
         lambda i: i.evaluate("x", measures="AP"),
         "measures must be a list, each item a text",
     ),
-    "split": (lambda i: i.evaluate("x", None), "split must be a text, not None"),  # type: ignore[arg-type]
+    "split": (lambda i: i.evaluate("x", None), "split must be a text, not None"),
     "port": (lambda i: lexicept.serve(i, port=99999), r"can't serve at 127\.0\.0\.1:99999"),
     "layout": (
         lambda i: lexicept.convert("nosuch", "x", to="foo"),
         "to must be 'lexicept', 'saelens'",
-    ),  # type: ignore[arg-type]
+    ),
     "source": (lambda i: lexicept.convert("nosuch", "x", to="splade"), "nosuch: no such folder"),
-    "index": (lambda i: lexicept.evaluate(5, "x"), "an index is an opened one or its path"),  # type: ignore[arg-type]
+    "index": (lambda i: lexicept.evaluate(5, "x"), "an index is an opened one or its path"),
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_bad_arguments(name: str, pets: lexicept.Index) -> None:
+def test_bad_arguments(name, pets):
     call, problem = CALLS[name]
     with pytest.raises(InputError, match=problem):
         call(pets)
     assert [hit.id for hit in pets.search("kitten")] == ["3"]
 
 
-def test_queries_may_be_any_iterable(pets: lexicept.Index) -> None:
+def test_queries_may_be_any_iterable(pets):
     queries = ["kitten", "dogs", "", "cats sleep"] * 5
     one = [[(hit.id, hit.score) for hit in hits] for hits in pets.search_many(queries, threads=1)]
     lazily = pets.search_many((query for query in queries), threads=2)

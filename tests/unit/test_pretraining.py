@@ -84,7 +84,7 @@ def masked(ids: list[int], spans: list[WordSpan], share: float = 0.15, seed: int
     [(1, 0.15, 1), (3, 0.15, 1), (9, 0.15, 1), (12, 0.15, 2), (20, 0.15, 3), (100, 0.15, 15),
      (200, 0.15, 30), (7, 1.0, 7), (10, 0.52, 5)],
 )  # fmt: skip
-def test_an_exact_share_of_the_tokens_is_masked(tokens: int, share: float, count: int) -> None:
+def test_an_exact_share_of_the_tokens_is_masked(tokens, share, count):
     ids = [2, *[5 + i % 20 for i in range(tokens)], 3]
     spans = subword_spans(ids, [i not in (2, 3) for i in ids])
     chosen = Counter[int]()
@@ -100,7 +100,7 @@ def test_an_exact_share_of_the_tokens_is_masked(tokens: int, share: float, count
         assert len(chosen) == tokens
 
 
-def test_masking_follows_the_seed_and_leaves_its_input() -> None:
+def test_masking_follows_the_seed_and_leaves_its_input():
     ids = [2, 5, 6, 7, 3]
     masked(ids, subword_spans(ids, [False, True, True, True, False]), 1.0)
     assert ids == [2, 5, 6, 7, 3]
@@ -110,7 +110,7 @@ def test_masking_follows_the_seed_and_leaves_its_input() -> None:
     assert masked(ids, spans, seed=1) != masked(ids, spans, seed=2)
 
 
-def test_eighty_ten_ten() -> None:
+def test_eighty_ten_ten():
     ids = [6] * 500  # 6 is one of 20 replacements
     spans = subword_spans(ids, [True] * 500)
     random = np.random.default_rng(0)
@@ -129,7 +129,7 @@ def test_eighty_ten_ten() -> None:
     assert set(found) == {MASK, *REPLACEMENTS.tolist()}
 
 
-def test_what_is_not_hidden_is_predicted_as_it_stands() -> None:
+def test_what_is_not_hidden_is_predicted_as_it_stands():
     ids = [2, *[6] * 90, 3]
     spans = subword_spans(ids, [i == 6 for i in ids])
     random = np.random.default_rng(0)
@@ -141,7 +141,7 @@ def test_what_is_not_hidden_is_predicted_as_it_stands() -> None:
     assert set(hidden.token_ids[1:-1]) == {MASK, 7}
 
 
-def test_words_are_masked_whole_and_share_one_fate() -> None:
+def test_words_are_masked_whole_and_share_one_fate():
     ids = [2, *[17, 18, 19] * 40, 3]
     spans = [WordSpan(1 + 3 * n, 4 + 3 * n, 1000 + n) for n in range(40)]
     random = np.random.default_rng(0)
@@ -172,9 +172,7 @@ def stream(backbone: Backbone, head: VocabularyHead, **changes: Any) -> WindowSt
     return WindowStream(backbone, head, TEXTS, replace(SMALL, **changes))
 
 
-def test_sub_words_of_a_batch_are_all_but_special_tokens(
-    subwords: tuple[Backbone, VocabularyHead],
-) -> None:
+def test_sub_words_of_a_batch_are_all_but_special_tokens(subwords):
     backbone, head = subwords
     texts = ["the cats [SEP] sat unknown", ""]
     settings = replace(SMALL, masking="subwords")
@@ -192,7 +190,7 @@ def test_sub_words_of_a_batch_are_all_but_special_tokens(
     assert example.spans == expected
 
 
-def test_words_of_a_batch_are_the_head_s(model: Any) -> None:
+def test_words_of_a_batch_are_the_head_s(model):
     backbone, head = model()
     terms = list(head.terms)
     assert "lovely" in terms
@@ -207,9 +205,7 @@ def test_words_of_a_batch_are_the_head_s(model: Any) -> None:
     assert all([span.dimension for span in example.spans] == [0] for example in found)
 
 
-def test_every_window_once_an_epoch_and_words_that_windows_cut_are_left_out(
-    subwords: tuple[Backbone, VocabularyHead], model: Any
-) -> None:
+def test_every_window_once_an_epoch_and_words_that_windows_cut_are_left_out(subwords, model):
     backbone, head = subwords
     windows = [w for w in backbone.windows(TEXTS) if len(w.token_ids) > 2]
     assert len(windows) == len({tuple(w.token_ids) for w in windows}) > len(TEXTS)
@@ -237,7 +233,7 @@ def test_every_window_once_an_epoch_and_words_that_windows_cut_are_left_out(
     assert ends == [*[-3] * (len(long) - 1), -2]
 
 
-def test_a_stream_goes_on_anywhere(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_goes_on_anywhere(model, monkeypatch):
     monkeypatch.setattr(windows, "SHUFFLED_BATCHES", 1)  # 3 texts together
     backbone, head = model()
     unbroken = list(islice(stream(backbone, head).batches(StreamPosition()), 15))
@@ -250,7 +246,7 @@ def test_a_stream_goes_on_anywhere(model: Any, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("texts", [[], ["", " "], ["unknown . !"]])
-def test_texts_with_nothing_to_mask(model: Any, texts: list[str]) -> None:
+def test_texts_with_nothing_to_mask(model, texts):
     with pytest.raises(InputError, match="no words to mask"):
         pretrain(*model(), texts, SMALL)
 
@@ -286,7 +282,7 @@ def losses(
     return found
 
 
-def test_the_loss_is_cross_entropy_at_the_masked_places(model: Any) -> None:
+def test_the_loss_is_cross_entropy_at_the_masked_places(model):
     backbone, head = model()
     task = MaskedTask(backbone, head, SMALL)
     window = backbone.windows([TEXT])[0]
@@ -315,9 +311,7 @@ def first_batch(backbone: Backbone, head: VocabularyHead, batch_size: int) -> li
     return batch
 
 
-def test_a_step_clips_decays_matrices_and_follows_the_schedule(
-    model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_clips_decays_matrices_and_follows_the_schedule(model, monkeypatch):
     monkeypatch.setattr(loop, "MAX_GRAD_NORM", 1e-3)
     backbone, head = model()
     settings = replace(SMALL, trained="all", weight_decay=0.25)
@@ -338,9 +332,7 @@ def test_a_step_clips_decays_matrices_and_follows_the_schedule(
     assert decays == {id(p): 0.25 if p.ndim > 1 else 0.0 for _, p in named}
 
 
-def test_every_step_masks_anew_and_never_with_special_tokens(
-    model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_step_masks_anew_and_never_with_special_tokens(model, monkeypatch):
     found = []
 
     def watched(ids: Any, spans: Any, share: float, mask_id: int, *more: Any) -> Any:
@@ -360,16 +352,14 @@ def test_every_step_masks_anew_and_never_with_special_tokens(
     assert found[:3] != found[3:6]
 
 
-def test_a_frozen_backbone_has_no_dropout(model: Any) -> None:
+def test_a_frozen_backbone_has_no_dropout(model):
     backbone, head = model()
     backbone.train()
     assert losses((backbone, head), SMALL) == losses(model(), SMALL)
 
 
 @pytest.mark.parametrize("trained", ["head", "all"])
-def test_a_batch_in_parts_has_the_gradient_of_the_whole(
-    model: Any, monkeypatch: pytest.MonkeyPatch, trained: Any
-) -> None:
+def test_a_batch_in_parts_has_the_gradient_of_the_whole(model, monkeypatch, trained):
     changed = []
     for tokens in (10**6, 10):
         monkeypatch.setattr(pretraining, "BATCH_TOKENS", tokens)
@@ -402,8 +392,8 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(
 @pytest.mark.parametrize("trained", ["head", "all"])
 @pytest.mark.parametrize("masking", ["words", "subwords"])
 def test_heads_learn_from_the_context_and_a_frozen_backbone_stays(
-    model: Any, subwords: Any, trained: Any, masking: Any
-) -> None:
+    model, subwords, trained, masking
+):
     backbone, head = model() if masking == "words" else subwords
     settings = replace(SMALL, masking=masking, trained=trained, steps=100, batch_size=16)
     before = parameters(backbone, head)
@@ -433,9 +423,7 @@ class KilledError(Exception):
 
 
 @pytest.mark.parametrize("trained", ["head", "all"])
-def test_training_resumes_to_the_same_losses_and_weights(
-    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: Any
-) -> None:
+def test_training_resumes_to_the_same_losses_and_weights(model, tmp_path, monkeypatch, trained):
     monkeypatch.setattr(windows, "SHUFFLED_BATCHES", 1)
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
     settings = replace(SMALL, trained=trained)  # with dropout where all is trained
@@ -466,7 +454,7 @@ def test_training_resumes_to_the_same_losses_and_weights(
     assert all(torch.equal(value, again[n]) for n, value in weights.items())
 
 
-def test_checkpoints_that_do_not_fit(model: Any, subwords: Any, tmp_path: Path) -> None:
+def test_checkpoints_that_do_not_fit(model, subwords, tmp_path):
     pretrain(*model(), TEXTS, SMALL, tmp_path)
     with pytest.raises(InputError, match="other settings"):
         pretrain(*model(), TEXTS, replace(SMALL, seed=1), tmp_path)
@@ -480,7 +468,7 @@ def test_checkpoints_that_do_not_fit(model: Any, subwords: Any, tmp_path: Path) 
             pretrain(*model(), TEXTS, SMALL, tmp_path)
 
 
-def test_a_loss_that_is_not_finite_stops_training(model: Any, tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_stops_training(model, tmp_path):
     backbone, head = model()
     with torch.no_grad():
         head.rows[3, 3] = math.nan
@@ -494,7 +482,7 @@ def test_a_loss_that_is_not_finite_stops_training(model: Any, tmp_path: Path) ->
     assert not head.training
 
 
-def test_bfloat16_is_close(model: Any, bfloat16: None) -> None:
+def test_bfloat16_is_close(model, bfloat16):
     settings = replace(SMALL, trained="all")
     whole, (backbone, head) = losses(model(), settings), model()
     half = losses((backbone, head), replace(settings, bf16=True))
@@ -503,7 +491,7 @@ def test_bfloat16_is_close(model: Any, bfloat16: None) -> None:
     assert half != whole
 
 
-def test_learning_rate_schedule() -> None:
+def test_learning_rate_schedule():
     settings = PretrainingSettings(steps=100, learning_rate=2.0, warmup_steps=10)
     rates = [learning_rate_at(settings, step) for step in range(100)]
     assert rates[:3] == pytest.approx([0.2, 0.4, 0.6])
@@ -534,12 +522,12 @@ def test_learning_rate_schedule() -> None:
         ({"lora_rank": 0}, "lora_rank must be at least 1, not 0"),
     ],
 )
-def test_impossible_settings(wrong: dict[str, Any], problem: str) -> None:
+def test_impossible_settings(wrong, problem):
     with pytest.raises(InputError, match=problem):
         PretrainingSettings(**wrong)
 
 
-def test_models_that_can_t_be_pretrained(model: Any, decoder: Any) -> None:
+def test_models_that_can_t_be_pretrained(model, decoder):
     backbone, head = model()
     with pytest.raises(InputError, match=f"size {head.size} over {len(VOCABULARY)} sub-words"):
         pretrain(backbone, head, TEXTS, replace(SMALL, masking="subwords"))
@@ -573,7 +561,7 @@ def decoder(tmp_path: Path) -> Callable[..., tuple[Backbone, VocabularyHead]]:
     return make
 
 
-def test_masked_tokens_are_recognised_from_the_place_before(decoder: Any) -> None:
+def test_masked_tokens_are_recognised_from_the_place_before(decoder):
     backbone, head = decoder()
     settings = replace(SMALL, masking="mntp")
     assert (settings.share, SMALL.share) == (0.2, 0.15)
@@ -600,7 +588,7 @@ def test_masked_tokens_are_recognised_from_the_place_before(decoder: Any) -> Non
     assert fates["kept"] / 1200 == pytest.approx(0.1, abs=0.04)
 
 
-def test_nothing_is_before_the_first_token(tmp_path: Path) -> None:
+def test_nothing_is_before_the_first_token(tmp_path):
     folder = save_decoder(tmp_path, "Qwen3", decoder_tokenizer(start=False))
     backbone, head = Backbone.from_pretrained(folder), language_head(folder)
     for masking in ("mntp", "causal"):
@@ -610,7 +598,7 @@ def test_nothing_is_before_the_first_token(tmp_path: Path) -> None:
         assert [[span.start for span in example.spans] for example in batch] == [[1, 2]]
 
 
-def test_causal_pretraining_has_the_library_s_loss(decoder: Any, tmp_path: Path) -> None:
+def test_causal_pretraining_has_the_library_s_loss(decoder, tmp_path):
     backbone, head = decoder(bidirectional=False)
     settings = replace(SMALL, masking="causal", trained="all")
     task = MaskedTask(backbone, head, settings)
@@ -628,9 +616,7 @@ def test_causal_pretraining_has_the_library_s_loss(decoder: Any, tmp_path: Path)
 
 @pytest.mark.parametrize("masking", ["mntp", "causal"])
 @pytest.mark.parametrize("trained", ["lora", "all"])
-def test_decoders_learn_and_adapters_leave_the_head_alone(
-    decoder: Any, masking: Any, trained: Any
-) -> None:
+def test_decoders_learn_and_adapters_leave_the_head_alone(decoder, masking, trained):
     backbone, head = decoder(bidirectional=masking == "mntp")
     settings = replace(SMALL, masking=masking, trained=trained, steps=60, batch_size=16)
     names, before = set(backbone.state_dict()), parameters(head)
@@ -643,9 +629,7 @@ def test_decoders_learn_and_adapters_leave_the_head_alone(
     assert not head.bias.any()
 
 
-def test_adapters_resume_to_the_same_losses_and_weights(
-    decoder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adapters_resume_to_the_same_losses_and_weights(decoder, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
     settings = replace(SMALL, masking="mntp", trained="lora", lora_rank=4)
     unbroken = decoder()
@@ -669,7 +653,7 @@ def test_adapters_resume_to_the_same_losses_and_weights(
     assert all(torch.equal(value, again[n]) for n, value in weights.items())
 
 
-def test_texts_are_cut_and_so_is_no_word(model: Any) -> None:
+def test_texts_are_cut_and_so_is_no_word(model):
     """Of 8 tokens two are special; "lovely" is lov, ##e, ##ly, and is cut after 6 others or 5."""
     backbone, head = model()
     terms = list(head.terms)

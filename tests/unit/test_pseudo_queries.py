@@ -2,7 +2,6 @@
 
 import os
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,14 +36,14 @@ SENTENCES = {
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_query_is_a_sentence_of_its_document(seed: int) -> None:
+def test_every_query_is_a_sentence_of_its_document(seed):
     sources, queries = from_texts(TEXTS, seed=seed)
     assert sorted(sources.tolist()) == [0, 3, 4, 5]
     for source, query in zip(sources.tolist(), queries, strict=True):
         assert query in SENTENCES[source]
 
 
-def test_sentences_are_drawn_by_seed_and_count() -> None:
+def test_sentences_are_drawn_by_seed_and_count():
     drawn = {from_texts(TEXTS[:1], seed=seed)[1][0] for seed in range(40)}
     assert drawn == SENTENCES[0]
     sources, queries = from_texts(TEXTS, count=2, seed=1)
@@ -54,7 +53,7 @@ def test_sentences_are_drawn_by_seed_and_count() -> None:
     assert len({tuple(from_texts(TEXTS, seed=seed)[0].tolist()) for seed in range(10)}) > 1
 
 
-def test_half_of_a_sentence_keeps_the_order_of_its_words() -> None:
+def test_half_of_a_sentence_keeps_the_order_of_its_words():
     sources, queries = from_texts(TEXTS, share=0.5)
     assert sorted(map(len, map(str.split, queries))) == [3, 3, 3, 15]
     for source, query in zip(sources.tolist(), queries, strict=True):
@@ -66,15 +65,13 @@ def test_half_of_a_sentence_keeps_the_order_of_its_words() -> None:
 
 
 @pytest.mark.parametrize("texts", [[], ["", "short"]])
-def test_no_sentences(texts: list[str]) -> None:
+def test_no_sentences(texts):
     sources, queries = from_texts(texts)
     assert (sources.tolist(), queries) == ([], [])
 
 
 @given(sparse_matrices(columns=st.integers(0, 12)), st.integers(1, 10), st.integers(1, 2))
-def test_vector_queries_are_of_the_strongest_dimensions(
-    documents: sp.csr_array, count: int, num_dims: int
-) -> None:
+def test_vector_queries_are_of_the_strongest_dimensions(documents, count, num_dims):
     sources, queries = from_vectors(documents, count, num_dims, seed=3)
     filled = np.flatnonzero(documents.toarray().any(axis=1)) if documents.nnz else np.zeros(0)
     assert queries.shape == (min(count, filled.size), documents.shape[1])
@@ -89,7 +86,7 @@ def test_vector_queries_are_of_the_strongest_dimensions(
         assert (weights[chosen] >= max(weakest, 1e-9)).all()
 
 
-def test_vector_queries_of_a_seed() -> None:
+def test_vector_queries_of_a_seed():
     random = np.random.default_rng(0)
     documents = sp.csr_array(random.random((20, 40)))
     sources, queries = from_vectors(documents, 5, 3, seed=1)
@@ -99,7 +96,7 @@ def test_vector_queries_of_a_seed() -> None:
     assert queries.toarray().tolist() == again[1].toarray().tolist() != other[1].toarray().tolist()
 
 
-def test_vector_queries_by_hand() -> None:
+def test_vector_queries_by_hand():
     sources, queries = from_vectors(sp.csr_array([[0.0, 0], [0, 2], [0, 0]]))
     assert sources.tolist() == [1]
     assert queries.toarray().tolist() == [[0, 1]]
@@ -127,7 +124,7 @@ def by_document(kind: str, per_document: int = 100, seed: int = 0) -> dict[str, 
     return found
 
 
-def test_titles_and_sentences() -> None:
+def test_titles_and_sentences():
     assert by_document("title") == {"d1": ["A title"], "d2": ["Only a title"]}
     found = by_document("sentence")
     assert sorted(found) == ["d1", "d4"]
@@ -135,7 +132,7 @@ def test_titles_and_sentences() -> None:
     assert found["d4"] == [" ".join(WORDS[:30])]
 
 
-def test_spans_are_runs_of_5_to_15_words() -> None:
+def test_spans_are_runs_of_5_to_15_words():
     found = {query for seed in range(40) for query in by_document("span", seed=seed)["d4"]}
     starts, lengths = set(), set()
     words = DOCUMENTS[3].text.split()
@@ -150,7 +147,7 @@ def test_spans_are_runs_of_5_to_15_words() -> None:
     assert sorted(by_document("span")) == ["d1", "d4"]
 
 
-def test_mixed_queries_are_of_every_kind_that_a_document_has() -> None:
+def test_mixed_queries_are_of_every_kind_that_a_document_has():
     kinds = Counter(
         "title" if query == "A title" else "sentence" if query[-1] in ".!" else "span"
         for seed in range(300)
@@ -167,7 +164,7 @@ def test_mixed_queries_are_of_every_kind_that_a_document_has() -> None:
 
 @pytest.mark.parametrize("kind", ["sentence", "span", "mixed"])
 @pytest.mark.parametrize("per_document", [1, 2, 3])
-def test_queries_of_a_document_differ(kind: str, per_document: int) -> None:
+def test_queries_of_a_document_differ(kind, per_document):
     repeated = Document("r", "one two three four five. " * 5)
     for queries in by_document(kind, per_document).values():
         assert len(set(queries)) == len(queries) <= per_document
@@ -177,25 +174,25 @@ def test_queries_of_a_document_differ(kind: str, per_document: int) -> None:
 @given(
     st.lists(st.sampled_from(DOCUMENTS), unique_by=lambda document: document.id), st.integers(0, 3)
 )
-def test_other_documents_change_nothing(documents: list[Document], seed: int) -> None:
+def test_other_documents_change_nothing(documents, seed):
     alone = [pair for d in documents for pair in generate([d], per_document=2, seed=seed)]
     assert list(generate(iter(documents), per_document=2, seed=seed)) == alone
 
 
-def test_generated_queries_are_drawn_by_seed() -> None:
+def test_generated_queries_are_drawn_by_seed():
     documents = [Document(f"d{i}", DOCUMENTS[3].text) for i in range(5)]
     assert len({query for _, query in generate(documents, "span")}) > 3
     assert by_document("span", 2, 1) == by_document("span", 2, 1) != by_document("span", 2, 2)
 
 
-def test_arguments_of_generate() -> None:
+def test_arguments_of_generate():
     with pytest.raises(InputError, match="no kind 'word' of pseudo-queries, only: title, sent"):
         generate(DOCUMENTS, "word")
     with pytest.raises(InputError, match="at least 1, not 0"):
         generate(DOCUMENTS, per_document=0)
 
 
-def test_pseudo_queries_become_a_beir_folder(tmp_path: Path) -> None:
+def test_pseudo_queries_become_a_beir_folder(tmp_path):
     folder = tmp_path / "new"
     assert write(folder, iter([("d1", "ä b"), ("d2", "c"), ("d1", "d")])) == 3
     assert list(read_queries(folder, "train")) == [
@@ -212,7 +209,7 @@ def test_pseudo_queries_become_a_beir_folder(tmp_path: Path) -> None:
     assert os.listdir(folder / "qrels") == ["train.tsv"]
 
 
-def test_queries_that_exist_are_kept(tmp_path: Path) -> None:
+def test_queries_that_exist_are_kept(tmp_path):
     for path in (tmp_path / "a" / "queries.jsonl", tmp_path / "b" / "qrels" / "train.tsv"):
         path.parent.mkdir(parents=True)
         path.write_text("precious")
@@ -224,7 +221,7 @@ def test_queries_that_exist_are_kept(tmp_path: Path) -> None:
     assert [name for _, _, names in os.walk(tmp_path / "c") for name in names] == []
 
 
-def test_generated_queries_of_real_text(data: Path, tmp_path: Path) -> None:
+def test_generated_queries_of_real_text(data, tmp_path):
     documents = list(read_documents(data / "scifact"))[:500]
     texts = {document.id: " ".join(document.text.split()) for document in documents}
     assert write(tmp_path, generate(documents, "sentence", 2)) > 950

@@ -15,7 +15,6 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.queries.syntax import ParsedQuery, parse
 from lexicept.weighting import Splade
-from support.commands import Run
 from support.indexes import build
 from support.vowels import Vowels
 
@@ -56,7 +55,7 @@ def index(tmp_path: Path) -> lexicept.Index:
         "year",
     ],
 )
-def test_plain_words_stay_as_they_are(query: str) -> None:
+def test_plain_words_stay_as_they_are(query):
     assert parse(query, KINDS) == ParsedQuery(query)
 
 
@@ -89,12 +88,12 @@ def test_plain_words_stay_as_they_are(query: str) -> None:
         ),
     ],
 )
-def test_syntax(query: str, expected: ParsedQuery) -> None:
+def test_syntax(query, expected):
     assert parse(query, KINDS) == expected
 
 
 @given(st.text(alphabet='ab "“”-:`\\.<>=1year', max_size=60))
-def test_any_text_is_a_query(query: str) -> None:
+def test_any_text_is_a_query(query):
     parsed = parse(query, KINDS)
     if not any(parsed.conditions):
         assert parsed.text == query
@@ -127,9 +126,7 @@ def test_any_text_is_a_query(query: str) -> None:
         ("-unheard", ["a", "b", "c", "d"]),
     ],
 )
-def test_results_meet_the_conditions(
-    index: lexicept.Index, query: str, expected: list[str]
-) -> None:
+def test_results_meet_the_conditions(index, query, expected):
     hits = index.search(query)
     assert sorted(hit.id for hit in hits) == sorted(expected)
     (many,) = index.search_many([query])
@@ -140,7 +137,7 @@ def test_results_meet_the_conditions(
     assert {one.value: one.documents for one in counted} == {t: tags.count(t) for t in tags}
 
 
-def test_scores_are_those_of_the_words_alone(index: lexicept.Index) -> None:
+def test_scores_are_those_of_the_words_alone(index):
     plain = {hit.id: hit.score for hit in index.search("deep sleep vitamin")}
     (hit,) = index.search('"deep sleep" vitamin -cats')
     assert hit.score == plain["d"]
@@ -148,13 +145,13 @@ def test_scores_are_those_of_the_words_alone(index: lexicept.Index) -> None:
         assert index.search(text) == index.search(ParsedQuery(text))
 
 
-def test_a_parsed_query_is_these_very_words(index: lexicept.Index) -> None:
+def test_a_parsed_query_is_these_very_words(index):
     assert [hit.id for hit in index.search(ParsedQuery("cats -dogs"))] != []
     assert index.search(ParsedQuery("cats -dogs")) == index.search("cats dogs")
     assert index.parse("cats -dogs") == ParsedQuery("cats", without=("dogs",))
 
 
-def test_conditions_alone_list_documents(index: lexicept.Index) -> None:
+def test_conditions_alone_list_documents(index):
     hits = index.search("tag:vet", top_k=1)
     assert [(hit.id, hit.score, hit.rank) for hit in hits] == [("b", 0.0, 1)]
     assert hits.note == ""
@@ -178,14 +175,14 @@ def test_conditions_alone_list_documents(index: lexicept.Index) -> None:
         ("cats \ud800 -x", "the query is not valid UTF-8"),
     ],
 )
-def test_what_can_not_be_looked_up(index: lexicept.Index, query: str, message: str) -> None:
+def test_what_can_not_be_looked_up(index, query, message):
     with pytest.raises(InputError) as refused:
         index.search(query)
     assert message in str(refused.value)
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_phrases_need_words(tmp_path: Path) -> None:
+def test_phrases_need_words(tmp_path):
     builder = IndexBuilder(tmp_path / "index")
     builder.add_documents([Document("1", "cat")], {})
     builder.add_vocabulary(Vowels(), VocabularySettings(Splade()))
@@ -204,7 +201,7 @@ def both(tmp_path: Path, _vowels: None) -> lexicept.Index:
     return lexicept.Index(build(tmp_path / "both", texts, concepts=VocabularySettings(Splade())))
 
 
-def test_boosts_multiply_a_vocabulary(both: lexicept.Index) -> None:
+def test_boosts_multiply_a_vocabulary(both):
     words = {hit.id: hit.score for hit in both.search("cat", vocabulary="words")}
     concepts = {hit.id: hit.score for hit in both.search("cat", vocabulary="concepts")}
     boosted = {
@@ -221,12 +218,12 @@ def test_boosts_multiply_a_vocabulary(both: lexicept.Index) -> None:
 @pytest.mark.parametrize(
     "boosts", [{"words": -1}, {"words": float("nan")}, {"x": 1}, [1], {"words": "a"}]
 )
-def test_boosts_out_of_range(both: lexicept.Index, boosts: object) -> None:
+def test_boosts_out_of_range(both, boosts):
     with pytest.raises(InputError):
-        both.search("cat", boosts=boosts)  # type: ignore[arg-type]
+        both.search("cat", boosts=boosts)
 
 
-def test_the_command_line(both: lexicept.Index, run: Run) -> None:
+def test_the_command_line(both, run):
     plain = run("search", str(both.path), '"cat cat" -dog', "--json")
     assert [row["id"] for row in plain.json["results"]] == ["2"]
     boosted = run("search", str(both.path), "cat", "--boost", "words=0, concepts=.5", "--json")

@@ -29,7 +29,7 @@ def entry_bytes(text: str) -> int:
 
 
 @given(st.lists(st.text("abc", max_size=8)), st.integers(0, 5_000))
-def test_it_holds_the_last_ones_that_fit(texts: list[str], most_bytes: int) -> None:
+def test_it_holds_the_last_ones_that_fit(texts, most_bytes):
     cache = QueryCache(most_bytes)
     for text in texts:
         cache.put([text], encoded([text]))
@@ -43,7 +43,7 @@ def test_it_holds_the_last_ones_that_fit(texts: list[str], most_bytes: int) -> N
         assert row.dimensions.tolist() == list(range(len(text)))
 
 
-def test_what_is_dropped_first_and_what_does_not_fit() -> None:
+def test_what_is_dropped_first_and_what_does_not_fit():
     cache = QueryCache(2 * entry_bytes("aa"))
     cache.put(["aa", "bb"], encoded(["aa", "bb"]))
     assert cache.get("aa")
@@ -58,7 +58,7 @@ def test_what_is_dropped_first_and_what_does_not_fit() -> None:
 
 
 @given(st.lists(st.text("abc", max_size=8)))
-def test_rows_are_what_was_put(texts: list[str]) -> None:
+def test_rows_are_what_was_put(texts):
     rows = QueryCache(0).put(texts, encoded(texts))
     found = stack(rows, SIZE)
     assert found.shape == (len(texts), SIZE)

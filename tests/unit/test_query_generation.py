@@ -75,7 +75,7 @@ def by_hand(folder: Path, prompt: str, length: int, special: bool = True) -> str
     return str(tokenizer.decode(ids[start:], skip_special_tokens=True))
 
 
-def test_greedy_queries_are_the_likeliest_words(gpt2: Path, tmp_path: Path) -> None:
+def test_greedy_queries_are_the_likeliest_words(gpt2, tmp_path):
     out = tmp_path / "out"
     found = generate_queries(str(gpt2), DOCUMENTS, out)
     prompts = {
@@ -93,9 +93,7 @@ def test_greedy_queries_are_the_likeliest_words(gpt2: Path, tmp_path: Path) -> N
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_a_text_is_cut_to_what_the_model_takes(
-    gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_is_cut_to_what_the_model_takes(gpt2, tmp_path, monkeypatch):
     monkeypatch.setattr(query_generation, "QUERY_TOKENS", 20)
     monkeypatch.setattr(query_generation, "TEXT_TOKENS", 384)
     found = dict(generate_queries(str(gpt2), DOCUMENTS[2:3], tmp_path / "out"))
@@ -106,7 +104,7 @@ def test_a_text_is_cut_to_what_the_model_takes(
         generate_queries(str(gpt2), DOCUMENTS, tmp_path / "b")
 
 
-def test_chat_templates_are_used(gpt2: Path, tmp_path: Path) -> None:
+def test_chat_templates_are_used(gpt2, tmp_path):
     from shutil import copytree
 
     from transformers import AutoTokenizer
@@ -127,7 +125,7 @@ def test_chat_templates_are_used(gpt2: Path, tmp_path: Path) -> None:
     ("answer", "query"),
     [("\n what  is\tit? \nmore", "what is it?"), ("", ""), (" \n ", ""), ("another", "another")],
 )
-def test_a_query_is_the_first_line_of_an_answer(answer: str, query: str) -> None:
+def test_a_query_is_the_first_line_of_an_answer(answer, query):
     assert first_line(answer) == query
 
 
@@ -135,7 +133,7 @@ class Killed(Exception):  # noqa: N818
     pass
 
 
-def test_killed_generation_goes_on(gpt2: Path, tmp_path: Path) -> None:
+def test_killed_generation_goes_on(gpt2, tmp_path):
     whole, out = tmp_path / "whole", tmp_path / "out"
     expected = generate_queries(str(gpt2), DOCUMENTS, whole)
     reports: list[tuple[Any, ...]] = []
@@ -157,7 +155,7 @@ def test_killed_generation_goes_on(gpt2: Path, tmp_path: Path) -> None:
     assert out.read_bytes() == whole.read_bytes()
 
 
-def test_models_and_documents_that_are_refused(gpt2: Path, tmp_path: Path) -> None:
+def test_models_and_documents_that_are_refused(gpt2, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"language model '.*empty' can't be loaded"):
         generate_queries(str(tmp_path / "empty"), DOCUMENTS, tmp_path / "out")

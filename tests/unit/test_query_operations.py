@@ -1,8 +1,5 @@
 """The kernels for queries and their references."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -24,7 +21,7 @@ CHOOSE = pytest.mark.parametrize("choose", [kept_within, kept_within_reference])
 
 @COMBINE
 @pytest.mark.parametrize(("largest", "values"), [(False, [7.0, 2.0, 2.0]), (True, [3.0, 2.0, 1.0])])
-def test_rows_by_hand(combine: Callable[..., Any], largest: bool, values: list[float]) -> None:
+def test_rows_by_hand(combine, largest, values):
     table = sp.csr_array(np.array([[3, 0, 0, 1], [1, 0, 2, 0], [0, 5, 0, 0]], np.float32))
     parts = (table.indptr, table.indices, table.data, 4, largest)
     columns, found = combine(np.array([0, 1, 0]), *parts)
@@ -34,9 +31,7 @@ def test_rows_by_hand(combine: Callable[..., Any], largest: bool, values: list[f
 
 
 @given(sparse_matrices(st.integers(1, 8)), st.lists(st.integers(0, 7)), st.booleans())
-def test_combined_rows_are_the_reference(
-    table: sp.csr_array, numbers: list[int], largest: bool
-) -> None:
+def test_combined_rows_are_the_reference(table, numbers, largest):
     rows = np.array([number % table.shape[0] for number in numbers], np.int64)
     parts = (table.indptr, table.indices, table.data, table.shape[1], largest)
     columns, values = combine_rows(rows, *parts)
@@ -57,9 +52,7 @@ def test_combined_rows_are_the_reference(
         (0.0, 9, []),
     ],
 )
-def test_what_fits_a_budget_by_hand(
-    choose: Callable[..., Any], budget: float, most: int, kept: list[int]
-) -> None:
+def test_what_fits_a_budget_by_hand(choose, budget, most, kept):
     impact = np.array([2.0, 3.0, 1.0, 5.0, 5.0], np.float32)
     columns, indptr = np.array([0, 1, 2, 3, 4]), np.array([0, 3, 5])
     costs = np.array([2, 4, 1, 1, 1])
@@ -74,9 +67,7 @@ def test_what_fits_a_budget_by_hand(
     st.integers(1, 4),
     st.data(),
 )
-def test_pruned_rows_are_the_reference(
-    matrix: sp.csr_array, budget: float, most: int, data: st.DataObject
-) -> None:
+def test_pruned_rows_are_the_reference(matrix, budget, most, data):
     width = matrix.shape[1]
     steps = st.lists(st.integers(0, 4), min_size=width, max_size=width)
     costs = np.array(data.draw(steps), np.float64) / 4

@@ -104,9 +104,7 @@ def contents(index: IndexReader) -> dict[str, bytes]:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_an_index_is_the_same_bytes(
-    tmp_path: Path, cluster: Cluster, concepts: Vectorizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_is_the_same_bytes(tmp_path, cluster, concepts, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where the workers are not
     here = contents(build(tmp_path / "here", concepts, None))
     there = build(Path("there"), concepts, cluster)
@@ -117,9 +115,7 @@ def test_an_index_is_the_same_bytes(
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_an_update_is_the_same_bytes(
-    tmp_path: Path, cluster: Cluster, concepts: Vectorizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_update_is_the_same_bytes(tmp_path, cluster, concepts, monkeypatch):
     new = [Document("d3", "kilo lomu"), Document("n1", "muba zaza"), Document("n2", "")]
     new += [Document(f"m{n}", f"zuzu {text}") for n, text in enumerate(TEXTS[:9])]
     for name, nodes in (("here", None), ("there", cluster)):
@@ -132,9 +128,7 @@ def test_an_update_is_the_same_bytes(
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_concepts_are_described_as_on_one_machine(
-    tmp_path: Path, cluster: Cluster, concepts: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concepts_are_described_as_on_one_machine(tmp_path, cluster, concepts, monkeypatch):
     from lexicept.interpretation import activations
     from lexicept.interpretation.describe import describe
 
@@ -184,9 +178,7 @@ def die_once(mark: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_killed_encoder_and_a_killed_build_lose_and_double_nothing(
-    tmp_path: Path, cluster: Cluster
-) -> None:
+def test_a_killed_encoder_and_a_killed_build_lose_and_double_nothing(tmp_path, cluster):
     vectorizer = Logged(tmp_path, deadly=TEXTS[14])
 
     def interrupt(_: str, done: int, total: int, detail: str = "") -> None:
@@ -210,9 +202,7 @@ def dying_once(shard: Shard, hear: Callable[..., rra.Sums], mark: Path, *shared:
     return hear(shard, *shared)
 
 
-def test_a_process_that_is_killed_in_a_pass_of_rra_changes_nothing(
-    tmp_path: Path, cluster: Cluster
-) -> None:
+def test_a_process_that_is_killed_in_a_pass_of_rra_changes_nothing(tmp_path, cluster):
     def over(function: Callable[..., Any], parts: Sequence[Any], *shared: Any) -> Iterator[Any]:
         if function.__name__ == "hear":
             return cluster.over(dying_once, parts, function, tmp_path / "died", *shared)
@@ -229,7 +219,7 @@ def test_a_process_that_is_killed_in_a_pass_of_rra_changes_nothing(
         assert own.tolist() == expected.tolist()
 
 
-def test_errors_are_those_of_the_function(tmp_path: Path, cluster: Cluster) -> None:
+def test_errors_are_those_of_the_function(tmp_path, cluster):
     with pytest.raises(ZeroDivisionError):
         list(cluster.over(lambda n: 1 // n, [2, 1, 0, 1]))
     missing = partial(Vowels.load, tmp_path / "nowhere")
@@ -241,18 +231,14 @@ def always_die(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_process_that_always_dies_is_given_up(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_always_dies_is_given_up(cluster, monkeypatch):
     monkeypatch.setattr("lexicept.parallel.ray.RETRIES", 1)
     with pytest.raises(LexiceptError, match=r"^Ray gave up: "):
         list(cluster.over(always_die, [0]))
 
 
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="no folder that is another's")
-def test_a_folder_that_workers_do_not_see_is_refused(
-    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_workers_do_not_see_is_refused(tmp_path, cluster, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"index.partial: not seen on node .*all nodes share"):
         IndexBuilder("/proc/self/cwd/index", cluster)
@@ -260,12 +246,12 @@ def test_a_folder_that_workers_do_not_see_is_refused(
 
 
 @pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", "127.0.0.1:1", ""])
-def test_no_cluster_at_an_address(address: str) -> None:
+def test_no_cluster_at_an_address(address):
     with pytest.raises(InputError, match=f"no Ray cluster at '{address}': "):
         Cluster(address)
 
 
-def test_commands_join_a_cluster(tmp_path: Path, cluster: Cluster) -> None:
+def test_commands_join_a_cluster(tmp_path, cluster):
     import ray
 
     corpus = tmp_path / "corpus.jsonl"
@@ -291,7 +277,7 @@ def run(*arguments: object) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_clusters_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clusters_that_are_refused(monkeypatch):
     with pytest.raises(InputError, match="at least 1 worker, not 0"):
         Cluster("local", 0)
     monkeypatch.setitem(sys.modules, "ray", None)

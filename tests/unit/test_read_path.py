@@ -7,8 +7,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import pytest
-
 import lexicept
 
 PACKAGE = str(Path(lexicept.__file__).parent)
@@ -43,9 +41,7 @@ def calls_of_a_search(index: lexicept.Index) -> tuple[list[str], int]:
     return calls, deepest
 
 
-def test_a_search_of_two_words_is_a_short_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_of_two_words_is_a_short_way(tmp_path, monkeypatch):
     monkeypatch.setattr("lexicept.pipelines.searchable.LOOK_SECONDS", 3600.0)
     texts = ["the cat sat on the mat", "dogs and cats play", "a dog barks"]
     index = lexicept.build(texts, tmp_path / "index", vocabulary="words")

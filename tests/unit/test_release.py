@@ -22,7 +22,7 @@ def repository(folder: Path, changes: str) -> Path:
     return folder
 
 
-def test_versions_agree(tmp_path: Path) -> None:
+def test_versions_agree(tmp_path):
     root = repository(tmp_path, "# Changes\n\n## [1.2.3] - 2026-11-23\n")
     assert check("v1.2.3", root) == "1.2.3"
     for tag in ("1.2.3", "v1.2.4", "v1.2.3rc1"):
@@ -33,24 +33,24 @@ def test_versions_agree(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes", ["", "## [Unreleased]: 1.2.3\n", "## [1.2.30] - 2026-11-23\n", "## [1.2.3]\n"]
 )
-def test_changes_are_dated(changes: str, tmp_path: Path) -> None:
+def test_changes_are_dated(changes, tmp_path):
     with pytest.raises(ReleaseError, match=r"CHANGELOG\.md has no heading"):
         check("v1.2.3", repository(tmp_path, changes))
 
 
-def test_one_wheel_and_one_sdist(tmp_path: Path) -> None:
+def test_one_wheel_and_one_sdist(tmp_path):
     with pytest.raises(ReleaseError, match="0 wheels and 0 sdists"):
         try_wheel(tmp_path)
 
 
-def test_the_workflow_publishes_tags_alone() -> None:
+def test_the_workflow_publishes_tags_alone():
     jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
     assert jobs["publish"]["if"] == "startsWith(github.ref, 'refs/tags/')"
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
     assert (jobs["publish"]["needs"], jobs["try"]["needs"]) == ("try", "build")
 
 
-def test_images_install_extras_that_there_are() -> None:
+def test_images_install_extras_that_there_are():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     dockerfile = (ROOT / "Dockerfile").read_text()
     for group in ("lookup,serve", "concepts,offline"):
@@ -64,7 +64,7 @@ def test_images_install_extras_that_there_are() -> None:
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (401, True), (503, False)])
-def test_the_health_check_needs_no_key(status: int, healthy: bool) -> None:
+def test_the_health_check_needs_no_key(status, healthy):
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status if self.path == "/health" else 404)

@@ -47,9 +47,7 @@ def backward(backbone: Backbone) -> tuple[dict[str, torch.Tensor], int]:
 
 
 @pytest.mark.parametrize("kind", ["bert", "llama"])
-def test_checkpointed_blocks_have_the_same_gradients_and_keep_less(
-    tmp_path: Path, kind: str
-) -> None:
+def test_checkpointed_blocks_have_the_same_gradients_and_keep_less(tmp_path, kind):
     if kind == "bert":  # with dropout, which has to be the same when blocks are computed again
         backbones = [tiny_backbone(tmp_path / str(n)) for n in range(2)]
     else:
@@ -64,9 +62,7 @@ def test_checkpointed_blocks_have_the_same_gradients_and_keep_less(
     assert less < 0.35 * whole
 
 
-def test_a_run_with_gradient_checkpointing_ends_with_the_same_model(
-    places: Path, tmp_path: Path
-) -> None:
+def test_a_run_with_gradient_checkpointing_ends_with_the_same_model(places, tmp_path):
     model = {"trained": "lora", "freeze_head": True, "lora_rank": 3}
     for name, saves in (("plain", False), ("saving", True)):
         optimizer = {"steps": 4, "gradient_checkpointing": saves}
@@ -76,7 +72,7 @@ def test_a_run_with_gradient_checkpointing_ends_with_the_same_model(
 
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-def test_kernels_of_attention_differ_by_rounding(tmp_path: Path, kernel: Any) -> None:
+def test_kernels_of_attention_differ_by_rounding(tmp_path, kernel):
     folder = save_decoder(tmp_path / "llama")
     plain, chosen = (Backbone.from_pretrained(folder) for _ in range(2))
     use_attention(chosen, kernel)
@@ -88,16 +84,16 @@ def test_kernels_of_attention_differ_by_rounding(tmp_path: Path, kernel: Any) ->
     assert chosen.bidirectional
 
 
-def test_kernels_that_are_not_here(tmp_path: Path) -> None:
+def test_kernels_that_are_not_here(tmp_path):
     backbone = Backbone.from_pretrained(save_decoder(tmp_path / "llama"))
     with pytest.raises(InputError, match="one of eager, sdpa, flash_attention_2, not 'quick'"):
-        use_attention(backbone, "quick")  # type: ignore[arg-type]
+        use_attention(backbone, "quick")
     if not torch.cuda.is_available():
         with pytest.raises(InputError, match="flash_attention_2 can't be used here"):
             use_attention(backbone, "flash_attention_2")
 
 
-def test_adaptation_in_half_precision_is_saved_and_loaded_so(tmp_path: Path) -> None:
+def test_adaptation_in_half_precision_is_saved_and_loaded_so(tmp_path):
     llama = save_decoder(tmp_path / "llama")
     half: dict[str, Any] = {**MNTP, "dtype": "bfloat16", "gradient_checkpointing": True}
     out = pretrain(TEXTS, tmp_path / "half", backbone=llama, attn_implementation="eager", **half)
@@ -115,7 +111,7 @@ def test_adaptation_in_half_precision_is_saved_and_loaded_so(tmp_path: Path) -> 
     assert kinds(whole) == {torch.float32}
 
 
-def test_a_saved_start_may_be_trained_in_half_precision(places: Path, tmp_path: Path) -> None:
+def test_a_saved_start_may_be_trained_in_half_precision(places, tmp_path):
     model = {"trained": "lora", "freeze_head": True, "lora_rank": 3, "dtype": "bfloat16"}
     train(configuration(places, model=model, optimizer={"steps": 2}), tmp_path / "run")
     assert kinds(tmp_path / "run" / "model") == {torch.bfloat16}

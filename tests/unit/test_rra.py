@@ -72,9 +72,7 @@ SETTINGS = {
 
 
 @given(w=sparse_matrices(weights=REALS, dtype=np.float64), data=st.data(), **SETTINGS)
-def test_closed_form_equals_the_equations(
-    w: sp.csr_array, transform: str, alpha: float, iterations: int, data: st.DataObject
-) -> None:
+def test_closed_form_equals_the_equations(w, transform, alpha, iterations, data):
     size = w.shape[0]
     prior = data.draw(st.none() | st.lists(st.floats(0.01, 10), min_size=size, max_size=size))
     assert_scores_equal(w.toarray(), prior, alpha=alpha, iterations=iterations, transform=transform)
@@ -84,9 +82,7 @@ def test_closed_form_equals_the_equations(
 @pytest.mark.parametrize("iterations", [1, 2, 3])
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0, 8.0])
 @pytest.mark.parametrize("uniform", [True, False])
-def test_closed_form_on_a_larger_collection(
-    transform: str, iterations: int, alpha: float, uniform: bool
-) -> None:
+def test_closed_form_on_a_larger_collection(transform, iterations, alpha, uniform):
     random = np.random.default_rng(3)
     w = random.gamma(1.0, 1.5, (60, 40)) * (random.random((60, 40)) < 0.15)
     w[[0, 17, 59]] = 0
@@ -100,9 +96,7 @@ def test_closed_form_on_a_larger_collection(
     data=st.data(),
     **SETTINGS,
 )
-def test_sharding_changes_nothing(
-    w: sp.csr_array, transform: str, alpha: float, iterations: int, data: st.DataObject
-) -> None:
+def test_sharding_changes_nothing(w, transform, alpha, iterations, data):
     size = w.shape[0]
     prior = np.array(data.draw(st.lists(st.floats(0.01, 10), min_size=size, max_size=size)))
     cuts = sorted([0, *data.draw(st.lists(st.integers(0, size), max_size=4)), size])
@@ -124,11 +118,11 @@ def test_sharding_changes_nothing(
     np.testing.assert_allclose(dialogue.background, whole.background, **close)
 
 
-def test_the_transforms_are_the_papers() -> None:
+def test_the_transforms_are_the_papers():
     assert list(TRANSFORMS) == list(F)
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     # f = 1 + x: [[2, 1], [1, 1]]; columns: [[2/3, 1/2], [1/3, 1/2]]; rows: [[4/7, 3/7],
     # [2/5, 3/5]]; columns again: L1 = [[10/17, 5/12], [7/17, 7/12]].
     result = reweight(sp.csr_array([[1.0, 0], [0, 0]]))
@@ -138,9 +132,7 @@ def test_by_hand() -> None:
 
 
 @given(sparse_matrices(weights=REALS), st.sampled_from(list(F)), st.integers(1, 3))
-def test_the_score_of_a_query_is_the_sum_over_its_words(
-    w: sp.csr_array, transform: str, iterations: int
-) -> None:
+def test_the_score_of_a_query_is_the_sum_over_its_words(w, transform, iterations):
     result = reweight(w, transform=transform, iterations=iterations)
     query = np.arange(1.0, w.shape[1] + 1)[None]
     whole = (result.queries(sp.csr_array(query)) @ result.documents.T).toarray()
@@ -149,32 +141,32 @@ def test_the_score_of_a_query_is_the_sum_over_its_words(
 
 
 @given(sparse_matrices(weights=REALS), st.floats(0.1, 10))
-def test_a_prior_counts_up_to_its_scale(w: sp.csr_array, factor: float) -> None:
+def test_a_prior_counts_up_to_its_scale(w, factor):
     prior = np.arange(1.0, w.shape[0] + 1)
     a, b = reweight(w, prior=prior), reweight(w, prior=prior * factor)
     np.testing.assert_allclose(a.documents.toarray(), b.documents.toarray(), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_a_uniform_prior_is_the_default(size: int) -> None:
+def test_a_uniform_prior_is_the_default(size):
     w = sp.csr_array(np.arange(1.0, 2 * size + 1).reshape(size, 2) * [1, 0])
     a, b = reweight(w), reweight(w, prior=[5.0] * size)
     np.testing.assert_allclose(a.documents.toarray(), b.documents.toarray(), rtol=1e-12)
     np.testing.assert_allclose(a.background, b.background, rtol=1e-12)
 
 
-def test_a_prior_in_single_precision_is_normalised_in_double() -> None:
+def test_a_prior_in_single_precision_is_normalised_in_double():
     w, prior = sp.csr_array([[1.0, 2], [3, 0], [0, 1]]), np.array([0.1, 0.2, 0.7], np.float32)
     a, b = reweight(w, prior=prior), reweight(w, prior=prior.astype(np.float64))
     np.testing.assert_array_equal(a.documents.toarray(), b.documents.toarray())
 
 
-def test_the_last_document_may_be_the_longest() -> None:
+def test_the_last_document_may_be_the_longest():
     assert_scores_equal(np.array([[1.0, 0, 0, 0], [0, 0, 0, 0], [1, 2, 3, 4]]))
 
 
 @pytest.mark.parametrize("transform", ["x", "lambda*x", "tanh(x)", "log(1+x)"])
-def test_where_f_of_0_is_0_there_is_no_background(transform: str) -> None:
+def test_where_f_of_0_is_0_there_is_no_background(transform):
     result = reweight(sp.csr_array([[1.0, 2], [3, 0], [0, 0]]), transform=transform)
     assert result.background.tolist() == [0, 0]
     assert result.offsets.tolist() == [0, 0, 0]
@@ -183,7 +175,7 @@ def test_where_f_of_0_is_0_there_is_no_background(transform: str) -> None:
     ).sum() == 0  # the empty document
 
 
-def test_lambda_is_divided_out_again() -> None:
+def test_lambda_is_divided_out_again():
     w = sp.csr_array([[1.0, 2, 0], [3, 0, 1]])
     a, b = reweight(w, transform="x"), reweight(w, transform="lambda*x")
     np.testing.assert_allclose(a.weights.toarray(), b.weights.toarray(), rtol=1e-12)
@@ -191,7 +183,7 @@ def test_lambda_is_divided_out_again() -> None:
 
 @pytest.mark.parametrize("transform", list(F))
 @pytest.mark.parametrize("alpha", [0.01, 50.0, 1000.0])
-def test_extreme_alphas_stay_finite(transform: str, alpha: float) -> None:
+def test_extreme_alphas_stay_finite(transform, alpha):
     random = np.random.default_rng(5)
     w = random.random((50, 30)) * (random.random((50, 30)) < 0.2)
     result = reweight(sp.csr_array(w), alpha=alpha, iterations=3, transform=transform)
@@ -202,7 +194,7 @@ def test_extreme_alphas_stay_finite(transform: str, alpha: float) -> None:
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 4), (4, 0), (4, 3)])
 @pytest.mark.parametrize("transform", list(F))
-def test_nothing_to_weigh(shape: tuple[int, int], transform: str) -> None:
+def test_nothing_to_weigh(shape, transform):
     result = reweight(sp.csr_array(shape), transform=transform, iterations=2)
     assert result.documents.shape == (shape[0], shape[1] + 1)
     assert result.documents.nnz == 0
@@ -213,7 +205,7 @@ EXAMPLE = sp.csr_array([[1.0, 0], [0, 2.0]])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
-def test_bad_weights_are_refused(bad: float) -> None:
+def test_bad_weights_are_refused(bad):
     matrix = sp.csr_array([[1.0, 0], [0, bad]])
     with pytest.raises(InputError, match="row 1"):
         reweight(matrix)
@@ -237,12 +229,12 @@ def test_bad_weights_are_refused(bad: float) -> None:
         ({"prior": [1.0, np.inf]}, "above 0 for every document"),
     ],
 )
-def test_arguments_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_arguments_out_of_range_are_refused(settings, message):
     with pytest.raises(InputError, match=message):
         reweight(EXAMPLE, **settings)
 
 
-def test_numbers_that_are_refused() -> None:
+def test_numbers_that_are_refused():
     with pytest.raises(InputError, match=r"weight 1000.0 is too large for the transform 'exp\(x\)"):
         reweight(sp.csr_array([[1000.0]]), transform="exp(x)")
     with pytest.raises(InputError, match="queries of 3 dimensions for documents of 2"):

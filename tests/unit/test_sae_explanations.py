@@ -32,7 +32,7 @@ def write(path: Path, *lines: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["export.jsonl", "batch-0.jsonl.gz"])
-def test_a_file(name: str, sae: SAE, tmp_path: Path) -> None:
+def test_a_file(name, sae, tmp_path):
     path = write(
         tmp_path / name,
         line("3", " references to  dogs\nand cats "),
@@ -45,14 +45,14 @@ def test_a_file(name: str, sae: SAE, tmp_path: Path) -> None:
     assert read_explanations(path, sae) == {3: "references to dogs and cats", 15: "numbers"}
 
 
-def test_a_folder_of_batches_in_order(sae: SAE, tmp_path: Path) -> None:
+def test_a_folder_of_batches_in_order(sae, tmp_path):
     write(tmp_path / "batch-10.jsonl.gz", line(1, "later"), line(2, "two"))
     write(tmp_path / "batch-9.jsonl.gz", line(1, "first"))
     (tmp_path / "source.txt").write_text("something else")
     assert read_explanations(tmp_path, sae) == {1: "first", 2: "two"}
 
 
-def test_a_source_of_a_number_only_and_an_sae_of_unknown_layer(sae: SAE, tmp_path: Path) -> None:
+def test_a_source_of_a_number_only_and_an_sae_of_unknown_layer(sae, tmp_path):
     path = write(tmp_path / "x.jsonl", line(1, "one", 20))
     assert read_explanations(path, sae) == {1: "one"}
     sae.origin = {}
@@ -77,12 +77,12 @@ def test_a_source_of_a_number_only_and_an_sae_of_unknown_layer(sae: SAE, tmp_pat
         ([], "no explanations"),
     ],
 )
-def test_what_is_refused(lines: list[str], problem: str, sae: SAE, tmp_path: Path) -> None:
+def test_what_is_refused(lines, problem, sae, tmp_path):
     with pytest.raises(InputError, match=problem):
         read_explanations(write(tmp_path / "x.jsonl", *lines), sae)
 
 
-def test_files_that_cannot_be_read(sae: SAE, tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(sae, tmp_path):
     (tmp_path / "broken.jsonl.gz").write_bytes(gzip.compress(line(1, "a").encode())[:-9])
     for name in ("broken.jsonl.gz", "nowhere.jsonl"):
         with pytest.raises(InputError, match=f"{name}: cannot be read"):

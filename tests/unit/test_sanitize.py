@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lexicept.sanitize import around, one_line, safe
 
 
-def test_what_is_obeyed_is_not_shown() -> None:
+def test_what_is_obeyed_is_not_shown():
     assert (
         safe("a\x1b[31m\u202eb\x9b\u2066\ud800\x00") == "a\ufffd[31m\ufffdb\ufffd\ufffd\ufffd\ufffd"
     )
@@ -16,7 +16,7 @@ def test_what_is_obeyed_is_not_shown() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=30))
-def test_it_keeps_its_length_and_can_be_written(text: str) -> None:
+def test_it_keeps_its_length_and_can_be_written(text):
     shown = safe(text)
     assert len(shown) == len(text)
     assert safe(shown) == shown
@@ -35,11 +35,11 @@ def test_it_keeps_its_length_and_can_be_written(text: str) -> None:
         (0, 3, 5, "one two"),
     ],
 )
-def test_passages_end_between_words(start: int, end: int, characters: int, passage: str) -> None:
+def test_passages_end_between_words(start, end, characters, passage):
     text = "one two three\nfour five"
     first, last = around(text, start, end, characters)
     assert text[first:last].replace("\n", " ").strip() == passage.replace("\n", " ")
 
 
-def test_text_without_blanks_is_cut_anywhere() -> None:
+def test_text_without_blanks_is_cut_anywhere():
     assert around("x" * 50, 20, 22, 5) == (15, 27)

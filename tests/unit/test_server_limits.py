@@ -76,14 +76,14 @@ def answer(address: str, request: bytes) -> tuple[int, dict[bytes, bytes], bytes
     ],
     ids=["address", "header", "headers"],
 )
-def test_a_request_has_a_largest_size(address: str, request_head: bytes) -> None:
+def test_a_request_has_a_largest_size(address, request_head):
     with connect(address) as connection:
         connection.sendall(request_head)
         connection.shutdown(socket.SHUT_WR)
         assert rest(connection) == connections.TOO_LARGE
 
 
-def test_the_longest_query_is_not_too_large(path: Path, address: str) -> None:
+def test_the_longest_query_is_not_too_large(path, address):
     query = b"%F0%9F%90%B1" * 4000
     request = b"GET /search?query=" + query + b" HTTP/1.1\r\nHost: localhost\r\n"
     status, _, body = answer(address, request + b"Connection: close\r\n\r\n")
@@ -93,9 +93,7 @@ def test_the_longest_query_is_not_too_large(path: Path, address: str) -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", REQUEST, REQUEST + b"Content-Length: 9\r\n\r\n1234"])
-def test_a_slow_client_is_dropped(
-    address: str, begun: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_client_is_dropped(address, begun, monkeypatch):
     monkeypatch.setattr(connections, "CLIENT_SECONDS", 0.05)
     with connect(address) as connection:
         try:
@@ -106,9 +104,7 @@ def test_a_slow_client_is_dropped(
     assert received == b"" or received.startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_client_that_takes_no_answer_is_dropped(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_takes_no_answer_is_dropped(address, monkeypatch):
     size = 30_000_000  # more than the system buffers
     monkeypatch.setattr(routes, "as_json", lambda _: routes.send_json("a" * size))
     monkeypatch.setattr(connections, "CLIENT_SECONDS", 0.05)
@@ -150,7 +146,7 @@ class Transport(asyncio.Transport):
         self.unsent += len(data)
 
 
-def test_whose_turn_it_is() -> None:
+def test_whose_turn_it_is():
     """Only a client's turn has an end."""
 
     async def turns() -> None:
@@ -187,9 +183,7 @@ def test_whose_turn_it_is() -> None:
     asyncio.run(turns())
 
 
-def test_a_new_connection_replaces_the_one_that_waits_longest(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_connection_replaces_the_one_that_waits_longest(address, monkeypatch):
     monkeypatch.setattr(connections, "most_connections", lambda: 3)
     opened = [connect(address) for _ in range(5)]
     try:
@@ -205,14 +199,12 @@ def test_a_new_connection_replaces_the_one_that_waits_longest(
 @pytest.mark.parametrize(
     ("files", "most"), [(resource.RLIM_INFINITY, 1000), (2**20, 1000), (256, 160), (64, 16)]
 )
-def test_connections_leave_descriptors_to_the_index(
-    monkeypatch: pytest.MonkeyPatch, files: int, most: int
-) -> None:
+def test_connections_leave_descriptors_to_the_index(monkeypatch, files, most):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
     assert connections.most_connections() == most
 
 
-def test_one_host(address: str) -> None:
+def test_one_host(address):
     end = b"Connection: close\r\n\r\n"
     assert answer(address, REQUEST + end)[0] == 200
     assert answer(address, REQUEST + b"Host: localhost\r\n" + end)[0] == 400
@@ -222,14 +214,14 @@ def test_one_host(address: str) -> None:
 @pytest.mark.parametrize(
     "target", [b"/health", b"/search?query=bade", b"/", b"/document?document_id=none"]
 )
-def test_head_is_get_without_the_body(address: str, target: bytes) -> None:
+def test_head_is_get_without_the_body(address, target):
     rest_of_head = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     status, headers, body = answer(address, b"GET " + target + rest_of_head)
     assert body
     assert answer(address, b"HEAD " + target + rest_of_head) == (status, headers, b"")
 
 
-def test_the_methods_that_are_allowed_are_named(path: Path) -> None:
+def test_the_methods_that_are_allowed_are_named(path):
     with TestClient(create_app(path), base_url=BASE) as client:
         for method in ("POST", "PUT", "DELETE", "OPTIONS"):
             for target in ("/", "/search?query=a", "/health", "/document?document_id=d1"):
@@ -259,7 +251,7 @@ ADDRESSES = (
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_every_address_requires_the_key(locked: TestClient, address: str) -> None:
+def test_every_address_requires_the_key(locked, address):
     refused = locked.get(address)
     assert refused.status_code == 401
     assert "requires its API key" in refused.json()["detail"]
@@ -286,16 +278,16 @@ WRONG = [
 
 
 @pytest.mark.parametrize("given", WRONG)
-def test_wrong_keys(locked: TestClient, given: str) -> None:
+def test_wrong_keys(locked, given):
     assert locked.get("/health", headers={"authorization": given}).status_code == 401
 
 
-def test_two_keys_are_none(locked: TestClient) -> None:
+def test_two_keys_are_none(locked):
     headers = [("authorization", f"Bearer {KEY}"), ("authorization", "Bearer other")]
     assert locked.get("/health", headers=headers).status_code == 401
 
 
-def test_refusals_are_counted_and_described(locked: TestClient, path: Path) -> None:
+def test_refusals_are_counted_and_described(locked, path):
     locked.get("/health")
     headers = {"authorization": f"Bearer {KEY}"}
     counts = locked.get("/metrics", headers=headers).text
@@ -320,7 +312,7 @@ def test_refusals_are_counted_and_described(locked: TestClient, path: Path) -> N
         ("schlüssel-schlüssel", None),
     ],
 )
-def test_a_key_file_holds_one_line(tmp_path: Path, content: str, key: str | None) -> None:
+def test_a_key_file_holds_one_line(tmp_path, content, key):
     file = tmp_path / "key"
     file.write_bytes(content.encode())
     if key is None:
@@ -330,9 +322,7 @@ def test_a_key_file_holds_one_line(tmp_path: Path, content: str, key: str | None
         assert read_key(file) == key
 
 
-def test_key_files_that_are_none(
-    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_key_files_that_are_none(tmp_path, path, monkeypatch):
     for name in (tmp_path, tmp_path / "none"):
         with pytest.raises(InputError, match="no file with an API key"):
             lexicept.serve(path, port=0, api_key_file=name)
@@ -342,9 +332,7 @@ def test_key_files_that_are_none(
         from_environment()
 
 
-def test_workers_read_the_key_from_its_file(
-    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_read_the_key_from_its_file(tmp_path, path, monkeypatch):
     file = tmp_path / "key"
     file.write_text(f"{KEY}\n")
     apps = []
@@ -356,7 +344,7 @@ def test_workers_read_the_key_from_its_file(
         assert client.get("/health", headers=headers).status_code == 200
 
 
-def test_a_port_that_is_taken(path: Path) -> None:
+def test_a_port_that_is_taken(path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         message = f"can't serve at 127.0.0.1:{port}: another program listens there; choose another"

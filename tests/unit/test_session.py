@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import lexicept
-from support.commands import Run, assert_error
+from support.commands import assert_error
 
 TEXTS = ["cats sleep all day", "dogs bark at night", "a cat naps"]
 
@@ -25,7 +25,7 @@ def type_in(monkeypatch: pytest.MonkeyPatch):
     return type_lines
 
 
-def test_queries_and_an_explanation(index: Path, run: Run, type_in) -> None:
+def test_queries_and_an_explanation(index, run, type_in):
     type_in("bark", "", "cats", ":explain 2", ":help", ":quit", "night")
     code, out, err = run("search", index)
     assert (code, err) == (0, "")
@@ -35,7 +35,7 @@ def test_queries_and_an_explanation(index: Path, run: Run, type_in) -> None:
     assert "night" not in out[out.index("naps") :]
 
 
-def test_errors_do_not_end_it(index: Path, run: Run, type_in) -> None:
+def test_errors_do_not_end_it(index, run, type_in):
     type_in(":explain 1", ":jump", "cats", ":explain 3", ":explain 0", "bark")
     code, out, err = run("search", index, "--top-k", "1")
     assert code == 0
@@ -48,6 +48,6 @@ def test_errors_do_not_end_it(index: Path, run: Run, type_in) -> None:
     assert "dogs bark" in out
 
 
-def test_options_that_need_a_query(index: Path, run: Run) -> None:
+def test_options_that_need_a_query(index, run):
     for options in (["--json"], ["--facet", "year"], ["--relevant", "1"]):
         assert_error(run("search", index, *options), "need a query")

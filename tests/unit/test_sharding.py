@@ -148,9 +148,7 @@ def layout(model: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["all", "lora"])
-def test_two_processes_with_parts_are_one_that_is_whole(
-    launched: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_processes_with_parts_are_one_that_is_whole(launched, name, tmp_path, monkeypatch):
     """With gradient caching and unequal numbers of passes; or adapters under a frozen head,
     checkpointed blocks, killed and resumed."""
     monkeypatch.setattr("lexicept.models.backbone.BATCH_TOKENS", PASS_TOKENS)
@@ -174,20 +172,20 @@ def test_two_processes_with_parts_are_one_that_is_whole(
 
 
 @pytest.mark.parametrize("name", ["all", "lora", "half"])
-def test_every_process_keeps_half_of_the_backbone(launched: Path, name: str) -> None:
+def test_every_process_keeps_half_of_the_backbone(launched, name):
     first, second = seen(launched, name)
     assert first["own"] + second["own"] == first["all"] == second["all"]
     assert abs(first["own"] - second["own"]) < 0.1 * first["all"]
     assert first["moments"] == second["moments"] > 0
 
 
-def test_passes_are_repeated_for_the_processes_that_have_more(launched: Path) -> None:
+def test_passes_are_repeated_for_the_processes_that_have_more(launched):
     found = [one["repeated"] for name in ("all", "lora") for one in seen(launched, name)]
     assert min(found) >= 0
     assert sum(found) > 0
 
 
-def test_types_of_weights_stay(launched: Path) -> None:
+def test_types_of_weights_stay(launched):
     """bfloat16 under float32 adapters, trained in mixed precision."""
     encoder = Encoder.load(launched / "half" / "model")
     assert encoder.backbone.dtype == "bfloat16"
@@ -197,7 +195,7 @@ def test_types_of_weights_stay(launched: Path) -> None:
     assert all(value.dtype == torch.float32 and value.abs().sum() > 0 for value in learned)
 
 
-def test_one_process_resumes_what_two_began(launched: Path) -> None:
+def test_one_process_resumes_what_two_began(launched):
     """A checkpoint has whole tensors, in an order that the number of processes does not change."""
     run = launched / "lora.killed"
     state = torch.load(run / "work/checkpoints/checkpoint-2/optimizer.pt", weights_only=True)
@@ -209,12 +207,12 @@ def test_one_process_resumes_what_two_began(launched: Path) -> None:
     assert Encoder.load(run / "model").head.size == 40
 
 
-def test_only_a_backbone_that_learns_is_divided(launched: Path) -> None:
+def test_only_a_backbone_that_learns_is_divided(launched):
     with pytest.raises(InputError, match=r"optimizer.sharded requires model.trained: lora or all"):
         load_config(launched / "all.yaml", ["model.trained=head"])
 
 
-def test_one_process_clips_as_torch_does() -> None:
+def test_one_process_clips_as_torch_does():
     torch.manual_seed(0)
     ours = [torch.nn.Parameter(torch.randn(3, 2)) for _ in range(3)]
     theirs = [torch.nn.Parameter(value.detach().clone()) for value in ours]
@@ -233,13 +231,8 @@ def test_one_process_clips_as_torch_does() -> None:
     [(8, True, 128, 16), (3, True, 128, 64), (8, False, 128, 128), (0, True, 128, 128)],
 )
 def test_recipes_start_a_process_for_each_gpu(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    gpus: int,
-    sharded: bool,
-    batch_size: int,
-    own: int,
-) -> None:
+    tmp_path, monkeypatch, gpus, sharded, batch_size, own
+):
     started: list[Any] = []
     monkeypatch.setattr("torch.accelerator.device_count", lambda: gpus)
 
@@ -269,9 +262,7 @@ def test_recipes_start_a_process_for_each_gpu(
     assert given == replace(config, optimizer=replace(config.optimizer, batch_size=own))
 
 
-def test_nothing_is_left_beside_what_was_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_left_beside_what_was_trained(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.accelerator.device_count", lambda: 2)
     ended = subprocess.CompletedProcess([], 0)
     monkeypatch.setattr("subprocess.run", lambda *_, **__: ended)

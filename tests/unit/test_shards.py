@@ -19,9 +19,7 @@ ROWS = st.shared(st.integers(0, 8), key="rows")
 
 
 @given(sparse_matrices(ROWS), sparse_matrices(ROWS), st.integers(1, 9))
-def test_shards_hold_all_rows_in_order(
-    tmp_path_factory: pytest.TempPathFactory, a: sp.csr_array, b: sp.csr_array, size: int
-) -> None:
+def test_shards_hold_all_rows_in_order(tmp_path_factory, a, b, size):
     prefix = tmp_path_factory.mktemp("matrix") / "b"
     save_csr(prefix, b)
     with pytest.MonkeyPatch.context() as patch:
@@ -37,7 +35,7 @@ def test_shards_hold_all_rows_in_order(
         assert x.shape[0] > 0 or len(parts) == 1
 
 
-def test_a_shard_takes_no_more_with_it_than_its_rows() -> None:
+def test_a_shard_takes_no_more_with_it_than_its_rows():
     matrix = sp.csr_array(np.ones((1000, 10), np.float32))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "SIZE", 110)
@@ -47,14 +45,14 @@ def test_a_shard_takes_no_more_with_it_than_its_rows() -> None:
     assert np.shares_memory(found[0].load()[0].data, matrix.data)
 
 
-def test_results_come_in_order_until_an_error() -> None:
+def test_results_come_in_order_until_an_error():
     assert list(over(pow, range(50), 2)) == [n**2 for n in range(50)]
     assert list(over(pow, [3], 2)) == [9]
     with pytest.raises(ZeroDivisionError):
         list(over(lambda n: 1 // n, [2, 1, 0, 1]))
 
 
-def test_few_results_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_results_wait(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     counter: Iterator[int] = count(1)
     done = 0

@@ -10,7 +10,7 @@ from support.served import save_index
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux's /proc")
-def test_a_short_run(tmp_path: Path) -> None:
+def test_a_short_run(tmp_path):
     lines: list[str] = []
     path = save_index(tmp_path, concepts=False)
     assert soak(path, updates=3, requests=60, report=lines.append) == []
@@ -28,6 +28,6 @@ def test_a_short_run(tmp_path: Path) -> None:
         (Figures(500, 60, 1), {200: 9, 503: 2}, "server errors: {503: 2}"),
     ],
 )
-def test_what_a_run_reports(last: Figures, statuses: dict[int, int], problem: str | None) -> None:
+def test_what_a_run_reports(last, statuses, problem):
     problems = list(problems_of([Figures(500, 60, 1), last], Counter(statuses)))
     assert problems == ([] if problem is None else [problem])

@@ -15,7 +15,7 @@ from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.lookup import Lookup
 from lexicept.models.sae.model import SAE
 from lexicept.models.soup import soup
-from support.commands import Run, assert_error
+from support.commands import assert_error
 from support.tiny import save_bert
 
 
@@ -122,7 +122,7 @@ def test_folders_that_are_no_models(save, tmp_path):
         soup([broken], tmp_path / "soup")
 
 
-def test_the_command(save, tmp_path, run: Run):
+def test_the_command(save, tmp_path, run):
     models = [save("one"), save("two", 1.0)]
     report = run("model", "soup", *models, "--out", tmp_path / "soup", "--json").json
     assert report == {"model": str(tmp_path / "soup"), "models": 2}

@@ -33,7 +33,7 @@ Folders = pytest.TempPathFactory
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=8))
-def test_texts_come_back(tmp_path_factory: Folders, texts: list[str]) -> None:
+def test_texts_come_back(tmp_path_factory, texts):
     prefix = tmp_path_factory.mktemp("texts") / "t"
     assert TextStore.write(prefix, iter(texts)) == len(texts)
     store = TextStore(prefix)
@@ -59,28 +59,28 @@ def truncate(path: Path, size: int = -1) -> None:
 
 @pytest.mark.parametrize("name", ["t.bin", "t.offsets.npy"])
 @pytest.mark.parametrize("size", [-1, 0, 5])
-def test_truncated_texts_are_refused(texts: Path, name: str, size: int) -> None:
+def test_truncated_texts_are_refused(texts, name, size):
     truncate(texts.with_name(name), size)
     with pytest.raises(IndexFormatError, match=name):
         TextStore(texts)
 
 
 @pytest.mark.parametrize("name", ["t.bin", "t.offsets.npy"])
-def test_missing_texts_are_refused(texts: Path, name: str) -> None:
+def test_missing_texts_are_refused(texts, name):
     texts.with_name(name).unlink()
     with pytest.raises(IndexFormatError, match=name):
         TextStore(texts)
 
 
 @pytest.mark.parametrize("offsets", [[], [3, 12], [0, 9, 3, 12], [0, -1, 12]])
-def test_offsets_that_do_not_fit_are_refused(texts: Path, offsets: list[int]) -> None:
+def test_offsets_that_do_not_fit_are_refused(texts, offsets):
     assert texts.with_name("t.bin").stat().st_size == 12
     save_array(texts.with_name("t.offsets.npy"), np.array(offsets, np.int64))
     with pytest.raises(IndexFormatError, match=r"t\.bin"):
         TextStore(texts)
 
 
-def test_bytes_that_are_no_text_are_refused_when_read(texts: Path) -> None:
+def test_bytes_that_are_no_text_are_refused_when_read(texts):
     path = texts.with_name("t.bin")
     path.write_bytes(path.read_bytes().replace("ö".encode(), b"\xff\xff"))
     store = TextStore(texts)
@@ -93,12 +93,12 @@ def test_bytes_that_are_no_text_are_refused_when_read(texts: Path) -> None:
 
 
 @pytest.mark.parametrize("array", [[], [1, 2, 3]])
-def test_arrays_come_back(tmp_path: Path, array: list[int]) -> None:
+def test_arrays_come_back(tmp_path, array):
     save_array(tmp_path / "a.npy", np.array(array, np.int64))
     assert load_array(tmp_path / "a.npy", np.int64).tolist() == array
 
 
-def test_pages_that_the_system_took_back_are_read_again(tmp_path: Path) -> None:
+def test_pages_that_the_system_took_back_are_read_again(tmp_path):
     save_array(tmp_path / "a.npy", np.arange(10_000))
     stored, here = load_array(tmp_path / "a.npy", np.int64), np.arange(3)
     for array in (stored[5:], stored, here):
@@ -107,7 +107,7 @@ def test_pages_that_the_system_took_back_are_read_again(tmp_path: Path) -> None:
     assert here.tolist() == [0, 1, 2]
 
 
-def test_many_texts_are_read_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_texts_are_read_to_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr("lexicept.storage.texts.MANY", 2)
     texts = [f"{number} é" for number in range(7)]
     TextStore.write(tmp_path / "t", texts)
@@ -116,7 +116,7 @@ def test_many_texts_are_read_to_the_end(tmp_path: Path, monkeypatch: pytest.Monk
     assert [*store.between(1, 6)] == texts[1:6]
 
 
-def test_arrays_of_another_type_are_refused(tmp_path: Path) -> None:
+def test_arrays_of_another_type_are_refused(tmp_path):
     save_array(tmp_path / "a.npy", np.zeros(3, np.int32))
     with pytest.raises(IndexFormatError, match=r"a.npy: int32 \[1-d\]"):
         load_array(tmp_path / "a.npy", np.int64)
@@ -127,7 +127,7 @@ def test_arrays_of_another_type_are_refused(tmp_path: Path) -> None:
 
 
 @given(st.data())
-def test_damaged_arrays_are_refused_or_read(tmp_path_factory: Folders, data: st.DataObject) -> None:
+def test_damaged_arrays_are_refused_or_read(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("array") / "a.npy"
     save_array(path, np.arange(4, dtype=np.int64))
     content = bytearray(path.read_bytes())
@@ -145,14 +145,14 @@ def test_damaged_arrays_are_refused_or_read(tmp_path_factory: Folders, data: st.
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"PK\x05\x06" + bytes(18), b"text"])
-def test_other_files_are_no_arrays(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_no_arrays(tmp_path, content):
     (tmp_path / "a.npy").write_bytes(content)
     with pytest.raises(IndexFormatError, match=r"a\.npy"):
         load_array(tmp_path / "a.npy", np.int64)
 
 
 @given(sparse_matrices())
-def test_matrices_come_back(tmp_path_factory: Folders, matrix: sp.csr_array) -> None:
+def test_matrices_come_back(tmp_path_factory, matrix):
     prefix = tmp_path_factory.mktemp("matrix") / "m"
     save_csr(prefix, matrix)
     loaded = load_csr(prefix, matrix.shape[1])
@@ -167,7 +167,7 @@ def matrix(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("part", ["indptr", "indices", "data"])
-def test_truncated_and_missing_parts_are_refused(matrix: Path, part: str) -> None:
+def test_truncated_and_missing_parts_are_refused(matrix, part):
     path = matrix.with_name(f"m.{part}.npy")
     truncate(path)
     with pytest.raises(IndexFormatError, match=path.name):
@@ -190,13 +190,13 @@ def test_truncated_and_missing_parts_are_refused(matrix: Path, part: str) -> Non
         ("data", np.ones(4, np.float32)),
     ],
 )
-def test_inconsistent_parts_are_refused(matrix: Path, part: str, array: np.ndarray) -> None:
+def test_inconsistent_parts_are_refused(matrix, part, array):
     save_array(matrix.with_name(f"m.{part}.npy"), array)
     with pytest.raises(IndexFormatError, match="do not fit together"):
         load_csr(matrix, 3)
 
 
-def test_indices_that_do_not_fit(matrix: Path) -> None:
+def test_indices_that_do_not_fit(matrix):
     with pytest.raises(IndexFormatError, match="do not fit together"):
         load_csr(matrix, 2)
     save_array(matrix.with_name("m.indices.npy"), np.array([0, 2, 9], np.int32))
@@ -205,7 +205,7 @@ def test_indices_that_do_not_fit(matrix: Path) -> None:
         load_csr(matrix, 3, slice(2, 3))
 
 
-def test_object_arrays_are_not_unpickled(matrix: Path) -> None:
+def test_object_arrays_are_not_unpickled(matrix):
     class Bomb:
         def __reduce__(self) -> tuple[object, ...]:
             return os.mkdir, (str(matrix.with_name("exploded")),)
@@ -219,7 +219,7 @@ def test_object_arrays_are_not_unpickled(matrix: Path) -> None:
 # Files
 
 
-def test_replace_file_makes_its_folder(tmp_path: Path) -> None:
+def test_replace_file_makes_its_folder(tmp_path):
     path = tmp_path / "new" / "file"
     replace_file(path, b"one")
     replace_file(path, b"two")
@@ -229,9 +229,7 @@ def test_replace_file_makes_its_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_failed_write_keeps_the_old_content(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_a_failed_write_keeps_the_old_content(tmp_path, monkeypatch, step):
     path = tmp_path / "file"
     replace_file(path, b"old")
 
@@ -245,13 +243,13 @@ def test_a_failed_write_keeps_the_old_content(
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_checksum_of_a_file(tmp_path: Path) -> None:
+def test_checksum_of_a_file(tmp_path):
     (tmp_path / "f").write_bytes(b"abc")
     expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert sha256(tmp_path / "f") == expected
 
 
-def test_check_files_finds_every_damage(tmp_path: Path) -> None:
+def test_check_files_finds_every_damage(tmp_path):
     (tmp_path / "part" / "deep").mkdir(parents=True)
     path = tmp_path / "part" / "deep" / "f"
     path.write_bytes(b"abc")
@@ -272,9 +270,7 @@ def test_check_files_finds_every_damage(tmp_path: Path) -> None:
         check_files(tmp_path, files, checksums=False)
 
 
-def test_sync_folder_visits_every_file_and_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sync_folder_visits_every_file_and_folder(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "f").write_bytes(b"x")
     synced: list[int] = []
@@ -291,14 +287,14 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text("abé"), JSON, max_size=4))
-def test_json_comes_back(tmp_path_factory: Folders, content: dict[str, object]) -> None:
+def test_json_comes_back(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("json") / "f.json"
     write_json(path, content)
     assert read_json(path) == content
 
 
 @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
-def test_any_bytes_are_a_json_object_or_refused(tmp_path_factory: Folders, content: bytes) -> None:
+def test_any_bytes_are_a_json_object_or_refused(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("json") / "f.json"
     value = read_bytes(read_json, content, path, IndexFormatError)
     if value is not None:
@@ -307,14 +303,14 @@ def test_any_bytes_are_a_json_object_or_refused(tmp_path_factory: Folders, conte
 
 
 @pytest.mark.parametrize("content", [b"[1]", b"", b"\xff", b"{", b"[" * 100_000])
-def test_what_is_no_json_object_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_json_object_is_refused(tmp_path, content):
     path = tmp_path / "f.json"
     path.write_bytes(content)
     with pytest.raises(IndexFormatError, match=r"f\.json"):
         read_json(path)
 
 
-def test_a_missing_json_file_is_refused(tmp_path: Path) -> None:
+def test_a_missing_json_file_is_refused(tmp_path):
     with pytest.raises(IndexFormatError, match=r"none\.json"):
         read_json(tmp_path / "none.json")
 
@@ -324,9 +320,7 @@ def test_a_missing_json_file_is_refused(tmp_path: Path) -> None:
 
 @settings(max_examples=40)
 @given(st.lists(sparse_matrices(columns=4), max_size=4), st.data())
-def test_blocks_are_written_as_the_whole(
-    tmp_path_factory: Folders, blocks: list[sp.csr_array], data: st.DataObject
-) -> None:
+def test_blocks_are_written_as_the_whole(tmp_path_factory, blocks, data):
     folder = tmp_path_factory.mktemp("blocks")
     whole = sp.csr_array(sp.vstack([sp.csr_array((0, 4), dtype=np.float32), *blocks]))
     done = 0
@@ -344,9 +338,7 @@ def test_blocks_are_written_as_the_whole(
 
 @settings(max_examples=40)
 @given(sparse_matrices(columns=4), st.data())
-def test_neighbouring_rows(
-    tmp_path_factory: Folders, matrix: sp.csr_array, data: st.DataObject
-) -> None:
+def test_neighbouring_rows(tmp_path_factory, matrix, data):
     prefix = tmp_path_factory.mktemp("rows") / "m"
     save_csr(prefix, matrix)
     start, stop = sorted(data.draw(st.tuples(*[st.integers(0, matrix.shape[0])] * 2)))
@@ -356,7 +348,7 @@ def test_neighbouring_rows(
     assert rows[1:].load().toarray().tolist() == matrix[start:stop][1:].toarray().tolist()
 
 
-def test_arrays_are_opened_in_threads(tmp_path: Path) -> None:
+def test_arrays_are_opened_in_threads(tmp_path):
     save_array(tmp_path / "a.npy", range(3))
 
     def read(_: int) -> list[int]:

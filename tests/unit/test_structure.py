@@ -11,18 +11,18 @@ PACKAGE = TESTS.parent / "src" / "lexicept"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
-def test_the_root_holds_few_files() -> None:
+def test_the_root_holds_few_files():
     names = [path.name for path in PACKAGE.iterdir() if path.is_file()]
     assert "vectors.py" in names
     assert len(names) <= 10, names
 
 
-def test_modules_are_short() -> None:
+def test_modules_are_short():
     lengths = {str(p.relative_to(PACKAGE)): len(p.read_text().splitlines()) for p in MODULES}
     assert {name: length for name, length in lengths.items() if length > 450} == {}
 
 
-def test_imports_have_no_cycle() -> None:
+def test_imports_have_no_cycle():
     grimp = pytest.importorskip("grimp", reason="needs import-linter")
     graph = grimp.build_graph("lexicept", cache_dir=None)
     imports = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
@@ -30,7 +30,7 @@ def test_imports_have_no_cycle() -> None:
     TopologicalSorter(imports).prepare()  # raises CycleError, which names the cycle
 
 
-def test_the_page_of_the_architecture_lists_every_module() -> None:
+def test_the_page_of_the_architecture_lists_every_module():
     page = (TESTS.parent / "docs" / "architecture.md").read_text()
     listing = page.partition("```text\n")[2].partition("\n```")[0]
     rows = listing.replace("\n ", " ").splitlines()
@@ -52,7 +52,7 @@ def imported(path: Path) -> set[str]:
     return names | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
 
 
-def test_no_test_imports_another_test() -> None:
+def test_no_test_imports_another_test():
     files = sorted(TESTS.rglob("test_*.py"))
     names = {path.stem for path in files}
     assert Path(__file__).stem in names

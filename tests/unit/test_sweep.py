@@ -86,9 +86,7 @@ def assert_equal(
 
 
 @pytest.mark.parametrize("vocabulary", [None, "words", "concepts"])
-def test_points_are_those_of_indexes(
-    index: IndexReader, vocabulary: str | None, tmp_path: Path
-) -> None:
+def test_points_are_those_of_indexes(index, vocabulary, tmp_path):
     points = sweep(index, JUDGED, GRID, tmp_path / "out", vocabulary)
     assert [point.setting for point in points] == GRID.settings()
     assert len({tuple(point.values.values()) for point in points}) == 27
@@ -107,7 +105,7 @@ def test_points_are_those_of_indexes(
         assert_equal(point, built, vocabulary)
 
 
-def test_queries_that_are_documents(tmp_path: Path) -> None:
+def test_queries_that_are_documents(tmp_path):
     index = build(tmp_path / "index", TEXTS)
     queries = [Query(f"d{number}", TEXTS[f"d{number}"]) for number in range(20)]
     qrels = [qrel._replace(query_id="d" + qrel.query_id[1:]) for qrel in QRELS[:-1]]
@@ -122,9 +120,7 @@ def test_queries_that_are_documents(tmp_path: Path) -> None:
         sweep(index, JudgedQueries(queries, qrels), grid, tmp_path / "True")
 
 
-def test_a_scale_is_what_concepts_are_worth_beside_words(
-    index: IndexReader, tmp_path: Path
-) -> None:
+def test_a_scale_is_what_concepts_are_worth_beside_words(index, tmp_path):
     grid = SweepGrid((2,), (3,), query_scale=(1.0, 0.25))
     points = sweep(index, JUDGED, grid, tmp_path / "out")
     assert points[0].values != points[1].values
@@ -134,7 +130,7 @@ def test_a_scale_is_what_concepts_are_worth_beside_words(
         assert_equal(point, build(path, TEXTS, words=WORD_SETTINGS, concepts=concepts))
 
 
-def test_what_a_query_may_cost(index: IndexReader, tmp_path: Path) -> None:
+def test_what_a_query_may_cost(index, tmp_path):
     grid = SweepGrid((2,), (3,), query_max_qd_flops=(None, 1.0, 0.25))
     points = sweep(index, JUDGED, grid, tmp_path / "out")
     costs = [point.qd_flops for point in points]
@@ -145,7 +141,7 @@ def test_what_a_query_may_cost(index: IndexReader, tmp_path: Path) -> None:
         assert_equal(point, build(path, TEXTS, words=WORD_SETTINGS, concepts=concepts))
 
 
-def test_words_alone_may_be_named(tmp_path: Path) -> None:
+def test_words_alone_may_be_named(tmp_path):
     index = build(tmp_path / "index", TEXTS)
     grid = SweepGrid((2, None), (3,), alpha=(1.25,))
     points = sweep(index, JUDGED, grid, tmp_path / "out")
@@ -163,7 +159,7 @@ def model(encoder: object) -> Iterator[object]:
     """Concepts of a head that has different k for queries and documents."""
     from lexicept.vectorizers.concepts import ConceptVectorizer
 
-    vectorizer = ConceptVectorizer(encoder)  # type: ignore[arg-type]
+    vectorizer = ConceptVectorizer(encoder)
     own = vectorizer.head.settings
     vectorizer.head.configure(query_k=2, document_k=4)
     yield vectorizer
@@ -174,7 +170,7 @@ def build_with(model: object, path: Path) -> IndexReader:
     """An index of its concepts alone."""
     builder = IndexBuilder(path)
     builder.add_documents([Document(name, text) for name, text in TEXTS.items()], {})
-    builder.add_vocabulary(model, VocabularySettings(BM25(k3=1.0)))  # type: ignore[arg-type]
+    builder.add_vocabulary(model, VocabularySettings(BM25(k3=1.0)))
     return builder.commit()
 
 
@@ -188,13 +184,11 @@ class Recorder:
         monkeypatch.setattr(
             self.vectorizer,
             "documents",
-            lambda texts: self.encoded.extend(texts) or documents(texts),  # type: ignore[func-returns-value]
+            lambda texts: self.encoded.extend(texts) or documents(texts),
         )
 
 
-def test_other_k_are_those_of_models_with_them(
-    model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_k_are_those_of_models_with_them(model, tmp_path, monkeypatch):
     index = build_with(model, tmp_path / "index")
     recorder = Recorder(index, monkeypatch)
     own = index.vectorizer("concepts").head.settings
@@ -213,9 +207,7 @@ def test_other_k_are_those_of_models_with_them(
         assert_equal(points[2 * number + 2], built)
 
 
-def test_encoding_goes_on_where_it_was_killed(
-    model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_encoding_goes_on_where_it_was_killed(model, tmp_path, monkeypatch):
     monkeypatch.setattr(term_frequencies, "SHARD", 25)
     index = build_with(model, tmp_path / "index")
     own = index.vectorizer("concepts").head.settings
@@ -248,12 +240,7 @@ def derivations(monkeypatch: pytest.MonkeyPatch) -> list[RRASettings | None]:
     return found
 
 
-def test_what_points_share_is_computed_once(
-    index: IndexReader,
-    tmp_path: Path,
-    derivations: list[RRASettings | None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_points_share_is_computed_once(index, tmp_path, derivations, monkeypatch):
     weighed: list[int] = []
     documents = Splade.documents
     monkeypatch.setattr(
@@ -274,9 +261,7 @@ def test_what_points_share_is_computed_once(
     assert Vowels.encoded == []
 
 
-def test_finished_points_are_not_computed_again(
-    index: IndexReader, tmp_path: Path, derivations: list[RRASettings | None]
-) -> None:
+def test_finished_points_are_not_computed_again(index, tmp_path, derivations):
     calls: list[tuple[str, int, int]] = []
     first = sweep(index, JUDGED, SweepGrid((2,), (1, 2)), tmp_path / "out")
     written = (tmp_path / "out" / "points.jsonl").read_text()
@@ -300,7 +285,7 @@ def test_finished_points_are_not_computed_again(
     assert read_points(tmp_path / "out" / "points.jsonl") == [*first, larger[1]]
 
 
-def test_a_folder_of_something_else_is_refused(index: IndexReader, tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_refused(index, tmp_path):
     out, grid = tmp_path / "out", SweepGrid()
     points = sweep(index, JUDGED, grid, out)
     other = build(tmp_path / "other", TEXTS, concepts=CONCEPT_SETTINGS)
@@ -336,9 +321,7 @@ def test_a_folder_of_something_else_is_refused(index: IndexReader, tmp_path: Pat
         sweep(index, JUDGED, grid, out)
 
 
-def test_a_sweep_goes_on_with_what_it_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_goes_on_with_what_it_opened(tmp_path, monkeypatch):
     index = build(tmp_path / "index", TEXTS)
     queries = [query._replace(text=f"{query.text} zebra") for query in QUERIES]
     points = sweep(index, JudgedQueries(queries, QRELS), GRID, tmp_path / "before")
@@ -354,7 +337,7 @@ def test_a_sweep_goes_on_with_what_it_opened(
     assert len(IndexReader.open(index.path)) == len(index) + 1
 
 
-def test_bad_arguments(index: IndexReader, tmp_path: Path) -> None:
+def test_bad_arguments(index, tmp_path):
     out = tmp_path / "out"
     with pytest.raises(InputError, match="no judgements"):
         sweep(index, JudgedQueries(QUERIES, []), SweepGrid(), out)
@@ -380,13 +363,13 @@ def test_bad_arguments(index: IndexReader, tmp_path: Path) -> None:
         ({"alpha": (float("inf"),)}, "alpha must be a finite number above 0, not inf"),
     ],
 )
-def test_bad_grids(grid: dict[str, tuple[object, ...]], problem: str) -> None:
+def test_bad_grids(grid, problem):
     with pytest.raises(InputError) as caught:
-        SweepGrid(**grid)  # type: ignore[arg-type]
+        SweepGrid(**grid)
     assert problem in str(caught.value)
 
 
-def test_a_grid_has_every_combination_once() -> None:
+def test_a_grid_has_every_combination_once():
     grid = SweepGrid((1, 2), (3, None), (None, "all"), (None, 1.0, 2.0))
     settings = grid.settings()
     assert len(settings) == len(set(settings)) == 24
@@ -402,7 +385,7 @@ def point(qd_flops: float, ndcg: float, mrr: float = 0.5) -> Point:
     return Point(Setting(None, 1, 1, None), values)
 
 
-def test_a_front_by_hand() -> None:
+def test_a_front_by_hand():
     best, cheap, middle = point(4, 0.8), point(1, 0.3), point(2, 0.5)
     beaten = [point(2, 0.4), point(3, 0.5), point(5, 0.8), point(1, 0.2), point(2.5, 0.1)]
     assert pareto_front([beaten[0], best, *beaten[1:], middle, cheap]) == [cheap, middle, best]
@@ -413,7 +396,7 @@ def test_a_front_by_hand() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4))))
-def test_the_front_is_what_nothing_beats(values: list[tuple[int, int]]) -> None:
+def test_the_front_is_what_nothing_beats(values):
     points = [point(cost, gain) for cost, gain in values]
     expected = [
         p
@@ -446,7 +429,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return figures
 
 
-def test_a_plot_shows_the_front_and_lines_of_equal_e2(tmp_path: Path, drawn: list) -> None:
+def test_a_plot_shows_the_front_and_lines_of_equal_e2(tmp_path, drawn):
     from matplotlib.image import imread
 
     points = [point(0.5, 0.2, 0.3), point(2, 0.5, 0.4), point(8, 0.4, 0.45), point(40, 0.6, 0.5)]
@@ -474,7 +457,7 @@ def test_a_plot_shows_the_front_and_lines_of_equal_e2(tmp_path: Path, drawn: lis
     assert all(np.isclose(label, lines.levels, rtol=5e-3).any() for label in labels)
 
 
-def test_a_colour_per_k_and_alpha(tmp_path: Path, drawn: list) -> None:
+def test_a_colour_per_k_and_alpha(tmp_path, drawn):
     settings = [Setting(None, 1, 1, None), Setting("all", 1, 1, 1.25), Setting("all", 2, 1, 1.25)]
     write_sweep([replace(point(1, 0.5), setting=s) for s in settings], tmp_path / "plot.png")
     left, _ = drawn[0].axes
@@ -483,12 +466,12 @@ def test_a_colour_per_k_and_alpha(tmp_path: Path, drawn: list) -> None:
 
 
 @pytest.mark.parametrize("points", [[], [point(0, 0)], [point(1, 0.5)], [point(1e5, 1, 1)] * 2])
-def test_any_points_can_be_plotted(points: list[Point], tmp_path: Path) -> None:
+def test_any_points_can_be_plotted(points, tmp_path):
     write_sweep(points, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_import_needs_neither_torch_nor_matplotlib() -> None:
+def test_import_needs_neither_torch_nor_matplotlib():
     loaded = loaded_after("import lexicept.evaluation.sweep")
     assert "numpy" in loaded
     assert not loaded & (HEAVY | {"matplotlib"})

@@ -9,7 +9,6 @@ import lexicept
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.index.manifest import read_files
 from lexicept.pipelines.sync import Synced
-from support.commands import Run
 from support.files import OWLS, write_files, write_pdf
 
 pytestmark = pytest.mark.usefixtures("_no_leaks")
@@ -35,7 +34,7 @@ def counts(done: Synced) -> tuple[int, ...]:
 
 def ids(path: Path, query: str, **options: str) -> list[str]:
     with lexicept.open(path) as index:
-        return [hit.id for hit in index.search(query, **options)]  # type: ignore[arg-type]
+        return [hit.id for hit in index.search(query, **options)]
 
 
 def same_as_new(folder: Path, path: Path, tmp_path: Path) -> bool:
@@ -52,9 +51,7 @@ def same_as_new(folder: Path, path: Path, tmp_path: Path) -> bool:
     return documents[0] == documents[1] and found[0] == found[1]
 
 
-def test_what_changes_is_added_replaced_and_deleted(
-    folder: Path, path: Path, tmp_path: Path
-) -> None:
+def test_what_changes_is_added_replaced_and_deleted(folder, path, tmp_path):
     assert counts(sync(folder, path)) == (15, 0, 0, 0)
     assert ids(path, "owls") == ["birds.pdf"]
     assert ids(path, "cat note", filter="year >= 2021 and tags in ['cat']") == [
@@ -83,13 +80,13 @@ def test_what_changes_is_added_replaced_and_deleted(
         assert index.verify().problems == []
 
 
-def test_a_build_is_kept_in_step(folder: Path, path: Path) -> None:
+def test_a_build_is_kept_in_step(folder, path):
     lexicept.build(folder, path, vocabulary="words").close()
     (folder / "fish.pdf").unlink()
     assert counts(sync(folder, path)) == (0, 0, 1, 14)
 
 
-def test_an_index_of_other_origin_takes_the_files(folder: Path, path: Path) -> None:
+def test_an_index_of_other_origin_takes_the_files(folder, path):
     documents = [{"id": "mine", "text": "my own"}, {"id": "brief.txt", "text": "old"}]
     lexicept.build(documents, path, vocabulary="words").close()
     assert counts(sync(folder, path)) == (14, 1, 0, 1)
@@ -98,7 +95,7 @@ def test_an_index_of_other_origin_takes_the_files(folder: Path, path: Path) -> N
     assert ids(path, "own") == ["mine"]
 
 
-def test_other_changes_of_the_index_are_kept_or_made_good(folder: Path, path: Path) -> None:
+def test_other_changes_of_the_index_are_kept_or_made_good(folder, path):
     sync(folder, path)
     with lexicept.open(path) as index:
         index.add([{"id": "mine", "text": "my own"}])
@@ -108,7 +105,7 @@ def test_other_changes_of_the_index_are_kept_or_made_good(folder: Path, path: Pa
     assert ids(path, "own") == ["mine"]
 
 
-def test_unreadable_files_keep_what_the_index_has(folder: Path, path: Path) -> None:
+def test_unreadable_files_keep_what_the_index_has(folder, path):
     sync(folder, path)
     sound = (folder / "birds.pdf").read_bytes()
     (folder / "birds.pdf").write_bytes(sound[:200])
@@ -132,9 +129,7 @@ def test_unreadable_files_keep_what_the_index_has(folder: Path, path: Path) -> N
     assert sync(folder, path).num_errors == 2
 
 
-def test_documents_stay_where_their_parser_is_missing(
-    folder: Path, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_stay_where_their_parser_is_missing(folder, path, monkeypatch):
     sync(folder, path)
     sound = (folder / "birds.pdf").read_bytes()
     with monkeypatch.context() as without:
@@ -156,7 +151,7 @@ def test_documents_stay_where_their_parser_is_missing(
         assert counts(sync(folder, path)) == (0, 0, 1, 14)
 
 
-def test_an_index_inside_its_folder_is_no_part_of_it(folder: Path) -> None:
+def test_an_index_inside_its_folder_is_no_part_of_it(folder):
     path = folder / "my.index"
     assert counts(sync(folder, path)) == (15, 0, 0, 0)
     done = sync(folder, path)
@@ -164,7 +159,7 @@ def test_an_index_inside_its_folder_is_no_part_of_it(folder: Path) -> None:
     assert done.skipped == [("my.index", "an index")]
 
 
-def test_folders_that_are_refused(folder: Path, path: Path, tmp_path: Path) -> None:
+def test_folders_that_are_refused(folder, path, tmp_path):
     with pytest.raises(InputError, match="nowhere: no such folder"):
         sync(tmp_path / "nowhere", path)
     (tmp_path / "beir").mkdir()
@@ -183,7 +178,7 @@ def test_folders_that_are_refused(folder: Path, path: Path, tmp_path: Path) -> N
     assert read_files(lexicept.open(path).reader.folder) is not None
 
 
-def test_the_command(folder: Path, path: Path, run: Run) -> None:
+def test_the_command(folder, path, run):
     (folder / "pic.png").write_bytes(b"x")
     first = run("sync", folder, path, "--vocabulary", "words")
     assert ".png: pic.png" in first.out

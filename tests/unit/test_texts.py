@@ -35,7 +35,6 @@ from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.texts import TextVectorizer, named
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Unchanged
-from support.commands import Run
 from support.tiny import text, tiny_backbone
 
 DOCUMENTS = [
@@ -83,8 +82,8 @@ def copied(texts: TextVectorizer, folder: Path) -> Path:
 
 
 def test_a_weight_is_a_cosine_from_the_centre_less_most_of_the_largest_that_is_not_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(exemplars, "KEPT", {"query": 1, "document": 2})
     corners = Exemplars(np.eye(3, dtype=np.float32), np.zeros(3, np.float32))
     asked = np.array([[6, 0, 8], [3, 2, 6], [-1, -1, -1], [0, 0, 0]], np.float32)
@@ -99,7 +98,7 @@ def test_a_weight_is_a_cosine_from_the_centre_less_most_of_the_largest_that_is_n
     assert not documents[2:].any()
 
 
-def test_exemplars_are_equal_when_they_are_loaded(tmp_path: Path) -> None:
+def test_exemplars_are_equal_when_they_are_loaded(tmp_path):
     means = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
     made = Exemplars.of(means, 40)
     made.save(tmp_path)
@@ -113,7 +112,7 @@ def test_exemplars_are_equal_when_they_are_loaded(tmp_path: Path) -> None:
         Exemplars.load(tmp_path)
 
 
-def test_a_text_is_the_mean_of_its_tokens_also_of_several_windows(texts: TextVectorizer) -> None:
+def test_a_text_is_the_mean_of_its_tokens_also_of_several_windows(texts):
     encoder = texts.concepts.encoder
     contents = [document.content for document in DOCUMENTS]
     _, means = encoder.encode_with_means(contents, "document")
@@ -126,9 +125,7 @@ def test_a_text_is_the_mean_of_its_tokens_also_of_several_windows(texts: TextVec
     assert len(encoder.backbone.windows([contents[11]])) > 1
 
 
-def test_one_pass_gives_what_each_vectorizer_gives(
-    texts: TextVectorizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_pass_gives_what_each_vectorizer_gives(texts, monkeypatch):
     contents = [document.content for document in DOCUMENTS]
     both = texts.joint.documents(contents).toarray()
     size = texts.concepts.size
@@ -148,9 +145,7 @@ def test_one_pass_gives_what_each_vectorizer_gives(
     assert sum(read) == 4
 
 
-def test_an_index_has_the_rows_of_both_and_of_equal_documents_equal_ones(
-    index: IndexReader, texts: TextVectorizer
-) -> None:
+def test_an_index_has_the_rows_of_both_and_of_equal_documents_equal_ones(index, texts):
     assert [v.name for v in index.vocabularies] == ["words", "concepts", "texts"]
     _, concepts, whole = index.tf()
     contents = [document.content for document in DOCUMENTS]
@@ -163,7 +158,7 @@ def test_an_index_has_the_rows_of_both_and_of_equal_documents_equal_ones(
     assert verify(index.path).problems == []
 
 
-def test_a_score_is_the_sum_of_its_parts_and_an_exemplar_has_no_place(index: IndexReader) -> None:
+def test_a_score_is_the_sum_of_its_parts_and_an_exemplar_has_no_place(index):
     vectors = index.query_vectors(QUERIES)
     scores = vectors @ index.engine.matrix().T
     for row, query in enumerate(QUERIES):
@@ -185,9 +180,7 @@ def test_a_score_is_the_sum_of_its_parts_and_an_exemplar_has_no_place(index: Ind
     assert [hit.score for hit in alone] == pytest.approx(np.sort(expected)[:-4:-1], rel=1e-5)
 
 
-def test_the_fast_model_the_vectorizer_and_the_cache_give_the_same(
-    index: IndexReader, texts: TextVectorizer
-) -> None:
+def test_the_fast_model_the_vectorizer_and_the_cache_give_the_same(index, texts):
     first = IndexReader.open(index.path)
     fast = first.query_vectors(QUERIES[:2])
     assert not first.vectorizers._loaded.keys() & {"concepts", "texts"}
@@ -203,7 +196,7 @@ def test_the_fast_model_the_vectorizer_and_the_cache_give_the_same(
         assert again.toarray() == pytest.approx(long.toarray(), abs=1e-3)
 
 
-def test_looked_up_queries_have_no_whole_texts(index: IndexReader) -> None:
+def test_looked_up_queries_have_no_whole_texts(index):
     found = index.using("lookup").query_vectors(QUERIES)
     assert found[:, index.span("concepts")].nnz > 0
     assert found[:, index.span("texts")].nnz == 0
@@ -212,9 +205,7 @@ def test_looked_up_queries_have_no_whole_texts(index: IndexReader) -> None:
 
 
 @pytest.mark.parametrize("query_encoder", ["model", "lookup"])
-def test_a_server_starts_with_either_encoder_of_queries(
-    index: IndexReader, query_encoder: str
-) -> None:
+def test_a_server_starts_with_either_encoder_of_queries(index, query_encoder):
     async def answered() -> list[Hit]:
         reader = Reader(index.path, query_encoder=query_encoder)
         async with reader.running():
@@ -226,9 +217,7 @@ def test_a_server_starts_with_either_encoder_of_queries(
     assert len(asyncio.run(answered())) == 3
 
 
-def test_an_updated_index_equals_a_new_one_and_keeps_its_exemplars(
-    texts: TextVectorizer, tmp_path: Path
-) -> None:
+def test_an_updated_index_equals_a_new_one_and_keeps_its_exemplars(texts, tmp_path):
     path = build(tmp_path / "index", DOCUMENTS[:35], texts).path
     updates.update(path, DOCUMENTS[35:])
     updates.delete(path, ["d0"])
@@ -246,7 +235,7 @@ def test_an_updated_index_equals_a_new_one_and_keeps_its_exemplars(
     assert len(Contents(IndexReader.open(path).folder)) == 39
 
 
-def test_boosts_and_steering_reach_whole_texts(index: IndexReader) -> None:
+def test_boosts_and_steering_reach_whole_texts(index):
     span = index.span("texts")
     (best,) = index.query_vectors(["bade kilo"])[:, span].argmax(axis=1)
     steered = index.query_vectors([ParsedQuery("bade kilo", steering={("texts", int(best)): 0.0})])
@@ -258,7 +247,7 @@ def test_boosts_and_steering_reach_whole_texts(index: IndexReader) -> None:
     assert (boosted[:, : span.start] != plain[:, : span.start]).nnz == 0
 
 
-def test_an_agent_searches_and_steers_whole_texts(index: IndexReader) -> None:
+def test_an_agent_searches_and_steers_whole_texts(index):
     tools = AgentTools(lexicept.open(index.path))
     span = index.span("texts")
     weights = index.query_vectors(["bade kilo"])[:, span].toarray()[0]
@@ -274,14 +263,14 @@ def test_an_agent_searches_and_steers_whole_texts(index: IndexReader) -> None:
             tools.steer("bade", {f"text:{name}": 0})
 
 
-def test_the_command_searches_whole_texts_alone(index: IndexReader, run: Run) -> None:
+def test_the_command_searches_whole_texts_alone(index, run):
     (best, *_) = index.search(["bade kilo"], 1, vocabulary="texts")[0]
     asked = ("bade kilo", "--top-k", "1", "--json")
     (found,) = run("search", index.path, *asked, "--vocabulary", "texts").json["results"]
     assert (found["id"], found["score"]) == (best.id, pytest.approx(best.score))
 
 
-def test_a_request_steers_boosts_and_searches_whole_texts() -> None:
+def test_a_request_steers_boosts_and_searches_whole_texts():
     asked = SearchParameters.model_validate(
         {
             "query": "a",

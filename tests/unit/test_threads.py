@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import lexicept
-from lexicept.models.encoder import Encoder
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from support.threads import differing, open_questions
 
@@ -18,11 +17,11 @@ def index(texts: list[str], tmp_path: Path) -> lexicept.Index:
     return lexicept.build([text for text in texts if text], tmp_path / "index")
 
 
-def test_searches_of_threads_are_those_of_one(index: lexicept.Index) -> None:
+def test_searches_of_threads_are_those_of_one(index):
     assert differing(index, threads=8, queries=12) == 0
 
 
-def test_threads_share_an_encoder(encoder: Encoder) -> None:
+def test_threads_share_an_encoder(encoder):
     """Without the lock that an index puts around it."""
     queries = open_questions(16)
     vectorizer = ConceptVectorizer(encoder)
@@ -33,7 +32,7 @@ def test_threads_share_an_encoder(encoder: Encoder) -> None:
             assert all(map(np.array_equal, found, expected))
 
 
-def test_threads_replace_states_for_themselves_only(encoder: Encoder) -> None:
+def test_threads_replace_states_for_themselves_only(encoder):
     """A change of a block's output by one thread is not seen by the others."""
     backbone = encoder.backbone
     features = backbone.preprocess(["a query"])

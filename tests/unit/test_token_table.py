@@ -32,7 +32,7 @@ from lexicept.vectorizers.interface import TOKEN_TABLE
 from lexicept.vectorizers.token_table import LATENTS, Combine, QueryCut, TokenTable
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from support.commands import Run, assert_error
+from support.commands import assert_error
 from support.processes import MAIN, loaded_after
 from support.served import DOCUMENTS, save_index
 from support.tiny import text
@@ -69,9 +69,7 @@ def table(pooling: Combine) -> TokenTable:
         ("sum", "", [0.0, 0.0, 0.0, 0.0]),
     ],
 )
-def test_a_query_combines_the_means_of_its_tokens(
-    pooling: Combine, query: str, expected: list[float]
-) -> None:
+def test_a_query_combines_the_means_of_its_tokens(pooling, query, expected):
     made = table(pooling)
     assert made.size == 4
     assert made.queries([query]).toarray().tolist() == [expected]
@@ -89,7 +87,7 @@ def test_a_query_combines_the_means_of_its_tokens(
         (QueryCut(9), [6.0, 3.0, 3.0, 2.0]),
     ],
 )
-def test_a_query_is_cut(query_cut: QueryCut, expected: list[float], tmp_path: Path) -> None:
+def test_a_query_is_cut(query_cut, expected, tmp_path):
     sums = sp.csr_array(np.array(SUMS, np.float32))
     made = TokenTable.of(tokenizer(), sums, "sum", query_cut)
     made.save(tmp_path / "table")
@@ -102,7 +100,7 @@ def test_a_query_is_cut(query_cut: QueryCut, expected: list[float], tmp_path: Pa
 
 
 @given(st.text("aBé\u0301 \t\u00a0.-[MASK]\u4e2d\x1c", max_size=20))
-def test_words_are_remembered_where_spaces_part_tokens(query: str) -> None:
+def test_words_are_remembered_where_spaces_part_tokens(query):
     pieces = ["[UNK]", "[MASK]", "a", "b", "##a", "##b", "e", "##e", ".", "-", "[", "]", "mask"]
     made = Tokenizer(WordPiece({p: n for n, p in enumerate(pieces)}, unk_token="[UNK]"))
     made.normalizer, made.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
@@ -114,13 +112,13 @@ def test_words_are_remembered_where_spaces_part_tokens(query: str) -> None:
         assert remembering.queries([query]).toarray().tolist() == [counted.tolist()]
 
 
-def test_a_token_keeps_its_largest_means() -> None:
+def test_a_token_keeps_its_largest_means():
     sums = sp.csr_array(np.array([[*range(1, 13), 1.0]], np.float32))
     kept = TokenTable.of(tokenizer(), sums, "sum").queries(["a"]).toarray()[0]
     assert np.flatnonzero(kept).tolist() == list(range(12 - LATENTS, 12))
 
 
-def test_sources_are_the_words_that_have_a_dimension() -> None:
+def test_sources_are_the_words_that_have_a_dimension():
     third = pytest.approx(1 / 3)
     assert table("sqrt_sum").encode_query("a b  a").sources([2, 0, 3]) == {
         2: Sources(((0, 1), (2, 3), (5, 6)), (third, third, third)),
@@ -135,7 +133,7 @@ def test_sources_are_the_words_that_have_a_dimension() -> None:
     assert table("sum").encode_query("a").sources([]) == {}
 
 
-def test_save_and_load(tmp_path: Path) -> None:
+def test_save_and_load(tmp_path):
     made = table("max")
     made.save(tmp_path / "table")
     loaded = TokenTable.load(tmp_path / "table")
@@ -155,7 +153,7 @@ def test_save_and_load(tmp_path: Path) -> None:
         ("tokenizer.json", b"{"),
     ],
 )
-def test_damage_is_an_error(tmp_path: Path, file: str, content: bytes) -> None:
+def test_damage_is_an_error(tmp_path, file, content):
     table("sum").save(tmp_path / "table")
     (tmp_path / "table" / file).write_bytes(content)
     with pytest.raises(IndexFormatError):
@@ -176,7 +174,7 @@ def brute_force(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
-def test_tokens_are_counted_as_documents_are_encoded(tmp_path: Path, pooling: str) -> None:
+def test_tokens_are_counted_as_documents_are_encoded(tmp_path, pooling):
     index = IndexReader.open(save_index(tmp_path, atlas=False))
     concepts = index.vectorizer("concepts")
     assert isinstance(concepts, ConceptVectorizer)
@@ -200,7 +198,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_index(tmp_path_factory.mktemp("served"))
 
 
-def test_scores_of_looked_up_queries_are_explained(built: Path) -> None:
+def test_scores_of_looked_up_queries_are_explained(built):
     index = lexicept.open(built)
     query = f"{DOCUMENTS[3].text} unknownword"
     hits = index.search(query, 5, query_encoder="lookup", explain=True)
@@ -226,7 +224,7 @@ def table_files(index: IndexReader) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_an_index_keeps_its_table(tmp_path: Path) -> None:
+def test_an_index_keeps_its_table(tmp_path):
     path = save_index(tmp_path, atlas=False)
     index = lexicept.open(path)
     files = table_files(index.reader)
@@ -246,7 +244,7 @@ def test_an_index_keeps_its_table(tmp_path: Path) -> None:
         IndexReader.open(path)
 
 
-def test_what_has_no_table_is_refused(tmp_path: Path, built: Path, run: Run) -> None:
+def test_what_has_no_table_is_refused(tmp_path, built, run):
     words = save_index(tmp_path, concepts=False)
     problem = "has no token table to look queries up in"
     with pytest.raises(InputError, match=problem):
@@ -254,7 +252,7 @@ def test_what_has_no_table_is_refused(tmp_path: Path, built: Path, run: Run) -> 
     done = run("search", words, "cat", "--query-encoder", "lookup")
     assert_error(done, problem)
     with pytest.raises(InputError, match="model or lookup, not 'both'"):
-        lexicept.open(built).search("cat", query_encoder="both")  # type: ignore[arg-type]
+        lexicept.open(built).search("cat", query_encoder="both")
 
 
 def without_k(concepts: ConceptVectorizer) -> ConceptVectorizer:
@@ -265,7 +263,7 @@ def without_k(concepts: ConceptVectorizer) -> ConceptVectorizer:
     )
 
 
-def test_a_head_without_k_has_no_table(tmp_path: Path, built: Path) -> None:
+def test_a_head_without_k_has_no_table(tmp_path, built):
     concepts = IndexReader.open(built).vectorizer("concepts")
     assert isinstance(concepts, ConceptVectorizer)
     assert concepts.counts_tokens
@@ -278,9 +276,7 @@ def test_a_head_without_k_has_no_table(tmp_path: Path, built: Path) -> None:
     assert isinstance(concepts.head.sae, SAE)
 
 
-def test_shards_are_counted_and_resumed(
-    tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shards_are_counted_and_resumed(tmp_path, built, monkeypatch):
     """An interrupted build makes the same table; of many shards evenly spread ones are counted."""
     monkeypatch.setattr(term_frequencies, "SHARD", 4)
     monkeypatch.setattr(term_frequencies, "COUNTED_SHARDS", 3)
@@ -313,7 +309,7 @@ def test_shards_are_counted_and_resumed(
     assert found.toarray() == pytest.approx(expected.toarray(), rel=1e-5)
 
 
-def test_looking_up_needs_no_model(tmp_path: Path, built: Path) -> None:
+def test_looking_up_needs_no_model(tmp_path, built):
     (tmp_path / "qrels").mkdir()
     document = {"_id": "d3", "text": DOCUMENTS[3].text}
     (tmp_path / "corpus.jsonl").write_text(json.dumps(document))
@@ -345,7 +341,7 @@ with TestClient(app) as client:
 """
 
 
-def test_serving_looked_up_queries_needs_no_model(built: Path) -> None:
+def test_serving_looked_up_queries_needs_no_model(built):
     pytest.importorskip("fastapi")
     loaded = loaded_after(SERVE, built)
     assert "tokenizers" in loaded

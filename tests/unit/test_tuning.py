@@ -11,7 +11,7 @@ from lexicept.training.config import load_config
 from lexicept.training.settings import to_mapping
 from lexicept.training.tuning import tune
 from lexicept.training.validation import RetrievalEvaluator
-from support.commands import Run, assert_error
+from support.commands import assert_error
 from support.runs import KilledError, configuration, metrics
 
 pytestmark = pytest.mark.usefixtures("_hasty")
@@ -149,7 +149,7 @@ def test_without_judged_queries_nothing_can_be_chosen(config, tmp_path):
         tune(path, VARY, 2, tmp_path / "out")
 
 
-def test_the_command(config, tmp_path, run: Run):
+def test_the_command(config, tmp_path, run):
     path, out = config(), tmp_path / "out"
     arguments = ("--vary", "loss.temperature=1,9", "--steps", 2, "--out", out)
     report = run("model", "tune", path, *arguments, "--json").json

@@ -75,7 +75,7 @@ QUERIES = ("cat", "dog dog owl", "elk yak cat", "aeiou")
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_update_adds_and_replaces_in_place(tmp_path: Path) -> None:
+def test_update_adds_and_replaces_in_place(tmp_path):
     path = tmp_path / "index"
     build(path, TEXTS, concepts=CONCEPTS)
     Vowels.encoded.clear()
@@ -88,7 +88,7 @@ def test_update_adds_and_replaces_in_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_delete(tmp_path: Path) -> None:
+def test_delete(tmp_path):
     path = tmp_path / "index"
     build(path, TEXTS, concepts=CONCEPTS)
     Vowels.encoded.clear()
@@ -102,7 +102,7 @@ def test_delete(tmp_path: Path) -> None:
         index.document("b")
 
 
-def test_deleted_documents_can_come_back(tmp_path: Path) -> None:
+def test_deleted_documents_can_come_back(tmp_path):
     path = tmp_path / "index"
     build(path, TEXTS)
     delete(path, ["a"])
@@ -122,9 +122,7 @@ EDITS = st.lists(COLLECTION | st.sets(IDS, min_size=1, max_size=2), max_size=4)
 @pytest.mark.usefixtures("_vowels")
 @settings(max_examples=20, deadline=None)
 @given(COLLECTION, EDITS, st.lists(TEXT, min_size=1, max_size=3), st.integers(2, 8))
-def test_edits_equal_a_new_index(
-    texts: dict[str, str], edits: list[dict[str, str] | set[str]], queries: list[str], few: int
-) -> None:
+def test_edits_equal_a_new_index(texts, edits, queries, few):
     texts = dict(texts)
     # All parts are merged again and again.
     merging = patch.multiple(parts, MERGED_TOGETHER=few, LOWEST_LEVEL=2)
@@ -152,7 +150,7 @@ def test_edits_equal_a_new_index(
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_update_of_a_reweighted_index_reweights(tmp_path: Path) -> None:
+def test_update_of_a_reweighted_index_reweights(tmp_path):
     path = tmp_path / "index"
     setting = RRASettings(1.25, 2)
     before = build(path, TEXTS, concepts=CONCEPTS, rra=setting)
@@ -175,7 +173,7 @@ def snapshot(path: Path) -> dict[str, bytes]:
     }
 
 
-def test_refused_changes_leave_the_index_as_it_was(tmp_path: Path) -> None:
+def test_refused_changes_leave_the_index_as_it_was(tmp_path):
     path = tmp_path / "index"
     build(path, TEXTS)
     before = snapshot(path)
@@ -202,7 +200,7 @@ def test_refused_changes_leave_the_index_as_it_was(tmp_path: Path) -> None:
     assert snapshot(path) == before
 
 
-def test_one_writer_at_a_time(tmp_path: Path) -> None:
+def test_one_writer_at_a_time(tmp_path):
     path = tmp_path / "index"
     build(path, TEXTS)
     held = lock(path)
@@ -217,7 +215,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     assert update(path, documents({"d": "emu"})) == (1, 0)
 
 
-def test_one_builder_at_a_time(tmp_path: Path) -> None:
+def test_one_builder_at_a_time(tmp_path):
     first = IndexBuilder(tmp_path / "index")
     with pytest.raises(InputError, match="another process is writing here"):
         IndexBuilder(tmp_path / "index")
@@ -230,7 +228,7 @@ def test_one_builder_at_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_vowels")
 @pytest.mark.parametrize("used", [True, False], ids=["after a search", "before any search"])
-def test_a_reader_opened_before_updates_keeps_its_view(tmp_path: Path, used: bool) -> None:
+def test_a_reader_opened_before_updates_keeps_its_view(tmp_path, used):
     path = tmp_path / "index"
     expected = build(path, TEXTS, concepts=CONCEPTS).search(["cats dogs emu"])[0]
     reader = IndexReader.open(path)
@@ -245,7 +243,7 @@ def test_a_reader_opened_before_updates_keeps_its_view(tmp_path: Path, used: boo
     assert list(IndexReader.open(path).ids) == ["a", "b", "d"]
 
 
-def test_a_change_leaves_one_generation(tmp_path: Path) -> None:
+def test_a_change_leaves_one_generation(tmp_path):
     path = tmp_path / "index"
     build(path, TEXTS)
     (
@@ -258,7 +256,7 @@ def test_a_change_leaves_one_generation(tmp_path: Path) -> None:
     assert sorted(p.name for p in path.iterdir()) == [".lock", generation, "manifest.json"]
 
 
-def test_changes_refuse_what_is_no_index(tmp_path: Path) -> None:
+def test_changes_refuse_what_is_no_index(tmp_path):
     for change in (
         lambda path: update(path, documents(TEXTS)),
         lambda path: delete(path, ["a"]),
@@ -275,7 +273,7 @@ def test_changes_refuse_what_is_no_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_reweight_is_rra_on_the_document_vectors(tmp_path: Path) -> None:
+def test_reweight_is_rra_on_the_document_vectors(tmp_path):
     plain = build(tmp_path / "plain", TEXTS, concepts=CONCEPTS)
     index = reweight(tmp_path / "plain", tmp_path / "out", RRASettings(1.5, 2, "exp(x)"))
     by_hand = rra.reweight(plain.document_vectors().weights, 1.5, 2, transform="exp(x)")
@@ -295,7 +293,7 @@ def test_reweight_is_rra_on_the_document_vectors(tmp_path: Path) -> None:
     assert plain.rra is None
 
 
-def test_reweight_replaces_an_earlier_reweighting(tmp_path: Path) -> None:
+def test_reweight_replaces_an_earlier_reweighting(tmp_path):
     build(tmp_path / "plain", TEXTS)
     once = reweight(tmp_path / "plain", tmp_path / "once", RRASettings(2.0))
     twice = reweight(tmp_path / "once", tmp_path / "twice", RRASettings(0.5))
@@ -305,7 +303,7 @@ def test_reweight_replaces_an_earlier_reweighting(tmp_path: Path) -> None:
     )
 
 
-def test_reweight_refusals(tmp_path: Path) -> None:
+def test_reweight_refusals(tmp_path):
     build(tmp_path / "plain", TEXTS)
     before = snapshot(tmp_path / "plain")
     for out in (tmp_path / "plain", tmp_path):
@@ -332,9 +330,7 @@ def test_reweight_refusals(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_reweight_leaves_an_unfinished_build_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reweight_leaves_an_unfinished_build_alone(tmp_path, monkeypatch):
     build(tmp_path / "plain", TEXTS)
     interrupted(tmp_path / "out", monkeypatch)
     with pytest.raises(InputError, match=r"out.partial: unfinished work of another task \(build,"):
@@ -346,7 +342,7 @@ def test_reweight_leaves_an_unfinished_build_alone(
 # Builds that are refused, or go on.
 
 
-def test_documents_that_are_refused(tmp_path: Path) -> None:
+def test_documents_that_are_refused(tmp_path):
     for wrong, problem in [
         ([], "the corpus has no documents"),
         (
@@ -366,13 +362,13 @@ def test_documents_that_are_refused(tmp_path: Path) -> None:
     ("wrong", "problem"),
     [
         (Document("a", "\ud800"), "document 2: lone surrogate"),
-        (Document("a", None), "document 2: its text must be a text, not None"),  # type: ignore[arg-type]
-        (Document("a", "x", math.nan), "document 2: its title must be a text, not nan"),  # type: ignore[arg-type]
-        (Document(1, "x"), "document 2: its id must be a text, not 1"),  # type: ignore[arg-type]
+        (Document("a", None), "document 2: its text must be a text, not None"),
+        (Document("a", "x", math.nan), "document 2: its title must be a text, not nan"),
+        (Document(1, "x"), "document 2: its id must be a text, not 1"),
         (Document("a b", "x"), "document 2: bad id 'a b'"),
     ],
 )
-def test_documents_of_a_program_are_checked(tmp_path: Path, wrong: Document, problem: str) -> None:
+def test_documents_of_a_program_are_checked(tmp_path, wrong, problem):
     given = [Document("fine", "x"), wrong]
     builder = IndexBuilder(tmp_path / "index")
     with pytest.raises(InputError, match=problem):
@@ -383,7 +379,7 @@ def test_documents_of_a_program_are_checked(tmp_path: Path, wrong: Document, pro
         update(tmp_path / "whole", given)
 
 
-def test_what_others_keep_where_work_would_go_is_not_touched(tmp_path: Path) -> None:
+def test_what_others_keep_where_work_would_go_is_not_touched(tmp_path):
     precious = tmp_path / "index.partial" / "precious"
     precious.mkdir(parents=True)
     with pytest.raises(InputError, match=r"index.partial: not unfinished work of lexicept"):
@@ -393,7 +389,7 @@ def test_what_others_keep_where_work_would_go_is_not_touched(tmp_path: Path) -> 
     assert precious.exists()
 
 
-def test_an_index_needs_a_vocabulary(tmp_path: Path) -> None:
+def test_an_index_needs_a_vocabulary(tmp_path):
     builder = IndexBuilder(tmp_path / "index")
     builder.add_documents(documents(TEXTS), {})
     with pytest.raises(InputError, match="at least one vocabulary"):
@@ -401,7 +397,7 @@ def test_an_index_needs_a_vocabulary(tmp_path: Path) -> None:
     builder.close()
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_nothing_is_overwritten(tmp_path):
     (tmp_path / "file").write_text("precious")
     for path in (tmp_path / "file", tmp_path):
         with pytest.raises(InputError, match="exists already"):
@@ -415,7 +411,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "late").read_text() == (tmp_path / "file").read_text() == "precious"
 
 
-def test_an_index_is_overwritten_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_an_index_is_overwritten_where_that_is_asked_for(tmp_path):
     path = tmp_path / "index"
     build(path, TEXTS)
     with closing(IndexBuilder(path, overwrite=True)) as builder:
@@ -430,7 +426,7 @@ def test_an_index_is_overwritten_where_that_is_asked_for(tmp_path: Path) -> None
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["index", "precious"]
 
 
-def test_the_parent_folder_is_made(tmp_path: Path) -> None:
+def test_the_parent_folder_is_made(tmp_path):
     assert build(tmp_path / "new" / "er" / "index", TEXTS).search(["cat"])[0]
 
 
@@ -469,7 +465,7 @@ def build_five(path: Path, k: int = 8, restart: bool = False, **changed: str) ->
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_an_interrupted_build_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_build_is_resumed(tmp_path, monkeypatch):
     interrupted(tmp_path / "index", monkeypatch)
     index = build_five(tmp_path / "index")
     assert Vowels.encoded == ["emu"]
@@ -487,9 +483,7 @@ def test_an_interrupted_build_is_resumed(tmp_path: Path, monkeypatch: pytest.Mon
     ],
     ids=["other settings", "other documents"],
 )
-def test_another_build_is_refused_until_it_restarts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, k: int, changed: dict[str, str], told: str
-) -> None:
+def test_another_build_is_refused_until_it_restarts(tmp_path, monkeypatch, k, changed, told):
     interrupted(tmp_path / "index", monkeypatch)
     with pytest.raises(InputError, match=rf"index\.partial: .*{told}.*--restart"):
         build_five(tmp_path / "index", k, **changed)
@@ -500,9 +494,7 @@ def test_another_build_is_refused_until_it_restarts(
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_titles_that_are_cut_elsewhere_are_other_documents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_titles_that_are_cut_elsewhere_are_other_documents(tmp_path, monkeypatch):
     def build_titled(*titles: str) -> None:
         with closing(IndexBuilder(tmp_path / "index")) as builder:
             builder.add_documents([Document(t[-1], "", t) for t in titles], {})
@@ -518,7 +510,7 @@ def test_titles_that_are_cut_elsewhere_are_other_documents(
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_an_index_that_another_process_changes_is_not_replaced(tmp_path: Path) -> None:
+def test_an_index_that_another_process_changes_is_not_replaced(tmp_path):
     build_five(tmp_path / "index")
     with closing(IndexBuilder(tmp_path / "index", overwrite=True)) as builder:
         builder.add_documents(documents({"new": "gnu"}), {})
@@ -531,9 +523,7 @@ def test_an_index_that_another_process_changes_is_not_replaced(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_shards_of_another_model_of_that_name_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shards_of_another_model_of_that_name_are_refused(tmp_path, monkeypatch):
     interrupted(tmp_path / "index", monkeypatch)
     monkeypatch.setattr(Vowels, "terms", "uoiea")
     with pytest.raises(InputError, match=r"model of concepts\.\S+ was .* and is now .*--restart"):
@@ -542,7 +532,7 @@ def test_shards_of_another_model_of_that_name_are_refused(
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_shards_give_what_one_pass_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_give_what_one_pass_gives(tmp_path, monkeypatch):
     whole = build(tmp_path / "whole", TEXTS, concepts=CONCEPTS)
     monkeypatch.setattr(term_frequencies, "SHARD", 1)
     calls: list[tuple[str, int, int]] = []
@@ -566,7 +556,7 @@ def write_corpus(path: Path, count: int, word: str = "cat") -> Path:
     return path
 
 
-def test_a_killed_build_can_be_run_again(tmp_path: Path) -> None:
+def test_a_killed_build_can_be_run_again(tmp_path):
     corpus = write_corpus(tmp_path / "corpus.jsonl", 5000)
     out = tmp_path / "index"
     building = command("build", corpus, "--vocabulary", "words", "--out", out)
@@ -595,7 +585,7 @@ def test_a_killed_build_can_be_run_again(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus.jsonl", "index"]
 
 
-def test_a_killed_update_leaves_the_old_index_or_the_new_one(tmp_path: Path) -> None:
+def test_a_killed_update_leaves_the_old_index_or_the_new_one(tmp_path):
     path = tmp_path / "index"
     build(path, {str(i): f"cat n{i}" for i in range(2000)})
     for word, file in zip(("dog", "owl"), ("fresh/parts/*/texts.bin", "postings"), strict=True):
@@ -611,7 +601,7 @@ def test_a_killed_update_leaves_the_old_index_or_the_new_one(tmp_path: Path) -> 
     assert len(IndexReader.open(path, checksums=True).search(["emu"], 5000)[0]) == 2000
 
 
-def test_a_reader_sees_whole_indexes_while_another_process_writes(tmp_path: Path) -> None:
+def test_a_reader_sees_whole_indexes_while_another_process_writes(tmp_path):
     path = tmp_path / "index"
     build(path, {"a": "cat", "b": "cat"})
     script = (
@@ -636,7 +626,7 @@ def test_a_reader_sees_whole_indexes_while_another_process_writes(tmp_path: Path
     assert "generation-000017" in seen
 
 
-def test_rounded_weights_stay_rounded(tmp_path: Path) -> None:
+def test_rounded_weights_stay_rounded(tmp_path):
     path, again = tmp_path / "index", tmp_path / "again"
     builder = IndexBuilder(path)
     builder.add_documents(documents(TEXTS), {})

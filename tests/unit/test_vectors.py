@@ -26,7 +26,7 @@ def vectors() -> SparseVectors:
     return SparseVectors(sp.csr_array([[1.0, 0, 2], [0, 3, 0]]), ["a", "b"], [WORDS, CONCEPTS])
 
 
-def test_canonical_form_sums_duplicates_sorts_and_drops_zeros() -> None:
+def test_canonical_form_sums_duplicates_sorts_and_drops_zeros():
     parts = (np.array([1.0, 2, 4, 0], np.float32), [2, 0, 2, 1], [0, 0, 4, 4])
     given_matrix = sp.csr_array(parts, shape=(3, 3))
     matrix = canonical_csr(given_matrix)
@@ -37,14 +37,14 @@ def test_canonical_form_sums_duplicates_sorts_and_drops_zeros() -> None:
 
 
 @pytest.mark.parametrize("kind", [sp.coo_array, sp.csc_array, sp.csr_matrix, sp.lil_array])
-def test_any_sparse_layout_is_accepted(kind: type) -> None:
+def test_any_sparse_layout_is_accepted(kind):
     matrix = canonical_csr(kind(np.array([[0, 1], [2, 0], [0, 0]])))
     assert isinstance(matrix, sp.csr_array)
     assert matrix.dtype == np.float32
     assert matrix.toarray().tolist() == [[0, 1], [2, 0], [0, 0]]
 
 
-def test_vectors_that_are_refused() -> None:
+def test_vectors_that_are_refused():
     with pytest.raises(InputError, match="sparse matrix, not ndarray"):
         canonical_csr(np.eye(2))
     with pytest.raises(InputError, match="duplicate id 'x'"):
@@ -58,7 +58,7 @@ def test_vectors_that_are_refused() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, -1.0])
-def test_bad_weights_are_refused_by_the_name_of_their_text(bad: float) -> None:
+def test_bad_weights_are_refused_by_the_name_of_their_text(bad):
     matrix = sp.csr_array([[0, 0], [0, 0], [1.0, bad], [1.0, 1.0]])
     with pytest.raises(InputError, match=rf"weight {bad} in 'third' \(row 2\)"):
         SparseVectors(matrix, ["first", "second", "third", "fourth"], [WORDS])
@@ -66,7 +66,7 @@ def test_bad_weights_are_refused_by_the_name_of_their_text(bad: float) -> None:
         canonical_csr(matrix)
 
 
-def test_span_and_select() -> None:
+def test_span_and_select():
     assert len(vectors()) == 2
     assert vectors().span("words") == slice(0, 2)
     assert vectors().span("concepts") == slice(2, 3)
@@ -79,14 +79,12 @@ def test_span_and_select() -> None:
 
 
 @given(sparse_matrices())
-def test_row_numbers(matrix: sp.csr_array) -> None:
+def test_row_numbers(matrix):
     assert row_numbers(matrix).tolist() == matrix.tocoo().coords[0].tolist()
 
 
 @given(st.lists(sparse_matrices(st.just(4)), min_size=1, max_size=3), st.integers(0, 3))
-def test_columns_are_placed_where_they_are_said_to_start(
-    matrices: list[sp.csr_array], gap: int
-) -> None:
+def test_columns_are_placed_where_they_are_said_to_start(matrices, gap):
     assert stack_columns(matrices).toarray().tolist() == sp.hstack(matrices).toarray().tolist()
     parts, start = [], 0
     for matrix in matrices:
@@ -99,9 +97,7 @@ def test_columns_are_placed_where_they_are_said_to_start(
 
 
 @given(sparse_matrices(), st.integers(1, 6), st.data())
-def test_prune_rows_keeps_each_rows_best(
-    matrix: sp.csr_array, max_active_dims: int, data: st.DataObject
-) -> None:
+def test_prune_rows_keeps_each_rows_best(matrix, max_active_dims, data):
     width = matrix.shape[1]
     factors = st.lists(st.integers(1, 4), min_size=width, max_size=width)
     importance = data.draw(st.none() | factors.map(lambda f: np.array(f, np.float64)))
@@ -115,7 +111,7 @@ def test_prune_rows_keeps_each_rows_best(
     assert pruned.has_canonical_format
 
 
-def test_pruning_by_hand() -> None:
+def test_pruning_by_hand():
     pruned = prune_rows(sp.csr_array([[1.0, 2, 1, 2, 2]]), 2)
     assert pruned.toarray().tolist() == [[0, 2, 0, 2, 0]]
     pruned = prune_rows(sp.csr_array([[5.0, 1, 2]]), 1, np.array([0.1, 1, 1]))

@@ -31,7 +31,7 @@ def files(path: Path) -> list[Path]:
     return sorted(file for file in (path / "generation-000001").rglob("*") if file.is_file())
 
 
-def test_an_index_that_is_whole(path: Path) -> None:
+def test_an_index_that_is_whole(path):
     stages: list[tuple[str, int, int]] = []
     found = verify(path, lambda *call: stages.append(call))
     assert found.problems == []
@@ -41,7 +41,7 @@ def test_an_index_that_is_whole(path: Path) -> None:
     assert stages[-1] == ("parts", 8, 8)
 
 
-def test_every_altered_byte_is_found(path: Path) -> None:
+def test_every_altered_byte_is_found(path):
     changed = []
     for file in files(path):
         content = bytearray(file.read_bytes())
@@ -53,7 +53,7 @@ def test_every_altered_byte_is_found(path: Path) -> None:
     assert sorted(verify(path).problems) == sorted(expected)
 
 
-def test_each_file_is_named_once(path: Path) -> None:
+def test_each_file_is_named_once(path):
     generation = path / "generation-000001"
     part = generation / "parts" / "000001"
     (part / "ids.bin").unlink()
@@ -98,9 +98,7 @@ def infinite(array: Any) -> None:
         (change("postings/background.npy", infinite), "background that are not finite"),
     ],
 )
-def test_parts_that_do_not_fit_although_the_manifest_agrees(
-    path: Path, damage: Callable[[Path], None], problem: str
-) -> None:
+def test_parts_that_do_not_fit_although_the_manifest_agrees(path, damage, problem):
     damage(path / "generation-000001")
     redescribe(path)
     (found,) = verify(path).problems
@@ -108,9 +106,7 @@ def test_parts_that_do_not_fit_although_the_manifest_agrees(
 
 
 @pytest.mark.parametrize("alike", [lambda name: 0, lambda name: ord(name) % 2, ord])
-def test_ids_whose_hashes_are_equal_are_compared(
-    path: Path, monkeypatch: pytest.MonkeyPatch, alike: Callable[[str], int]
-) -> None:
+def test_ids_whose_hashes_are_equal_are_compared(path, monkeypatch, alike):
     monkeypatch.setattr(verification, "hash", alike, raising=False)
     monkeypatch.setattr(verification, "TOGETHER", 1)
     assert verify(path).problems == []
@@ -122,7 +118,7 @@ def test_ids_whose_hashes_are_equal_are_compared(
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_examples_of_concepts_are_in_their_documents(tmp_path: Path) -> None:
+def test_examples_of_concepts_are_in_their_documents(tmp_path):
     path = build_described(tmp_path / "index")
     assert verify(path).problems == []
     generation = path / "generation-000001"
@@ -133,7 +129,7 @@ def test_examples_of_concepts_are_in_their_documents(tmp_path: Path) -> None:
     assert verify(path).problems == []  # examples of texts that were replaced are none
 
 
-def test_other_engines_are_verified(path: Path) -> None:
+def test_other_engines_are_verified(path):
     pytest.importorskip("seismic")
     add_engine(path, "seismic", {"recall": 1.0})
     assert verify(path).problems == []
@@ -143,7 +139,7 @@ def test_other_engines_are_verified(path: Path) -> None:
     assert found.startswith("engine seismic: generation-000001/")
 
 
-def test_what_is_updated_is_whole(path: Path) -> None:
+def test_what_is_updated_is_whole(path):
     update(path, [])
     assert verify(path).problems == []
     with pytest.raises(IndexFormatError, match="there is no index here"):
@@ -153,7 +149,7 @@ def test_what_is_updated_is_whole(path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["/etc/passwd", "../index/generation-000001/ids.bin", "generation-000001/../../x"]
 )
-def test_names_outside_of_the_index_are_refused(path: Path, name: str) -> None:
+def test_names_outside_of_the_index_are_refused(path, name):
     described = {name: {"size": 3, "sha256": "0" * 64}}
     edit_manifest(path, lambda manifest: manifest["files"].update(described))
     (problem,) = verify(path).problems

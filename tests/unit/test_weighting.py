@@ -16,7 +16,7 @@ from support.strategies import REALS, sparse_matrices
 FREQUENCIES = sp.csr_array(np.array([[3, 1, 0], [2, 0, 0], [0, 0, 0]], np.float32))
 
 
-def test_statistics_and_idf_by_hand() -> None:
+def test_statistics_and_idf_by_hand():
     expected = [log(1 + 1.5 / 2.5), log(1 + 2.5 / 1.5), log(1 + 3.5 / 0.5)]
     assert lucene_idf(Statistics.of(FREQUENCIES)) == pytest.approx(expected, rel=1e-12)
     statistics = Statistics.of(sp.csr_array(np.array([[2, 0, 1], [0, 0, 3]], np.float32)))
@@ -25,7 +25,7 @@ def test_statistics_and_idf_by_hand() -> None:
     assert Statistics.of(sp.csr_array(np.array([[2**24], [1]], np.float32))).length == 2**24 + 1
 
 
-def test_bm25_by_hand() -> None:
+def test_bm25_by_hand():
     # k1 (1 - b + b |d| / avgdl): 1.5 (.25 + .75 · 2) = 2.625 and 1.5 (.25 + .75) = 1.5
     idf_0, idf_1 = log(1.6), log(1 + 5 / 3)
     expected = [
@@ -38,7 +38,7 @@ def test_bm25_by_hand() -> None:
     assert weights.toarray() == pytest.approx(np.array(expected), rel=1e-6)
 
 
-def test_bm25_of_literal_values() -> None:
+def test_bm25_of_literal_values():
     # ln(1.6) · 2 / 3.5
     assert BM25().documents(FREQUENCIES)[1, 0] == pytest.approx(0.268573, abs=1e-6)
     # ln(1 + .5 / 1.5) · 3 / (3 + 1.5)
@@ -47,17 +47,13 @@ def test_bm25_of_literal_values() -> None:
 
 
 @given(sparse_matrices())
-def test_without_length_normalisation_and_saturation_only_idf_is_left(
-    frequencies: sp.csr_array,
-) -> None:
+def test_without_length_normalisation_and_saturation_only_idf_is_left(frequencies):
     idf = (frequencies.toarray() > 0) * lucene_idf(Statistics.of(frequencies))
     np.testing.assert_allclose(BM25(k1=0, b=0).documents(frequencies).toarray(), idf, rtol=1e-6)
 
 
 @given(sparse_matrices(weights=REALS), st.integers(0, 8))
-def test_weights_of_some_documents_are_those_of_the_collection(
-    frequencies: sp.csr_array, cut: int
-) -> None:
+def test_weights_of_some_documents_are_those_of_the_collection(frequencies, cut):
     parts = [frequencies[:cut], frequencies[cut:]]
     collection = Statistics.of(parts[0]) + Statistics.of(parts[1])
     for weighting in (BM25(), Splade(), Unchanged()):
@@ -66,7 +62,7 @@ def test_weights_of_some_documents_are_those_of_the_collection(
         np.testing.assert_allclose(found.toarray(), whole, rtol=1e-6)
 
 
-def test_bm25_of_queries() -> None:
+def test_bm25_of_queries():
     assert BM25().queries(FREQUENCIES).toarray().tolist() == FREQUENCIES.toarray().tolist()
     plain, scaled = BM25(k3=1.0), BM25(k3=1.0, query_scale=0.5)
     np.testing.assert_array_equal(
@@ -85,7 +81,7 @@ def test_bm25_of_queries() -> None:
     np.testing.assert_array_equal(weighting.documents(FREQUENCIES).data, plain.data)
 
 
-def test_splade_by_hand() -> None:
+def test_splade_by_hand():
     expected = np.array([[log(4), log(2), 0], [log(3), 0, 0], [0, 0, 0]])
     assert Splade().documents(FREQUENCIES).toarray() == pytest.approx(expected, rel=1e-6)
     assert Splade().queries(FREQUENCIES).toarray() == pytest.approx(expected, rel=1e-6)
@@ -95,7 +91,7 @@ def test_splade_by_hand() -> None:
 
 
 @pytest.mark.parametrize("weighting", [BM25(), BM25(0.9, 0.4, 8.0), BM25(0, 0), Splade()])
-def test_settings_round_trip(weighting: BM25 | Splade) -> None:
+def test_settings_round_trip(weighting):
     assert from_settings(weighting.settings()) == weighting
 
 
@@ -108,7 +104,7 @@ def test_settings_round_trip(weighting: BM25 | Splade) -> None:
         ({"name": "bm25", "k1": "1"}, "weighting 'bm25'"),
     ],
 )
-def test_unknown_settings_are_refused(settings: dict[str, object], message: str) -> None:
+def test_unknown_settings_are_refused(settings, message):
     with pytest.raises(InputError, match=message):
         from_settings(settings)
 
@@ -122,7 +118,7 @@ def test_unknown_settings_are_refused(settings: dict[str, object], message: str)
         ("query_scale", [0, -1, np.nan, np.inf]),
     ],
 )
-def test_parameters_out_of_range_are_refused(name: str, values: list[float]) -> None:
+def test_parameters_out_of_range_are_refused(name, values):
     for value in values:
         with pytest.raises(InputError, match="k1 must be at least 0"):
             BM25(**{name: value})
@@ -133,7 +129,7 @@ def test_parameters_out_of_range_are_refused(name: str, values: list[float]) -> 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (2, 3)])
 @pytest.mark.parametrize("weighting", [BM25(), BM25(b=1, k3=1.0), BM25(k1=0), Splade()])
-def test_collections_without_words(weighting: BM25 | Splade, shape: tuple[int, int]) -> None:
+def test_collections_without_words(weighting, shape):
     empty = sp.csr_array(shape, dtype=np.float32)
     for weights in (weighting.documents(empty), weighting.queries(empty)):
         assert weights.shape == shape
@@ -141,9 +137,7 @@ def test_collections_without_words(weighting: BM25 | Splade, shape: tuple[int, i
 
 
 @given(sparse_matrices(), st.floats(0, 3), st.floats(0, 1), st.floats(0.1, 10))
-def test_weights_are_positive_and_finite_exactly_where_frequencies_are(
-    frequencies: sp.csr_array, k1: float, b: float, k3: float
-) -> None:
+def test_weights_are_positive_and_finite_exactly_where_frequencies_are(frequencies, k1, b, k3):
     weighting = BM25(k1, b, k3)
     for weights in (weighting.documents(frequencies), weighting.queries(frequencies)):
         assert np.isfinite(weights.data).all()

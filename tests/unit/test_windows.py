@@ -45,9 +45,7 @@ def tokenizer(kind: str, side: str) -> Any:
 @given(TEXTS, st.integers(4, 30), st.integers(0, 32))
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("kind", ["two special tokens", "one special token", "no special token"])
-def test_windows_are_those_of_the_tokenizer(
-    kind: str, side: str, texts: list[str], length: int, overlap: int
-) -> None:
+def test_windows_are_those_of_the_tokenizer(kind, side, texts, length, overlap):
     overlap = min(overlap, length - 3)
     fast = tokenizer(kind, side)
     options = {"return_overflowing_tokens": True, "return_offsets_mapping": True}
@@ -65,7 +63,7 @@ def test_windows_are_those_of_the_tokenizer(
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_token_of_two_windows_counts_where_it_has_more_context(side: str) -> None:
+def test_a_token_of_two_windows_counts_where_it_has_more_context(side):
     fast = tokenizer("two special tokens", side)
     keep_whole(fast)
     cut = partial(cut_windows, [" ".join(WORDS[:9])], fast, leave_out_special=True)
@@ -80,7 +78,7 @@ def test_a_token_of_two_windows_counts_where_it_has_more_context(side: str) -> N
 
 @given(TEXTS, st.integers(4, 30))
 @pytest.mark.parametrize("kind", ["two special tokens", "no special token"])
-def test_rows_hold_the_windows_of_their_texts(kind: str, texts: list[str], length: int) -> None:
+def test_rows_hold_the_windows_of_their_texts(kind, texts, length):
     fast = tokenizer(kind, "right")
     keep_whole(fast)
     windows = cut_windows(texts, fast, Cut(length, 1), leave_out_special=True)
@@ -93,7 +91,7 @@ def test_rows_hold_the_windows_of_their_texts(kind: str, texts: list[str], lengt
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_threads_with_limits_of_their_own_share_a_tokenizer(tmp_path: Path) -> None:
+def test_threads_with_limits_of_their_own_share_a_tokenizer(tmp_path):
     backbone = Backbone.from_pretrained(save_bert(tmp_path))
     texts = [" ".join(WORDS[number:] * 8) for number in range(20)]
     limits = [10, None, 30, 64] * 8
@@ -114,16 +112,14 @@ def test_threads_with_limits_of_their_own_share_a_tokenizer(tmp_path: Path) -> N
         ("tokenizer_config.json", "model_max_length"),
     ],
 )
-def test_impossible_lengths_are_refused(
-    file: str, name: str, length: object, load: Any, tmp_path: Path
-) -> None:
+def test_impossible_lengths_are_refused(file, name, length, load, tmp_path):
     set_length(tmp_path, file, name, length)
     with pytest.raises(InputError, match=r"must be above 2, the number of special|a bad config"):
         load(str(tmp_path))
 
 
 @pytest.mark.parametrize("length", [65, 10**30])
-def test_windows_fit_the_table_of_positions(length: int, tmp_path: Path) -> None:
+def test_windows_fit_the_table_of_positions(length, tmp_path):
     set_length(tmp_path, "sentence_bert_config.json", "max_seq_length", length)
     backbone = Backbone.load(str(tmp_path))
     assert backbone.window == 64
@@ -131,7 +127,7 @@ def test_windows_fit_the_table_of_positions(length: int, tmp_path: Path) -> None
     assert features["token_embeddings"].shape[1] == 64
 
 
-def test_a_limit_that_leaves_no_room(tmp_path: Path) -> None:
+def test_a_limit_that_leaves_no_room(tmp_path):
     backbone = Backbone.from_pretrained(save_bert(tmp_path))
     assert [len(window.token_ids) for window in backbone.windows(["ba de"], 3)] == [3]
     with pytest.raises(InputError, match="windows of 2 tokens have no room"):

@@ -83,13 +83,11 @@ CARS = ["cars drive fast", "a car stops", "the lorry waits", "many lorries park"
         ([], {"cats": 1}, (), ""),
     ],
 )  # fmt: skip
-def test_names(
-    having: list[str], fired: dict[str, float], near: tuple[str, ...], expected: str
-) -> None:
+def test_names(having, fired, near, expected):
     assert name(having, fired, near) == expected
 
 
-def test_names_need_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_need_evidence(monkeypatch):
     assert name(["cat naps"], {"cat": 1}, significant=True) == "cat"
     assert name(["cat naps"], {"cat": 1}, significant=False) == ""
     texts = ["apple pie", "pear tart", "pear cake", "pear jam"]
@@ -100,7 +98,7 @@ def test_names_need_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     assert name(CANCER[:3], {"cancer": 1}) == ""
 
 
-def test_terms_of_documents() -> None:
+def test_terms_of_documents():
     texts = ["Linear programming of p53 in 1984.", "linear programs", "Linear Programming", ""]
     terms = document_terms([*texts, "linear programming"], Tokenizer("en"))
     assert terms.spelled == ["linear", "programming", "p53", "linear programming"]
@@ -117,7 +115,7 @@ def test_terms_of_documents() -> None:
     assert terms.stem("the", Tokenizer("en")) == terms.stem("1984", Tokenizer("en")) == -1
 
 
-def test_terms_of_no_documents_and_without_spaces() -> None:
+def test_terms_of_no_documents_and_without_spaces():
     terms = document_terms([], Tokenizer("en"))
     assert terms.spelled == []
     assert terms.contained.shape == (0, 0)

@@ -44,7 +44,7 @@ def windows(tokenizer: Any, text: str, **kwargs: Any) -> list[Window]:
     ]
 
 
-def test_frequency_then_alphabet() -> None:
+def test_frequency_then_alphabet():
     texts = ["lovely the cats, the", "the Café c cats"]
     words, pieces = expanded_words(texts, word_piece(), 9)
     assert words == ["the", "cats", "c", "cafe", "lovely"]
@@ -60,7 +60,7 @@ def test_frequency_then_alphabet() -> None:
         assert expanded_words(texts, word_piece(), size) == (words[:size], pieces[:size])
 
 
-def test_words_are_the_tokenizer_s() -> None:
+def test_words_are_the_tokenizer_s():
     # Marks, words with unknown sub-words, and special tokens that a text spells out.
     texts = ["the , . + c++ dogs [MASK] [SEP] 東 3 🎉", "", " "]
     assert expanded_words(texts, word_piece(), 99)[0] == ["3", "c", "the"]
@@ -75,7 +75,7 @@ def test_words_are_the_tokenizer_s() -> None:
         expanded_words(["The THE"], word_piece(lower=False), 9)
 
 
-def test_one_word_with_and_without_a_space_before() -> None:
+def test_one_word_with_and_without_a_space_before():
     tokenizer = byte_level()
     names = tokenizer.convert_ids_to_tokens
     texts = ["cat cat cat!", "cats cat"]
@@ -88,7 +88,7 @@ def test_one_word_with_and_without_a_space_before() -> None:
     assert found == [WordSpan(0, 2, 0), WordSpan(2, 3, 0)]
 
 
-def test_texts_are_a_stream_that_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_a_stream_that_is_read_once(monkeypatch):
     monkeypatch.setattr("lexicept.models.word_vocabulary.BATCH", 2)
     read = []
 
@@ -101,7 +101,7 @@ def test_texts_are_a_stream_that_is_read_once(monkeypatch: pytest.MonkeyPatch) -
     assert read == [0, 1, 2, 3, 4]
 
 
-def test_words_are_found_where_they_are() -> None:
+def test_words_are_found_where_they_are():
     tokenizer = word_piece()
     finder = WordFinder(["lovely", "cats", "cat"], tokenizer)
     (window,) = windows(tokenizer, "the cats, LOVELY dogs cat [MASK]")
@@ -119,7 +119,7 @@ def test_words_are_found_where_they_are() -> None:
     assert finder.spans(empty, cut_start=True, cut_end=True) == []
 
 
-def test_a_word_that_a_window_cuts_is_not_taken_for_another() -> None:
+def test_a_word_that_a_window_cuts_is_not_taken_for_another():
     tokenizer = word_piece()
     finder = WordFinder(["cat", "cats"], tokenizer)
     first, second = windows(tokenizer, "the the cats", truncation=True, max_length=5, stride=1)
@@ -133,7 +133,7 @@ PARTS = ["the", "cats", "cat", "lovely", ",", "café", "dogs", "C++", ".", "c"]
 
 
 @given(st.lists(st.sampled_from(PARTS), max_size=12))
-def test_masking_finds_exactly_the_vocabulary_s_words(parts: list[str]) -> None:
+def test_masking_finds_exactly_the_vocabulary_s_words(parts):
     tokenizer = word_piece()
     text = " ".join(parts)
     by_hand = {"the": 0, "cats": 1, "cat": 2, "lovely": 3, "cafe": 4, "c": 5}

@@ -1,7 +1,6 @@
 """Terms of several languages as literal values, the vocabulary, and saving it."""
 
 import pickle
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -23,11 +22,11 @@ from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, Tokenizer, Wo
         ("the of and", ""),
     ],
 )
-def test_english(text: str, terms: str) -> None:
+def test_english(text, terms):
     assert Tokenizer("en")(text) == terms.split()
 
 
-def test_languages_have_their_own_words_stems_and_marks() -> None:
+def test_languages_have_their_own_words_stems_and_marks():
     assert Tokenizer("en")("the und") == ["und"]
     assert Tokenizer("de")("the und") == ["the"]
     assert Tokenizer("en")("houses häuser") == ["hous", "häuser"]
@@ -49,12 +48,12 @@ def test_languages_have_their_own_words_stems_and_marks() -> None:
         ("th", "ผมใช้ Python", ["ผม", "มใ", "ใช", "ช้", "python"]),
     ],
 )
-def test_bigrams_with_embedded_latin_words(language: str, text: str, terms: list[str]) -> None:
+def test_bigrams_with_embedded_latin_words(language, text, terms):
     assert Tokenizer(language)(text) == terms
 
 
 @given(st.sampled_from([*STEMMERS, *BIGRAM_LANGUAGES]), st.text())
-def test_any_text_in_any_language_makes_non_empty_terms(language: str, text: str) -> None:
+def test_any_text_in_any_language_makes_non_empty_terms(language, text):
     tokenizer = Tokenizer(language)
     terms = tokenizer(text)
     assert terms == tokenizer(text)
@@ -75,13 +74,13 @@ def test_any_text_in_any_language_makes_non_empty_terms(language: str, text: str
         ("ar", "كِتَاب", ["كِتَاب"]),
     ],
 )
-def test_characters_of_terms(language: str, text: str, spelled: list[str]) -> None:
+def test_characters_of_terms(language, text, spelled):
     spans = [span for _, span in Tokenizer(language).spans(text)]
     assert [text[start:end] for start, end in spans] == spelled
 
 
 @given(st.sampled_from([*STEMMERS, *BIGRAM_LANGUAGES]), st.text() | st.text("aİΣ é\u0301์ช東京가 "))
-def test_terms_with_and_without_characters_are_the_same(language: str, text: str) -> None:
+def test_terms_with_and_without_characters_are_the_same(language, text):
     tokenizer = Tokenizer(language)
     found = list(tokenizer.spans(text))
     assert [term for term, _ in found] == tokenizer(text)
@@ -90,7 +89,7 @@ def test_terms_with_and_without_characters_are_the_same(language: str, text: str
     assert all(0 <= span.start < span.end <= len(text) for _, span in found)
 
 
-def test_occurrences_of_dimensions() -> None:
+def test_occurrences_of_dimensions():
     vectorizer = WordVectorizer("en", ["cat", "dog", "owl"])
     text = "Cats, a dog and the cat; zebras"
     expected = {0: (((0, 4), (20, 23)), (0.5, 0.5)), 2: ((), ())}
@@ -99,7 +98,7 @@ def test_occurrences_of_dimensions() -> None:
     assert found == [expected, {1: (((0, 3),), (1.0,))}]
 
 
-def test_known_and_new_words_are_counted() -> None:
+def test_known_and_new_words_are_counted():
     vectorizer = WordVectorizer("en")
     counts = vectorizer.documents(["", "cats and dogs and a cat", "dog"])
     assert vectorizer.terms == ["cat", "dog"]
@@ -123,7 +122,7 @@ def test_known_and_new_words_are_counted() -> None:
 
 
 @pytest.mark.parametrize("texts", [[], ["Straßen und Häuser", "naïve Häuser"]])
-def test_saved_words_come_back(tmp_path: Path, texts: list[str]) -> None:
+def test_saved_words_come_back(tmp_path, texts):
     vectorizer = WordVectorizer("de")
     counts = vectorizer.documents(texts)
     vectorizer.save(tmp_path)
@@ -142,7 +141,7 @@ def test_stems_are_forgotten_and_found_again(monkeypatch):
 
 
 @pytest.mark.parametrize("letter", ["a", "ж", "𝒳"])
-def test_long_words_are_not_remembered(letter: str) -> None:
+def test_long_words_are_not_remembered(letter):
     tokenizer = words.Tokenizer("en")
     longest = letter * words.LONGEST_REMEMBERED
     assert tokenizer(f"{longest} {longest}{letter} kilo") == [longest, longest + letter, "kilo"]
@@ -154,7 +153,7 @@ def test_long_words_are_not_remembered(letter: str) -> None:
     st.sampled_from(["en", "ja"]),
     st.lists(st.lists(st.text("aber 東京 ", max_size=12), max_size=3), max_size=4),
 )
-def test_parts_that_are_counted_elsewhere_join(language: str, blocks: list[list[str]]) -> None:
+def test_parts_that_are_counted_elsewhere_join(language, blocks):
     here, joined = WordVectorizer(language, ["ab"]), WordVectorizer(language, ["ab"])
     count = pickle.loads(pickle.dumps(joined.part_counter()))
     for block in blocks:

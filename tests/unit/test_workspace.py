@@ -36,12 +36,12 @@ def begin(out: Path, settings: dict[str, Any] = SETTINGS, **options: Any) -> int
         return lines.done
 
 
-def test_fingerprints() -> None:
+def test_fingerprints():
     assert fingerprint(["ä", ""]) == hashlib.sha256("2:ä0:".encode()).hexdigest()
     assert len({fingerprint(t) for t in (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], [])}) == 5
 
 
-def test_a_failed_replacement_keeps_the_old_content(tmp_path: Path) -> None:
+def test_a_failed_replacement_keeps_the_old_content(tmp_path):
     path = tmp_path / "new" / "file"
     with replacing_text(path) as file:
         file.write("ä\n")
@@ -53,7 +53,7 @@ def test_a_failed_replacement_keeps_the_old_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mask", "file", "folder"), [(0o077, 0o600, 0o700), (0o002, 0o664, 0o775)])
-def test_the_umask_is_respected(tmp_path: Path, mask: int, file: int, folder: int) -> None:
+def test_the_umask_is_respected(tmp_path, mask, file, folder):
     before = os.umask(mask)
     try:
         write_json(tmp_path / "new" / "file", {})
@@ -80,7 +80,7 @@ def test_the_umask_is_respected(tmp_path: Path, mask: int, file: int, folder: in
         (RuntimeError("[...] failed. strerror: Input/output error"), "Input/output error"),
     ],
 )
-def test_errors_of_the_disk_name_the_file(tmp_path: Path, error: Exception, told: str) -> None:
+def test_errors_of_the_disk_name_the_file(tmp_path, error, told):
     path = tmp_path / "file"
     with pytest.raises(OSError, match=told) as raised, replacing_text(path):
         raise error
@@ -92,9 +92,7 @@ def test_errors_of_the_disk_name_the_file(tmp_path: Path, error: Exception, told
     assert not any(tmp_path.iterdir())
 
 
-def test_a_full_disk_tells_the_space_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_tells_the_space_needed(tmp_path, monkeypatch):
     def no_room(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -108,7 +106,7 @@ def test_a_full_disk_tells_the_space_needed(
 @pytest.mark.parametrize(
     "error", [OSError(errno.ECONNRESET, "by peer"), OSError(errno.EIO, "", "other"), KeyError("x")]
 )
-def test_other_errors_stay_as_they_are(tmp_path: Path, error: Exception) -> None:
+def test_other_errors_stay_as_they_are(tmp_path, error):
     with pytest.raises(type(error)) as raised, replacing_text(tmp_path / "file"):
         raise error
     assert raised.value is error
@@ -117,7 +115,7 @@ def test_other_errors_stay_as_they_are(tmp_path: Path, error: Exception) -> None
 # The same settings, and others
 
 
-def test_work_is_resumed_and_published(tmp_path: Path) -> None:
+def test_work_is_resumed_and_published(tmp_path):
     out = tmp_path / "new" / "out"
     with Workspace(out, "test", SETTINGS) as work:
         lines = work.growing("lines")
@@ -150,9 +148,7 @@ def test_work_is_resumed_and_published(tmp_path: Path) -> None:
         ({"model": "x" * 200}, r"model was .* and is now \"x{78}…"),
     ],
 )
-def test_other_settings_are_refused_by_name(
-    tmp_path: Path, changed: dict[str, Any], told: str
-) -> None:
+def test_other_settings_are_refused_by_name(tmp_path, changed, told):
     begin(tmp_path / "out")
     with pytest.raises(InputError, match=rf"out.partial: made with other settings: {told}; --rest"):
         begin(tmp_path / "out", SETTINGS | changed)
@@ -161,16 +157,14 @@ def test_other_settings_are_refused_by_name(
     assert begin(tmp_path / "out", SETTINGS | changed) == 2
 
 
-def test_another_version_of_lexicept_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_version_of_lexicept_is_refused(tmp_path, monkeypatch):
     begin(tmp_path / "out")
     monkeypatch.setattr("lexicept.storage.workspace.version", lambda _: "999")
     with pytest.raises(InputError, match=r'lexicept was ".*" and is now "999"'):
         begin(tmp_path / "out")
 
 
-def test_settings_may_become_known_later(tmp_path: Path) -> None:
+def test_settings_may_become_known_later(tmp_path):
     for _ in range(2):
         with Workspace(tmp_path / "out", "test") as work:
             work.staged().joinpath("documents").write_text("stored")
@@ -186,7 +180,7 @@ def test_settings_may_become_known_later(tmp_path: Path) -> None:
             work.check({"documents": "1" * 64})
 
 
-def test_the_work_of_another_task_is_not_discarded(tmp_path: Path) -> None:
+def test_the_work_of_another_task_is_not_discarded(tmp_path):
     begin(tmp_path / "out")
     for options in ({}, {"restart": True}):
         with pytest.raises(
@@ -196,7 +190,7 @@ def test_the_work_of_another_task_is_not_discarded(tmp_path: Path) -> None:
     assert begin(tmp_path / "out") == 2
 
 
-def test_differences() -> None:
+def test_differences():
     assert first_difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
     assert first_difference([1, [2]], [1, [3]], "x") == "x[1][0] was 2 and is now 3"
     assert first_difference([1], [1, 2], "x") == "x was [1] and is now [1, 2]"
@@ -207,7 +201,7 @@ def test_differences() -> None:
 
 
 @pytest.mark.parametrize("checked", [True, False])
-def test_nothing_is_left_where_nothing_was_kept(tmp_path: Path, checked: bool) -> None:
+def test_nothing_is_left_where_nothing_was_kept(tmp_path, checked):
     out = tmp_path / "a" / "b" / "out"
     work = Workspace(out, "test")
     work.staged().joinpath("file").write_text("made anew by every run")
@@ -219,7 +213,7 @@ def test_nothing_is_left_where_nothing_was_kept(tmp_path: Path, checked: bool) -
     assert not any(tmp_path.iterdir())
 
 
-def test_settings_without_kept_work_bind_nobody(tmp_path: Path) -> None:
+def test_settings_without_kept_work_bind_nobody(tmp_path):
     with Workspace(tmp_path / "out", "test", SETTINGS) as work:
         killed = {path.name: path.read_bytes() for path in work.folder.iterdir()}
     (tmp_path / "out.partial").mkdir()
@@ -228,7 +222,7 @@ def test_settings_without_kept_work_bind_nobody(tmp_path: Path) -> None:
     assert begin(tmp_path / "out", {"k": 1}) == 1
 
 
-def test_an_empty_result_is_not_published(tmp_path: Path) -> None:
+def test_an_empty_result_is_not_published(tmp_path):
     with Workspace(tmp_path / "out", "test", SETTINGS) as work:
         lines = work.growing("lines")
         lines.append(b"", 3)
@@ -238,7 +232,7 @@ def test_an_empty_result_is_not_published(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_foreign_folders_are_left_as_they_are(tmp_path: Path, restart: bool) -> None:
+def test_foreign_folders_are_left_as_they_are(tmp_path, restart):
     partial = tmp_path / "out.partial"
     partial.mkdir()
     with Workspace(tmp_path / "out", "test", SETTINGS):
@@ -260,9 +254,7 @@ def test_foreign_folders_are_left_as_they_are(tmp_path: Path, restart: bool) -> 
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_links_and_folders_of_others_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool
-) -> None:
+def test_links_and_folders_of_others_are_refused(tmp_path, monkeypatch, restart):
     begin(tmp_path / "out")
     (tmp_path / "out.partial").rename(tmp_path / "elsewhere")
     (tmp_path / "out.partial").symlink_to("elsewhere")
@@ -278,7 +270,7 @@ def test_links_and_folders_of_others_are_refused(
     assert begin(tmp_path / "out") == 2
 
 
-def test_one_process_at_a_time(tmp_path: Path) -> None:
+def test_one_process_at_a_time(tmp_path):
     with Workspace(tmp_path / "out", "test", SETTINGS) as work:
         with pytest.raises(InputError, match=r"out.partial: another process is writing here"):
             Workspace(tmp_path / "out", "test", SETTINGS)
@@ -293,7 +285,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 # Publishing
 
 
-def test_what_exists_is_refused_before_and_after_the_work(tmp_path: Path) -> None:
+def test_what_exists_is_refused_before_and_after_the_work(tmp_path):
     out = tmp_path / "out"
     with Workspace(out, "test", SETTINGS) as work:
         lines = work.growing("lines")
@@ -308,7 +300,7 @@ def test_what_exists_is_refused_before_and_after_the_work(tmp_path: Path) -> Non
     assert begin(out) == 2
 
 
-def test_overwriting_replaces_in_the_end(tmp_path: Path) -> None:
+def test_overwriting_replaces_in_the_end(tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "old").touch()
@@ -321,9 +313,7 @@ def test_overwriting_replaces_in_the_end(tmp_path: Path) -> None:
     assert names(tmp_path) == ["out"]
 
 
-def test_a_kill_between_the_old_and_the_new_brings_back_the_old(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_between_the_old_and_the_new_brings_back_the_old(tmp_path, monkeypatch):
     out = tmp_path / "out"
     out.mkdir()
     (out / "old").touch()
@@ -346,9 +336,7 @@ def test_a_kill_between_the_old_and_the_new_brings_back_the_old(
     assert names(tmp_path) == ["out"]
 
 
-def test_the_old_result_stays_where_the_new_one_can_not_be_moved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_old_result_stays_where_the_new_one_can_not_be_moved(tmp_path, monkeypatch):
     out = tmp_path / "out"
     out.mkdir()
     (out / "old").touch()
@@ -368,9 +356,7 @@ def test_the_old_result_stays_where_the_new_one_can_not_be_moved(
     assert names(tmp_path) == ["out"]
 
 
-def test_a_kill_after_publishing_does_not_bring_back_the_old(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_after_publishing_does_not_bring_back_the_old(tmp_path, monkeypatch):
     out = tmp_path / "out"
     out.write_text("old")
     work = Workspace(out, "test", SETTINGS, overwrite=True)
@@ -385,7 +371,7 @@ def test_a_kill_after_publishing_does_not_bring_back_the_old(
         assert not out.exists()
 
 
-def test_links_to_nothing_are_refused(tmp_path: Path) -> None:
+def test_links_to_nothing_are_refused(tmp_path):
     for name, told in (("out", "out exists already"), ("out.partial", "partial: a link")):
         (tmp_path / name).symlink_to(tmp_path / "nowhere")
         with pytest.raises(InputError, match=told):
@@ -394,7 +380,7 @@ def test_links_to_nothing_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).unlink()
 
 
-def test_a_new_folder_is_whole_or_absent(tmp_path: Path) -> None:
+def test_a_new_folder_is_whole_or_absent(tmp_path):
     with pytest.raises(IsADirectoryError), new_folder(tmp_path / "out", "test") as new:
         new.write_text("a folder is no file")
     assert not any(tmp_path.iterdir())
@@ -407,7 +393,7 @@ def test_a_new_folder_is_whole_or_absent(tmp_path: Path) -> None:
 # Folders of results that grow
 
 
-def test_work_in_place(tmp_path: Path) -> None:
+def test_work_in_place(tmp_path):
     out = tmp_path / "out"
     assert [begin(out, in_place=True) for _ in range(3)] == [1, 2, 3]
     assert (out / "lines").read_text() == "line 0\nline 1\nline 2\n"
@@ -425,7 +411,7 @@ def test_work_in_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"line", b"lime 0\nline 1\n"])
-def test_a_damaged_growing_file_starts_again(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_growing_file_starts_again(tmp_path, damage):
     begin(tmp_path / "out")
     begin(tmp_path / "out")
     path = tmp_path / "out.partial" / "lines"
@@ -438,13 +424,13 @@ def test_a_damaged_growing_file_starts_again(tmp_path: Path, damage: bytes) -> N
 @pytest.mark.parametrize(
     "state", [b"", b"[]", b'{"bytes": 7}', b'{"bytes": -1, "done": 1}', b'{"bytes": 7, "done": 1}']
 )
-def test_a_growing_file_with_a_damaged_state_starts_again(tmp_path: Path, state: bytes) -> None:
+def test_a_growing_file_with_a_damaged_state_starts_again(tmp_path, state):
     begin(tmp_path / "out")
     (tmp_path / "out.partial" / "lines.state.json").write_bytes(state)
     assert begin(tmp_path / "out") == 1
 
 
-def test_what_was_cut_off_is_removed(tmp_path: Path) -> None:
+def test_what_was_cut_off_is_removed(tmp_path):
     begin(tmp_path / "out")
     path = tmp_path / "out.partial" / "lines"
     path.write_bytes(path.read_bytes() + b"half a li")
@@ -452,7 +438,7 @@ def test_what_was_cut_off_is_removed(tmp_path: Path) -> None:
     assert path.read_bytes() == b"line 0\nline 1\n"
 
 
-def test_units_are_whole_or_absent(tmp_path: Path) -> None:
+def test_units_are_whole_or_absent(tmp_path):
     with Workspace(tmp_path / "out", "test", SETTINGS) as work:
         units = work.units("shards")
         for number in range(3):
@@ -472,7 +458,7 @@ def test_units_are_whole_or_absent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [b'{"unit": "a", "fil', b"[]", b"null", b'{"unit": "b"}', b"\xff"])
-def test_a_damaged_line_of_units_is_passed_over(tmp_path: Path, line: bytes) -> None:
+def test_a_damaged_line_of_units_is_passed_over(tmp_path, line):
     (tmp_path / "units").mkdir()
     (tmp_path / "units" / "file").touch()
     Units(tmp_path / "units").finish("a", [tmp_path / "units" / "file"])

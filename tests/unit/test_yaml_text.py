@@ -1,8 +1,6 @@
 """YAML is read within limits, wherever it is read."""
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +8,7 @@ from lexicept.errors import InputError
 from lexicept.storage.yaml_text import DEEPEST, LARGEST, parse_yaml, read_yaml
 from lexicept.training.config import load_config
 from reproduction.data import load_sources
-from support.commands import Run, assert_error
+from support.commands import assert_error
 
 # Each line doubles the one before: 2^40 values.
 MERGES = "a0: &a0 {x: 1}\n" + "".join(
@@ -19,7 +17,7 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(
 LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 41))
 
 
-def test_values_have_types_or_are_texts() -> None:
+def test_values_have_types_or_are_texts():
     text = "a: 1\nb: no\nc: &c [x, 0.5]\nd: *c\ne: {<<: {f: 2}, g: *c}\n"
     expected = {"a": 1, "b": False, "c": ["x", 0.5], "d": ["x", 0.5]}
     assert parse_yaml(text) == {**expected, "e": {"f": 2, "g": ["x", 0.5]}}
@@ -43,12 +41,12 @@ def test_values_have_types_or_are_texts() -> None:
         ("a: \0", "unacceptable character"),
     ],
 )
-def test_what_is_refused(text: str, problem: str, typed: bool) -> None:
+def test_what_is_refused(text, problem, typed):
     with pytest.raises(InputError, match=f"^not YAML: {re.escape(problem)}"):
         parse_yaml(text, typed=typed)
 
 
-def test_at_the_limits() -> None:
+def test_at_the_limits():
     assert parse_yaml("[" + "x, " * (LARGEST - 1) + "]") == ["x"] * (LARGEST - 1)
     depth = DEEPEST - 1
     value = parse_yaml("[" * depth + "x" + "]" * depth)
@@ -58,21 +56,21 @@ def test_at_the_limits() -> None:
 
 
 @pytest.mark.parametrize("read", [read_yaml, load_config, load_sources])
-def test_a_bomb_in_a_file_is_one_error(read: Callable[[Path], object], tmp_path: Path) -> None:
+def test_a_bomb_in_a_file_is_one_error(read, tmp_path):
     path = tmp_path / "bomb.yaml"
     path.write_text(MERGES)
     with pytest.raises(InputError, match=f"^{re.escape(str(path))}: not YAML: more than"):
         read(path)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     for name, problem in (("none", "No such file"), ("latin", "not UTF-8"), ("a\0", "")):
         with pytest.raises(InputError, match=f"^{re.escape(str(tmp_path / name))}: {problem}"):
             read_yaml(tmp_path / name)
 
 
-def test_a_bomb_as_options(tmp_path: Path, run: Run) -> None:
+def test_a_bomb_as_options(tmp_path, run):
     path = tmp_path / "bomb.yaml"
     path.write_text(MERGES)
     assert_error(run("search", tmp_path, "x", "--config", path), f"{path}: not YAML: more than")
