@@ -11,7 +11,8 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 README = Path(__file__).with_name("README.md")
 
@@ -99,3 +100,13 @@ def write_readme(tables: Sequence[Table], path: Path = README) -> None:
             raise ValueError(f"{path} has no markers for {table.name!r}")
         text = f"{before}{begin}\n\n{table.markdown()}\n\n{end}{after}"
     path.write_text(text, encoding="utf-8")
+
+
+def read_vectors(folder: Path, vocabulary: Path, weight: float) -> Any:
+    """Return published vectors in memory; see ``reproduction.stored.published_vectors``."""
+    from reproduction.stored import published_vectors
+
+    with TemporaryDirectory() as work:
+        vectors = published_vectors(folder, vocabulary, weight, Path(work))
+        documents = vectors.documents.load().copy()
+        return vectors._replace(document_ids=list(vectors.document_ids), documents=documents)

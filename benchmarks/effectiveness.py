@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 import Stemmer
 
-from benchmarks.common import README, Table
+from benchmarks.common import README, Table, read_vectors
 from benchmarks.start_up import LEXICEPT
 from lexicept.corpora import Qrel, pseudo_queries, read_documents, read_qrels, read_queries
 from lexicept.engines import ExactEngine
@@ -28,7 +28,6 @@ from lexicept.pipelines.alpha import KnownItems, choose_alpha, known_item_ndcg
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import largest_weights, prune_rows
 from lexicept.weighting import BM25
-from reproduction.vectors import read_vectors
 
 NDCG = "nDCG@10"
 Found = Iterable[tuple[np.ndarray, np.ndarray]]

@@ -17,7 +17,7 @@ from lexicept.corpora import Document, read_documents
 from lexicept.index.reader import IndexReader
 from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
 from lexicept.vectors import SparseVectors, Vocabulary
-from reproduction.overlap import Overlap, mean_and_std, overlap
+from reproduction.overlap import Overlap, overlap
 
 
 def word_vectors(collections: dict[str, Sequence[Document]]) -> list[SparseVectors]:
@@ -41,8 +41,8 @@ def vectors_of(documents: Sequence[Document], weights: object) -> SparseVectors:
 
 def row(name: str, size: int, shared: Overlap) -> list[str]:
     """Return a row of table 7."""
-    mean, std = mean_and_std(shared.shared)
-    mean_length, std_length = mean_and_std(shared.lengths)
+    mean, std = shared.shared.mean(), shared.shared.std()
+    mean_length, std_length = shared.lengths.mean(), shared.lengths.std()
     length = f"{mean_length:.0f} ± {std_length:.0f}"
     share = mean / mean_length if mean_length else 0.0
     return [name, f"{size:,}", length, f"{mean:.1f} ± {std:.1f}", f"{share:.1%}"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import scipy.sparse as sp
 
-from benchmarks.common import Table
+from benchmarks.common import Table, read_vectors
 from benchmarks.judged import NDCG, Collection, System, ahead, decimal, opened
 from lexicept.corpora import read_qrels
 from lexicept.engines import ExactEngine
@@ -21,7 +21,6 @@ from lexicept.index.impacts import VocabularySettings
 from lexicept.measures import qd_flops
 from lexicept.vectors import canonical_csr, stack_columns
 from lexicept.weighting import Unchanged
-from reproduction.vectors import read_vectors
 
 DIMS = (3, 5, 8, 16, 32)
 BUDGETS = (0.5, 1.0, 2.0)

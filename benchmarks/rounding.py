@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 import scipy.sparse as sp
 
-from benchmarks.common import Table
+from benchmarks.common import Table, read_vectors
 from benchmarks.effectiveness import ndcg
 from lexicept.corpora import Qrel, read_qrels, read_queries
 from lexicept.engines import ExactEngine
 from lexicept.index.reader import IndexReader
-from reproduction.vectors import read_vectors
 
 
 class Case(NamedTuple):

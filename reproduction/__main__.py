@@ -13,21 +13,37 @@ from lexicept.progress import reporting
 from lexicept.sanitize import safe
 from reproduction.data import Data, load_sources
 from reproduction.figure import write_figure
-from reproduction.recipe import RECIPES, SIZES, find_recipes, job_kind, load_recipe, recipes_folder
+from reproduction.recipe import RECIPES, SIZES, find_recipes, job_kind, load_recipe
 from reproduction.report import record, write_comparison, write_report
-from reproduction.run import Outcome, run_recipe, validate
-from reproduction.verdicts import Comparison
+from reproduction.run import run_recipe, validate
 
 MODULES = ("sentence_transformers", "accelerate", "peft", "matplotlib")
 """Packages that recipes import."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return the exit status. Errors that name their cause are one line."""
+    """Run the command; return the exit status. An error is one line."""
     options = _parser().parse_args(arguments)
+    folder = options.recipes
     try:
         require("train", *MODULES)
-        _run(options)
+        if not (folder / "datasets.yaml").exists():
+            raise InputError(f"{folder}: no recipes here (datasets.yaml is missing)")
+        if options.list:
+            _list(folder)
+        elif options.report:
+            verdicts = write_report(folder, folder / "RESULTS.md")
+            words = Counter(verdict.word for each in verdicts.values() for verdict in each.values())
+            counts = ", ".join(f"{count} {word}" for word, count in sorted(words.items()))
+            print(f"{folder / 'RESULTS.md'}: {counts}")
+        elif (options.recipe is None) != options.all:
+            raise InputError("name one recipe, or --all; --list shows them")
+        else:
+            names = find_recipes(folder) if options.all else [options.recipe]
+            if options.dry_run:
+                _check(folder, names)
+            for name in [] if options.dry_run else names:
+                _reproduce(folder, name, options)
     except (LexiceptError, OSError) as error:
         print(safe(f"error: {error}"), file=sys.stderr)
         return 1
@@ -39,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m reproduction",
         description="Run the experiments of a paper's table or figure, and compare with its "
         "numbers. The same command resumes an interrupted run; rows whose data are missing are "
-        "skipped. OUT/RECIPE/SIZE holds table.md, table.json and the figure.",
+        "skipped. OUT/RECIPE/SIZE holds table.md and the figure.",
     )
     parser.add_argument("recipe", nargs="?", help="PAPER/TABLE, such as rra/table1")
     parser.add_argument("--size", choices=SIZES, default="small", help="small runs on a CPU")
@@ -56,43 +72,27 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(options: argparse.Namespace) -> None:
-    folder = recipes_folder(options.recipes)
-    if options.list:
-        _list(folder)
-    elif options.report:
-        verdicts = write_report(folder, folder / "RESULTS.md")
-        words = Counter(verdict.word for sizes in verdicts.values() for verdict in sizes.values())
-        counts = ", ".join(f"{count} {word}" for word, count in sorted(words.items()))
-        print(f"{folder / 'RESULTS.md'}: {counts}")
-    elif (options.recipe is None) != options.all:
-        raise InputError("name one recipe, or --all; --list shows them")
-    else:
-        names = find_recipes(folder) if options.all else [options.recipe]
-        if options.dry_run:
-            _check(folder, names)
-            return
-        for name in names:
-            _reproduce(folder, name, options)
-
-
 def _reproduce(recipes: Path, name: str, options: argparse.Namespace) -> None:
-    """Run a recipe, and write and print its comparison with the paper."""
+    """Run a recipe, and write and print the comparison with the paper."""
     if options.data is not None and not options.data.is_dir():
         raise InputError(f"{options.data}: no such folder of datasets")
     recipe, size = load_recipe(recipes, name), options.size
-    rows = tuple(row.strip() for row in options.rows.split(",") if row.strip())
+    names = [row.strip() for row in options.rows.split(",") if row.strip()]
     sources = load_sources(recipes / "datasets.yaml")
     with reporting(True) as progress:
         data = Data(options.data, sources, options.out / "work", progress)
-        outcome = run_recipe(recipe, size, data, options.out, rows, options.restart)
+        outcome = run_recipe(recipe, size, data, options.out, names, options.restart)
     folder = options.out / name / size
     comparison = write_comparison(recipe, size, outcome, folder)
     write_figure(recipe, outcome, folder / "figure.png")
     if options.record and outcome.results:
         record(recipe, size, outcome, comparison)
-    _print_result(name, outcome, comparison)
-    print(safe(f"  {folder / 'table.md'}"))
+    lines = [f"{name}: {comparison.verdict.word}: {comparison.verdict.reason}"]
+    lines += [f"  {c.words}: {c.check.says} ({c.values})" for c in comparison.checks]
+    for reason in dict.fromkeys(outcome.missing.values()):
+        missing = [row for row, why in outcome.missing.items() if why == reason]
+        lines.append(f"  no result of {', '.join(missing)}: {reason}")
+    print(safe("\n".join([*lines, f"  {folder / 'table.md'}"])))
 
 
 def _list(folder: Path) -> None:
@@ -103,7 +103,7 @@ def _list(folder: Path) -> None:
 
 
 def _check(folder: Path, names: list[str]) -> None:
-    """Validate recipes with their datasets and tasks, and print the number of jobs by kind."""
+    """Validate recipes with datasets and tasks, and print the number of jobs by kind."""
     recipes = [load_recipe(folder, name) for name in names]
     count = sum(validate(recipe, folder) for recipe in recipes)
     for recipe in recipes:
@@ -117,15 +117,6 @@ def _check(folder: Path, names: list[str]) -> None:
     for package, unchecked in (("ir_datasets", "datasets"), ("mteb", "tasks")):
         if find_spec(package) is None:
             print(f"{unchecked} were not checked: {package} is not installed")
-
-
-def _print_result(name: str, outcome: Outcome, comparison: Comparison) -> None:
-    print(safe(f"{name}: {comparison.verdict.word}: {comparison.verdict.reason}"))
-    for answer in comparison.checks:
-        print(safe(f"  {answer.words}: {answer.check.says} ({answer.values})"))
-    for reason in dict.fromkeys(outcome.missing.values()):
-        rows = [row for row, why in outcome.missing.items() if why == reason]
-        print(safe(f"  no result of {', '.join(rows)}: {reason}"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The data of recipes: folders, parts of folders, and names known to ir_datasets and MTEB."""
+"""The data of recipes: folders, subsets of folders, and names in ir_datasets and MTEB."""
 
 from __future__ import annotations
 
@@ -18,27 +18,24 @@ from lexicept.corpora import Qrel, Query, read_documents, read_qrels, read_queri
 from lexicept.corpora.pseudo_queries import write_judged
 from lexicept.errors import InputError, LexiceptError
 from lexicept.progress import Progress, silent
-from lexicept.storage.files import fingerprint, read_json, replace_file, sha256, write_json
+from lexicept.storage.files import read_json, replace_file, write_json
+from lexicept.storage.manifest import describe
 from lexicept.storage.yaml_text import read_yaml
 from lexicept.training.settings import Count, Items, Text, from_mapping, settings
-from reproduction.clustered_sets import (
-    SPLITS,
-    ClusteringSettings,
-    clustered_sets,
-)
+from reproduction.clustered_sets import SPLITS, ClusteringSettings, clustered_sets
 
 
 class MissingDataError(InputError):
-    """A missing dataset or model; the message names it and how to get it."""
+    """A missing dataset or model; the message says how to get it."""
 
 
 @settings
 class Subset:
-    """A random part of a collection, drawn once."""
+    """A random sample of a collection, drawn once."""
 
     source: Text
     split: Text
-    """Split whose judgements the part keeps, under the same name."""
+    """Split of the judgements, in the sample too."""
     documents: Count
     queries: Count
 
@@ -51,14 +48,19 @@ class Source:
     """Description of the source and of the folder's content."""
     ir_datasets: Text | None = None
     """Name of the same documents, queries and judgements in ir_datasets; of a folder of folders,
-    the beginning of their names."""
+    the beginning of the names."""
     subset: Subset | None = None
-    """The part of another folder that this one is, made when it is needed."""
+    """The sample of another folder, made when needed."""
     clustered: ClusteringSettings | None = None
-    """The collection whose clustered sets this folder holds, made when they are needed."""
+    """The collection of the clustered sets in this folder, made when needed."""
     ignore_identical_ids: Items[Text] = ()
-    """The collections in this folder whose queries are documents: a hit with its query's id is left
-    out, as BEIR's evaluation does."""
+    """The collections in this folder with documents as queries: a hit with the query's id is left
+    out, as in BEIR's evaluation."""
+
+    @property
+    def origin(self) -> Subset | ClusteringSettings | None:
+        """The collection that this folder is made of."""
+        return self.subset or self.clustered
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Data:
     Attributes:
         folder: the user's data; None leaves only what ir_datasets can fetch.
         sources: see ``load_sources``.
-        work: where subsets are written, and what the folders held when they were first read.
+        work: folder of subsets, and of the checksums of the user's files at the first run.
         progress: told of sets that take long to make.
     """
 
@@ -78,106 +80,90 @@ class Data:
     progress: Progress = silent
 
     def find(self, name: str) -> str:
-        """Return a folder, or a name that ir_datasets knows.
+        """Return a folder, or a name in ir_datasets.
 
         Raises:
             MissingDataError: neither, with what to do about it.
         """
-        if self.folder is not None and (self.folder / name).exists():
-            return str(self.folder / name)
+        if (path := self._folder_of(name)) is not None:
+            return str(path)
         source = source_of(name, self.sources)
-        if source is not None and source.subset is not None:
-            return self._part(name, source.subset)
-        if source is not None and source.clustered is not None:
-            return self._set(name, source.clustered)
-        known = ir_datasets_name(name, self.sources)
-        if known is not None and find_spec("ir_datasets") is not None:
-            return known
+        if source is not None and source.origin is not None:
+            return self._made(name, source.origin)
+        public_name = ir_datasets_name(name, self.sources)
+        if public_name is not None and find_spec("ir_datasets") is not None:
+            return public_name
         place = "no --data folder was given" if self.folder is None else f"not in {self.folder}"
         how = "pip install 'lexicept[ir-datasets]'" if source is None else source.get
         raise MissingDataError(f"dataset {name}: {place}. {how}")
 
     def place(self, name: str) -> str:
-        """Return a folder of the data, or else the name itself, of a model that the hub may have.
+        """Return a folder of the data, or else the name itself, of a model on the hub.
 
         Raises:
-            MissingDataError: a dataset of ``datasets.yaml`` that is not found.
+            MissingDataError: a dataset of ``datasets.yaml`` that is missing.
         """
-        here = self.folder is not None and (self.folder / name).exists()
-        if not here and source_of(name, self.sources) is not None:
-            return self.find(name)
-        return str(self.folder / name) if here and self.folder is not None else name
+        is_data = self._folder_of(name) is not None or source_of(name, self.sources) is not None
+        return self.find(name) if is_data else name
 
     def ignores_identical_ids(self, name: str) -> bool:
-        """Return whether a hit whose id is its query's is left out in this dataset."""
+        """Return True if a hit with the query's id is left out in this dataset."""
         return ignores_identical_ids(name, self.sources)
 
     def check_unchanged(self, name: str) -> None:
-        """Check a folder of the user's by ``check_unchanged``; do nothing if there is none.
+        """Compare the user's files of a dataset or model with the checksums of the first run.
 
-        Rows and models are kept under the names of their data, whose files must stay the same.
+        Results and models are stored under the names of the data.
+
+        Raises:
+            InputError: the files have changed.
         """
         source = source_of(name, self.sources)
-        if self.folder is not None and (self.folder / name).exists():
-            check_unchanged(self.folder / name, self.work / "sources" / f"{name}.json")
-        elif source is not None and source.subset is not None:
-            self.check_unchanged(source.subset.source)
-        elif source is not None and source.clustered is not None:
-            self.check_unchanged(source.clustered.source)
+        if (path := self._folder_of(name)) is None:
+            if source is not None and source.origin is not None:
+                self.check_unchanged(source.origin.source)
+            return
+        record = self.work / "sources" / f"{name}.json"
+        paths = [path] if path.is_file() else sorted(path.rglob("*"))
+        files = describe((file for file in paths if file.is_file()), path.parent)
+        if not record.exists():
+            record.parent.mkdir(parents=True, exist_ok=True)
+            write_json(record, files)
+        elif read_json(record) != files:
+            raise InputError(
+                f"{path}: its files have changed since results were made from them; put them back, "
+                "or use another --out"
+            )
 
-    def _set(self, name: str, clustered: ClusteringSettings) -> str:
-        folder, _, inside = name.partition("/")
-        if inside not in SPLITS:
-            raise InputError(f"dataset {name!r}: clustered sets are {', '.join(SPLITS)}")
-        path = self.work / "datasets" / folder
-        if not path.exists():
-            source = self.find(clustered.source)
-            with fetching(clustered.source, self):
-                clustered_sets(replace(clustered, source=source), path, self.progress)
-        return str(path / inside)
+    def _folder_of(self, name: str) -> Path | None:
+        path = None if self.folder is None else self.folder / name
+        return path if path is not None and path.exists() else None
 
-    def _part(self, name: str, subset: Subset) -> str:
+    def _made(self, name: str, origin: Subset | ClusteringSettings) -> str:
+        """Return the folder of a sample or of a clustered set, made if absent."""
         path = self.work / "datasets" / name
+        if isinstance(origin, ClusteringSettings):
+            _check_clustered(name)
+            path = path.parent
+            if not path.exists():
+                source = self.find(origin.source)
+                with fetching(origin.source, self):
+                    clustered_sets(replace(origin, source=source), path, self.progress)
+            return str(self.work / "datasets" / name)
         if not (path / "queries.jsonl").exists():  # the file that is written last
-            source = self.find(subset.source)
-            with fetching(subset.source, self):
-                write_subset(source, subset, path)
+            source = self.find(origin.source)
+            with fetching(origin.source, self):
+                write_subset(source, origin, path)
         return str(path)
 
 
-def check_unchanged(path: Path, record: Path) -> None:
-    """Compare a file or folder with its content at the first check.
-
-    Args:
-        record: file of the checksum, computed again where a size or a time has changed.
-
-    Raises:
-        InputError: the content has changed.
-    """
-    files = [file for file in (path, *sorted(path.rglob("*"))) if file.is_file()]
-    names = [file.relative_to(path).as_posix() for file in files]
-    stats = [file.stat() for file in files]
-    signs = [[n, s.st_size, s.st_mtime_ns] for n, s in zip(names, stats, strict=True)]
-    before = read_json(record) if record.exists() else {}
-    if before.get("files") == signs:
-        return
-    content = fingerprint([*names, *map(sha256, files)])
-    if before.get("fingerprint", content) != content:
-        raise InputError(
-            f"{path}: its files have changed since results were made from them; put them back, or "
-            "use another --out"
-        )
-    record.parent.mkdir(parents=True, exist_ok=True)
-    write_json(record, {"files": signs, "fingerprint": content})
-
-
 def source_of(name: str, sources: Mapping[str, Source]) -> Source | None:
-    """Return the source of a folder, or of the folder that contains it."""
+    """Return the source of a folder, or of the containing folder."""
     return sources.get(name) or sources.get(name.partition("/")[0])
 
 
 def ir_datasets_name(name: str, sources: Mapping[str, Source]) -> str | None:
-    """Return the name under which ir_datasets may know a dataset; None if it does not."""
+    """Return the name of a dataset in ir_datasets, if ``datasets.yaml`` does not exclude one."""
     source = source_of(name, sources)
     if source is None:
         return name
@@ -188,9 +174,9 @@ def ir_datasets_name(name: str, sources: Mapping[str, Source]) -> str | None:
 
 
 def ignores_identical_ids(name: str, sources: Mapping[str, Source]) -> bool:
-    """Return whether a hit whose id is its query's is left out in a dataset."""
-    folder, _, inside = name.partition("/")
-    return folder in sources and inside in sources[folder].ignore_identical_ids
+    """Return True if a hit with the query's id is left out in a dataset."""
+    folder, _, collection = name.partition("/")
+    return folder in sources and collection in sources[folder].ignore_identical_ids
 
 
 def load_sources(path: Path) -> dict[str, Source]:
@@ -208,7 +194,7 @@ def load_sources(path: Path) -> dict[str, Source]:
 
 @contextmanager
 def fetching(name: str, data: Data) -> Iterator[None]:
-    """Turn errors of fetching or reading a dataset into one message that names it.
+    """Turn errors of fetching or reading a dataset into a message with the dataset's name.
 
     Raises:
         MissingDataError: any other error than lexicept's own and a full disk, which pass.
@@ -219,7 +205,7 @@ def fetching(name: str, data: Data) -> Iterator[None]:
         raise
     except Exception as error:  # ir_datasets and what it downloads with raise many kinds
         if full_disk(error):
-            raise  # which is not a missing dataset
+            raise
         source = source_of(name, data.sources)
         how = f" {source.get}" if source is not None else ""
         reason = " ".join(str(error).split())[:300]
@@ -227,28 +213,27 @@ def fetching(name: str, data: Data) -> Iterator[None]:
 
 
 def full_disk(error: Exception) -> bool:
-    """Return whether an error says that the disk is full."""
+    """Return True for an error of a full disk."""
     return isinstance(error, OSError) and error.errno is not None and error.filename is None
 
 
 def write_subset(source: str, subset: Subset, folder: Path) -> None:
-    """Write a random part of the documents and of their queries as a BEIR folder."""
+    """Write a random sample of the documents, and of the queries about them, as a BEIR folder."""
     random = np.random.default_rng(0)
     documents = list(read_documents(source))
-    chosen = random.permutation(len(documents))[: subset.documents]
-    kept = {documents[i].id: documents[i] for i in sorted(chosen)}
-    judged = [q for q in read_qrels(source, subset.split) if q.document_id in kept]
-    names = sorted({qrel.query_id for qrel in judged})
-    asked = {names[i] for i in random.permutation(len(names))[: subset.queries]}
-    queries = [query for query in read_queries(source, subset.split) if query.id in asked]
-    lines = (
-        json.dumps({"_id": d.id, "title": d.title, "text": d.text}) + "\n" for d in kept.values()
-    )
+    drawn = sorted(random.permutation(len(documents))[: subset.documents])
+    sample = [documents[number] for number in drawn]
+    ids = {document.id for document in sample}
+    qrels: dict[str, list[Qrel]] = {}
+    for qrel in read_qrels(source, subset.split):
+        if qrel.document_id in ids:
+            qrels.setdefault(qrel.query_id, []).append(qrel)
+    names = sorted(qrels)
+    drawn_names = {names[number] for number in random.permutation(len(names))[: subset.queries]}
+    lines = [json.dumps({"_id": d.id, "title": d.title, "text": d.text}) + "\n" for d in sample]
     replace_file(folder / "corpus.jsonl", "".join(lines).encode())
-    of_query: dict[str, list[Qrel]] = {}
-    for qrel in judged:
-        of_query.setdefault(qrel.query_id, []).append(qrel)
-    write_judged(folder, subset.split, ((query, of_query[query.id]) for query in queries))
+    queries = (query for query in read_queries(source, subset.split) if query.id in drawn_names)
+    write_judged(folder, subset.split, ((query, qrels[query.id]) for query in queries))
 
 
 class Judged(NamedTuple):
@@ -257,48 +242,57 @@ class Judged(NamedTuple):
     queries: list[Query]
     qrels: list[Qrel]
 
+    @property
+    def ids(self) -> list[str]:
+        return [query.id for query in self.queries]
 
-def judged(source: str, split: str, count: int | None) -> Judged:
-    """Return the queries that a split judges, or a count of them drawn at random."""
+    @property
+    def texts(self) -> list[str]:
+        return [query.text for query in self.queries]
+
+
+def judged(source: str, split: str, count: int | None = None) -> Judged:
+    """Return the queries judged in a split, or a count of them drawn at random."""
     queries = list(read_queries(source, split))
     if count is not None and count < len(queries):
-        rows = sorted(np.random.default_rng(0).permutation(len(queries))[:count])
-        queries = [queries[row] for row in rows]
+        drawn = sorted(np.random.default_rng(0).permutation(len(queries))[:count])
+        queries = [queries[number] for number in drawn]
     names = {query.id for query in queries}
     return Judged(queries, [q for q in read_qrels(source, split) if q.query_id in names])
 
 
-def check_dataset(name: str, split: str, sources: Mapping[str, Source]) -> None:
-    """Check that a dataset's name is known, without its data.
+def check_dataset(name: str, sources: Mapping[str, Source]) -> None:
+    """Check a dataset's name, without the data.
 
     Raises:
-        InputError: neither ``datasets.yaml`` nor ir_datasets knows it.
+        InputError: neither ``datasets.yaml`` nor ir_datasets has the name.
     """
     source = source_of(name, sources)
-    if source is not None and source.subset is not None:
-        check_dataset(source.subset.source, source.subset.split, sources)
+    if source is not None and source.origin is not None:
+        if source.clustered is not None:
+            _check_clustered(name)
+        check_dataset(source.origin.source, sources)
         return
-    if source is not None and source.clustered is not None:
-        inside = name.partition("/")[2]
-        if inside not in SPLITS:
-            raise InputError(f"dataset {name!r}: clustered sets are {', '.join(SPLITS)}")
-        check_dataset(source.clustered.source, source.clustered.split, sources)
+    public_name = ir_datasets_name(name, sources)
+    if public_name is None or find_spec("ir_datasets") is None:
         return
-    known = ir_datasets_name(name, sources)
-    if known is None or find_spec("ir_datasets") is None:
-        return
-    if known not in import_module("ir_datasets").registry:
-        raise InputError(f"dataset {name!r}: neither datasets.yaml nor ir_datasets knows {known!r}")
+    if public_name not in import_module("ir_datasets").registry:
+        raise InputError(
+            f"dataset {name!r}: neither datasets.yaml nor ir_datasets knows {public_name!r}"
+        )
+
+
+def _check_clustered(name: str) -> None:
+    if name.partition("/")[2] not in SPLITS:
+        raise InputError(f"dataset {name!r}: clustered sets are {', '.join(SPLITS)}")
 
 
 def check_tasks(names: Sequence[str]) -> None:
-    """Check that MTEB, if installed, knows these tasks. Raises InputError for an unknown task."""
-    if not names or find_spec("mteb") is None:
-        return
-    tasks = _tasks()
-    for name in names:
-        if name not in tasks:
-            raise InputError(f"MTEB knows no task {name!r}")
+    """Check names of tasks, if MTEB is installed. Raises InputError for an unknown task."""
+    if names and find_spec("mteb") is not None:
+        for name in names:
+            if name not in _tasks():
+                raise InputError(f"MTEB knows no task {name!r}")
 
 
 @cache

@@ -68,7 +68,7 @@ class CostCurve:
 
     @classmethod
     def of(cls, costs: npt.ArrayLike, values: npt.ArrayLike) -> CostCurve:
-        """Return the curve of some points; those that another beats are left out.
+        """Return the Pareto front of some points.
 
         Args:
             costs: QD-FLOPs of each point [k]; points of cost 0 find nothing and are left out.
@@ -94,25 +94,15 @@ class CostCurve:
     def at(self, cost: float) -> Floats | None:
         """Return each query's effectiveness at a cost [n]; None below the cheapest point.
 
-        Above the largest cost it is that of the last point: a budget need not be spent.
+        Above the largest cost, the effectiveness is the last point's: a budget need not be spent.
         """
-        if cost < self.costs[0]:
-            return None
-        right = int(np.searchsorted(self.costs, cost))
-        if right == len(self.costs):
-            return np.asarray(self.values[-1])
-        if self.costs[right] == cost:
-            return np.asarray(self.values[right])
-        low, high = np.log(self.costs[right - 1 : right + 1])
-        share = (np.log(cost) - low) / (high - low)
-        between: Floats = (1 - share) * self.values[right - 1] + share * self.values[right]
-        return between
+        return None if cost < self.costs[0] else self._at(cost)
 
     def mean_over(self, low: float, high: float) -> Floats | None:
         """Return each query's mean effectiveness over the logarithm of the costs of a range [n];
-        None where the curve begins above ``low``.
+        None if the curve begins above ``low``.
 
-        The area between two curves, in units of effectiveness, is the difference of their means.
+        The area between two curves, in units of effectiveness, is the difference of the means.
 
         Raises:
             InputError: not 0 < ``low`` < ``high``.
@@ -124,15 +114,17 @@ class CostCurve:
         inner = self.costs[(self.costs > low) & (self.costs < high)]
         costs = np.array([low, *inner, high])
         heights = np.stack([self._at(cost) for cost in costs])
-        widths = np.diff(np.log(costs))[:, None]
-        area: Floats = (widths * (heights[1:] + heights[:-1]) / 2).sum(axis=0)
-        mean: Floats = area / np.log(high / low)
+        mean: Floats = np.trapezoid(heights, np.log(costs), axis=0) / np.log(high / low)
         return mean
 
     def _at(self, cost: float) -> Floats:
-        value = self.at(cost)
-        assert value is not None
-        return value
+        right = int(np.searchsorted(self.costs, cost))
+        if right == len(self.costs) or self.costs[right] == cost:
+            return np.asarray(self.values[min(right, len(self.costs) - 1)])
+        low, high = np.log(self.costs[right - 1 : right + 1])
+        share = (np.log(cost) - low) / (high - low)
+        between: Floats = (1 - share) * self.values[right - 1] + share * self.values[right]
+        return between
 
 
 def curve_limits(
@@ -144,17 +136,17 @@ def curve_limits(
 
 
 def seeded_difference(a: npt.ArrayLike, b: npt.ArrayLike) -> Estimate:
-    """Compare two models over the same queries and their own trainings, both of which are samples.
+    """Compare two models over the same queries and over trainings, both of which are samples.
 
-    The estimate is the mean of A minus the mean of B. Its variance is ``s_d² / n`` of the queries'
-    mean differences plus ``s_A² / S_A + s_B² / S_B`` of the trainings' means, and its degrees of
-    freedom are Satterthwaite's. The trainings' means contain the noise of the queries too, so that
-    the variance is slightly too large. With one row each it is the paired t-test: a model that
-    is not trained has no variance of trainings.
+    The estimate is the mean of A minus the mean of B. The variance is ``s_d² / n`` of the queries'
+    mean differences plus ``s_A² / S_A + s_B² / S_B`` of the trainings' means, with Satterthwaite's
+    degrees of freedom. The trainings' means contain the noise of the queries too, so that the
+    variance is slightly too large. With a training each, the test is the paired t-test: an
+    untrained model has no variance of trainings.
 
     Args:
-        a: a row for each training, a column for each query [S_A, n].
-        b: the same of the other model [S_B, n], with the queries in the same order.
+        a: values by training and query [S_A, n].
+        b: values of the other model [S_B, n], with the queries in the same order.
 
     Raises:
         InputError: no numbers, or other queries.
@@ -163,18 +155,20 @@ def seeded_difference(a: npt.ArrayLike, b: npt.ArrayLike) -> Estimate:
     if x.shape[1] != y.shape[1] or not x.size or not y.size:
         raise InputError(f"a paired comparison needs the same queries: {x.shape} and {y.shape}")
     per_query = x.mean(axis=0) - y.mean(axis=0)
-    parts = [(per_query, per_query.size), *((each.mean(axis=1), len(each)) for each in (x, y))]
-    variances = [(v.var(ddof=1) / size, size - 1) for v, size in parts if size > 1]
-    return combined(float(per_query.mean()), variances)
+    return _difference(float(per_query.mean()), [per_query, x.mean(axis=1), y.mean(axis=1)])
 
 
 def trainings_difference(a: npt.ArrayLike, b: npt.ArrayLike) -> Estimate:
-    """Compare a number of two models over their trainings, as Welch's t-test does.
+    """Compare a number of two models over trainings, by Welch's t-test.
 
     Args:
-        a: the number of each training [S_A]; one number of a model that is not trained.
+        a: the number of each training [S_A]; one number of an untrained model.
         b: the same of the other model [S_B].
     """
     x, y = (np.atleast_1d(np.asarray(values, np.float64)) for values in (a, b))
-    variances = [(v.var(ddof=1) / v.size, v.size - 1) for v in (x, y) if v.size > 1]
-    return combined(float(x.mean() - y.mean()), variances)
+    return _difference(float(x.mean() - y.mean()), [x, y])
+
+
+def _difference(mean: float, samples: Sequence[Floats]) -> Estimate:
+    sizes = [(sample.var(ddof=1), sample.size) for sample in samples if sample.size > 1]
+    return combined(mean, [(variance / size, size - 1) for variance, size in sizes])

@@ -1,4 +1,4 @@
-"""Jobs: the computation of one row of a table, as settings of a recipe."""
+"""Jobs: the computation of a table's row, as settings of a recipe."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from lexicept.errors import InputError
 from lexicept.rra import TRANSFORMS
 from lexicept.training.config import TrainingConfig
 from lexicept.training.head_kinds import LanguageHead
-from lexicept.training.pretraining.settings import (
-    PretrainingSettings,
-    masking_of,
-    words_of,
-)
+from lexicept.training.pretraining.settings import PretrainingSettings, masking_of, words_of
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.settings import (
     Count,
@@ -34,9 +30,8 @@ class DatasetSettings:
     """Judged queries and their documents."""
 
     name: Text
-    """A folder of the data, or a name that ir_datasets knows; see ``reproduction.data``."""
+    """A folder of the data, or a name in ir_datasets; see ``reproduction.data``."""
     split: Text = "test"
-    """Split of the judgements."""
     queries: Count | None = None
     """Largest number of judged queries, drawn at random; null for all."""
     language: Text = "en"
@@ -46,7 +41,7 @@ class DatasetSettings:
     tau: NotNegative = 5.0
     """E²'s τ, the QD-FLOPs from which cost is penalised steeply; 5 is for MS MARCO."""
     column: Text | None = None
-    """Name in results, where vectors of one dataset are in several folders; null for ``name``."""
+    """Name in results, if vectors of a dataset are in several folders; null for ``name``."""
 
     @property
     def title(self) -> str:
@@ -59,26 +54,21 @@ class RRAChoice:
     """Rational Retrieval Acts over the whole collection."""
 
     alpha: Positive | None = None
-    """α; null chooses α on known-item queries, see ``evaluation.alpha``."""
+    """α; null chooses α on known-item queries, see ``lexicept.pipelines.alpha``."""
     folds: Count | None = None
-    """Folds of the judged queries, each searched with the best α of the other folds; null for
-    none."""
+    """Folds of the judged queries, each searched with the best α of the remaining folds."""
     split: Text | None = None
-    """Another split of the judgements, such as ``train``, to choose α on; null for none."""
-    documents: Count = 500
-    """Documents to choose α on, with one query each (RRA, section 3.1)."""
+    """Another split of the judgements, such as ``train``, to choose α on."""
     generator: Text | None = None
     """Causal language model that writes known-item queries (RRA: Llama 3 8B); null takes half of a
     sentence's words or, of published vectors, some of the strongest dimensions."""
-    iterations: Count = 1
-    """Pairs of speaker and listener."""
     transform: Text = "1+x"
     """f, the transformation of a weight."""
 
     def __post_init__(self) -> None:
         if self.transform not in TRANSFORMS:
-            known = ", ".join(TRANSFORMS)
-            raise InputError(f"transform is one of {known}, not {self.transform!r}")
+            transforms = ", ".join(TRANSFORMS)
+            raise InputError(f"transform is one of {transforms}, not {self.transform!r}")
         ways = ("alpha", "folds", "split", "generator")
         if len(set_ := [name for name in ways if getattr(self, name) is not None]) > 1:
             raise InputError(f"{' and '.join(set_)}: only one of {', '.join(ways)} sets α")
@@ -98,22 +88,13 @@ class RetrievalJob:
     model: Text | None = None
     """Model of the system ``encoder``: a hub name, a folder, or ``lexicept-mini``."""
     vocabulary: Text | None = None
-    """Dataset folder with ``vocab.txt``, for the system ``vectors``; null for their terms."""
+    """Dataset folder with ``vocab.txt``, for the system ``vectors``; null for own terms."""
     weight: Number = 1.0
     """Value of a stored document weight of 1, for the system ``vectors``."""
-    k1: NotNegative = 0.9
-    """BM25's k1 (saturation)."""
-    b: Share = 0.4
-    """BM25's b (length normalisation)."""
     rra: RRAChoice | None = None
     """Re-weighting of the documents by RRA; null for none."""
-    query_max_active_dims: Count | None = None
-    """Largest number of dimensions of a query; null keeps all."""
     document_max_active_dims: Count | None = None
     """Largest number of dimensions of a document; null keeps all."""
-    curve: Flag = False
-    """True adds searches with many limits of dimensions, for values at equal cost:
-    ``NAME nDCG@10 at 2`` (QD-FLOPs); see ``estimates.CostCurve``."""
 
     def __post_init__(self) -> None:
         if not (self.datasets or self.mteb):
@@ -133,16 +114,15 @@ class PretrainingStage:
     corpus: Text = ""
     """Dataset of the texts."""
     head: LanguageHead = "mlm"
-    """Initial rows of the head: of the backbone, means over words' sub-words (ESPLADE), random."""
+    """Initial head: the backbone's, means over words' sub-words (ESPLADE), or random."""
     words: Count | None = None
-    """Number of most frequent words that are dimensions, with masking ``words``; null for the
-    default."""
+    """Number of most frequent words that are dimensions, with masking ``words``."""
     vocabulary: Literal["corpus", "training"] = "corpus"
     """Texts to count words in: the corpus, or the training's documents and queries (ESPLADE,
     3.1.3)."""
     shared: Flag = False
-    """True if trainings of all seeds start from one pretrained model, as the papers start from one
-    published checkpoint; False for a pretraining per seed."""
+    """True if trainings of all seeds start from the same pretrained model, as the papers start from
+    a published checkpoint; False for a pretraining per seed."""
     settings: PretrainingSettings = field(default_factory=PretrainingSettings)
 
     def __post_init__(self) -> None:
@@ -170,10 +150,10 @@ class TuningChoice:
 
 @settings
 class TrainingJob:
-    """The training of a model, or of several models that are averaged, and retrieval with it.
+    """The training of a model, or of several models with averaged weights, and retrieval.
 
-    Rows of one ``config`` share the model; rows that differ in model or loss alone share prepared
-    data.
+    Jobs of the same ``config`` share the model; jobs that differ in model or loss alone share
+    prepared data.
     """
 
     config: TrainingConfig
@@ -216,25 +196,19 @@ class PooledJob:
     sae: SAESettings = field(default_factory=SAESettings)
     unseen: Share = 0.1
     """Share of the documents that the SAE does not learn from, for ``unseen FVU``."""
-    query_k: Count | None = None
-    """Number of latents of a query; null for the SAE's k."""
-    document_k: Count | None = None
-    """Number of latents of a document; null for the SAE's k."""
     dense: Flag = False
     """True searches the dense vectors, the baseline."""
 
 
 @settings
 class OverlapJob:
-    """The dimensions that translations of documents share (SAE-SPLADE, Table 7)."""
+    """The dimensions shared by translations of documents (SAE-SPLADE, Table 7)."""
 
     dataset: Text
     """A folder with a BEIR folder for each language."""
     languages: Items[Text]
     training: TrainingJob | None = None
     """Training of the model, which another table may share; null for words of each language."""
-    documents: Count | None = None
-    """Number of first documents; null for all."""
     queries: Count | None = None
     """Number of judged queries of each language, searched in the language's documents as a control;
     null for all."""
@@ -256,24 +230,20 @@ class PairsJob:
 
 @settings
 class EffectJob:
-    """The effect of RRA on weights (RRA, the case study)."""
+    """The effect of RRA on weights (RRA, the case study); see ``RetrievalJob``."""
 
     dataset: Text
     """Dataset of published sparse vectors."""
     rra: RRAChoice
     vocabulary: Text | None = None
-    """See ``RetrievalJob``."""
     weight: Number = 1.0
-    """See ``RetrievalJob``."""
     terms: Items[Text] = ()
     """Terms whose weights are followed, in the first document that has all of them."""
-    frequent: Count = 20
-    """Number of the most frequent dimensions, whose mean rank is followed."""
 
 
 @settings
 class E2Job:
-    """E² from a table's printed MRR and QD-FLOPs, against its printed ΔE²."""
+    """E² from a table's printed MRR and QD-FLOPs, against the printed ΔE²."""
 
     table: Text
     """Recipe of the table, such as ``sae_splade/table3``."""
@@ -303,7 +273,7 @@ class ExampleJob:
     def __post_init__(self) -> None:
         if bool(self.heads) == bool(self.weights):
             raise InputError("an example needs either heads or weights")
-        if len({len(row) for row in self.heads or self.weights}) != 1:
+        if len({len(weights) for weights in self.heads or self.weights}) != 1:
             raise InputError("all tokens or documents need as many terms")
 
 
@@ -321,4 +291,51 @@ JOBS: dict[str, type[Job]] = {
     "example": ExampleJob,
     "pairs": PairsJob,
 }
-"""Name of a job in a recipe → its settings."""
+"""Name of a job in a recipe → settings."""
+
+
+def datasets_of(job: Job) -> list[DatasetSettings]:
+    """Return the datasets that a job reads."""
+    match job:
+        case RetrievalJob():
+            names = [job.vocabulary] if job.vocabulary else []
+            return [*job.datasets, *map(DatasetSettings, names)]
+        case TrainingJob():
+            return [*job.test, *_learned_from(job)]
+        case PooledJob():
+            return list(job.datasets)
+        case OverlapJob():
+            learned = [] if job.training is None else _learned_from(job.training)
+            return [DatasetSettings(job.dataset), *learned]
+        case EffectJob():
+            return [DatasetSettings(job.dataset)]
+        case PairsJob():
+            both = [*datasets_of(job.tokens), *datasets_of(job.latents)]
+            return [DatasetSettings(job.dataset), *both]
+        case E2Job() | ExampleJob():
+            return []
+
+
+def _learned_from(job: TrainingJob) -> list[DatasetSettings]:
+    data, validation = job.config.data, job.config.validation
+    names = [data.corpus, data.queries, data.lists, validation.queries, validation.corpus]
+    names += [] if job.pretraining is None else [job.pretraining.corpus]
+    return [DatasetSettings(name) for name in names if name]
+
+
+def inputs_of(job: Job | str) -> set[str]:
+    """Return the names of all datasets and models that a job reads."""
+    if isinstance(job, str):
+        return set()
+    names: set[str | None] = {dataset.name for dataset in datasets_of(job)}
+    match job:
+        case PairsJob():
+            names |= inputs_of(job.tokens) | inputs_of(job.latents)
+        case TrainingJob(config=config) | OverlapJob(training=TrainingJob(config=config)):
+            model = config.model
+            names |= {model.backbone, model.start, model.pretrained}
+        case RetrievalJob() | PooledJob():
+            names.add(job.model)
+    if isinstance(job, RetrievalJob | TrainingJob) and job.rra is not None:
+        names.add(job.rra.generator)
+    return {name for name in names if name}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -55,7 +56,7 @@ Hits = Sequence[tuple[Any, Any]]
 
 
 def measure_latency(collection: Collection, measurements: Measurements) -> None:
-    """Add Seismic's latency per query and its effectiveness, for a pruned collection.
+    """Add Seismic's latency per query and effectiveness, for a pruned collection.
 
     Raises:
         InputError: Seismic is not installed.
@@ -69,21 +70,19 @@ def measure_latency(collection: Collection, measurements: Measurements) -> None:
     arguments = seismic.batch_arguments([*queries.values()])
     arguments |= {**SETTINGS, "k": _depth(collection)}
     index = seismic.build_index(documents, N_POSTINGS)
-    _add(
-        collection,
-        measurements,
-        METRIC,
-        [*queries],
-        lambda: index.batch_search(**arguments),
-        lambda results: seismic.hits_of(results, len(queries)),
-    )
+
+    def read(results: Any) -> Hits:
+        return seismic.hits_of(results, len(queries))
+
+    search = partial(index.batch_search, **arguments)
+    _add(collection, measurements, METRIC, [*queries], search, read)
 
 
 def measure_bmp(collection: Collection, measurements: Measurements) -> None:
-    """Add BMP's latency per query and its effectiveness, for a pruned collection.
+    """Add BMP's latency per query and effectiveness, for a pruned collection.
 
     Documents' weights are rounded to the 8 bits that BMP reads, as an export to CIFF does, and
-    queries search exhaustively (α and β 1). Without BMP a note says so, and nothing else is lost.
+    queries search exhaustively (α and β 1). Without BMP, a note says so.
     """
     try:
         import bmp
@@ -95,24 +94,24 @@ def measure_bmp(collection: Collection, measurements: Measurements) -> None:
     documents.eliminate_zeros()
     # BMP panics at a term that no document has.
     used = np.diff(sp.csc_array(documents).indptr) > 0
-    queries = {}
-    for number, name in enumerate(collection.query_ids):
-        if vector := _terms(collection.queries, number, used):
-            queries[name] = vector
+    vectors = {
+        name: _terms(collection.queries, number, used)
+        for number, name in enumerate(collection.query_ids)
+    }
+    queries = {name: vector for name, vector in vectors.items() if vector}
     with TemporaryDirectory() as folder:
         path = str(Path(folder) / "index.bmp")
         indexer = bmp.Indexer(path, bsize=BLOCK, compress_range=False)
         for number in range(documents.shape[0]):
             indexer.add_document(str(number), _terms(documents, number, used))
         indexer.finish()
-        searcher = bmp.Searcher(path)
-        options: dict[str, Any] = {"k": _depth(collection), "alpha": 1.0, "beta": 1.0}
+        search = partial(bmp.Searcher(path).search, k=_depth(collection), alpha=1.0, beta=1.0)
         _add(
             collection,
             measurements,
             BMP_METRIC,
             [*queries],
-            lambda: [searcher.search(vector, **options) for vector in queries.values()],
+            lambda: [search(vector) for vector in queries.values()],
         )
 
 
@@ -129,7 +128,7 @@ def _add(
     search: Callable[[], Any],
     read: Callable[[Any], Hits] = list,
 ) -> None:
-    """Add a search's effectiveness, and the median over rounds of its time per query."""
+    """Add a search's effectiveness, and the median over rounds of the time per query."""
     hits = [(np.array(numbers, np.int64), np.array(scores)) for numbers, scores in read(search())]
     run = run_of_rows(query_ids, hits, collection.document_ids)
     if collection.ignore_identical_ids:
@@ -147,7 +146,7 @@ def _add(
 
 
 def _terms(matrix: sp.csr_array, number: int, used: np.ndarray) -> dict[str, float]:
-    """Return the used dimensions of a row as BMP takes them, whole numbers as such."""
+    """Return a vector's used dimensions in BMP's format, whole numbers as integers."""
     start, end = matrix.indptr[number : number + 2]
     pairs = zip(matrix.indices[start:end].tolist(), matrix.data[start:end].tolist(), strict=True)
     return {

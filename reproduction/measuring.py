@@ -31,10 +31,13 @@ DEPTH = 100
 """Documents per query in a run."""
 
 CURVE_DEPTH = 20
-"""Documents per query along a curve: its measure reads ten, the others are for ties."""
+"""Documents per query along a curve: twice the depth of nDCG@10, for ties."""
 
-Known = Callable[[int], KnownItems]
-"""Function from a number of known-item queries to them."""
+KNOWN_ITEMS = 500
+"""Documents to choose RRA's α on, with one query each (RRA, section 3.1)."""
+
+MakeKnownItems = Callable[[int], KnownItems]
+"""Function from a number of known-item queries to the queries."""
 
 
 class JudgedVectors(NamedTuple):
@@ -57,19 +60,19 @@ class Measurements:
     notes: list[str] = field(default_factory=list)
     """Remarks on how the values were measured."""
     trainings: list[dict[str, Any]] = field(default_factory=list)
-    """``seed``, ``values`` and ``per_query`` of separate trainings, whose means the values are."""
+    """``seed``, ``values`` and ``per_query`` of separate trainings, averaged to ``values``."""
 
     @classmethod
     def mean_of(cls, trainings: Mapping[int, Measurements]) -> Measurements:
         """Return the means over trainings by seed, of the values that all of them have."""
-        parts = list(trainings.values())
-        names = [name for name in parts[0].values if all(name in p.values for p in parts)]
-        values = {name: float(np.mean([p.values[name] for p in parts])) for name in names}
-        kept = [
-            {"seed": seed, "values": one.values, "per_query": one.per_query}
-            for seed, one in trainings.items()
+        measured = list(trainings.values())
+        names = [name for name in measured[0].values if all(name in m.values for m in measured)]
+        values = {name: float(np.mean([m.values[name] for m in measured])) for name in names}
+        contents = [
+            {"seed": seed, "values": each.values, "per_query": each.per_query}
+            for seed, each in trainings.items()
         ]
-        return cls(values, {}, list(dict.fromkeys(n for p in parts for n in p.notes)), kept)
+        return cls(values, {}, list(dict.fromkeys(n for m in measured for n in m.notes)), contents)
 
 
 @dataclass(frozen=True)
@@ -79,24 +82,24 @@ class Collection:
     name: str
     document_ids: Sequence[str]
     documents: Rows
-    """Document weights, unpruned [N, V], or what ``weighting`` makes weights of; in memory, or on
-    disk where they may be too large for it."""
+    """Document weights, unpruned [N, V], or term frequencies for ``weighting``; in memory or, for
+    large collections, on disk."""
     query_ids: Sequence[str]
     queries: sp.csr_array
     """Query weights, unpruned, CSR [n, V]."""
     qrels: Sequence[Qrel]
-    known: Known | None = None
+    known_items: MakeKnownItems | None = None
     """Known-item queries, on which RRA's α is chosen."""
     ignore_identical_ids: bool = False
-    """True if a hit whose id is its query's is left out."""
+    """True to leave out a hit with the query's id."""
     split: Callable[[str], JudgedVectors] | None = None
-    """Function from the name of another split to its queries, on which RRA's α is chosen."""
+    """Function from the name of another split to judged queries, on which RRA's α is chosen."""
     tau: float = E2_TAU
     """E²'s τ."""
     weighting: Weighting = field(default_factory=Unchanged)
     """The weighting of the documents."""
     folder: Path | None = None
-    """Folder of the postings while they are searched; None for memory."""
+    """Folder of the postings during a search; None for memory."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class _Limited:
     """A collection searched with limits of dimensions."""
 
     collection: Collection
-    """With pruned queries; its documents are pruned as they are searched."""
+    """With pruned queries; documents are pruned as postings are derived."""
     limits: VocabularySettings
     lengths: Integers
     """Documents that have each dimension after weighting and pruning, before RRA [V]."""
@@ -127,33 +130,32 @@ class _Limited:
         lengths, bounds = next(counted)
         for more, largest in counted:
             lengths, bounds = lengths + more, np.maximum(bounds, largest)
-        one = cls(collection, limits, lengths, bounds)
-        return replace(one, collection=replace(collection, queries=one.prune(collection.queries)))
-
-    @property
-    def count(self) -> int:
-        """The number of documents."""
-        return len(self.collection.document_ids)
+        limited = cls(collection, limits, lengths, bounds)
+        queries = limited.prune(collection.queries)
+        return replace(limited, collection=replace(collection, queries=queries))
 
     @property
     def cost(self) -> float:
         """QD-FLOPs of the collection's queries."""
-        return posting_list_flops(self.collection.queries, self.lengths, self.count)
+        return posting_list_flops(
+            self.collection.queries, self.lengths, len(self.collection.document_ids)
+        )
 
     def prune(self, queries: sp.csr_array) -> sp.csr_array:
         """Prune query weights [n, V]."""
-        return self.limits.prune_queries(queries, self.bounds, self.lengths, self.count)
+        count = len(self.collection.document_ids)
+        return self.limits.prune_queries(queries, self.bounds, self.lengths, count)
 
     @contextmanager
     def derived(self, settings: RRASettings | None) -> Iterator[Derived]:
-        """Yield the postings, in memory or in a folder that is removed afterwards."""
-        rows, limits = [self.collection.documents], [self.limits]
+        """Yield the postings, in memory or in a temporary folder."""
+        documents, limits = [self.collection.documents], [self.limits]
         if self.collection.folder is None:
-            yield Derived.compute(rows, limits, settings)
+            yield Derived.compute(documents, limits, settings)
             return
         self.collection.folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=self.collection.folder) as place:
-            yield Derived.compute(rows, limits, settings, Path(place) / "postings")
+            yield Derived.compute(documents, limits, settings, Path(place) / "postings")
 
     def search(
         self,
@@ -162,17 +164,33 @@ class _Limited:
         settings: RRASettings | None,
         depth: int = DEPTH,
     ) -> Run:
-        """Search pruned queries exactly, ``depth`` documents each; one more where a query's own id
-        is left out."""
-        depth += self.collection.ignore_identical_ids
+        """Search pruned queries exactly for ``depth`` documents each, without hits of the query's
+        own id if the collection ignores them."""
+        ignored = self.collection.ignore_identical_ids
         with self.derived(settings) as derived:
-            hits = derived.engine.search(queries, depth, queries @ derived.background)
-            return run_of_rows(ids, hits, self.collection.document_ids)
+            hits = derived.engine.search(queries, depth + ignored, queries @ derived.background)
+            run = run_of_rows(ids, hits, self.collection.document_ids)
+        return without_identical_ids(run, depth) if ignored else run
+
+    def gains(self, rra: RRAChoice, judged: JudgedVectors) -> dict[float, dict[str, float]]:
+        """Return nDCG@10 by α and query."""
+        runs = {
+            alpha: self.search(judged.ids, judged.queries, rra_settings(alpha, rra))
+            for alpha in ALPHAS
+        }
+        return {
+            alpha: evaluate_queries(judged.qrels, run, ["nDCG@10"])["nDCG@10"]
+            for alpha, run in runs.items()
+        }
 
 
 def _lengths_and_bounds(weigher: Weigher, shard: Shard) -> tuple[Integers, Floats]:
     weights = weigher.plain(shard)
     return np.bincount(weights.indices, minlength=weights.shape[1]), largest_weights(weights)
+
+
+def rra_settings(alpha: float, rra: RRAChoice) -> RRASettings:
+    return RRASettings(alpha, transform=rra.transform)
 
 
 def pruned(
@@ -184,8 +202,8 @@ def pruned(
     """Weigh and prune documents and queries in memory, as an index with these limits would; None
     keeps all."""
     limits = VocabularySettings(Unchanged(), query_dims, document_dims, pruning=pruning)
-    (rows,) = Shard((collection.documents,)).load()
-    queries, documents = limits.prune(collection.queries, collection.weighting.documents(rows))
+    (documents,) = Shard((collection.documents,)).load()
+    queries, documents = limits.prune(collection.queries, collection.weighting.documents(documents))
     return replace(collection, documents=documents, queries=queries, weighting=Unchanged())
 
 
@@ -199,24 +217,21 @@ def measure(
 ) -> None:
     """Search exactly, and add effectiveness, cost and posting lists to the measurements."""
     limited = _Limited.of(collection, query_dims, document_dims, pruning)
-    queries, name = limited.collection.queries, collection.name
-    if rra is None or rra.folds is None:
-        settings = None
-        if rra is not None:
-            alpha = _alpha(limited, rra, measurements)
-            settings = RRASettings(alpha, rra.iterations, rra.transform)
-        run = limited.search(collection.query_ids, queries, settings)
-    else:
+    queries, name, lengths = limited.collection.queries, collection.name, limited.lengths
+    if rra is not None and rra.folds is not None:
         run = _cross_validated(limited, rra, measurements)
+    else:
+        settings = None if rra is None else rra_settings(_alpha(limited, rra, measurements), rra)
+        run = limited.search(collection.query_ids, queries, settings)
     measure_run(name, run, collection.qrels, measurements, collection.ignore_identical_ids)
     measurements.values |= {
         f"{name} QD-FLOPs": limited.cost,
         f"{name} query length": mean_length(queries),
-        f"{name} document length": float(limited.lengths.sum() / max(limited.count, 1)),
+        f"{name} document length": float(lengths.sum() / max(len(collection.document_ids), 1)),
         f"{name} E²": e2(measurements.values[f"{name} RR@10"], limited.cost, collection.tau),
-        f"{name} posting mean": float(limited.lengths.mean()),
-        f"{name} posting variance": float(limited.lengths.var()),
-        f"{name} posting std": float(limited.lengths.std()),
+        f"{name} posting mean": float(lengths.mean()),
+        f"{name} posting variance": float(lengths.var()),
+        f"{name} posting std": float(lengths.std()),
     }
 
 
@@ -227,15 +242,9 @@ def measure_run(
     measurements: Measurements,
     ignore_identical_ids: bool,
 ) -> None:
-    """Add the effectiveness of a run to the measurements.
-
-    Args:
-        name: the collection.
-        run: ``DEPTH`` documents per query, best first, and one more with ``ignore_identical_ids``.
-        ignore_identical_ids: whether a hit whose id is its query's is left out.
-    """
+    """Add the effectiveness of a run on a collection to the measurements, and a note if hits of the
+    query's own id are left out of the run."""
     if ignore_identical_ids:
-        run = without_identical_ids(run, DEPTH)
         measurements.notes.append(f"{name}: hits of the query's own id are left out")
     for measured, values in evaluate_queries(qrels, run, MEASURES).items():
         measurements.values[f"{name} {measured}"] = float(np.mean(list(values.values())))
@@ -243,7 +252,7 @@ def measure_run(
 
 
 def _alpha(limited: _Limited, rra: RRAChoice, measurements: Measurements) -> float:
-    """Return the given α, the best one on another split, or one chosen on known items."""
+    """Return the given α, the best α on another split, or α chosen on known items."""
     if rra.alpha is not None:
         return rra.alpha
     collection = limited.collection
@@ -251,59 +260,47 @@ def _alpha(limited: _Limited, rra: RRAChoice, measurements: Measurements) -> flo
         if collection.split is None:
             raise InputError(f"{collection.name}: rra.split needs texts of queries")
         judged = collection.split(rra.split)
-        gains = _gains(limited, rra, judged._replace(queries=limited.prune(judged.queries)))
-        chosen = max(ALPHAS, key=lambda alpha: float(np.mean(list(gains[alpha].values()))))
+        gains = limited.gains(rra, judged._replace(queries=limited.prune(judged.queries)))
+        best = _best_alpha(gains, list(gains[ALPHAS[0]]))
     else:
-        assert collection.known is not None
-        with ExitStack() as kept:
+        assert collection.known_items is not None
+        with ExitStack() as stack:
 
             def derive(settings: RRASettings | None) -> Derived:
-                kept.close()  # one value's postings are on disk at a time
-                return kept.enter_context(limited.derived(settings))
+                stack.close()  # one value's postings are on disk at a time
+                return stack.enter_context(limited.derived(settings))
 
-            items = collection.known(rra.documents)
-            chosen = choose_alpha(derive, items, rra.iterations, rra.transform).alpha
-    measurements.values[f"{collection.name} α"] = chosen
-    return chosen
+            items = collection.known_items(KNOWN_ITEMS)
+            best = choose_alpha(derive, items, transform=rra.transform).alpha
+    measurements.values[f"{collection.name} α"] = best
+    return best
 
 
-def _gains(
-    limited: _Limited, rra: RRAChoice, judged: JudgedVectors
-) -> dict[float, dict[str, float]]:
-    """Return α → query → nDCG@10."""
-    gains = {}
-    for alpha in ALPHAS:
-        settings = RRASettings(alpha, rra.iterations, rra.transform)
-        run = limited.search(judged.ids, judged.queries, settings)
-        if limited.collection.ignore_identical_ids:
-            run = without_identical_ids(run, DEPTH)
-        gains[alpha] = evaluate_queries(judged.qrels, run, ["nDCG@10"])["nDCG@10"]
-    return gains
+def _best_alpha(gains: Mapping[float, Mapping[str, float]], queries: Sequence[str]) -> float:
+    """Return the α of the largest mean over queries; the first of equals."""
+    return max(ALPHAS, key=lambda alpha: float(np.mean([gains[alpha][q] for q in queries])))
 
 
 def _cross_validated(limited: _Limited, rra: RRAChoice, measurements: Measurements) -> Run:
-    """Return the runs of random parts of the queries, each with the best α of the other parts."""
+    """Return the runs of random folds of the queries, each with the best α of the other folds."""
     assert rra.folds is not None
     collection = limited.collection
     ids = list(collection.query_ids)
-    gains = _gains(limited, rra, JudgedVectors(ids, collection.queries, collection.qrels))
+    gains = limited.gains(rra, JudgedVectors(ids, collection.queries, collection.qrels))
     judged = sorted(gains[ALPHAS[0]])
-    fold = dict(
-        zip(judged, np.random.default_rng(0).permutation(len(judged)) % rra.folds, strict=True)
-    )
+    order = np.random.default_rng(0).permutation(len(judged))
+    folds = dict(zip(judged, order % rra.folds, strict=True))
     run: dict[str, Mapping[str, float]] = {}
-    used = []
-    for part in range(rra.folds):
-        others = [name for name in judged if fold[name] != part]
-        alpha = max(ALPHAS, key=lambda a: float(np.mean([gains[a][name] for name in others])))
-        rows = [row for row, name in enumerate(ids) if fold.get(name, 0) == part]
-        settings = RRASettings(alpha, rra.iterations, rra.transform)
-        asked = rows_of(collection.queries, rows)
-        run |= limited.search([ids[row] for row in rows], asked, settings)
-        used.append(alpha)
-    measurements.values[f"{collection.name} α"] = float(np.median(used))
-    shown = ", ".join(f"{alpha:g} ({used.count(alpha)})" for alpha in sorted(set(used)))
-    measurements.notes.append(f"{collection.name}: α (parts of the queries) {shown}")
+    alphas = []
+    for fold in range(rra.folds):
+        alpha = _best_alpha(gains, [name for name in judged if folds[name] != fold])
+        numbers = [number for number, name in enumerate(ids) if folds.get(name, 0) == fold]
+        queries = sp.csr_array(collection.queries[numbers])
+        run |= limited.search([ids[n] for n in numbers], queries, rra_settings(alpha, rra))
+        alphas.append(alpha)
+    measurements.values[f"{collection.name} α"] = float(np.median(alphas))
+    counts = ", ".join(f"{alpha:g} ({alphas.count(alpha)})" for alpha in sorted(set(alphas)))
+    measurements.notes.append(f"{collection.name}: α (parts of the queries) {counts}")
     return run
 
 
@@ -315,14 +312,11 @@ def measure_curve(
     order: list[str] = []
     for query_dims, document_dims in curve_limits():
         limited = _Limited.of(collection, query_dims, document_dims, pruning)
-        queries = limited.collection.queries
-        run = limited.search(collection.query_ids, queries, None, CURVE_DEPTH)
-        if collection.ignore_identical_ids:
-            run = without_identical_ids(run, CURVE_DEPTH)
-        found = evaluate_queries(collection.qrels, run, ["nDCG@10"])["nDCG@10"]
-        order = sorted(found)
+        run = limited.search(collection.query_ids, limited.collection.queries, None, CURVE_DEPTH)
+        gains = evaluate_queries(collection.qrels, run, ["nDCG@10"])["nDCG@10"]
+        order = sorted(gains)
         costs.append(limited.cost)
-        values.append([found[query] for query in order])
+        values.append([gains[query] for query in order])
     curve = CostCurve.of(costs, values)
     readings = {f"{name} nDCG@10 at {cost:g}": curve.at(cost) for cost in COSTS}
     low, high = COSTS[0], COSTS[-1]
@@ -335,8 +329,3 @@ def measure_curve(
         measurements.per_query[title] = {
             query: round(float(v), 5) for query, v in zip(order, reading, strict=True)
         }
-
-
-def rows_of(matrix: Any, rows: Sequence[int]) -> sp.csr_array:
-    """Return some rows of a CSR matrix."""
-    return sp.csr_array(matrix[list(rows)])

@@ -10,21 +10,16 @@ from lexicept.corpora import Document
 from lexicept.index.impacts import VocabularySettings
 from lexicept.interpretation.pairs import Group, dimension_pairs, senses, synonyms
 from lexicept.models.encoder import Encoder
-from lexicept.training.config import ValidationSettings
-from lexicept.training.validation import RetrievalEvaluator
 from lexicept.vectors import SparseVectors, Vocabulary
 from lexicept.weighting import Unchanged
 from reproduction.data import Data, fetching
 from reproduction.jobs import PairsJob, TrainingJob
 from reproduction.measuring import Measurements
 from reproduction.stored import documents_of
-from reproduction.trained import model_of
+from reproduction.trained import models_of, weights_of
 
-SHOWN = 7
-"""Groups of each kind in the notes, as many as Table 8 has."""
-
-MEMBERS = 12
-"""Most members of a group in the notes."""
+GROUPS, MEMBERS = 7, 12
+"""Groups of each kind in the notes, as many as Table 8 has, and most members of a group."""
 
 LIFT = 3.0
 """Lift from which pairs that were read were mostly right (reproduction/words_and_concepts.md)."""
@@ -33,16 +28,16 @@ SEED = 0
 
 
 def run_pairs(job: PairsJob, data: Data) -> Measurements:
-    """Train the two models where they are missing, and pair their dimensions over documents.
+    """Train the two models if missing, and pair their dimensions over documents.
 
     Raises:
-        MissingDataError: a dataset or model that is not here.
+        MissingDataError: a dataset or model that is missing.
     """
     with fetching(job.dataset, data):
         corpus = documents_of(data.find(job.dataset), data.work)
     drawn = np.random.default_rng(SEED).permutation(len(corpus.ids))[: job.documents]
     documents = [corpus.stored.document(number) for number in sorted(drawn.tolist())]
-    tokens, latents = (_vectors(one, documents, data) for one in (job.tokens, job.latents))
+    tokens, latents = (_vectors(each, documents, data) for each in (job.tokens, job.latents))
     pairs = dimension_pairs(tokens, latents)
     covering, several = synonyms(pairs), senses(pairs)
     lifts = np.array([pair.lift for pair in pairs])
@@ -54,24 +49,21 @@ def run_pairs(job: PairsJob, data: Data) -> Measurements:
         "latents of several tokens": float(len(covering)),
         "tokens of several latents": float(len(several)),
     }
-    names = (_terms(tokens), _terms(latents))
-    notes = [_note("covers", group, names[1], names[0], "token") for group in covering[:SHOWN]]
-    notes += [_note("has", group, names[0], names[1], "latent") for group in several[:SHOWN]]
+    terms, labels = _terms(tokens), _terms(latents)
+    notes = [_note("covers", group, labels, terms, "token") for group in covering[:GROUPS]]
+    notes += [_note("has", group, terms, labels, "latent") for group in several[:GROUPS]]
     return Measurements(values, notes=notes)
 
 
 def _vectors(job: TrainingJob, documents: Sequence[Document], data: Data) -> SparseVectors:
-    """Return documents encoded by a job's model, pruned as it prunes, with its terms."""
-    _, model = model_of(job, data)
-    encoder = Encoder.load(model)
-    none = RetrievalEvaluator([], [], [], [], [], ValidationSettings())
-    weights = none.encode(encoder, [document.content for document in documents], "document")
+    """Return documents encoded and pruned by a job's model of the first seed, with its terms."""
+    encoder = Encoder.load(next(models_of(job, data)).path)
+    weights = weights_of(encoder, [document.content for document in documents], "document")
     limit = encoder.head.settings.document_max_active_dims
-    kept = VocabularySettings(Unchanged(), document_max_active_dims=limit)
+    weights = VocabularySettings(Unchanged(), None, limit).prune_documents(weights)
     terms = encoder.head.terms if encoder.names is None else encoder.names
     vocabulary = Vocabulary("", encoder.head.size, terms)
-    ids = [document.id for document in documents]
-    return SparseVectors(kept.prune_documents(weights), ids, [vocabulary])
+    return SparseVectors(weights, [document.id for document in documents], [vocabulary])
 
 
 def _terms(vectors: SparseVectors) -> Sequence[str]:
@@ -79,8 +71,10 @@ def _terms(vectors: SparseVectors) -> Sequence[str]:
     return vocabulary.terms or [str(number) for number in range(vocabulary.size)]
 
 
-def _note(verb: str, group: Group, own: Sequence[str], others: Sequence[str], side: str) -> str:
-    """Return a group as Table 8 or Table 9 shows it."""
-    members = [others[getattr(pair, side)] for pair in group.pairs]
+def _note(
+    verb: str, group: Group, names: Sequence[str], member_names: Sequence[str], side: str
+) -> str:
+    """Return a group as in Table 8 or Table 9."""
+    members = [member_names[getattr(pair, side)] for pair in group.pairs]
     more = f", … {len(members) - MEMBERS} more" if len(members) > MEMBERS else ""
-    return f"{own[group.dimension]} {verb} {len(members)}: {', '.join(members[:MEMBERS])}{more}"
+    return f"{names[group.dimension]} {verb} {len(members)}: {', '.join(members[:MEMBERS])}{more}"

@@ -24,16 +24,16 @@ def evaluate_tasks(
     tasks: Sequence[str],
     query_dims: int | None,
     document_dims: int | None,
-    kept: Path,
+    path: Path,
     progress: Progress,
 ) -> dict[str, float]:
     """Return ``<task> main score`` of each task, the mean over splits and languages.
 
     Args:
-        encoder: a lexicept ``Encoder`` is indexed with its limits; with any other model
+        encoder: a lexicept ``Encoder`` is indexed with the limits; with any other model
             MTEB itself encodes, without limits.
-        kept: file of this encoder's scores with these limits, written after each task: an
-            interrupted run resumes at the next one.
+        path: file of the encoder's scores with these limits, written after each task: an
+            interrupted run resumes at the next task.
 
     Raises:
         MissingDataError: MTEB is not installed.
@@ -43,7 +43,7 @@ def evaluate_tasks(
         import mteb
     except ImportError:
         raise MissingDataError("MTEB's tasks need pip install 'lexicept[mteb]'") from None
-    scores: dict[str, float] = read_json(kept) if kept.exists() else {}
+    scores: dict[str, float] = read_json(path) if path.exists() else {}
     with TemporaryDirectory() as folder:
         model = encoder
         if isinstance(encoder, Encoder) and encoder.lookup is None:
@@ -63,23 +63,24 @@ def evaluate_tasks(
                 reason = " ".join(str(error).split())[:300] or type(error).__name__
                 raise InputError(f"MTEB's task {name} failed: {reason}") from error
             scores[value] = float(result.task_results[0].get_score())
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            write_json(kept, scores)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, scores)
     return {value: scores[value] for value in (f"{name} main score" for name in tasks)}
 
 
 def index_like(
     encoder: Encoder, query_dims: int | None, document_dims: int | None, folder: Path
 ) -> IndexReader:
-    """Build an index of one document with an encoder and limits, those of the encoder where they
-    are None: MTEB's corpora are indexed alike."""
+    """Build an index of one document with an encoder and limits, by default the encoder's limits:
+    MTEB's corpora are indexed alike."""
     settings = encoder.head.settings
-    limits = (
+    weighed = VocabularySettings(
+        encoder.weighting,
         query_dims or settings.query_max_active_dims,
         document_dims or settings.document_max_active_dims,
+        pruning=settings.pruning,
     )
     with IndexBuilder(folder) as builder:
         builder.add_documents([Document("0", "a")], {})
-        weighed = VocabularySettings(encoder.weighting, *limits, pruning=settings.pruning)
         builder.add_vocabulary(ConceptVectorizer(encoder), weighed)
         return builder.commit()

@@ -1,4 +1,4 @@
-"""The dimensions that translations of documents share (SAE-SPLADE, Table 7)."""
+"""The dimensions shared by translations of documents (SAE-SPLADE, Table 7)."""
 
 from __future__ import annotations
 
@@ -14,80 +14,79 @@ from lexicept.corpora import Document, read_documents
 from lexicept.errors import InputError
 from lexicept.interpretation.pairs import align
 from lexicept.models.encoder import Encoder
-from lexicept.parallel.shards import Shard
-from lexicept.training.config import ValidationSettings
-from lexicept.training.validation import RetrievalEvaluator
 from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
 from lexicept.vectors import Floats, Integers, SparseVectors, Vocabulary
 from lexicept.weighting import BM25
 from reproduction.data import Data, Judged, fetching, judged
 from reproduction.jobs import OverlapJob
 from reproduction.measuring import Collection, Measurements, measure
-from reproduction.trained import models_of
+from reproduction.trained import models_of, weights_of
 
 
 class Texts(NamedTuple):
-    """Documents of a language, the same ids in all, and questions to them."""
+    """Documents of a language, with the same ids in all languages, and questions."""
 
     documents: Sequence[Document]
     judged: Judged
+
+    @property
+    def contents(self) -> list[str]:
+        return [document.text for document in self.documents]
+
+    def collection(
+        self, language: str, documents: sp.csr_array, queries: sp.csr_array
+    ) -> Collection:
+        ids = [document.id for document in self.documents]
+        return Collection(language, ids, documents, self.judged.ids, queries, self.judged.qrels)
 
 
 Languages = Mapping[str, Texts]
 
 
 def run_overlap(job: OverlapJob, data: Data) -> Measurements:
-    """Count the dimensions that all translations of a document share, and search each language."""
+    """Count the dimensions shared by all translations of a document, and search each language."""
     with fetching(job.dataset, data):
         place = Path(data.find(job.dataset))
         languages = {
             language: Texts(
-                list(read_documents(place / language))[: job.documents],
+                list(read_documents(place / language)),
                 judged(str(place / language), "test", job.queries),
             )
             for language in job.languages
         }
     if job.training is None:
         return _measured(job.dataset, _words(languages))
-    parts = [
-        _measured(job.dataset, _encoded(Encoder.load(model), languages))
-        for _, model in models_of(job.training, data)
+    measured = [
+        _measured(job.dataset, _encoded(Encoder.load(model.path), languages))
+        for model in models_of(job.training, data)
     ]
     if not job.training.seeds:
-        return parts[0]
-    return Measurements.mean_of(dict(zip(job.training.seeds, parts, strict=True)))
+        return measured[0]
+    return Measurements.mean_of(dict(zip(job.training.seeds, measured, strict=True)))
 
 
 def _words(languages: Languages) -> list[Collection]:
     """Count each language's own stems, over one vocabulary, to be weighed by BM25."""
     collections, terms = [], list[str]()
     for language, texts in languages.items():
-        known = language in STEMMERS or language in BIGRAM_LANGUAGES
-        vectorizer = WordVectorizer(language if known else "en", terms)
-        counts = vectorizer.documents([document.text for document in texts.documents])
-        queries = vectorizer.queries([query.text for query in texts.judged.queries])
-        collections.append(_collection(language, texts, counts, queries))
+        has_stemmer = language in STEMMERS or language in BIGRAM_LANGUAGES
+        vectorizer = WordVectorizer(language if has_stemmer else "en", terms)
+        counts = vectorizer.documents(texts.contents)
+        queries = vectorizer.queries(texts.judged.texts)
+        collections.append(texts.collection(language, counts, queries))
         terms = vectorizer.terms
     return [replace(collection, weighting=BM25()) for collection in collections]
 
 
 def _encoded(encoder: Encoder, languages: Languages) -> list[Collection]:
-    evaluator, collections = RetrievalEvaluator([], [], [], [], [], ValidationSettings()), []
-    for language, texts in languages.items():
-        asked = [query.text for query in texts.judged.queries]
-        written = [document.text for document in texts.documents]
-        documents = evaluator.encode(encoder, written, "document")
-        queries = evaluator.encode(encoder, asked, "query")
-        collections.append(_collection(language, texts, documents, queries))
-    return collections
-
-
-def _collection(
-    language: str, texts: Texts, documents: sp.csr_array, queries: sp.csr_array
-) -> Collection:
-    ids = [document.id for document in texts.documents]
-    asked = [query.id for query in texts.judged.queries]
-    return Collection(language, ids, documents, asked, queries, texts.judged.qrels)
+    return [
+        texts.collection(
+            language,
+            weights_of(encoder, texts.contents, "document"),
+            weights_of(encoder, texts.judged.texts, "query"),
+        )
+        for language, texts in languages.items()
+    ]
 
 
 def _measured(dataset: str, collections: Sequence[Collection]) -> Measurements:
@@ -98,27 +97,28 @@ def _measured(dataset: str, collections: Sequence[Collection]) -> Measurements:
     what translations share more than as many documents, one of each language, that do not
     translate each other.
     """
-    vectors = [_vectors(collection) for collection in collections]
+    vectors = []
+    for collection in collections:
+        weights = collection.documents
+        assert isinstance(weights, sp.csr_array)
+        vocabulary = Vocabulary("", weights.shape[1])
+        vectors.append(SparseVectors(weights, collection.document_ids, [vocabulary]))
     translations, strangers = overlap(vectors), overlap(shifted(vectors))
-    mean, std = mean_and_std(translations.shared)
-    mean_length, std_length = mean_and_std(translations.lengths)
-    share, chance = translations.shares, strangers.shares
-    values = {
-        "dimensions": float(vectors[-1].weights.shape[1]),
-        "mean length": mean_length,
-        "std length": std_length,
-        "overlap": mean,
-        "std overlap": std,
-        "share": float(share.mean()),
-        "share by chance": float(chance.mean()),
-        "share beyond chance": float(np.mean(share - chance)),
-    }
-    ids, found = vectors[0].ids, _searched(collections)
-    values["nDCG@10"] = float(np.mean(list(found.values())))
+    share, beyond_chance = translations.shares, translations.shares - strangers.shares
+    ids, gains = vectors[0].ids, _searched(collections)
     by_text = {
         "share": dict(zip(ids, share.tolist(), strict=True)),
-        "share beyond chance": dict(zip(ids, (share - chance).tolist(), strict=True)),
-        "nDCG@10": found,
+        "share beyond chance": dict(zip(ids, beyond_chance.tolist(), strict=True)),
+        "nDCG@10": gains,
+    }
+    values = {name: float(np.mean(list(each.values()))) for name, each in by_text.items()}
+    values |= {
+        "dimensions": float(vectors[-1].weights.shape[1]),
+        "mean length": float(translations.lengths.mean()),
+        "std length": float(translations.lengths.std()),
+        "overlap": float(translations.shared.mean()),
+        "std overlap": float(translations.shared.std()),
+        "share by chance": float(strangers.shares.mean()),
     }
     return Measurements(
         {f"{dataset} {name}": value for name, value in values.items()},
@@ -126,20 +126,15 @@ def _measured(dataset: str, collections: Sequence[Collection]) -> Measurements:
     )
 
 
-def _vectors(collection: Collection) -> SparseVectors:
-    (weights,) = Shard((collection.documents,)).load()
-    return SparseVectors(weights, collection.document_ids, [Vocabulary("", weights.shape[1])])
-
-
 def _searched(collections: Sequence[Collection]) -> dict[str, float]:
-    """Return the nDCG@10 of ``<language>/<query>``, each searched in its own language."""
-    found: dict[str, float] = {}
+    """Return the nDCG@10 of ``<language>/<query>``, each searched in the query's language."""
+    gains: dict[str, float] = {}
     for collection in collections:
         measurements = Measurements()
         measure(collection, measurements)
         by_query = measurements.per_query[f"{collection.name} nDCG@10"]
-        found |= {f"{collection.name}/{query}": value for query, value in by_query.items()}
-    return found
+        gains |= {f"{collection.name}/{query}": value for query, value in by_query.items()}
+    return gains
 
 
 @dataclass(frozen=True)
@@ -153,21 +148,18 @@ class Overlap:
 
     @property
     def shares(self) -> Floats:
-        """Shared dimensions over the mean length of a document's versions [N]; 0 where all are
+        """Shared dimensions over the mean length of a document's versions [N]; 0 if all are
         empty."""
-        lengths = self.lengths.mean(axis=0)
-        shares: Floats = np.divide(
-            self.shared, lengths, out=np.zeros(len(lengths)), where=lengths > 0
-        )
+        shares: Floats = self.shared / np.maximum(self.lengths.mean(axis=0), 1e-9)
         return shares
 
 
 def overlap(collections: Sequence[SparseVectors]) -> Overlap:
-    """Count the dimensions that are above 0 in all translations of a document.
+    """Count the dimensions above 0 in all translations of a document.
 
     Args:
-        collections: one for each language, with the same ids in any order, over one vocabulary;
-            where that grew from one to the next, the earlier ones are narrower.
+        collections: a collection for each language, with the same ids in any order, over the same
+            vocabulary; earlier collections may be narrower than later ones.
 
     Raises:
         InputError: no collections, or ids that differ.
@@ -184,8 +176,8 @@ def overlap(collections: Sequence[SparseVectors]) -> Overlap:
 def shifted(collections: Sequence[SparseVectors]) -> list[SparseVectors]:
     """Return collections under the same ids whose documents do not translate each other.
 
-    Those of L languages are moved by 0, N // L, 2 (N // L), ... documents, as neighbours may be of
-    one article.
+    Collections of L languages are moved by 0, N // L, 2 (N // L), ... documents, as neighbours may
+    be of the same article.
 
     Raises:
         InputError: no collections, ids that differ, or fewer documents than languages.
@@ -204,8 +196,3 @@ def shifted(collections: Sequence[SparseVectors]) -> list[SparseVectors]:
 def _ones(matrix: sp.csr_array, width: int) -> sp.csr_array:
     ones = np.ones(matrix.nnz, np.int8)
     return sp.csr_array((ones, matrix.indices, matrix.indptr), shape=(matrix.shape[0], width))
-
-
-def mean_and_std(counts: Integers) -> tuple[float, float]:
-    """Return the mean of counts and their standard deviation (divided by N); 0 without any."""
-    return (float(counts.mean()), float(counts.std())) if counts.size else (0.0, 0.0)

@@ -1,9 +1,9 @@
-"""Recipes: what a paper's table or figure claims, the rows that test it, and the paper's numbers.
+"""Recipes: the claim of a paper's table or figure, rows that test the claim, the paper's numbers.
 
-A recipe is a folder ``<paper>/<table>`` with ``recipe.yaml``, ``expected.json`` and ``README.md``.
-Nothing in it is code. In ``recipe.yaml``, ``sizes`` has a job for each size, small and full. A row
-starts from these jobs, or from the jobs of the row above that ``like`` names; ``set`` changes both
-jobs, ``small`` and ``full`` one of them; a text instead of a job says why nothing is run.
+A recipe is a folder ``<paper>/<table>`` with ``recipe.yaml``, ``expected.json`` and ``README.md``,
+without code. In ``recipe.yaml``, ``sizes`` has a job for each size, small and full. A row starts
+from these jobs, or from the jobs of the row above named by ``like``; ``set`` changes both jobs,
+``small`` and ``full`` the job of a size; a text instead of a job says why nothing is run.
 """
 
 from __future__ import annotations
@@ -27,23 +27,19 @@ RECIPES = Path(__file__).parent
 Size = Literal["small", "full"]
 SIZES: tuple[Size, ...] = ("small", "full")
 BASELINE = "bm25"
-"""Name of the row that is BM25, in every recipe."""
+"""Name of BM25's row in every recipe."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table."""
+    """A row of the table; see ``RowSettings``."""
 
     name: str
-    label: str
     jobs: Mapping[str, Job | str]
     """Size → the job, or the reason why there is none."""
     against: str | None = None
-    """A row that this row is compared with, query by query."""
     at: float | None = None
-    """The row's position on a figure's x axis."""
     series: str = ""
-    """The row's line in a figure."""
 
 
 @settings
@@ -56,11 +52,11 @@ class Check:
     """A value's name, ``scifact nDCG@10``, or a column's."""
     size: Literal["small", "full"] = "small"
     rising: Items[Text] = ()
-    """Rows of which every one has more than the one before."""
+    """Rows with rising values."""
     slack: Number = 0.0
     """The largest decrease that still counts as a rise; a negative slack is the least increase."""
     row: Text | None = None
-    """A row whose value is looked at alone."""
+    """A row whose value is compared with numbers alone."""
     least: Number | None = None
     """The least value of ``row``."""
     most: Number | None = None
@@ -77,15 +73,15 @@ class FigureSettings:
     """A plot of the rows, a line for each series and value."""
 
     y: Items[Text]
-    """Values, by name; of each size those that its rows have."""
+    """Names of values; rows without the value are left out."""
     x: Text | None = None
     """A value; null for the rows' ``at``."""
     label: Text = ""
     """The x axis' label."""
     log: Flag = False
-    """True if the x axis is logarithmic."""
+    """True for a logarithmic x axis."""
     contours: Flag = False
-    """Lines of equal E², where x is QD-FLOPs and y MRR@10."""
+    """Lines of equal E², if x is QD-FLOPs and y MRR@10."""
 
 
 @settings
@@ -95,7 +91,7 @@ class Substitute:
     metric: Text
     datasets: Items[Text]
     same: Flag = False
-    """True if it is the paper's own collection and measure, so that the numbers are comparable."""
+    """True for the paper's own collection and measure, so that the numbers are comparable."""
 
 
 @settings
@@ -109,11 +105,12 @@ class Column:
     scale: Number = 1.0
     """The factor from a result to the number as the paper prints it."""
     tolerance: Number = 0.0
-    """Printed values as near as this agree; an estimate of seeds and rounding, not the paper's."""
+    """Largest difference of numbers that agree; an estimate of seeds and rounding, not the
+    paper's."""
     of: Items[Text] = ()
-    """Other columns, whose mean it is; it has no metric of its own then."""
+    """Columns to average, in place of a metric."""
     over: Text | None = None
-    """A row whose value is subtracted, as ΔE² is one over BM25's."""
+    """A row whose value is subtracted, as ΔE² is over BM25's."""
     small: Substitute | None = None
 
 
@@ -131,7 +128,7 @@ class ExpectedRow:
 
     kind: Literal["measured", "settings", "examples", "quoted"]
     values: dict[str, float | str | None]
-    """Column → what is printed."""
+    """Column → the printed value."""
 
 
 @settings
@@ -149,13 +146,17 @@ class RowSettings:
 
     name: Text
     label: Text | None = None
+    """A description for readers of the file."""
     like: Text | None = None
     set: dict[str, Any] = field(default_factory=dict)
     small: dict[str, Any] | str = ""
     full: dict[str, Any] | str = ""
     against: Text | None = None
+    """A row to compare with, query by query."""
     at: Number | None = None
+    """The position on a figure's x axis."""
     series: Text = ""
+    """The line in a figure."""
 
 
 @settings
@@ -194,22 +195,23 @@ class Recipe:
     backbone: str | None = None
 
     @property
-    def baselines(self) -> tuple[str, ...]:
-        """Rows of which a trained model must reach one: BM25 and ``backbone``, if there are any."""
-        names = [row.name for row in self.rows]
-        return tuple(name for name in (BASELINE, self.backbone) if name in names)
+    def row_names(self) -> list[str]:
+        return [row.name for row in self.rows]
+
+    @property
+    def baselines(self) -> list[str]:
+        """BM25 and ``backbone``, of which a trained model must reach at least the weaker."""
+        return [name for name in (BASELINE, self.backbone) if name in self.row_names]
 
     @property
     def recipes(self) -> Path:
         """The folder of all recipes."""
         return self.folder.parents[1]
 
-
-def recipes_folder(path: Path) -> Path:
-    """Return a folder of recipes. Raises InputError for any other folder."""
-    if not (path / "datasets.yaml").exists():
-        raise InputError(f"{path}: no recipes here (datasets.yaml is missing)")
-    return path
+    def printed(self, size: str) -> set[str]:
+        """Return the names of all values in the table's columns."""
+        columns = self.expected.columns.values()
+        return {measure for column in columns for measure in measures_of(column, size)}
 
 
 def find_recipes(folder: Path) -> list[str]:
@@ -228,27 +230,16 @@ def load_recipe(folder: Path, name: str) -> Recipe:
         InputError: no such recipe, with the nearest name, or the file and place of an error.
     """
     if name not in (names := find_recipes(folder)):
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-        raise InputError(f"no recipe {name!r}; the nearest name is {near[0]!r}")
+        raise InputError(f"no recipe {name!r}{_nearest(name, names)}")
     path = folder / name / "recipe.yaml"
     if not _text(path.with_name("README.md")).strip():
         raise InputError(f"{path.with_name('README.md')}: empty")
     expected = load_expected(path.with_name("expected.json"))
     try:
         content = from_mapping(RecipeSettings, read_yaml(path))
-        recipe = Recipe(
-            name=name,
-            folder=path.parent,
-            title=content.title,
-            claim=" ".join(content.claim.split()),
-            kind=content.kind,
-            rows=_rows(content),
-            checks=content.checks,
-            expected=expected,
-            figure=content.figure,
-            not_comparable=content.not_comparable,
-            backbone=content.backbone,
-        )
+        values = {name: value for name, value in vars(content).items() if name != "sizes"}
+        values |= {"claim": " ".join(content.claim.split()), "rows": _rows(content)}
+        recipe = Recipe(name=name, folder=path.parent, expected=expected, **values)
         _check_names(recipe)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
@@ -261,9 +252,9 @@ def load_expected(path: Path) -> Expected:
         expected = from_mapping(Expected, json.loads(_text(path)))
         for name, row in expected.rows.items():
             if row.kind in ("measured", "quoted"):
+                place = f"rows.{name}.values"
                 for column, value in row.values.items():
-                    place = f"rows.{name}.values"
-                    _check_known(column, expected.columns, place, "column")
+                    _check_name(column, expected.columns, place, "column")
                     if isinstance(value, str):
                         raise InputError(f"{place}.{column} must be a number, not {value!r}")
     except json.JSONDecodeError as error:
@@ -274,23 +265,23 @@ def load_expected(path: Path) -> Expected:
 
 
 def _rows(content: RecipeSettings) -> tuple[Row, ...]:
-    jobs_of: dict[str, dict[Size, Any]] = {}
+    contents: dict[str, dict[Size, Any]] = {}
     rows = []
     for number, row in enumerate(content.rows):
         if row.like is not None:
-            _check_known(row.like, jobs_of, f"rows[{number}].like", "row above")
-        base = content.sizes if row.like is None else jobs_of[row.like]
+            _check_name(row.like, contents, f"rows[{number}].like", "row above")
+        base = content.sizes if row.like is None else contents[row.like]
         changes = {"small": row.small, "full": row.full}
-        jobs_of[row.name] = {
-            size: _changed(base.get(size, {}), row.set, changes[size]) for size in SIZES
-        }
         jobs: dict[str, Job | str] = {}
-        for size, job in jobs_of[row.name].items():
+        contents[row.name] = {}
+        for size in SIZES:
+            job = _changed(base.get(size, {}), row.set, changes[size])
             if not job:
                 place = f"rows[{number}] ({row.name})"
                 raise InputError(f"{place}: no job for the size {size}, and no reason why")
+            contents[row.name][size] = job
             jobs[size] = job if isinstance(job, str) else read_job(job, f"{row.name}.{size}")
-        rows.append(Row(row.name, row.label or row.name, jobs, row.against, row.at, row.series))
+        rows.append(Row(row.name, jobs, row.against, row.at, row.series))
     return tuple(rows)
 
 
@@ -314,11 +305,11 @@ def merge(base: Any, changes: Any) -> Any:
 
 
 def read_job(content: Mapping[str, Any], place: str) -> Job:
-    """Read a job from a mapping with its kind's name. Raises InputError naming the place."""
+    """Read a job from a mapping with the name of a kind. Raises InputError naming the place."""
     if len(content) != 1:
         raise InputError(f"{place} must have one of {', '.join(JOBS)}, not {list(content)}")
     (kind,) = content
-    _check_known(kind, JOBS, place, "job")
+    _check_name(kind, JOBS, place, "job")
     return from_mapping(JOBS[kind], content[kind], f"{place}.{kind}")
 
 
@@ -330,62 +321,58 @@ def job_kind(job: Job) -> str:
 def to_json(job: Job) -> dict[str, Any]:
     """Return a job as JSON values, without settings that have their defaults: a recorded job stays
     the same when settings are added, and when constants replace settings that nothing sets."""
-    content: dict[str, Any] = json.loads(json.dumps({job_kind(job): _changes(job)}))
+    content: dict[str, Any] = json.loads(json.dumps({job_kind(job): _plain(job)}))
     return content
 
 
-def _changes(settings: Any) -> dict[str, Any]:
+def _plain(value: Any) -> Any:
+    if not dataclasses.is_dataclass(value):
+        return [_plain(item) for item in value] if isinstance(value, tuple) else value
     changes = {}
-    for setting in dataclasses.fields(settings):
-        value, default = getattr(settings, setting.name), setting.default
+    for setting in dataclasses.fields(value):
+        default: Any = setting.default
         if setting.default_factory is not dataclasses.MISSING:
             default = setting.default_factory()
-        if value != default:
-            changes[setting.name] = _plain(value)
+        if (current := getattr(value, setting.name)) != default:
+            changes[setting.name] = _plain(current)
     return changes
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return _changes(value)
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _check_names(recipe: Recipe) -> None:
     """Check that rows, checks and expected numbers name the same rows."""
-    names = [row.name for row in recipe.rows]
+    names = recipe.row_names
     if duplicates := {name for name in names if names.count(name) > 1}:
         raise InputError(f"rows that are there twice: {', '.join(sorted(duplicates))}")
     for row in recipe.rows:
         if row.against is not None:
-            _check_known(row.against, names, f"{row.name}.against", "row")
+            _check_name(row.against, names, f"{row.name}.against", "row")
     if recipe.backbone is not None:
-        _check_known(recipe.backbone, names, "backbone", "row")
-        jobs = next(row.jobs for row in recipe.rows if row.name == recipe.backbone)
-        if not any(isinstance(job, PooledJob) and job.dense for job in jobs.values()):
+        _check_name(recipe.backbone, names, "backbone", "row")
+        jobs = recipe.rows[names.index(recipe.backbone)].jobs.values()
+        if not any(isinstance(job, PooledJob) and job.dense for job in jobs):
             raise InputError(f"backbone: row {recipe.backbone} has no job pooled with dense: true")
     for number, check in enumerate(recipe.checks):
         place = f"checks[{number}]"
         if bool(check.rising) == bool(check.row):
             raise InputError(f"{place}: set either rising or row")
         for name in check.rows:
-            _check_known(name, names, place, "row")
+            _check_name(name, names, place, "row")
         if check.row and check.least is None and check.most is None:
             raise InputError(f"{place}: set least or most for {check.row}")
+    columns = recipe.expected.columns
     for name, expected in recipe.expected.rows.items():
         if expected.kind == "measured" and name not in names:
-            raise InputError(
-                f"expected.json measures {name!r}, which is no row{_nearest(name, names)}"
-            )
-    for column, described in recipe.expected.columns.items():
-        if described.over is not None:
-            rows = [*names, *recipe.expected.rows]
-            _check_known(described.over, rows, f"columns.{column}.over", "row")
-        for other in described.of:
-            _check_known(other, recipe.expected.columns, f"columns.{column}.of", "column")
+            nearest = _nearest(name, names)
+            raise InputError(f"expected.json measures {name!r}, which is no row{nearest}")
+    for title, column in columns.items():
+        if column.over is not None:
+            all_rows = [*names, *recipe.expected.rows]
+            _check_name(column.over, all_rows, f"columns.{title}.over", "row")
+        for averaged in column.of:
+            _check_name(averaged, columns, f"columns.{title}.of", "column")
 
 
-def _check_known(name: str, names: Iterable[str], place: str, what: str) -> None:
+def _check_name(name: str, names: Iterable[str], place: str, what: str) -> None:
     if name not in names:
         raise InputError(f"{place}: unknown {what} {name!r}{_nearest(name, names)}")
 

@@ -1,24 +1,33 @@
-"""What is written about results: ``table.md`` of a run, recorded results, and RESULTS.md."""
+"""Pages of results: ``table.md`` of a run, and RESULTS.md with recorded results and claims.
+
+The papers' main claims are answered by checks of recipes at small size (``claims.yaml``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
+from lexicept.errors import InputError
 from lexicept.storage.files import read_json, replace_file, write_json
-from reproduction.claims import FILE, ClaimAnswer, SmallRun, answer_claim, load_claims
-from reproduction.recipe import SIZES, Recipe, find_recipes, load_recipe
+from lexicept.storage.yaml_text import read_yaml
+from lexicept.training.settings import Items, Text, from_mapping, settings
+from reproduction.recipe import SIZES, Check, Recipe, find_recipes, load_recipe
 from reproduction.run import Outcome, Result, present_results
 from reproduction.verdicts import (
     LEVEL,
+    CheckAnswer,
     Comparison,
     Contrast,
     Verdict,
+    combined,
     compare,
     counts_of,
-    to_json,
 )
+
+CLAIMS = "claims.yaml"
 
 _HEAD = """# The papers' claims and tables: results
 
@@ -35,37 +44,118 @@ _SUFFIXES = ("nDCG@10", "RR@10", "QD-FLOPs", "document length", "E²", "posting 
 """Endings of the values that ``table.md`` lists for each row."""
 
 
+@settings
+class Evidence:
+    """The checks of a recipe's small size between some rows."""
+
+    recipe: Text
+    rows: Items[Text]
+    """Rows to which all rows of a check must belong."""
+    value: Text | None = None
+    """The compared value; null for any."""
+
+    def has(self, check: Check) -> bool:
+        """Return True for a check between these rows alone, by this value."""
+        return set(check.rows) <= set(self.rows) and self.value in (None, check.value)
+
+
+@settings
+class Claim:
+    """A claim of a paper, and the checks that answer the claim."""
+
+    title: Text
+    paper: Text
+    """The paper's own numbers, and the place in the paper."""
+    apart: Text
+    """The differences of the small runs from the paper's."""
+    evidence: Items[Evidence]
+
+    def __post_init__(self) -> None:
+        if not self.evidence:
+            raise InputError("evidence is missing: the checks that answer the claim")
+
+
+class SmallRun(NamedTuple):
+    """A recipe with recorded results at small size."""
+
+    recipe: Recipe
+    outcome: Outcome
+    comparison: Comparison
+
+
+class ClaimAnswer(NamedTuple):
+    """A claim and the answer."""
+
+    claim: Claim
+    answer: str
+    """holds, fails, mixed, undecided, or "not run" if no check has all results."""
+    checks: tuple[tuple[str, CheckAnswer], ...]
+    """Recipe and answer of each check."""
+
+
+def load_claims(recipes: Path) -> list[Claim]:
+    """Read the claims beside recipes. Raises InputError naming the file and the place."""
+    path = recipes / CLAIMS
+    content = read_yaml(path)
+    if not isinstance(content, list):
+        raise InputError(f"{path}: claims must be a list")
+    try:
+        return [from_mapping(Claim, claim, f"[{n}]") for n, claim in enumerate(content)]
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def answer_claim(claim: Claim, runs: Mapping[str, SmallRun]) -> ClaimAnswer:
+    """Answer a claim by checks.
+
+    Raises:
+        InputError: an unknown recipe or row, or rows without a check between them.
+    """
+    checks: list[tuple[str, CheckAnswer]] = []
+    complete = False
+    for evidence in claim.evidence:
+        place = f"claim {claim.title!r}"
+        if (run := runs.get(evidence.recipe)) is None:
+            raise InputError(f"{place}: no recipe {evidence.recipe!r}")
+        if unknown := [name for name in evidence.rows if name not in run.recipe.row_names]:
+            raise InputError(f"{place}: {evidence.recipe} has no row {unknown[0]!r}")
+        answers = [answer for answer in run.comparison.checks if evidence.has(answer.check)]
+        if not answers:
+            names = ", ".join(evidence.rows)
+            raise InputError(f"{place}: {evidence.recipe} has no check between {names}")
+        complete |= any(set(each.check.rows) <= run.outcome.results.keys() for each in answers)
+        checks += [(evidence.recipe, answer) for answer in answers]
+    answer = combined(check.answer for _, check in checks) if complete else "not run"
+    return ClaimAnswer(claim, answer, tuple(checks))
+
+
 def record(recipe: Recipe, size: str, outcome: Outcome, comparison: Comparison) -> Path:
     """Write results to the recipe's folder, beside recorded results of other rows; return the file.
 
-    Values of single queries are left out. Their tests are kept until the values of a tested row
+    Values of single queries are left out; tests are recorded until the values of a tested row
     change.
     """
-    path = recipe.folder / f"{size}.json"
-    before, old_tests = recorded(recipe, size)
-    rows = {}
-    for row in recipe.rows:
-        result = outcome.results.get(row.name) or before.results.get(row.name)
+    earlier, tests = recorded(recipe, size)
+    contents = {}
+    for name in recipe.row_names:
+        result = outcome.results.get(name) or earlier.results.get(name)
         if result is not None:
             trainings = [
                 {**training, "values": _rounded(training["values"]), "per_query": {}}
                 for training in result.trainings
             ]
             changes = {"values": _rounded(result.values), "trainings": trainings, "per_query": {}}
-            rows[row.name] = {**asdict(result), **changes}
+            contents[name] = {**asdict(result), **changes}
     changed = {
         name
-        for name, result in before.results.items()
-        if rows[name]["values"] != _rounded(result.values)
+        for name, result in earlier.results.items()
+        if contents[name]["values"] != _rounded(result.values)
     }
     new_keys = {test.key for test in comparison.tests}
-    tests = [
-        test
-        for test in old_tests
-        if not {test.row, test.against} & changed and test.key not in new_keys
-    ]
-    tests += comparison.tests
-    write_json(path, {"rows": rows, "tests": [test._asdict() for test in tests]})
+    tests = [t for t in tests if not {t.row, t.against} & changed and t.key not in new_keys]
+    path = recipe.folder / f"{size}.json"
+    all_tests = [test._asdict() for test in (*tests, *comparison.tests)]
+    write_json(path, {"rows": contents, "tests": all_tests})
     return path
 
 
@@ -74,60 +164,37 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def recorded(recipe: Recipe, size: str) -> tuple[Outcome, list[Contrast]]:
-    """Return the recorded results of the recipe's present jobs, and their tests."""
+    """Return the recorded results of the recipe's present jobs, and the tests."""
     path = recipe.folder / f"{size}.json"
     content = read_json(path) if path.exists() else {"rows": {}, "tests": []}
     results = {name: Result.from_json(fields, path) for name, fields in content["rows"].items()}
     outcome = present_results(recipe, size, results)
-    names = {row.name for row in recipe.rows}
-    tests = [
+    absent = set(recipe.row_names) - outcome.results.keys()
+    tests = [Contrast(**fields) for fields in content["tests"]]
+    return outcome, [
         test
-        for test in (Contrast(**fields) for fields in content["tests"])
-        if test.row in outcome.results
-        and (test.against in outcome.results or test.against not in names)
+        for test in tests
+        if test.row in outcome.results and not {test.row, test.against} & absent
     ]
-    return outcome, tests
 
 
 def write_comparison(recipe: Recipe, size: str, outcome: Outcome, folder: Path) -> Comparison:
-    """Write ``table.md`` and ``table.json`` to a folder, each atomically."""
+    """Write ``table.md`` to a folder."""
     comparison = compare(recipe, size, outcome)
-    write_json(folder / "table.json", to_json(comparison, outcome))
     replace_file(folder / "table.md", _page(recipe, size, outcome, comparison).encode())
     return comparison
 
 
 def _page(recipe: Recipe, size: str, outcome: Outcome, comparison: Comparison) -> str:
-    lines = [f"# {recipe.title}: {size} size", "", recipe.claim, ""]
-    lines += [f"**{comparison.verdict.word}**: {comparison.verdict.reason}", ""]
-    agreement = {True: "agrees", False: "disagrees", None: "other data"}
-    lines += _markdown_table(
-        ("row", "column", "paper", "ours", ""),
-        [
-            (c.row, c.column, f"{c.paper:g}", f"{c.ours:.4g}", agreement[c.agrees])
-            for c in comparison.cells
-            if c.ours is not None
-        ],
-    )
-    lines += _markdown_table(
-        ("check", "answer", "values"),
-        [(c.check.says, c.words, c.values) for c in comparison.checks],
-    )
-    intervals = [(test, *test.tested.interval(1 - LEVEL)) for test in comparison.tests]
-    lines += _markdown_table(
-        ("row", "against", "value", "difference", "95 % interval", "p"),
-        [
-            (
-                test.row,
-                test.against,
-                test.value,
-                f"{test.difference:+.4f}",
-                f"{low:+.4f} to {high:+.4f}",
-                f"{test.tested.p():.3g}",
-            )
-            for test, low, high in intervals
-        ],
-    )
+    lines = [f"# {recipe.title}: {size} size", "", *_section(recipe, comparison)]
+    lines += [f"Verdict: {comparison.verdict.reason}.", ""]
+    tests = []
+    for test in comparison.tests:
+        low, high = test.tested.interval(1 - LEVEL)
+        interval, p = f"{low:+.4f} to {high:+.4f}", f"{test.tested.p():.3g}"
+        tests.append((*test.key, f"{test.difference:+.4f}", interval, p))
+    head = ("row", "against", "value", "difference", "95 % interval", "p")
+    lines += _markdown_table(head, tests)
     for name, result in outcome.results.items():
         summarised = bool(result.per_query or result.trainings)
         values = [
@@ -148,11 +215,6 @@ def _markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[
     return [*(f"| {' | '.join(cells)} |" for cells in lines), ""]
 
 
-def _checks_table(comparison: Comparison) -> list[str]:
-    body = [(answer.check.says, answer.words, answer.values) for answer in comparison.checks]
-    return _markdown_table(("check", "answer", "values"), body)
-
-
 def write_report(recipes: Path, path: Path) -> dict[str, dict[str, Verdict]]:
     """Write the page of all recipes' recorded results; return the verdicts by recipe and size."""
     verdicts: dict[str, dict[str, Verdict]] = {}
@@ -168,11 +230,12 @@ def write_report(recipes: Path, path: Path) -> dict[str, dict[str, Verdict]]:
             if size == "small":
                 runs[name] = SmallRun(recipe, outcome, comparison)
             if outcome.results:
-                sections += _section(recipe, size, outcome, comparison)
+                title = f"### {name}" + (" at full size" if size == "full" else "")
+                sections += [title, "", *_section(recipe, comparison)]
         if all(verdict.word == "not run" for verdict in verdicts[name].values()):
             absent.append((name, recipe.title))
     lines = [_HEAD]
-    if (recipes / FILE).exists():
+    if (recipes / CLAIMS).exists():
         answers = [answer_claim(claim, runs) for claim in load_claims(recipes)]
         lines += ["## The claims", "", *claims_table(answers)]
         for number, answer in enumerate(answers, 1):
@@ -195,23 +258,19 @@ def claims_table(answers: list[ClaimAnswer]) -> list[str]:
     return _markdown_table(("", "claim", "verdict", "checks", "recipes"), body)
 
 
-def _section(recipe: Recipe, size: str, outcome: Outcome, comparison: Comparison) -> list[str]:
+def _section(recipe: Recipe, comparison: Comparison) -> list[str]:
     """Return a recipe's claim, verdict, checks, and numbers beside the paper's."""
-    lines = [f"### {recipe.name}" + (" at full size" if size == "full" else ""), ""]
-    lines += [f"{recipe.expected.reference}. **{comparison.verdict.word}**. {recipe.claim}", ""]
-    lines += _markdown_table(
-        ("check", "answer", "values"),
-        [(c.check.says, c.words, c.values) for c in comparison.checks],
-    )
-    cells = {(c.row, c.column): c for c in comparison.cells if c.ours is not None}
-    rows = list(dict.fromkeys(row for row, _ in cells))
-    columns = list(dict.fromkeys(column for _, column in cells))
-    body = []
-    for row in rows:
-        texts = [row]
-        for column in columns:
-            cell = cells.get((row, column))
-            texts.append("" if cell is None else f"{cell.ours:.4g} ({cell.paper:g})")
-        body.append(texts)
-    lines += _markdown_table(("ours (paper)", *columns), body)
-    return lines
+    lines = [f"{recipe.expected.reference}. **{comparison.verdict.word}**. {recipe.claim}", ""]
+    checks = [(answer.check.says, answer.words, answer.values) for answer in comparison.checks]
+    lines += _markdown_table(("check", "answer", "values"), checks)
+    texts = {
+        (c.row, c.column): f"{c.ours:.4g} ({c.paper:g})"
+        for c in comparison.cells
+        if c.ours is not None
+    }
+    columns = list(dict.fromkeys(column for _, column in texts))
+    body = [
+        [name, *(texts.get((name, column), "") for column in columns)]
+        for name in dict.fromkeys(name for name, _ in texts)
+    ]
+    return [*lines, *_markdown_table(("ours (paper)", *columns), body)]

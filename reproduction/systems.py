@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -18,30 +18,38 @@ from lexicept.pipelines.alpha import QUERY_SHARE, KnownItems
 from lexicept.rra import Dialogue, converse, hear, read
 from lexicept.storage.files import fingerprint
 from lexicept.training.collection import Corpus
-from lexicept.vectors import Floats
+from lexicept.vectors import Floats, row_numbers
 from lexicept.weighting import BM25
 from reproduction.data import Data, MissingDataError, fetching, judged
 from reproduction.jobs import DatasetSettings, EffectJob, RetrievalJob, RRAChoice
-from reproduction.measuring import (
-    Collection,
-    JudgedVectors,
-    Known,
-    Measurements,
-    measure,
-    measure_curve,
+from reproduction.measuring import Collection, JudgedVectors, Measurements, measure
+from reproduction.stored import (
+    Vectors,
+    documents_of,
+    encoded_vectors,
+    published_vectors,
+    words_of,
 )
-from reproduction.stored import documents_of, encoded_rows, words_of
-from reproduction.vectors import read_vectors, stored_vectors
+
+BATCH = 1024
+"""Texts that a hub's encoder reads at once."""
+
+FREQUENT = 20
+"""Number of the most frequent dimensions, whose mean rank RRA's effect is measured by."""
+
+Encode = Callable[[Sequence[str]], sp.csr_array]
+"""Texts → vectors [n, V]."""
 
 
 def run_retrieval(job: RetrievalJob, data: Data) -> Measurements:
     """Measure every dataset in turn.
 
     Raises:
-        MissingDataError: a dataset or model that is not here.
+        MissingDataError: a dataset or model that is missing.
     """
     measurements = Measurements()
     encoder = None if job.model is None else load_hub_encoder(data.place(job.model))
+    limit = job.document_max_active_dims
     for number, dataset in enumerate(job.datasets):
         data.progress("datasets", number, len(job.datasets), dataset.name)
         with fetching(dataset.name, data):
@@ -52,22 +60,13 @@ def run_retrieval(job: RetrievalJob, data: Data) -> Measurements:
             else:
                 collection = _encoded(encoder, job, dataset, data)
         collection = replace(collection, tau=dataset.tau)
-        if job.curve:
-            measure_curve(collection, measurements)
-        measure(
-            collection,
-            measurements,
-            job.rra,
-            job.query_max_active_dims,
-            job.document_max_active_dims,
-        )
+        measure(collection, measurements, job.rra, None, limit)
     if job.mteb:
         from reproduction.mteb_tasks import evaluate_tasks
 
-        limits = (job.query_max_active_dims, job.document_max_active_dims)
-        name = fingerprint([data.place(str(job.model)), *map(str, limits)])[:16]
-        kept = data.work / "mteb" / f"{name}.json"
-        measurements.values |= evaluate_tasks(encoder, job.mteb, *limits, kept, data.progress)
+        name = fingerprint([data.place(str(job.model)), "None", str(limit)])[:16]
+        scores = data.work / "mteb" / f"{name}.json"
+        measurements.values |= evaluate_tasks(encoder, job.mteb, None, limit, scores, data.progress)
     return measurements
 
 
@@ -75,82 +74,92 @@ def words_collection(job: RetrievalJob, dataset: DatasetSettings, data: Data) ->
     """Return a dataset with BM25 weights."""
     source = data.find(dataset.name)
     corpus, tf, vectorizer = words_of(source, dataset.language, data.work, data.progress)
-    queries, qrels = judged(source, dataset.split, dataset.queries)
-    asked = vectorizer.queries([query.text for query in queries])
+    collection = text_collection(dataset, corpus, tf, vectorizer.queries, job.rra, data)
+    return replace(collection, weighting=BM25(0.9, 0.4))
+
+
+def text_collection(
+    dataset: DatasetSettings,
+    corpus: Corpus,
+    documents: Any,
+    encode_queries: Encode,
+    rra: RRAChoice | None,
+    data: Data,
+) -> Collection:
+    """Return a dataset of texts, from encoded documents [N, V]."""
+    source = data.find(dataset.name)
+    queries = judged(source, dataset.split, dataset.queries)
     return Collection(
         dataset.title,
         corpus.ids,
-        tf,
-        [query.id for query in queries],
-        asked,
-        qrels,
-        known_items(job.rra, corpus, vectorizer.queries, data),
+        documents,
+        queries.ids,
+        encode_queries(queries.texts),
+        queries.qrels,
+        partial(known_items, rra, corpus, encode_queries, data),
         data.ignores_identical_ids(dataset.name),
-        partial(judged_vectors, source, vectorizer.queries),
-        weighting=BM25(job.k1, job.b),
+        partial(judged_vectors, source, encode_queries),
+        dataset.tau,
         folder=data.work / "postings",
     )
 
 
-def judged_vectors(source: str, vectors: Any, split: str) -> JudgedVectors:
-    """Return the queries that another split judges, with their vectors."""
-    queries, qrels = judged(source, split, None)
-    return JudgedVectors(
-        [query.id for query in queries], vectors([query.text for query in queries]), qrels
+def judged_vectors(source: str, encode_queries: Encode, split: str) -> JudgedVectors:
+    """Return the queries judged in another split, with vectors."""
+    queries = judged(source, split)
+    return JudgedVectors(queries.ids, encode_queries(queries.texts), queries.qrels)
+
+
+def known_items(
+    rra: RRAChoice | None, corpus: Corpus, encode_queries: Encode, data: Data, count: int
+) -> KnownItems:
+    """Return known-item queries for RRA's α: half of a sentence each, or the text of a language
+    model, stored in ``data.work``."""
+    if rra is None or rra.generator is None:
+        numbers, texts = pseudo_queries.from_texts(corpus.contents, count, share=QUERY_SHARE)
+        return KnownItems.mismatched(numbers, encode_queries(texts))
+    from lexicept.training.candidates.query_generation import generate_known_items
+
+    folder = data.work / "generated"
+    folder.mkdir(parents=True, exist_ok=True)
+    numbers, texts = generate_known_items(
+        data.place(rra.generator), len(corpus.ids), corpus.stored.document, folder, count
     )
+    return KnownItems(numbers, encode_queries(texts))
 
 
-def known_items(rra: RRAChoice | None, corpus: Corpus, vectors: Any, data: Data) -> Known:
-    """Return a function to known-item queries for RRA's α: half of a sentence each, or what a
-    language model writes, kept in ``data.work``."""
-    generator = None if rra is None else rra.generator
-
-    def known(count: int) -> KnownItems:
-        if generator is None:
-            rows, queries = pseudo_queries.from_texts(corpus.contents, count, share=QUERY_SHARE)
-            return KnownItems.mismatched(rows, vectors(queries))
-        from lexicept.training.candidates.query_generation import generate_known_items
-
-        folder = data.work / "generated"
-        folder.mkdir(parents=True, exist_ok=True)
-        rows, queries = generate_known_items(
-            data.place(generator), len(corpus.ids), corpus.stored.document, folder, count
-        )
-        return KnownItems(rows, vectors(queries))
-
-    return known
+def vectors_of(job: RetrievalJob | EffectJob, name: str, data: Data) -> Vectors:
+    """Return the published vectors of a dataset."""
+    vocabulary = None if job.vocabulary is None else Path(data.find(job.vocabulary)) / "vocab.txt"
+    return published_vectors(Path(data.find(name)), vocabulary, job.weight, data.work)
 
 
 def vectors_collection(job: RetrievalJob, dataset: DatasetSettings, data: Data) -> Collection:
     """Return a dataset with published vectors; those of documents stay on disk."""
-    source = data.find(dataset.name)
-    vocabulary = None if job.vocabulary is None else Path(data.find(job.vocabulary)) / "vocab.txt"
-    identity = fingerprint([source, str(vocabulary), str(job.weight)])[:16]
-    place = data.work / "published" / identity
-    vectors = stored_vectors(Path(source), vocabulary, job.weight, place)
-    qrels = list(read_qrels(source, dataset.split))
-    asked = {qrel.query_id for qrel in qrels}
-    rows = [row for row, name in enumerate(vectors.query_ids) if name in asked]
+    vectors = vectors_of(job, dataset.name, data)
+    qrels = list(read_qrels(data.find(dataset.name), dataset.split))
+    judged_ids = {qrel.query_id for qrel in qrels}
+    numbers = [number for number, name in enumerate(vectors.query_ids) if name in judged_ids]
 
-    def known(count: int) -> KnownItems:
-        drawn = pseudo_queries.from_vectors(vectors.documents.load(), count)
-        return KnownItems.mismatched(*drawn)
+    def items(count: int) -> KnownItems:
+        documents, queries = pseudo_queries.from_vectors(vectors.documents.load(), count)
+        return KnownItems.mismatched(documents, queries)
 
     return Collection(
         dataset.title,
         vectors.document_ids,
         vectors.documents,
-        [vectors.query_ids[row] for row in rows],
-        sp.csr_array(vectors.queries[rows]),
+        [vectors.query_ids[number] for number in numbers],
+        sp.csr_array(vectors.queries[numbers]),
         qrels,
-        known,
+        items,
         data.ignores_identical_ids(dataset.name),
         folder=data.work / "postings",
     )
 
 
 def load_hub_encoder(name: str) -> Any:
-    """Load a ``SparseEncoder``, saved by lexicept or by others, or the one in the package.
+    """Load a ``SparseEncoder``, saved by lexicept or by other libraries, or lexicept-mini.
 
     Raises:
         MissingDataError: it can't be loaded.
@@ -164,9 +173,9 @@ def load_hub_encoder(name: str) -> Any:
 
     if name == MINI:
         return ConceptVectorizer.load(MINI).encoder
-    path = Path(name)
-    if (path / "modules.json").exists() and "lexicept" in (path / "modules.json").read_text():
-        return Encoder.load(path)
+    modules = Path(name) / "modules.json"
+    if modules.exists() and "lexicept" in modules.read_text():
+        return Encoder.load(name)
     try:
         with quiet_transformers():
             return SparseEncoder(name)
@@ -177,37 +186,25 @@ def load_hub_encoder(name: str) -> Any:
 
 
 def _encoded(encoder: Any, job: RetrievalJob, dataset: DatasetSettings, data: Data) -> Collection:
-    """Return a dataset encoded by an encoder; documents are encoded once for all rows."""
-    source = data.find(dataset.name)
-    corpus = documents_of(source, data.work)
-    queries, qrels = judged(source, dataset.split, dataset.queries)
+    """Return a dataset encoded by an encoder; all rows share the encoded documents."""
+    corpus = documents_of(data.find(dataset.name), data.work)
     place = data.work / "vectors" / fingerprint(chain([str(job.model)], corpus.contents))[:16]
     size = int(encoder.get_embedding_dimension())
     encode = partial(_encode, encoder.encode_document)
-    return Collection(
-        dataset.title,
-        corpus.ids,
-        encoded_rows(place, corpus.contents, size, encode, data.progress),
-        [query.id for query in queries],
-        _encode(encoder.encode_query, [query.text for query in queries]),
-        qrels,
-        known_items(job.rra, corpus, partial(_encode, encoder.encode_query), data),
-        data.ignores_identical_ids(dataset.name),
-        partial(judged_vectors, source, partial(_encode, encoder.encode_query)),
-        folder=data.work / "postings",
-    )
+    documents = encoded_vectors(place, corpus.contents, size, encode, data.progress)
+    encode_queries = partial(_encode, encoder.encode_query)
+    return text_collection(dataset, corpus, documents, encode_queries, job.rra, data)
 
 
 def _encode(encode: Any, texts: Sequence[str]) -> sp.csr_array:
     """Encode texts in batches to CSR f32 [n, V]."""
-    parts = []
-    for start in range(0, len(texts), 1024):
-        some = encode(texts[start : start + 1024], convert_to_tensor=True, save_to_cpu=True)
-        one = some.coalesce()
-        rows, columns = one.indices().numpy()
-        values = one.values().float().numpy()
-        parts.append(sp.csr_array((values, (rows, columns)), shape=tuple(one.shape)))
-    return sp.csr_array(sp.vstack(parts, format="csr"))
+    batches = []
+    for start in range(0, len(texts), BATCH):
+        batch = encode(texts[start : start + BATCH], convert_to_tensor=True, save_to_cpu=True)
+        coo = batch.coalesce()
+        values = coo.values().float().numpy()
+        batches.append(sp.csr_array((values, tuple(coo.indices().numpy())), shape=coo.shape))
+    return sp.csr_array(sp.vstack(batches, format="csr"))
 
 
 def run_effect(job: EffectJob, data: Data) -> Measurements:
@@ -217,22 +214,36 @@ def run_effect(job: EffectJob, data: Data) -> Measurements:
         InputError: no document has all the terms.
     """
     with fetching(job.dataset, data):
-        source = data.find(job.dataset)
-        place = None if job.vocabulary is None else Path(data.find(job.vocabulary)) / "vocab.txt"
-        vectors = read_vectors(Path(source), place, job.weight)
-    before = vectors.documents
-    after = _listener(before, job.rra)
-    measurements = Measurements()
+        vectors = vectors_of(job, job.dataset, data)
+    before = vectors.documents.load()
+    weights = {"before": before, "after": _listener(before, job.rra)}
     frequencies = np.bincount(before.indices, minlength=before.shape[1])
-    frequent = np.argsort(-frequencies, kind="stable")[: job.frequent]
-    for name, weights in (("before", before), ("after", after)):
-        ranks = mean_ranks(weights)[frequent]
-        measurements.values[f"mean rank of frequent {name}"] = float(ranks.mean())
-    terms = ", ".join(vectors.terms[int(dimension)] for dimension in frequent)
-    measurements.notes.append(f"most frequent: {terms}")
+    frequent = np.argsort(-frequencies, kind="stable")[:FREQUENT]
+    values = {
+        f"mean rank of frequent {name}": float(mean_ranks(matrix)[frequent].mean())
+        for name, matrix in weights.items()
+    }
     if job.terms:
-        _follow(job, vectors.terms, before, after, measurements)
-    return measurements
+        dimensions = {term: number for number, term in enumerate(vectors.terms)}
+        if missing := [term for term in job.terms if term not in dimensions]:
+            raise InputError(f"{job.dataset}: no document has {', '.join(missing)}")
+        columns = [dimensions[term] for term in job.terms]
+        document = _first_with(before, columns)
+        if document is None:
+            raise InputError(f"{job.dataset}: no document has all of {', '.join(job.terms)}")
+        for term, column in zip(job.terms, columns, strict=True):
+            for name, matrix in weights.items():
+                values[f"{term} {name}"] = float(matrix[document, column])
+    terms = ", ".join(vectors.terms[int(dimension)] for dimension in frequent)
+    return Measurements(values, notes=[f"most frequent: {terms}"])
+
+
+def _first_with(documents: sp.csr_array, dimensions: Sequence[int]) -> int | None:
+    """Return the first document that has all dimensions."""
+    present = np.isin(documents.indices, dimensions)
+    counts = np.bincount(row_numbers(documents)[present], minlength=documents.shape[0])
+    complete = np.flatnonzero(counts == len(set(dimensions)))
+    return int(complete[0]) if complete.size else None
 
 
 def _listener(documents: sp.csr_array, choice: RRAChoice) -> sp.csr_array:
@@ -240,10 +251,10 @@ def _listener(documents: sp.csr_array, choice: RRAChoice) -> sp.csr_array:
     N, V = documents.shape
     prior: Floats = np.full(N, 1 / N)
     begin = Dialogue.begin(N, V, choice.alpha or 1.0, choice.transform)
-    end = converse(lambda so_far: hear(documents, prior, so_far), begin, choice.iterations)
+    end = converse(lambda so_far: hear(documents, prior, so_far), begin, 1)
     weights, scales = read(documents, prior, end)
-    rows = np.repeat(np.arange(N), np.diff(weights.indptr))
-    values = (weights.data + end.background[weights.indices] * scales[rows]) / N
+    offsets = end.background[weights.indices] * scales[row_numbers(weights)]
+    values = (weights.data + offsets) / N
     return sp.csr_array((values, weights.indices, weights.indptr), shape=weights.shape)
 
 
@@ -254,7 +265,7 @@ def mean_ranks(weights: sp.csr_array) -> Floats:
     next to 0 for the smallest, so that documents of any length count alike. Ties go to the lower
     dimension; unused dimensions have 0.
     """
-    documents = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
+    documents = row_numbers(weights)
     order = np.lexsort((weights.indices, -weights.data, documents))
     ranks = np.empty(weights.nnz)
     ranks[order] = np.arange(weights.nnz) - weights.indptr[documents[order]]
@@ -262,28 +273,3 @@ def mean_ranks(weights: sp.csr_array) -> Floats:
     sums = np.bincount(weights.indices, shares, minlength=weights.shape[1])
     means: Floats = sums / np.maximum(np.bincount(weights.indices, minlength=weights.shape[1]), 1)
     return means
-
-
-def _follow(
-    job: EffectJob,
-    terms: list[str],
-    before: sp.csr_array,
-    after: sp.csr_array,
-    measurements: Measurements,
-) -> None:
-    number = {term: n for n, term in enumerate(terms)}
-    if missing := [term for term in job.terms if term not in number]:
-        raise InputError(f"{job.dataset}: no document has {', '.join(missing)}")
-    columns = [number[term] for term in job.terms]
-    has = np.ones(before.shape[0], bool)
-    csc = sp.csc_array(before)
-    for column in columns:
-        one = np.zeros(before.shape[0], bool)
-        one[csc.indices[csc.indptr[column] : csc.indptr[column + 1]]] = True
-        has &= one
-    rows = np.flatnonzero(has)
-    if not rows.size:
-        raise InputError(f"{job.dataset}: no document has all of {', '.join(job.terms)}")
-    for term, column in zip(job.terms, columns, strict=True):
-        measurements.values[f"{term} before"] = float(before[int(rows[0]), column])
-        measurements.values[f"{term} after"] = float(after[int(rows[0]), column])

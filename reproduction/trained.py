@@ -1,15 +1,15 @@
-"""Training of a recipe's models, which rows share, as they share prepared data."""
+"""Training of a recipe's models, shared by rows as prepared data are."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import scipy.sparse as sp
 import yaml
@@ -29,92 +29,77 @@ from lexicept.training.config import TrainingConfig, ValidationSettings, load_co
 from lexicept.training.settings import to_mapping
 from lexicept.training.tuning import tune
 from lexicept.training.validation import RetrievalEvaluator, Texts
-from reproduction.data import Data, fetching, judged
-from reproduction.jobs import DatasetSettings, TrainingJob, TuningChoice
+from reproduction.data import Data, fetching
+from reproduction.jobs import DatasetSettings, RRAChoice, TrainingJob
 from reproduction.latency import BMP_METRIC, METRIC, measure_bmp, measure_latency
 from reproduction.launch import train_on_all
-from reproduction.measuring import (
-    Collection,
-    Measurements,
-    measure,
-    measure_curve,
-    pruned,
-)
-from reproduction.stored import documents_of, encoded_rows
-from reproduction.systems import judged_vectors, known_items
+from reproduction.measuring import Collection, Measurements, measure, measure_curve, pruned
+from reproduction.stored import documents_of, encoded_vectors
+from reproduction.systems import text_collection
 
-SHARED = (
-    *("words", "documents", "validation-words", "validation-documents"),
-    "lists.jsonl",
-)
+SHARED = ("words", "documents", "validation-words", "validation-documents", "lists.jsonl")
 """Files and folders that trainings prepare of the same data, for any backbone, head and loss."""
 
 CACHES = {"states": "states", "teacher": "embeddings"}
-"""Caches of trainings, by their name in a run's folder, and their folder for all runs: what is in
-them is kept apart by its model and texts, so that a pretrained head does not part them."""
+"""Folders of a run's caches → folders of the caches of all runs; a cache has a folder for each
+model and texts."""
 
 ANISOTROPY_TEXTS = 1000
-"""Number of documents, the first ones, whose tokens are compared."""
+"""Number of first documents whose tokens are compared."""
+
+
+class TrainedModel(NamedTuple):
+    """A job's model of a seed."""
+
+    config: TrainingConfig
+    """With the paths of this machine."""
+    path: Path
+    changes: Sequence[str]
+    """Values chosen by tuning, ``NAME=VALUE``."""
 
 
 def run_training(job: TrainingJob, data: Data, metrics: Container[str] = ()) -> Measurements:
-    """Train a job's model where it is missing, and test it.
+    """Train a job's model if it is missing, and test the model.
 
     Args:
-        metrics: measures that a table has, among those that are not always taken: ``anisotropy``
-            of the states that an SAE reads (SAE-SPLADE, Table 2), ``latency.METRIC`` of every
-            dataset, and ``<dataset> latency.BMP_METRIC``.
+        metrics: measures of a table, among those that are not always taken: ``anisotropy`` of the
+            states that an SAE reads (SAE-SPLADE, Table 2), ``latency.METRIC`` of every dataset,
+            and ``<dataset> latency.BMP_METRIC``.
 
     Raises:
-        MissingDataError: a dataset or model that is not here.
+        MissingDataError: a dataset or model that is missing.
     """
-    config, changes = _chosen(job, data)
-    if not job.seeds:
-        return _trained_and_tested(job, config, changes, data, metrics)
-    trainings = {}
-    for number, seed in enumerate(job.seeds):
-        data.progress("trainings", number, len(job.seeds), f"seed {seed}")
-        trainings[seed] = _trained_and_tested(job, seeded(config, seed), changes, data, metrics)
-    return Measurements.mean_of(trainings)
+    measured = {
+        model.config.optimizer.seed: _tested(job, model, data, metrics)
+        for model in models_of(job, data)
+    }
+    if job.seeds:
+        return Measurements.mean_of(measured)
+    (measurements,) = measured.values()
+    return measurements
 
 
-def model_of(job: TrainingJob, data: Data) -> tuple[TrainingConfig, Path]:
-    """Return a job's configuration with the paths here, and its model, trained where missing; that
-    of the first seed where it has several."""
-    return next(models_of(job, data))
-
-
-def models_of(job: TrainingJob, data: Data) -> Iterator[tuple[TrainingConfig, Path]]:
-    """Yield the configuration and model of each seed, trained where missing; one without seeds."""
-    config, changes = _chosen(job, data)
-    for one in [seeded(config, seed) for seed in job.seeds] or [config]:
-        yield _model(job, one, changes, data)
-
-
-def _chosen(job: TrainingJob, data: Data) -> tuple[TrainingConfig, list[str]]:
-    """Return a job's configuration with the paths here, and the values that tuning chooses."""
-    config = located(job.config, data)
-    if job.tuning is None:
-        return config, []
-    first = seeded(config, job.seeds[0]) if job.seeds else config
-    begun = _pretrained(job, first, data)
-    return config, _tuned(begun, job.tuning, data.work, data.progress)
-
-
-def _model(
-    job: TrainingJob, config: TrainingConfig, changes: Sequence[str], data: Data
-) -> tuple[TrainingConfig, Path]:
-    """Train a model, or several and average them."""
-    config = load_config(_pretrained(job, config, data), changes)
-    folders = [
-        trained(
-            replace(config, optimizer=replace(config.optimizer, seed=seed)),
-            data.work,
-            data.progress,
-        )
-        for seed in job.averaged or (config.optimizer.seed,)
-    ]
-    return config, folders[0] if len(folders) == 1 else _averaged(folders, data.work)
+def models_of(job: TrainingJob, data: Data) -> Iterator[TrainedModel]:
+    """Yield the model of each seed, trained if missing; one model without seeds."""
+    config, changes = located(job.config, data), list[str]()
+    if job.tuning is not None:
+        first = seeded(config, job.seeds[0]) if job.seeds else config
+        changes = _tuned(job, _pretrained(job, first, data), data)
+    for number, seed in enumerate(job.seeds or (None,)):
+        if seed is not None:
+            data.progress("trainings", number, len(job.seeds), f"seed {seed}")
+        base = config if seed is None else seeded(config, seed)
+        final = load_config(_pretrained(job, base, data), changes)
+        paths = [
+            trained(
+                replace(final, optimizer=replace(final.optimizer, seed=each)),
+                data.work,
+                data.progress,
+            )
+            for each in job.averaged or (final.optimizer.seed,)
+        ]
+        path = paths[0] if len(paths) == 1 else _averaged(paths, data.work)
+        yield TrainedModel(final, path, changes)
 
 
 def seeded(config: TrainingConfig, seed: int) -> TrainingConfig:
@@ -127,72 +112,63 @@ def seeded(config: TrainingConfig, seed: int) -> TrainingConfig:
     )
 
 
-def _trained_and_tested(
-    job: TrainingJob,
-    config: TrainingConfig,
-    changes: Sequence[str],
-    data: Data,
-    metrics: Container[str],
+def _tested(
+    job: TrainingJob, model: TrainedModel, data: Data, metrics: Container[str]
 ) -> Measurements:
-    """Measure a model, trained where it is missing, on the job's datasets."""
-    config, model = _model(job, config, changes, data)
-    encoder, measurements = Encoder.load(model), Measurements()
+    """Measure a model on the job's datasets."""
+    encoder, measurements = Encoder.load(model.path), Measurements()
     lengths = (encoder.backbone.max_query_tokens, encoder.backbone.max_document_tokens)
-    measurements.notes += [f"chosen on held-out queries: {', '.join(changes)}"] if changes else []
-    frozen = config.model.trained == "head"
+    if model.changes:
+        measurements.notes.append(f"chosen on held-out queries: {', '.join(model.changes)}")
     limits = encoder.head.settings
     query_dims = job.query_max_active_dims or limits.query_max_active_dims
     document_dims = job.document_max_active_dims or limits.document_max_active_dims
     for dataset in job.test:
         with fetching(dataset.name, data):
-            source = data.find(dataset.name)
-            states = data.work / "states" if frozen else None
             encoder.cut(dataset.max_query_tokens or lengths[0], lengths[1])
-            collection = encoded(encoder, model, dataset, states, config, data)
-        ignored = data.ignores_identical_ids(dataset.name)
-        collection = replace(collection, ignore_identical_ids=ignored, tau=dataset.tau)
+            collection = encoded(encoder, model, dataset, job.rra, data)
         if job.curve:
             measure_curve(collection, measurements, limits.pruning)
-        if job.rra is not None and job.rra.alpha is None:
-            corpus, vectors = documents_of(source, data.work), partial(_queries, encoder)
-            known = known_items(job.rra, corpus, vectors, data)
-            split = partial(judged_vectors, source, vectors)
-            collection = replace(collection, known=known, split=split)
         measure(collection, measurements, job.rra, query_dims, document_dims, limits.pruning)
-        if f"{dataset.title} {BMP_METRIC}" in metrics:
-            shown = pruned(collection, query_dims, document_dims, limits.pruning)
-            measure_bmp(shown, measurements)
-        if METRIC in metrics:
-            shown = pruned(collection, query_dims, document_dims, limits.pruning)
-            measure_latency(shown, measurements)
+        timed: dict[str, Callable[[Collection, Measurements], None]] = {
+            METRIC: measure_latency,
+            f"{dataset.title} {BMP_METRIC}": measure_bmp,
+        }
+        for metric, measure_time in timed.items():
+            if metric in metrics:
+                searched = pruned(collection, query_dims, document_dims, limits.pruning)
+                measure_time(searched, measurements)
         if "anisotropy" in metrics and isinstance(encoder.head, SAEHead):
-            measurements.values |= _anisotropy(encoder, config, source, dataset.title)
+            measurements.values |= _anisotropy(encoder, model.config, dataset, data)
     encoder.cut(*lengths)
     if job.mteb:
         from reproduction.mteb_tasks import evaluate_tasks
 
-        kept = data.work / "mteb" / f"{key([str(model), query_dims, document_dims])}.json"
+        name = key([str(model.path), query_dims, document_dims])
+        scores = data.work / "mteb" / f"{name}.json"
         measurements.values |= evaluate_tasks(
-            encoder, job.mteb, query_dims, document_dims, kept, data.progress
+            encoder, job.mteb, query_dims, document_dims, scores, data.progress
         )
     return measurements
 
 
-def _anisotropy(encoder: Any, config: TrainingConfig, source: str, title: str) -> dict[str, float]:
+def _anisotropy(
+    encoder: Any, config: TrainingConfig, dataset: DatasetSettings, data: Data
+) -> dict[str, float]:
     """Return the anisotropy of the states that an SAE reads, after and before training."""
-    texts = [document.content for document in islice(read_documents(source), ANISOTROPY_TEXTS)]
-    backbone, head = encoder.backbone, encoder.head
+    documents = islice(read_documents(data.find(dataset.name)), ANISOTROPY_TEXTS)
+    texts = [document.content for document in documents]
+    backbone, inner, model = encoder.backbone, encoder.head.inner, config.model
 
-    def of(backbone: Backbone, inner: Any) -> float:
-        transform = None if inner is None else inner.transform
+    def of(backbone: Backbone, head: Any) -> float:
+        transform = None if head is None else head.transform
         return anisotropy(backbone, texts, transform=transform)[-1]
 
-    after = of(backbone, head.inner)
-    values = {f"{title} anisotropy": after}
-    if config.model.trained == "head" and head.inner is None:
-        values[f"{title} base anisotropy"] = after
-    elif config.model.start is None:
-        model = config.model
+    values = {f"{dataset.title} anisotropy": of(backbone, inner)}
+    base_title = f"{dataset.title} base anisotropy"
+    if model.trained == "head" and inner is None:
+        values[base_title] = values[f"{dataset.title} anisotropy"]
+    elif model.start is None:
         base = Backbone.from_pretrained(
             model.backbone,
             backbone.num_layers,
@@ -200,36 +176,24 @@ def _anisotropy(encoder: Any, config: TrainingConfig, source: str, title: str) -
             dtype=model.dtype,
             special_tokens=model.special_tokens,
         )
-        inner = None if head.inner is None else language_head(model.backbone).to(base.model.device)
-        values[f"{title} base anisotropy"] = of(base, inner)
+        head = None if inner is None else language_head(model.backbone).to(base.model.device)
+        values[base_title] = of(base, head)
     return values
 
 
 def located(config: TrainingConfig, data: Data) -> TrainingConfig:
-    """Return a configuration with the paths that its data and models have here."""
+    """Return a configuration with the paths of data and models on this machine."""
 
-    def of(name: str | None, find: Any) -> Any:
-        return None if name is None else find(name)
+    def paths(settings: Any, find: Callable[[str], str], *names: str) -> Any:
+        values = {name: getattr(settings, name) for name in names}
+        found = {name: find(value) for name, value in values.items() if value is not None}
+        return replace(settings, **found)
 
     return replace(
         config,
-        data=replace(
-            config.data,
-            corpus=data.find(config.data.corpus),
-            queries=of(config.data.queries, data.find),
-            lists=of(config.data.lists, data.find),
-        ),
-        model=replace(
-            config.model,
-            backbone=data.place(config.model.backbone),
-            start=of(config.model.start, data.place),
-            pretrained=of(config.model.pretrained, data.place),
-        ),
-        validation=replace(
-            config.validation,
-            corpus=of(config.validation.corpus, data.find),
-            queries=of(config.validation.queries, data.find),
-        ),
+        data=paths(config.data, data.find, "corpus", "queries", "lists"),
+        model=paths(config.model, data.place, "backbone", "start", "pretrained"),
+        validation=paths(config.validation, data.find, "corpus", "queries"),
     )
 
 
@@ -238,44 +202,55 @@ def key(content: Any) -> str:
     return fingerprint([json.dumps(content, sort_keys=True)])[:16]
 
 
-def _backbone_key(config: TrainingConfig) -> str:
-    model = config.model
-    read = (model.layer, model.bidirectional, model.dtype, model.special_tokens)
-    return key([model.start, model.backbone, *read])
-
-
 def trained(config: TrainingConfig, work: Path, progress: Progress) -> Path:
-    """Return the model of a configuration, trained where it is missing."""
+    """Return the model of a configuration, trained if missing."""
     folder = work / "runs" / key(asdict(config))
-    if (folder / "model").exists():
-        return folder / "model"
-    prepared = folder.with_name(f"{folder.name}.prepared")
-    shared = _shared(config, work / "prepared")
-    _link(shared, prepared)
-    train_on_all(config, folder, progress, prepared)
-    _keep(shared, prepared)
-    shutil.rmtree(prepared)
-    shutil.rmtree(folder / "work")
+    if not (folder / "model").exists():
+        prepared = folder.with_name(f"{folder.name}.prepared")
+        shared = _shared(config, work / "prepared")
+        _link(shared, prepared)
+        train_on_all(config, folder, progress, prepared)
+        _unlink(shared, prepared)
+        shutil.rmtree(folder / "work")
     return folder / "model"
 
 
 def _shared(config: TrainingConfig, folder: Path) -> dict[str, Path]:
-    """Return the places of prepared data, by their names in a run's folder; an SAE is shared by
-    those with the same settings of it."""
+    """Return the paths of prepared data, by name in a run's folder; trainings with the same
+    settings of the SAE share the SAE."""
     model, optimizer = config.model, config.optimizer
     prepared = [asdict(config.data), asdict(config.teacher), asdict(config.validation)]
     common = folder / key([*prepared, config.data_seed, optimizer.bf16])
-    read = [model.sae_input, model.sae_queries, model.max_document_tokens]
-    sae = key([asdict(model.sae), *read, model.trained == "head", _backbone_key(config)])
+    states = (model.layer, model.bidirectional, model.dtype, model.special_tokens)
+    backbone = key([model.start, model.backbone, *states])
+    texts = [model.sae_input, model.sae_queries, model.max_document_tokens]
+    sae = key([asdict(model.sae), *texts, model.trained == "head", backbone])
     caches = {name: folder.with_name(place) for name, place in CACHES.items()}
     for place in caches.values():
         place.mkdir(parents=True, exist_ok=True)
-    own = {"sae": common / f"sae-{sae}", **caches}
-    return {name: common / name for name in SHARED} | own
+    return {**{name: common / name for name in SHARED}, "sae": common / f"sae-{sae}", **caches}
+
+
+def _link(shared: dict[str, Path], prepared: Path) -> None:
+    """Link data prepared by other trainings into a folder."""
+    prepared.mkdir(parents=True, exist_ok=True)
+    for name, place in shared.items():
+        if place.exists() and not (prepared / name).exists():
+            (prepared / name).symlink_to(place.resolve())
+
+
+def _unlink(shared: dict[str, Path], prepared: Path) -> None:
+    """Move newly prepared data to the shared paths, and remove the folder."""
+    for name, place in shared.items():
+        path = prepared / name
+        if path.exists() and not path.is_symlink() and not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(place)
+    shutil.rmtree(prepared)
 
 
 def _averaged(models: Sequence[Path], work: Path) -> Path:
-    """Average models as SPLARE does, into a folder of its own: its vectors are kept beside it."""
+    """Average models as SPLARE does, into a new folder, beside which vectors are stored."""
     out = work / "soups" / key([str(model) for model in models]) / "model"
     if not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -283,51 +258,40 @@ def _averaged(models: Sequence[Path], work: Path) -> Path:
     return out
 
 
-def _tuned(
-    config: TrainingConfig, tuning: TuningChoice, work: Path, progress: Progress
-) -> list[str]:
-    """Return the best ``NAME=VALUE`` of short trainings; long ones share what they prepare."""
-    place = work / "tuned" / key([asdict(config), asdict(tuning)])
-    place.mkdir(parents=True, exist_ok=True)
-    path, out = place / "config.yaml", place / "trials"
+def _tuned(job: TrainingJob, config: TrainingConfig, data: Data) -> list[str]:
+    """Return the best ``NAME=VALUE`` of short trainings, which share prepared data with long
+    trainings."""
+    assert job.tuning is not None
+    folder = data.work / "tuned" / key([asdict(config), asdict(job.tuning)])
+    folder.mkdir(parents=True, exist_ok=True)
+    path, prepared = folder / "config.yaml", folder / "prepared"
     replace_file(path, yaml.safe_dump(to_mapping(config), sort_keys=False).encode())
-    shared, prepared = _shared(config, work / "prepared"), place / "prepared"
+    shared = _shared(config, data.work / "prepared")
     _link(shared, prepared)
-    best = tune(path, tuning.vary, tuning.steps, out, progress=progress, prepared=prepared)[0]
-    _keep(shared, prepared)
-    shutil.rmtree(prepared)
-    return best.changes
-
-
-def _link(shared: dict[str, Path], prepared: Path) -> None:
-    """Link what other trainings have prepared into a folder."""
-    prepared.mkdir(parents=True, exist_ok=True)
-    for name, place in shared.items():
-        if place.exists() and not (prepared / name).exists():
-            (prepared / name).symlink_to(place.resolve())
-
-
-def _keep(shared: dict[str, Path], prepared: Path) -> None:
-    """Move what a training has prepared to where others find it."""
-    for name, place in shared.items():
-        own = prepared / name
-        if own.exists() and not own.is_symlink() and not place.exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            own.rename(place)
+    trials = tune(
+        path,
+        job.tuning.vary,
+        job.tuning.steps,
+        folder / "trials",
+        progress=data.progress,
+        prepared=prepared,
+    )
+    _unlink(shared, prepared)
+    return trials[0].changes
 
 
 def _pretrained(job: TrainingJob, config: TrainingConfig, data: Data) -> TrainingConfig:
-    """Return the configuration with the pretrained model as its start or, for a decoder, its
-    backbone; the same where the job pretrains none."""
+    """Return the configuration with the pretrained model as the start or, of a decoder, as the
+    backbone; the same configuration if the job pretrains none."""
     stage = job.pretraining
     if stage is None:
         return config
     if job.seeds and not stage.shared:
         stage = replace(stage, settings=replace(stage.settings, seed=config.optimizer.seed))
     source = data.find(stage.corpus)
-    model, settings = config.model, stage.settings
+    model, training = config.model, config.data
     of_training = stage.vocabulary == "training"
-    learned = [config.data.corpus, config.data.queries, config.data.split] if of_training else []
+    learned = [training.corpus, training.queries, training.split] if of_training else []
     out = data.work / "pretrained" / key([asdict(stage), source, model.backbone, *learned])
     if not out.exists():
         with fetching(stage.corpus, data):
@@ -338,73 +302,56 @@ def _pretrained(job: TrainingJob, config: TrainingConfig, data: Data) -> Trainin
                 head=stage.head,
                 size=stage.words,
                 vocabulary=_learned_texts(config) if of_training else None,
-                **asdict(settings),
+                **asdict(stage.settings),
                 progress=data.progress,
             )
-    if settings.shifted:
-        return replace(config, model=replace(model, backbone=str(out)))
-    return replace(config, model=replace(model, start=str(out)))
+    changes: dict[str, Any] = {"backbone" if stage.settings.shifted else "start": str(out)}
+    return replace(config, model=replace(model, **changes))
 
 
 def _learned_texts(config: TrainingConfig) -> Iterator[str]:
-    """Yield the documents and queries that a training learns from."""
+    """Yield the documents and queries of a training."""
     yield from (document.content for document in read_documents(config.data.corpus))
     if config.data.queries is not None:
         for query in read_queries(config.data.queries, config.data.split):
             yield query.text
 
 
-def encoded(
-    encoder: Any,
-    model: Path,
-    dataset: DatasetSettings,
-    states: Path | None,
-    config: TrainingConfig,
-    data: Data,
-) -> Collection:
-    """Encode a dataset with a trained encoder; the documents' activations are kept beside it.
+def weights_of(encoder: Encoder, texts: Sequence[str], task: str) -> sp.csr_array:
+    """Return the weights [n, V] of texts, unpruned."""
+    activations = encoder.encode_activations(texts, task)
+    weighting = encoder.weighting
+    return weighting.queries(activations) if task == "query" else weighting.documents(activations)
 
-    Args:
-        model: the encoder's folder.
-        states: a folder for cached states of a frozen backbone; None caches none.
-    """
-    source = data.find(dataset.name)
-    corpus = documents_of(source, data.work)
-    queries, qrels = judged(source, dataset.split, dataset.queries)
+
+def encoded(
+    encoder: Any, model: TrainedModel, dataset: DatasetSettings, rra: RRAChoice | None, data: Data
+) -> Collection:
+    """Encode a dataset with a trained encoder; the documents' activations are stored beside the
+    model, and the states of a frozen backbone with the states of trainings."""
+    corpus = documents_of(data.find(dataset.name), data.work)
     evaluator = RetrievalEvaluator([], [], [], [], [], ValidationSettings())
 
-    def read(texts: Sequence[str], task: str) -> sp.csr_array:
+    def pooled(texts: Sequence[str], task: str) -> sp.csr_array:
         inputs: Texts = texts
-        if states is not None and not (encoder.lookup and task == "query"):
+        if model.config.model.trained == "head" and not (encoder.lookup and task == "query"):
             inputs = CachedStates.build(
-                states / fingerprint(texts)[:16],
+                data.work / "states" / fingerprint(texts)[:16],
                 encoder.backbone,
                 texts,
                 data.progress,
-                bf16=config.optimizer.bf16,
+                bf16=model.config.optimizer.bf16,
                 task=task,
             )
         return evaluator.pooled(encoder, inputs, task)
 
-    contents = corpus.contents
-    return Collection(
-        dataset.title,
-        corpus.ids,
-        encoded_rows(
-            model.parent / "vectors" / fingerprint(contents)[:16],
-            contents,
-            encoder.head.size,
-            lambda texts: read(texts, "document"),
-            data.progress,
-        ),
-        [query.id for query in queries],
-        encoder.weighting.queries(read([query.text for query in queries], "query")),
-        qrels,
-        weighting=encoder.weighting,
-        folder=data.work / "postings",
-    )
+    place = model.path.parent / "vectors" / fingerprint(corpus.contents)[:16]
+    encode = partial(pooled, task="document")
+    size = encoder.head.size
+    documents = encoded_vectors(place, corpus.contents, size, encode, data.progress)
 
+    def queries(texts: Sequence[str]) -> sp.csr_array:
+        return encoder.weighting.queries(pooled(texts, "query"))
 
-def _queries(encoder: Any, texts: Sequence[str]) -> sp.csr_array:
-    evaluator = RetrievalEvaluator([], [], [], [], [], ValidationSettings())
-    return evaluator.encode(encoder, texts, "query")
+    collection = text_collection(dataset, corpus, documents, queries, rra, data)
+    return replace(collection, weighting=encoder.weighting)

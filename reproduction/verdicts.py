@@ -1,9 +1,9 @@
-"""Verdicts: a recipe's checks, each answered by a paired test, and its numbers beside the paper's.
+"""Verdicts: a recipe's checks, each answered by a paired test, and numbers beside the paper's.
 
-A check holds or fails where the difference of its rows is beyond chance: over the queries and, for
+A check holds or fails if the difference of its rows is beyond chance: over the queries and, for
 models trained here, over at least ``TRAININGS`` trainings, with Holm's correction over a table's
-checks. A check is undecided within chance, where a row has no result, and where a trained model
-finds less than BM25 and less than the dense model whose states the trained model reads.
+checks. A check is undecided within chance, for a row without result, and for a trained model that
+finds less than both BM25 and the dense model whose states the trained model reads.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -52,18 +52,18 @@ class Contrast(NamedTuple):
 
 
 class CheckAnswer(NamedTuple):
-    """A check and its answer."""
+    """A check and the answer."""
 
     check: Check
     answer: Answer
     reason: str
-    """Reason of an undecided answer; empty for other answers."""
+    """Reason of an undecided answer, else empty."""
     values: str
     """The compared values, with standard deviations over trainings."""
 
     @property
     def words(self) -> str:
-        """The answer, with the reason of an undecided one."""
+        """The answer, with the reason of an undecided answer."""
         return f"{self.answer}: {self.reason}" if self.reason else self.answer
 
 
@@ -112,21 +112,19 @@ class _Step(NamedTuple):
     below: bool = False
     """True if the row's value is to be less than the number instead."""
 
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.row, str(self.against)
-
 
 def steps_of(check: Check) -> list[_Step]:
     """Return the inequalities that a check consists of."""
     if check.rising:
         return [_Step(after, before, -check.slack) for before, after in pairwise(check.rising)]
-    row, steps = str(check.row), []
-    if check.least is not None:
-        steps.append(_Step(row, float(check.least), 0.0))
-    if check.most is not None:
-        steps.append(_Step(row, float(check.most), 0.0, below=True))
-    return steps
+    least = [] if check.least is None else [_Step(str(check.row), float(check.least), 0.0)]
+    most = [] if check.most is None else [_Step(str(check.row), float(check.most), 0.0, below=True)]
+    return least + most
+
+
+def _key(step: _Step, check: Check) -> tuple[str, str, str]:
+    """Return the key of the step's ``Contrast``."""
+    return step.row, str(step.against), check.value
 
 
 def combined(answers: Iterable[str]) -> str:
@@ -149,18 +147,14 @@ class Table:
         return self.outcome.results.get(row)
 
     def job(self, row: str) -> Job | str:
-        return next(known.jobs[self.size] for known in self.recipe.rows if known.name == row)
+        return self.recipe.rows[self.recipe.row_names.index(row)].jobs[self.size]
 
     def is_trained(self, row: str) -> bool:
         """Return True if the row's job trains a model."""
-        match self.job(row):
-            case TrainingJob():
-                return True
-            case PooledJob(dense=dense):
-                return not dense
-            case OverlapJob(training=training):
-                return training is not None
-        return False
+        job = self.job(row)
+        if isinstance(job, OverlapJob):
+            return job.training is not None
+        return isinstance(job, TrainingJob) or (isinstance(job, PooledJob) and not job.dense)
 
     def value(self, row: str, name: str) -> float | None:
         """Return a measured value, or a column's mean over datasets in the paper's units."""
@@ -176,7 +170,7 @@ class Table:
         """Return the value of a column in the paper's units: a mean of columns, or a difference."""
         column = self.recipe.expected.columns[name]
         if column.of and not (self.size == "small" and column.small is not None):
-            values = [self.cell(row, part) for part in column.of]
+            values = [self.cell(row, averaged) for averaged in column.of]
             numbers = [value for value in values if value is not None]
             return float(np.mean(numbers)) if len(numbers) == len(values) else None
         value = self.value(row, name)
@@ -188,28 +182,21 @@ class Table:
     def numbers(self, row: str, name: str) -> list[float]:
         """Return the value of each training, or the only value."""
         result = self.outcome.results[row]
-        if result.trainings:
-            return [float(training["values"][name]) for training in result.trainings]
-        return [float(result.values[name])]
+        measured = [training["values"] for training in result.trainings] or [result.values]
+        return [float(values[name]) for values in measured]
 
-    def queries(self, row: str) -> Mapping[str, Mapping[str, float]]:
-        """Return the values by measure and query, of the first training if there are several."""
+    def per_query(self, row: str) -> list[Mapping[str, Mapping[str, float]]]:
+        """Return the values by measure and query of each training, or the only values."""
         result = self.outcome.results[row]
-        if not result.trainings:
-            return result.per_query
-        first: Mapping[str, Mapping[str, float]] = result.trainings[0]["per_query"]
-        return first
+        return [training["per_query"] for training in result.trainings] or [result.per_query]
 
     def by_training(self, row: str, name: str) -> list[Mapping[str, float]] | None:
         """Return each training's values by query; None without values of two or more queries."""
-        result = self.outcome.results[row]
-        sources = [training["per_query"] for training in result.trainings] or [result.per_query]
-        values = [source[name] for source in sources if len(source.get(name, ())) > 1]
-        complete = len(values) == len(sources)
-        same = complete and all(value.keys() == values[0].keys() for value in values)
-        return values if same else None
+        values = [measured.get(name, {}) for measured in self.per_query(row)]
+        complete = all(len(each) > 1 and each.keys() == values[0].keys() for each in values)
+        return values if complete else None
 
-    def shown(self, row: str, name: str) -> str:
+    def described(self, row: str, name: str) -> str:
         """Return a row's name and value, with the standard deviation over trainings."""
         value, result = self.value(row, name), self.result(row)
         if value is None or result is None:
@@ -219,35 +206,30 @@ class Table:
         return f"{row} {value:.4g} ± {np.std(self.numbers(row, name), ddof=1):.2g}"
 
     def difference(self, row: str, against: str | float, name: str) -> Estimate | None:
-        """Test over queries where rows have them, else over trainings, else exactly.
+        """Test over queries if both rows have values of queries, else over trainings, else exactly.
 
-        A column is tested by the mean over its datasets. None means that results are missing.
+        A column is tested by the mean over datasets. None means that results are missing.
         """
         column = self.recipe.expected.columns.get(name)
         measures = [] if column is None else measures_of(column, self.size)
         if column is not None and name not in measures and against in self.outcome.results:
             tests = [self.difference(row, against, measure) for measure in measures]
             return _mean_difference(tests, column.scale)
-        rows = [row] if isinstance(against, float) else [row, against]
-        if any(
-            one not in self.outcome.results
-            or name not in {**self.outcome.results[one].values, **self.queries(one)}
-            for one in rows
-        ):
-            return None
-        first, last = (self.by_training(one, name) for one in (rows[0], rows[-1]))
+        names = [row] if isinstance(against, float) else [row, against]
+        for each in names:
+            result = self.result(each)
+            if result is None or name not in {**result.values, **self.per_query(each)[0]}:
+                return None
+        first, last = (self.by_training(each, name) for each in (names[0], names[-1]))
         if first is not None and isinstance(against, float):
             return seeded_difference(_matrix(first, first[0]), [[against] * len(first[0])])
         if first is not None and last is not None and first[0].keys() == last[0].keys():
             return seeded_difference(_matrix(first, first[0]), _matrix(last, first[0]))
-        numbers = [self.numbers(one, name) for one in rows]
-        if any(
-            self.is_trained(one) and len(values) < 2
-            for one, values in zip(rows, numbers, strict=True)
-        ):
+        numbers = {each: self.numbers(each, name) for each in names}
+        if any(self.is_trained(each) and len(numbers[each]) < 2 for each in names):
             return None
-        base = [against] if isinstance(against, float) else numbers[1]
-        return trainings_difference(numbers[0], base)
+        base = [against] if isinstance(against, float) else numbers[against]
+        return trainings_difference(numbers[row], base)
 
     def undecidable(self, check: Check, tests: Mapping[tuple[str, str, str], Estimate]) -> str:
         """Return the reason why a check can't be decided by any test; empty if it can."""
@@ -262,7 +244,7 @@ class Table:
         for row in trained:
             if (count := len(self.outcome.results[row].trainings) or 1) < TRAININGS:
                 return f"row {row} has {count} training{'s' * (count > 1)}, not {TRAININGS}"
-        if any((*step.key, check.value) not in tests for step in steps_of(check)):
+        if any(_key(step, check) not in tests for step in steps_of(check)):
             return "its rows were not tested against each other"
         return ""
 
@@ -276,10 +258,10 @@ class Table:
             if not self.recipe.baselines:
                 return "there is no row bm25 as a control"
             controls = [name for name in self.recipe.baselines if self._is_control(name, row)]
-            results = {name: self.result(name) for name in controls}
+            results = [(name, self.result(name)) for name in controls]
             scores = {
                 name: result.values[measure]
-                for name, result in results.items()
+                for name, result in results
                 if result is not None and measure in result.values
             }
             if not scores:
@@ -293,14 +275,15 @@ class Table:
         """Return True for BM25, and for the dense model whose states the row's model reads."""
         if baseline != self.recipe.backbone:
             return True
-        match self.job(baseline), self.job(row):
-            case PooledJob(model=model), TrainingJob(config=config):
-                return config.model.backbone == model
-        return False
+        dense, job = self.job(baseline), self.job(row)
+        return (
+            isinstance(dense, PooledJob)
+            and isinstance(job, TrainingJob)
+            and job.config.model.backbone == dense.model
+        )
 
 
-def _matrix(trainings: Sequence[Mapping[str, float]], order: Iterable[str]) -> list[list[float]]:
-    queries = list(order)
+def _matrix(trainings: Sequence[Mapping[str, float]], queries: Iterable[str]) -> list[list[float]]:
     return [[values[query] for query in queries] for values in trainings]
 
 
@@ -317,23 +300,21 @@ def run_tests(table: Table) -> list[Contrast]:
     """Return the tests of all checks, and of each row's nDCG@10 and printed measures against the
     row that the recipe compares it with; tests without results are left out."""
     recipe, pairs = table.recipe, dict[tuple[str, str, str], str | float]()
-    columns = recipe.expected.columns.values()
-    printed = {name for column in columns for name in measures_of(column, table.size)}
+    printed = recipe.printed(table.size)
     for row in recipe.rows:
         if row.against is not None and row.name in table.outcome.results:
-            for value in table.queries(row.name):
+            for value in table.per_query(row.name)[0]:
                 if value in printed or value.endswith(" nDCG@10"):
                     pairs[row.name, row.against, value] = row.against
     for check in recipe.checks:
         if check.size == table.size:
-            for step in steps_of(check):
-                pairs[(*step.key, check.value)] = step.against
-    tests = []
-    for (row_name, name, value), against in pairs.items():
-        test = table.difference(row_name, against, value)
-        if test is not None:
-            tests.append(Contrast(row_name, name, value, test.difference, test.error, test.freedom))
-    return tests
+            pairs |= {_key(step, check): step.against for step in steps_of(check)}
+    tests = [(key, table.difference(key[0], against, key[2])) for key, against in pairs.items()]
+    return [
+        Contrast(*key, test.difference, test.error, test.freedom)
+        for key, test in tests
+        if test is not None
+    ]
 
 
 def answer_checks(table: Table, tests: Sequence[Contrast]) -> list[CheckAnswer]:
@@ -342,7 +323,7 @@ def answer_checks(table: Table, tests: Sequence[Contrast]) -> list[CheckAnswer]:
     differences = {test.key: test.tested for test in tests}
     reasons = [table.undecidable(check, differences) for check in checks]
     steps = [
-        (number, step, differences[(*step.key, check.value)])
+        (number, step, differences[_key(step, check)])
         for number, check in enumerate(checks)
         if not reasons[number]
         for step in steps_of(check)
@@ -351,14 +332,13 @@ def answer_checks(table: Table, tests: Sequence[Contrast]) -> list[CheckAnswer]:
     random = [place for place, (_, _, test) in enumerate(steps) if test.error]
     corrected = holm([steps[place][2].p(steps[place][1].least) for place in random])
     p_values = dict(zip(random, corrected, strict=True))
-    step_answers: dict[int, list[str]] = {}
+    answers: list[list[str]] = [[] for _ in checks]
     for place, (number, step, test) in enumerate(steps):
         true = test.difference < 0 if step.below else test.difference > step.least
-        open_ = p_values.get(place, 0.0) >= LEVEL
-        answer = "undecided" if open_ else "holds" if true else "fails"
-        step_answers.setdefault(number, []).append(answer)
+        within_chance = p_values.get(place, 0.0) >= LEVEL
+        answers[number].append("undecided" if within_chance else "holds" if true else "fails")
     return [
-        _answered(table, check, step_answers.get(number, []), reasons[number])
+        _answered(table, check, answers[number], reasons[number])
         for number, check in enumerate(checks)
     ]
 
@@ -371,7 +351,7 @@ def _answered(table: Table, check: Check, steps: Sequence[str], reason: str) -> 
         answer = "holds"
     elif not reason:
         reason = "within chance"
-    values = ", ".join(table.shown(row, check.value) for row in check.rows)
+    values = ", ".join(table.described(row, check.value) for row in check.rows)
     return CheckAnswer(check, answer, reason, values)
 
 
@@ -391,13 +371,12 @@ def compare(
 
 def _cells(table: Table) -> Iterator[Cell]:
     columns = table.recipe.expected.columns
-    for name, row in table.recipe.expected.rows.items():
-        for column, printed in row.values.items():
-            if isinstance(printed, int | float) and column in columns:
-                settings = columns[column]
-                same = table.size == "full" or bool(settings.small and settings.small.same)
-                ours = table.cell(name, column)
-                yield Cell(name, column, float(printed), ours, same, settings.tolerance)
+    for name, expected in table.recipe.expected.rows.items():
+        for title, printed in expected.values.items():
+            if isinstance(printed, int | float) and (column := columns.get(title)) is not None:
+                same = table.size == "full" or bool(column.small and column.small.same)
+                ours = table.cell(name, title)
+                yield Cell(name, title, float(printed), ours, same, column.tolerance)
 
 
 def _verdict(table: Table, cells: Sequence[Cell], checks: Sequence[CheckAnswer]) -> Verdict:
@@ -427,21 +406,3 @@ def counts_of(checks: Sequence[CheckAnswer]) -> str:
     answers = [check.answer for check in checks]
     words = [word for word in ("holds", "fails", "undecided") if word in answers]
     return ", ".join(f"{answers.count(word)} {word}" for word in words)
-
-
-def to_json(comparison: Comparison, outcome: Outcome) -> dict[str, Any]:
-    """Return the comparison as JSON values."""
-    return {
-        "verdict": comparison.verdict._asdict(),
-        "cells": [
-            {**cell._asdict(), "agrees": cell.agrees}
-            for cell in comparison.cells
-            if cell.ours is not None
-        ],
-        "tests": [test._asdict() for test in comparison.tests],
-        "checks": [
-            {"says": c.check.says, "answer": c.answer, "reason": c.reason, "values": c.values}
-            for c in comparison.checks
-        ],
-        "missing": dict(outcome.missing),
-    }

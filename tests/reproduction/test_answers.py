@@ -45,7 +45,7 @@ def result(
 def recipe(*checks: Check, trained: bool = False, baseline: bool = True, **more: Any) -> Recipe:
     names = ["a", "b", "c", *(["bm25"] if baseline else [])]
     rows = tuple(
-        Row(name, name, {"small": TRAINING if trained and name != "bm25" else RETRIEVAL})
+        Row(name, {"small": TRAINING if trained and name != "bm25" else RETRIEVAL})
         for name in names
     )
     expected = Expected("Table 1", {}, {})
@@ -157,7 +157,7 @@ def test_a_model_below_bm25_decides_nothing() -> None:
 def with_dense(table: Recipe, model: str) -> Recipe:
     """Return a recipe with a row ``dense`` of a dense model, as the trained models' backbone."""
     job = read_job({"pooled": {"datasets": [{"name": "tiny"}], "model": model, "dense": True}}, "d")
-    return replace(table, rows=(*table.rows, Row("dense", "d", {"small": job})), backbone="dense")
+    return replace(table, rows=(*table.rows, Row("dense", {"small": job})), backbone="dense")
 
 
 def test_a_model_below_bm25_decides_where_it_reaches_the_dense_backbone_that_it_reads() -> None:
@@ -214,7 +214,7 @@ def test_numbers_beside_the_papers_do_not_fail_a_table() -> None:
     expected = Expected("Table 1", columns, {"a": ExpectedRow("measured", {"N": 0.9})})
     table = Recipe(
         "p/t", Path(), "T", "C", "measured",
-        (Row("a", "a", {"full": RETRIEVAL}),), (), expected,
+        (Row("a", {"full": RETRIEVAL}),), (), expected,
     )  # fmt: skip
     found = compare(table, "full", Outcome({"a": result("a", 0.5)}, {}))
     assert found.verdict.word == "undecided"

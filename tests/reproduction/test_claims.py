@@ -7,9 +7,16 @@ import yaml
 
 from lexicept.errors import InputError
 from lexicept.training.settings import from_mapping
-from reproduction.claims import Claim, SmallRun, answer_claim, load_claims
 from reproduction.recipe import RECIPES, Check, find_recipes, load_recipe
-from reproduction.report import claims_table, recorded, write_report
+from reproduction.report import (
+    Claim,
+    SmallRun,
+    answer_claim,
+    claims_table,
+    load_claims,
+    recorded,
+    write_report,
+)
 from reproduction.run import Outcome, Result
 from reproduction.systems import load_hub_encoder
 from reproduction.verdicts import CheckAnswer, Comparison, Verdict, compare
@@ -27,7 +34,7 @@ def runs(*answers, results=("a", "b"), missing=None):
     checks = [Check(f"check {n}", "tiny nDCG@10", rising=("a", "b")) for n in range(len(answers))]
     checks.append(Check("of another row", "tiny nDCG@10", rising=("a", "c")))
     answered = [CheckAnswer(c, a, "", "") for c, a in zip(checks, (*answers, "fails"), strict=True)]
-    recipe = SimpleNamespace(name="paper/table1", rows=[SimpleNamespace(name=n) for n in "abc"])
+    recipe = SimpleNamespace(name="paper/table1", row_names=list("abc"))
     measured = {name: Result(name, {}, "", {}, (), 0.0, "", {}, "", {}) for name in results}
     comparison = Comparison([], [], answered, Verdict("undecided", ""))
     return {"paper/table1": SmallRun(recipe, Outcome(measured, missing or {}), comparison)}

@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 from lexicept.corpora import read_documents, read_qrels, read_queries
 from lexicept.errors import InputError
 from lexicept.training.candidates import neural_teachers
+from reproduction import clustered_sets as sets_module
 from reproduction.clustered_sets import (
     SPLITS,
     ClusteringSettings,
+    Terms,
     clustered_sets,
+    matched_queries,
     pick,
     query_clusters,
 )
 from reproduction.data import Data, check_dataset, load_sources
-from reproduction.match_ratios import Sizes, Terms, matched_queries
 
 
 def around(centres: np.ndarray, each: int, spread: float = 0.01) -> np.ndarray:
@@ -108,28 +110,33 @@ RELEVANT = {0: [0], 1: [1], 2: [2], 3: [3], 4: [4]}
 CLUSTERS = np.array([0, 0, 0, 1, 1])
 
 
+def sizes(queries: int, least_ratio: float = 0.5) -> ClusteringSettings:
+    return ClusteringSettings("", evaluation_queries=queries, least_ratio=least_ratio)
+
+
 def test_triplets_by_hand() -> None:
     terms = Terms(QUERIES, DOCUMENTS)
-    found = matched_queries(terms, RELEVANT, CLUSTERS, [0, 1, 2], Sizes(3))
+    found = matched_queries(terms, RELEVANT, CLUSTERS, [0, 1, 2], sizes(3))
     assert [(one.query, one.ratio, one.difficulty) for one in found] == [
         (2, 0.0, "low"),
         (1, 0.5, "middle"),
         (0, 1.0, "high"),
     ]
     assert [(one.positives, one.negatives) for one in found] == [([2], [4]), ([1], [3]), ([0], [3])]
-    strict = matched_queries(terms, RELEVANT, CLUSTERS, [0, 1, 2], Sizes(3, least_ratio=0.76))
+    strict = matched_queries(terms, RELEVANT, CLUSTERS, [0, 1, 2], sizes(3, 0.76))
     assert [one.query for one in strict] == [2, 1]  # query 0 has no negative, and is left out
 
 
-def test_negatives_are_the_most_similar_and_of_other_clusters() -> None:
+def test_negatives_are_the_most_similar_and_of_other_clusters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sets_module, "NEGATIVES", 2)
     documents = ["a b c d", "a b c", "a b", "a b c x", "a", "a b c d y"]
     documents = [" ".join(f"word{letter}" for letter in one.split()) for one in documents]
     queries = [documents[0], *documents[1:]]
     relevant = {0: [0], 1: [1, 0], 2: [2], 3: [3], 4: [4], 5: [5]}
     clusters = np.array([0, 1, 1, 1, 1, 0])
-    (one,) = matched_queries(
-        Terms(queries, documents), relevant, clusters, [0], Sizes(9, negatives=2, least_ratio=0.25)
-    )
+    (one,) = matched_queries(Terms(queries, documents), relevant, clusters, [0], sizes(9, 0.25))
     assert one.negatives == [1, 3]  # not 0, its own; not 5, of its own cluster
 
 
@@ -261,4 +268,4 @@ def test_recipes_make_the_sets_where_they_are_needed(source: Path, tmp_path: Pat
     with pytest.raises(InputError, match="clustered sets are train, dev, test, evaluation"):
         data.find("logs/other")
     with pytest.raises(InputError, match="clustered sets are train"):
-        check_dataset("logs", "test", data.sources)
+        check_dataset("logs", data.sources)

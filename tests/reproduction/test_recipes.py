@@ -1,6 +1,7 @@
 """Recipes: all are valid, damaged ones are refused, and a run that was killed goes on."""
 
 import dataclasses
+import gzip
 import json
 import math
 import shutil
@@ -19,7 +20,16 @@ import yaml
 
 from lexicept.corpora import Qrel, read_documents, read_queries
 from lexicept.errors import InputError, LexiceptWarning
+from lexicept.index.impacts import Derived, RRASettings
+from lexicept.models.backbone import Backbone
+from lexicept.models.language_heads import language_head
+from lexicept.models.sae.model import SAE
+from lexicept.models.sae.quality import anisotropy
+from lexicept.progress import silent
+from lexicept.training.losses import fraction_unexplained
+from lexicept.training.sae.trainer import SAETask
 from reproduction import data as data_module
+from reproduction import measuring, pooled, systems, trained
 from reproduction import run as run_module
 from reproduction.__main__ import main
 from reproduction.data import (
@@ -30,14 +40,22 @@ from reproduction.data import (
     ignores_identical_ids,
     load_sources,
 )
-from reproduction.jobs import TrainingJob
-from reproduction.measuring import Collection, Measurements
+from reproduction.jobs import RRAChoice, TrainingJob, datasets_of, inputs_of
+from reproduction.latency import METRIC, measure_bmp, measure_latency
+from reproduction.measuring import (
+    Collection,
+    JudgedVectors,
+    Measurements,
+    measure,
+    measure_curve,
+)
+from reproduction.model_pairs import run_pairs
+from reproduction.mteb_tasks import evaluate_tasks
 from reproduction.recipe import (
     RECIPES,
     SIZES,
     Column,
     Expected,
-    Row,
     Substitute,
     find_recipes,
     load_recipe,
@@ -45,11 +63,12 @@ from reproduction.recipe import (
     to_json,
 )
 from reproduction.report import record, recorded, write_comparison, write_report
-from reproduction.run import Outcome, Result, known_results, run_recipe, validate
-from reproduction.vectors import read_vectors
+from reproduction.run import Outcome, known_results, run_recipe, validate
+from reproduction.stored import published_vectors
+from reproduction.trained import run_training
 from reproduction.verdicts import Table, compare
 from support.collections import write_beir
-from support.tiny import save_collection
+from support.tiny import save_bert, save_collection
 
 NAMES = find_recipes(RECIPES)
 
@@ -237,7 +256,7 @@ def test_a_row_is_like_another_but_for_what_it_says(recipes):
         *RECIPE["rows"],
         {"name": "copied", "like": "large"},
         {"name": "small_too", "like": "large", "small": {"retrieval": TINY}},
-        {"name": "b", "like": "pruned", "set": {"retrieval": {"b": 0}}},
+        {"name": "b", "like": "pruned", "set": {"retrieval": {"weight": 0.5}}},
         {"name": "b_long", "like": "b", "full": {"retrieval": {"document_max_active_dims": 9}}},
     ]
     path.write_text(yaml.safe_dump({**RECIPE, "rows": rows}))
@@ -246,7 +265,7 @@ def test_a_row_is_like_another_but_for_what_it_says(recipes):
     assert made["large"]["small"] == "too large"
     assert made["small_too"]["small"] == made["small_too"]["full"] == made["bm25"]["full"]
     for size in SIZES:
-        assert made["b"][size] == dataclasses.replace(made["pruned"][size], b=0)
+        assert made["b"][size] == dataclasses.replace(made["pruned"][size], weight=0.5)
     assert made["b_long"]["small"] == made["b"]["small"]
     assert made["b_long"]["full"].document_max_active_dims == 9
 
@@ -278,7 +297,7 @@ def test_damaged_numbers_are_refused(old, new, message, recipes):
 
 
 def test_a_name_that_is_almost_right(recipes):
-    with pytest.raises(InputError, match="no recipe 'paper/tabel1'; the nearest name is 'paper/t"):
+    with pytest.raises(InputError, match="no recipe 'paper/tabel1'; the nearest is 'paper/t"):
         load_recipe(recipes, "paper/tabel1")
 
 
@@ -293,10 +312,10 @@ def test_a_run_that_was_killed_goes_on(recipes, here, tmp_path, monkeypatch):
     real = run_module.run_row
 
     def kill(row, *arguments):
-        if row.name == "pruned" and len(ran) == 1:
+        if row == "pruned" and len(ran) == 1:
             ran.append("killed")
             raise KilledError
-        ran.append(row.name)
+        ran.append(row)
         return real(row, *arguments)
 
     monkeypatch.setattr(run_module, "run_row", kill)
@@ -309,42 +328,6 @@ def test_a_run_that_was_killed_goes_on(recipes, here, tmp_path, monkeypatch):
     values = [{n: r.values for n, r in o.results.items()} for o in (whole, outcome)]
     assert values[0] == values[1]
     assert compare(recipe, "small", whole) == compare(recipe, "small", outcome)
-
-
-def test_a_training_of_another_table_is_not_run_again(recipes, here, tmp_path, monkeypatch):
-    content = {"config": short_training(2), "test": [{"name": "tiny"}]}
-    job = read_job({"training": content}, "row")
-    ran = []
-
-    def measure(row, job, recipe, *_):
-        ran.append(recipe.name)
-        values = {"tiny nDCG@10": 0.5}
-        return Result(
-            row.name, to_json(job), run_module.job_fingerprint(job, recipe), values, (), 1.0, "",
-            {}, "", {},
-        )  # fmt: skip
-
-    monkeypatch.setattr(run_module, "run_row", measure)
-
-    def run(name, *, row="a", column="nDCG@10", restart=False):
-        columns = {"N": Column(column, ("tiny",), small=Substitute(column, ("tiny",)))}
-        table = dataclasses.replace(
-            load_recipe(recipes, "paper/table1"),
-            name=name,
-            rows=(Row(row, row, {"small": job}),),
-            expected=Expected("", columns, {}),
-        )
-        return run_recipe(table, "small", here, tmp_path / "out", restart=restart).results[row]
-
-    first, second = run("paper/one"), run("paper/two", row="b")
-    assert ran == ["paper/one"]
-    assert second == dataclasses.replace(first, row="b")
-    run("paper/three", column="RR@10")  # a value that the other table has not measured
-    run("paper/two", row="b", restart=True)
-    assert ran == ["paper/one", "paper/three", "paper/two"]
-    damaged = tmp_path / "out" / "paper" / "one" / "small" / "rows" / "a.json"
-    damaged.write_text("{")
-    assert run("paper/zero") == first
 
 
 def test_missing_data_are_named_and_other_rows_go_on(recipes, here, tmp_path):
@@ -408,7 +391,7 @@ def test_collections_whose_queries_are_documents():
     sources = load_sources(RECIPES / "datasets.yaml")
     recipe = load_recipe(RECIPES, "rra/table1")
     jobs = [job for row in recipe.rows for job in row.jobs.values() if not isinstance(job, str)]
-    names = {dataset.name for job in jobs for dataset in run_module.datasets_of(job)}
+    names = {dataset.name for job in jobs for dataset in datasets_of(job)}
     kinds = ("arguana", "quora", "scidocs", "cqadupstack")
     expected = {name for name in names if any(kind in name for kind in kinds)}
     assert {"beir/arguana", "beir/quora/test", "beir_sparta/arguana"} <= expected
@@ -424,7 +407,7 @@ def test_restart_runs_finished_rows_again(recipes, here, tmp_path, monkeypatch):
     real = run_module.run_row
 
     def observed(row, *arguments):
-        ran.append(row.name)
+        ran.append(row)
         return real(row, *arguments)
 
     monkeypatch.setattr(run_module, "run_row", observed)
@@ -517,7 +500,7 @@ def test_the_table_compares_and_the_verdict_needs_a_run(recipes, here, tmp_path)
     means = [outcome.results[name].values[measure] for name in ("pruned", "bm25")]
     assert test.difference == pytest.approx(means[0] - means[1], abs=1e-4)
     assert test.error > 0
-    assert "| bm25 | QD | 1.5 |" in (tmp_path / "out" / "table.md").read_text()
+    assert f"| bm25 | {cell.ours:.4g} (1.5) |" in (tmp_path / "out" / "table.md").read_text()
     record(recipe, "small", outcome, compared)
     verdicts = write_report(recipes, tmp_path / "page.md")
     words = {size: verdict.word for size, verdict in verdicts["paper/table1"].items()}
@@ -543,18 +526,16 @@ def test_the_chapter_s_example_is_computed(here, tmp_path):
 
 
 def test_published_vectors_are_read(tmp_path):
-    import gzip
-
     with gzip.open(tmp_path / "documents.jsonl.gz", "wt") as file:
         file.write('{"id": "a", "vector": {"x": 200, "y": 50}}\n{"id": "b", "vector": {}}\n')
     with gzip.open(tmp_path / "queries.tsv.gz", "wt") as file:
         file.write("q\ty y x\n")
-    found = read_vectors(tmp_path, None, 0.01)
-    assert found.documents.toarray().tolist() == [[2.0, 0.5], [0.0, 0.0]]
+    found = published_vectors(tmp_path, None, 0.01, tmp_path / "work")
+    assert found.documents.load().toarray().tolist() == [[2.0, 0.5], [0.0, 0.0]]
     assert found.queries.toarray().tolist() == [[1.0, 2.0]]
     (tmp_path / "vocab.txt").write_text("x\nz\n")
     with pytest.raises(InputError, match="'y' is no term"):
-        read_vectors(tmp_path, tmp_path / "vocab.txt")
+        published_vectors(tmp_path, tmp_path / "vocab.txt", 1.0, tmp_path / "work")
 
 
 def test_a_dataset_that_nobody_knows(tmp_path):
@@ -563,7 +544,7 @@ def test_a_dataset_that_nobody_knows(tmp_path):
         there.find("far")
     pytest.importorskip("ir_datasets")
     with pytest.raises(InputError, match=r"neither .* nor ir_datasets knows 'bier/fiqa'"):
-        data_module.check_dataset("bier/fiqa", "test", {})
+        data_module.check_dataset("bier/fiqa", {})
 
 
 def test_the_command(recipes, here, tmp_path, capsys):
@@ -583,8 +564,7 @@ def test_the_command(recipes, here, tmp_path, capsys):
     assert "no result of large: too large" in printed
     assert "error: name one recipe, or --all" in run()[2]
     folder = tmp_path / "out" / "paper/table1" / "small"
-    assert {path.name for path in folder.iterdir()} >= {"table.md", "table.json"}
-    assert json.loads((folder / "table.json").read_text())["missing"].keys() == {"absent", "large"}
+    assert "| large | too large |" in (folder / "table.md").read_text()
     status, _, error = run("paper/table1", "--rows", "x", *out)
     assert (status, "has no row 'x'" in error) == (1, True)
     _, _, error = run("paper/table1", "--data", tmp_path / "nowhere", "--out", tmp_path / "none")
@@ -635,12 +615,26 @@ def test_a_setting_that_is_newer_than_a_result_keeps_it(recipes, here, tmp_path)
     run_recipe(recipe, "small", here, tmp_path)
     path = tmp_path / "paper/table1/small/rows/bm25.json"
     content = json.loads(path.read_text())
-    assert "curve" not in content["job"]["retrieval"]  # it has its default
+    assert "weight" not in content["job"]["retrieval"]  # it has its default
     assert "bm25" in known_results(recipe, "small", path.parents[1]).results
     content["job"]["retrieval"]["removed"] = True  # a setting that is no longer there
     path.write_text(json.dumps(content))
     missing = known_results(recipe, "small", path.parents[1]).missing
     assert "another configuration" in missing["bm25"]
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """A tiny backbone ``bert`` and a collection ``beir``."""
+    save_bert(tmp_path / "bert")
+    save_collection(tmp_path / "beir")
+    return Data(tmp_path, {}, tmp_path / "work")
+
+
+def training_job(config, **more):
+    """Return a training that is tested on the collection's split dev."""
+    test = [{"name": "beir", "split": "dev"}]
+    return read_job({"training": {"config": config, "test": test, **more}}, "row")
 
 
 def short_training(steps):
@@ -654,145 +648,103 @@ def short_training(steps):
     }
 
 
-def test_rows_of_one_training_share_the_model(tmp_path):
-    from reproduction.recipe import read_job
-    from reproduction.trained import run_training
-    from support.tiny import save_bert
-
-    places = tmp_path / "data"
-    places.mkdir()
-    save_bert(places / "bert")
-    save_collection(places / "beir")
-    config = short_training(2)
+def test_rows_of_one_training_share_the_model(tiny):
     lengths = []
     for limit in (None, 3):
-        content = {"config": config, "test": [{"name": "beir", "split": "dev"}]}
-        job = read_job({"training": {**content, "document_max_active_dims": limit}}, "row")
-        found = run_training(job, Data(places, {}, tmp_path / "work"))
-        lengths.append(found.values["beir document length"])
+        job = training_job(short_training(2), document_max_active_dims=limit)
+        lengths.append(run_training(job, tiny).values["beir document length"])
     assert lengths[1] == 3 < lengths[0]
-    assert len(list((tmp_path / "work" / "runs").iterdir())) == 1
+    assert len(list((tiny.work / "runs").iterdir())) == 1
 
 
 @pytest.mark.parametrize("vocabulary", ["corpus", "training"])
-def test_pretraining_counts_the_words_that_are_asked_for(tmp_path, monkeypatch, vocabulary):
-    from reproduction import trained
-    from reproduction.recipe import read_job
-
-    save_collection(tmp_path / "beir")
-    save_collection(tmp_path / "larger", documents=60)
+def test_pretraining_counts_the_words_that_are_asked_for(tiny, monkeypatch, vocabulary):
+    save_collection(tiny.folder / "larger", documents=60)
     seen = {}
     monkeypatch.setattr(
         trained, "pretrain", lambda corpus, out, **more: seen.update(more, of=corpus)
     )
     stage = {"corpus": "larger", "head": "expanded", "vocabulary": vocabulary, "words": 9}
-    content = {"config": short_training(2), "test": [{"name": "beir", "split": "dev"}]}
-    job = read_job({"training": {**content, "pretraining": stage}}, "row")
-    data = Data(tmp_path, {}, tmp_path / "work")
-    config = trained.located(job.config, data)
-    out = Path(trained._pretrained(job, config, data).model.start)
-    assert out.parent == tmp_path / "work" / "pretrained"
-    assert (seen["of"], seen["size"], seen["head"]) == (str(tmp_path / "larger"), 9, "expanded")
+    job = training_job(short_training(2), pretraining=stage)
+    config = trained.located(job.config, tiny)
+    out = Path(trained._pretrained(job, config, tiny).model.start)
+    assert out.parent == tiny.work / "pretrained"
+    assert (seen["of"], seen["size"], seen["head"]) == (str(tiny.folder / "larger"), 9, "expanded")
     if vocabulary == "corpus":
         assert seen["vocabulary"] is None
         return
-    texts = [document.content for document in read_documents(tmp_path / "beir")]
-    texts += [query.text for query in read_queries(tmp_path / "beir", "train")]
+    texts = [document.content for document in read_documents(tiny.folder / "beir")]
+    texts += [query.text for query in read_queries(tiny.folder / "beir", "train")]
     assert list(seen["vocabulary"]) == texts
     assert len(texts) == 40 + 20
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_seeds_start_from_a_pretrained_model_of_their_own_or_from_one(
-    tmp_path, monkeypatch, shared
-):
-    from reproduction import trained
-    from reproduction.recipe import read_job
-
-    save_collection(tmp_path / "beir")
+def test_seeds_start_from_pretrained_models_of_their_own_or_from_one(tiny, monkeypatch, shared):
     made = []
     monkeypatch.setattr(trained, "pretrain", lambda corpus, out, **more: made.append(more["seed"]))
     stage = {"corpus": "beir", "shared": shared, "settings": {"masking": "subwords", "seed": 7}}
-    content = {"config": short_training(2), "test": [{"name": "beir"}], "seeds": [1, 2]}
-    job = read_job({"training": {**content, "pretraining": stage}}, "row")
-    data = Data(tmp_path, {}, tmp_path / "work")
-    config = trained.located(job.config, data)
-    starts = [
-        trained._pretrained(job, trained.seeded(config, seed), data).model.start
+    job = training_job(short_training(2), seeds=[1, 2], pretraining=stage)
+    config = trained.located(job.config, tiny)
+    starts = {
+        trained._pretrained(job, trained.seeded(config, seed), tiny).model.start
         for seed in job.seeds
-    ]
+    }
     assert made == ([7, 7] if shared else [1, 2])
-    assert len(set(starts)) == (1 if shared else 2)
+    assert len(starts) == (1 if shared else 2)
 
 
-def test_seeds_are_separate_trainings_on_shared_states(tmp_path):
-    from reproduction.recipe import read_job
-    from reproduction.trained import run_training
-    from support.tiny import save_bert
-
-    places = tmp_path / "data"
-    places.mkdir()
-    save_bert(places / "bert")
-    save_collection(places / "beir")
+def test_seeds_are_separate_trainings_on_shared_states(tiny):
     config = short_training(2)
     config["model"]["trained"] = "head"
-    test = [{"name": "beir", "split": "dev", "column": "tiny"}]
     tuning = {"vary": ["optimizer.learning_rate=0.0001,0.01"], "steps": 1}
-    content = {"config": config, "test": test, "curve": True, "tuning": tuning, "seeds": [0, 1, 2]}
-    job = read_job({"training": content}, "row")
-    found = run_training(job, Data(places, {}, tmp_path / "work"))
+    content = {"curve": True, "tuning": tuning, "seeds": [0, 1, 2]}
+    found = run_training(training_job(config, **content), tiny)
     assert [training["seed"] for training in found.trainings] == [0, 1, 2]
-    name = "tiny document length"
-    each = [training["values"][name] for training in found.trainings]
-    assert len(set(each)) > 1
-    assert found.values[name] == pytest.approx(np.mean(each))
+    for name in ("beir document length", "beir nDCG@10 at 8"):
+        each = [training["values"][name] for training in found.trainings]
+        assert found.values[name] == pytest.approx(np.mean(each))
+    assert len({training["values"]["beir document length"] for training in found.trainings}) > 1
     (note,) = [note for note in found.notes if note.startswith("chosen on held-out")]
     assert "optimizer.learning_rate=" in note
-    work = tmp_path / "work"
+    work = tiny.work
     assert len(list((work / "runs").iterdir())) == 3
     assert {path.name for path in (work / "states").iterdir()} > {"queries", "documents"}
     assert len(list((work / "states" / "documents").glob("[!.]*.checksums.json"))) == 1
     assert len(list((work / "prepared").iterdir())) == 1
-    dearest = [t["values"]["tiny nDCG@10 at 8"] for t in found.trainings]
-    assert found.values["tiny nDCG@10 at 8"] == pytest.approx(np.mean(dearest))
     with pytest.raises(InputError, match="set either"):
-        read_job({"training": {**content, "averaged": [0, 1]}}, "row")
+        training_job(config, **content, averaged=[0, 1])
+
+
+def random_collection(count, queries, terms, density, seed=0):
+    """Return a collection of random vectors; query n's document is dn."""
+    random = np.random.default_rng(seed)
+    documents, asked = (
+        sp.csr_array(sp.random_array((n, terms), density=density, rng=random, dtype=np.float32))
+        for n in (count, queries)
+    )
+    ids = [f"d{number}" for number in range(count)]
+    names = [f"q{number:02}" for number in range(queries)]
+    qrels = [Qrel(name, f"d{number}", 1) for number, name in enumerate(names)]
+    return Collection("tiny", ids, documents, names, asked, qrels)
 
 
 def test_a_curve_ends_at_the_unpruned_collection():
-    from reproduction.measuring import measure, measure_curve
-
-    random = np.random.default_rng(0)
-    documents, queries = (
-        sp.csr_array(sp.random_array((n, 40), density=0.3, rng=random, dtype=np.float32))
-        for n in (30, 12)
-    )
-    ids = [f"d{number}" for number in range(30)]
-    asked = [f"q{number}" for number in range(12)]
-    qrels = [Qrel(name, f"d{number}", 1) for number, name in enumerate(asked)]
-    collection = Collection("tiny", ids, documents, asked, queries, qrels)
+    collection = random_collection(30, 12, 40, 0.3)
     curve, whole = Measurements(), Measurements()
     measure_curve(collection, curve)
     measure(collection, whole)
     assert whole.values["tiny QD-FLOPs"] < 8
     assert curve.values["tiny nDCG@10 at 8"] >= whole.values["tiny nDCG@10"] - 1e-9
-    assert curve.per_query["tiny nDCG@10 at 8"].keys() == set(asked)
+    assert curve.per_query["tiny nDCG@10 at 8"].keys() == set(collection.query_ids)
     at = [v for name, v in curve.values.items() if " at " in name]
     assert at == sorted(at)
 
 
 def test_alpha_of_a_query_is_chosen_on_others():
     """Judgements of one fold change nothing about its own run."""
-    from reproduction import measuring
-    from reproduction.jobs import RRAChoice
-
-    random = np.random.default_rng(0)
-    documents, queries = (
-        sp.csr_array(sp.random_array((n, 60), density=0.2, rng=random, dtype=np.float32))
-        for n in (50, 20)
-    )
-    ids = [f"d{number}" for number in range(50)]
-    asked = [f"q{number:02}" for number in range(20)]
+    collection = random_collection(50, 20, 60, 0.2)
+    asked = collection.query_ids
     fold = dict(zip(asked, (np.random.default_rng(0).permutation(20) % 4).tolist(), strict=True))
     runs = []
     for shift in (0, 7):
@@ -800,8 +752,8 @@ def test_alpha_of_a_query_is_chosen_on_others():
             Qrel(name, f"d{(n + shift * (fold[name] == 2)) % 50}", 1)
             for n, name in enumerate(asked)
         ]
-        collection = Collection("tiny", ids, documents, asked, queries, qrels)
-        limited = measuring._Limited.of(collection, None, None, "weight")
+        changed = dataclasses.replace(collection, qrels=qrels)
+        limited = measuring._Limited.of(changed, None, None, "weight")
         runs.append(measuring._cross_validated(limited, RRAChoice(folds=4), Measurements()))
     assert runs[0].keys() == runs[1].keys() == set(asked)
     for name in asked:
@@ -810,34 +762,21 @@ def test_alpha_of_a_query_is_chosen_on_others():
 
 
 def test_alpha_is_the_best_of_another_split():
-    from lexicept.index.impacts import Derived, RRASettings
-    from reproduction.jobs import RRAChoice
-    from reproduction.measuring import JudgedVectors, measure
-
-    random = np.random.default_rng(1)
-    documents = sp.csr_array(sp.random_array((50, 60), density=0.2, rng=random, dtype=np.float32))
-    queries = sp.csr_array(sp.random_array((20, 60), density=0.2, rng=random, dtype=np.float32))
-    ids = [f"d{number}" for number in range(50)]
-    asked = [f"q{number}" for number in range(20)]
-    derived = Derived.reweighted(documents, RRASettings(3.0))
+    collection = random_collection(50, 20, 60, 0.2, seed=1)
+    queries, asked = collection.queries, collection.query_ids
+    derived = Derived.reweighted(collection.documents, RRASettings(3.0))
     hits = derived.engine.search(queries, 1, queries @ derived.background)
     best = [Qrel(name, f"d{int(rows[0])}", 1) for name, (rows, _) in zip(asked, hits, strict=True)]
-    other = [Qrel(name, f"d{n}", 1) for n, name in enumerate(asked)]
-    collection = Collection(
-        "tiny", ids, documents, asked, queries, other,
-        split=lambda split: JudgedVectors(asked, queries, best if split == "train" else other),
-    )  # fmt: skip
+    splits = {"train": JudgedVectors(asked, queries, best)}
     measurements = Measurements()
-    measure(collection, measurements, RRAChoice(split="train"))
+    judged = dataclasses.replace(collection, split=splits.__getitem__)
+    measure(judged, measurements, RRAChoice(split="train"))
     assert measurements.values["tiny α"] == 3.0
     with pytest.raises(InputError, match="only one of"):
         RRAChoice(alpha=1.0, folds=3)
 
 
 def test_tasks_of_mteb_go_on_after_one_that_failed(tmp_path, monkeypatch):
-    from lexicept.progress import silent
-    from reproduction.mteb_tasks import evaluate_tasks
-
     asked = []
 
     def evaluate(model, task, cache):
@@ -856,33 +795,26 @@ def test_tasks_of_mteb_go_on_after_one_that_failed(tmp_path, monkeypatch):
 
 
 def test_averaged_models_keep_their_vectors_apart(tmp_path, monkeypatch):
-    from reproduction import trained
-
     monkeypatch.setattr(trained, "soup", lambda models, out: out.mkdir())
     found = [trained._averaged([Path(one), Path("b")], tmp_path) for one in "ac"]
     assert found[0].parent != found[1].parent
 
 
-def test_damaged_vectors_are_made_again(tmp_path, monkeypatch):
-    from reproduction import systems
-    from reproduction.recipe import read_job
-
-    save_collection(tmp_path / "beir")
+def test_damaged_vectors_are_made_again(tiny, monkeypatch):
     content = {"system": "encoder", "model": "m", "datasets": [{"name": "beir", "split": "dev"}]}
-    job, data = read_job({"retrieval": content}, "row"), Data(tmp_path, {}, tmp_path / "work")
+    job = read_job({"retrieval": content}, "row")
     monkeypatch.setattr(systems, "load_hub_encoder", lambda name: Letters())
-    expected = systems.run_retrieval(job, data).values
-    (half,) = (tmp_path / "work" / "vectors").glob("*/rows.data.npy")
+    expected = systems.run_retrieval(job, tiny).values
+    (half,) = (tiny.work / "vectors").glob("*/rows.data.npy")
     half.write_bytes(half.read_bytes()[:-8])
     with pytest.warns(LexiceptWarning, match="made again"):
-        assert systems.run_retrieval(job, data).values == expected
+        assert systems.run_retrieval(job, tiny).values == expected
 
 
 class Letters:
     """An encoder whose dimensions are how often a text has each letter."""
 
     def encode_document(self, texts, **_):
-        import torch
 
         counts = [[text.lower().count(letter) for letter in ascii_lowercase] for text in texts]
         return torch.tensor(counts, dtype=torch.float32).to_sparse()
@@ -896,7 +828,6 @@ class Letters:
 def test_latency_is_of_what_seismic_finds(tmp_path):
     """Documents that share no dimension with a query but its own: no pruning can miss it."""
     pytest.importorskip("seismic", reason="needs lexicept[seismic]")
-    from reproduction.latency import METRIC, measure_latency
 
     names = [f"d{number}" for number in range(40)]
     documents = sp.csr_array(sp.eye_array(40, dtype=np.float32))
@@ -948,8 +879,6 @@ class BruteForceBMP:
 
 @pytest.mark.parametrize("real", [False, True])
 def test_latency_is_of_what_bmp_finds(tmp_path, monkeypatch, real):
-    from reproduction.latency import measure_bmp
-
     if real:
         pytest.importorskip("bmp", reason="needs lexicept[bmp]")
     else:
@@ -976,8 +905,6 @@ def test_latency_is_of_what_bmp_finds(tmp_path, monkeypatch, real):
 
 
 def test_bmp_that_is_not_installed_costs_a_row_nothing_else(monkeypatch):
-    from reproduction.latency import measure_bmp
-
     monkeypatch.setitem(sys.modules, "bmp", None)
     nothing, measurements = sp.csr_array((1, 1)), Measurements()
     measure_bmp(Collection("some", ["d"], nothing, ["q"], nothing, []), measurements)
@@ -985,81 +912,57 @@ def test_bmp_that_is_not_installed_costs_a_row_nothing_else(monkeypatch):
     assert measurements.notes == ["BMP ms is not measured: pip install 'lexicept[bmp]'"]
 
 
-def test_pairs_of_two_trained_models(tmp_path):
+def test_pairs_of_two_trained_models(tiny):
     """Table 8 and 9's job: two trainings, their tokens and latents over the same documents."""
-    from reproduction.model_pairs import run_pairs
-    from reproduction.recipe import read_job
-    from reproduction.run import read_by
-    from support.tiny import save_bert
-
-    save_bert(tmp_path / "bert")
-    save_collection(tmp_path / "beir")
     tokens, latents = short_training(1), short_training(1)
     latents["model"] = {"backbone": "bert", "head": "random", "size": 30}
-    side = {"test": [{"name": "beir", "split": "dev"}]}
-    content = {
-        "dataset": "beir",
-        "documents": 25,
-        "tokens": {"config": tokens, **side},
-        "latents": {"config": latents, **side},
-    }
-    job, data = read_job({"pairs": content}, "row"), Data(tmp_path, {}, tmp_path / "work")
-    assert read_by(job) == {"beir", "bert"}
-    found = run_pairs(job, data)
+
+    def pairs(*configs):
+        sides = {
+            side: {"config": config, "test": [{"name": "beir", "split": "dev"}]}
+            for side, config in zip(("tokens", "latents"), configs, strict=True)
+        }
+        return read_job({"pairs": {"dataset": "beir", "documents": 25, **sides}}, "row")
+
+    assert inputs_of(pairs(tokens, latents)) == {"beir", "bert"}
+    found = run_pairs(pairs(tokens, latents), tiny)
     assert found.values["documents"] == 25
     counts = [found.values[name] for name in ("synonymy", "polysemy", "identity")]
     assert 0 <= sum(counts) <= found.values["associated"]
-    same = {**content, "latents": {"config": tokens, **side}}
-    of_itself = run_pairs(read_job({"pairs": same}, "row"), data)
+    of_itself = run_pairs(pairs(tokens, tokens), tiny)
     # Every dimension that occurs in some documents, but not in nearly all, is its own identity.
     assert of_itself.values["identity"] >= 1
     assert of_itself.values["synonymy"] == of_itself.values["polysemy"]
 
 
-def test_a_table_with_latency_has_it_measured(tmp_path):
+def test_a_table_with_latency_has_it_measured(tiny):
     pytest.importorskip("seismic", reason="needs lexicept[seismic]")
-    from reproduction.recipe import read_job
-    from reproduction.trained import run_training
-    from support.tiny import save_bert
-
-    save_bert(tmp_path / "bert")
-    save_collection(tmp_path / "beir")
-    config = short_training(1)
-    content = {"config": config, "test": [{"name": "beir", "split": "dev", "column": "test"}]}
-    job, data = read_job({"training": content}, "row"), Data(tmp_path, {}, tmp_path / "work")
-    plain = run_training(job, data).values
-    values = run_training(job, data, {"Seismic ms"}).values
-    added = {"test Seismic ms", "test Seismic nDCG@10", "test Seismic RR@10"}
+    job = training_job(short_training(1))
+    plain = run_training(job, tiny).values
+    values = run_training(job, tiny, {"Seismic ms"}).values
+    added = {"beir Seismic ms", "beir Seismic nDCG@10", "beir Seismic RR@10"}
     assert values.keys() - plain.keys() == added
 
 
-def test_trainings_share_what_they_prepare(tmp_path, monkeypatch):
+def sae_training(**more):
+    """Return a training of an SAE's head, and of the SAE."""
+    sae = {"num_latents": 40, "k": 4, "tokens": 300, "batch_size": 100, "warmup_steps": 1}
+    config = short_training(2)
+    config["model"] = {"backbone": "bert", "sae": {**sae, **more.pop("sae", {})}, **more}
+    return config
+
+
+def test_trainings_share_what_they_prepare(tiny, monkeypatch):
     """One SAE for rows that read it with another k, another for another SAE; a model is what a
     run of its own would have made."""
-    from lexicept.progress import silent
-    from lexicept.training.config import TrainingConfig
-    from lexicept.training.sae.trainer import SAETask
-    from lexicept.training.settings import from_mapping
-    from reproduction.trained import trained
-    from support.tiny import save_bert
-
-    save_bert(tmp_path / "bert")
-    save_collection(tmp_path / "beir")
     begun = []
     begin = SAETask.begin
     monkeypatch.setattr(SAETask, "begin", lambda *of: begun.append(of) or begin(*of))
 
     def model(work, k, sae_k):
-        sae = {"num_latents": 40, "k": sae_k, "tokens": 300, "batch_size": 100, "warmup_steps": 1}
-        made = {"backbone": str(tmp_path / "bert"), "sae": sae, "query_k": k, "document_k": k}
-        mapping = {
-            "data": {"corpus": str(tmp_path / "beir"), "queries": str(tmp_path / "beir")},
-            "model": made,
-            "loss": {"kl": 0, "in_batch": 1.0},
-            "optimizer": {"steps": 2, "batch_size": 4, "warmup_steps": 1},
-            "validation": {"count": 3, "every": 2},
-        }
-        return trained(from_mapping(TrainingConfig, mapping), tmp_path / work, silent)
+        config = sae_training(sae={"k": sae_k}, query_k=k, document_k=k)
+        located = trained.located(training_job(config).config, tiny)
+        return trained.trained(located, tiny.folder / work, silent)
 
     for k, sae_k, count in ((2, 3, 1), (4, 4, 2), (2, 4, 2)):
         shared = model("work", k, sae_k)
@@ -1070,44 +973,20 @@ def test_trainings_share_what_they_prepare(tmp_path, monkeypatch):
         assert (shared / name).read_bytes() == (own / name).read_bytes()
 
 
-@pytest.mark.parametrize(("trained", "read"), [("head", "states"), ("all", "transformed")])
-def test_layers_have_the_anisotropy_of_what_an_sae_reads(tmp_path, trained, read):
-    from lexicept.corpora import read_documents
-    from lexicept.models.backbone import Backbone
-    from lexicept.models.language_heads import language_head
-    from lexicept.models.sae.quality import anisotropy
-    from reproduction.recipe import read_job
-    from reproduction.trained import run_training
-    from support.tiny import save_bert
-
-    save_bert(tmp_path / "bert")
-    save_collection(tmp_path / "beir")
-    sae = {"num_latents": 40, "k": 4, "tokens": 300, "batch_size": 100, "warmup_steps": 1}
-    config = {
-        "data": {"corpus": "beir", "queries": "beir"},
-        "model": {"backbone": "bert", "sae": sae, "sae_input": read, "trained": trained},
-        "loss": {"kl": 0, "in_batch": 1.0},
-        "optimizer": {"steps": 2, "batch_size": 4, "warmup_steps": 1, "learning_rate": 0.01},
-        "validation": {"count": 3, "every": 2},
-    }
-    content = {"config": config, "test": [{"name": "beir", "split": "dev"}]}
-    job, data = read_job({"training": content}, "row"), Data(tmp_path, {}, tmp_path / "work")
-    values = run_training(job, data, {"anisotropy"}).values
-    texts = [document.content for document in read_documents(str(tmp_path / "beir"))]
-    transform = language_head(str(tmp_path / "bert")).transform if read != "states" else None
-    before = anisotropy(Backbone.from_pretrained(str(tmp_path / "bert")), texts, 10**6, transform)
+@pytest.mark.parametrize(("changed", "read"), [("head", "states"), ("all", "transformed")])
+def test_layers_have_the_anisotropy_of_what_an_sae_reads(tiny, changed, read):
+    config = sae_training(sae_input=read, trained=changed)
+    config["optimizer"]["learning_rate"] = 0.01
+    values = run_training(training_job(config), tiny, {"anisotropy"}).values
+    bert = str(tiny.folder / "bert")
+    texts = [document.content for document in read_documents(str(tiny.folder / "beir"))]
+    transform = language_head(bert).transform if read != "states" else None
+    before = anisotropy(Backbone.from_pretrained(bert), texts, 10**6, transform)
     assert values["beir base anisotropy"] == pytest.approx(before[-1])
-    assert (values["beir anisotropy"] == pytest.approx(before[-1])) is (trained == "head")
+    assert (values["beir anisotropy"] == pytest.approx(before[-1])) is (changed == "head")
 
 
-def test_clsr_is_bm25_over_latents_of_pooled_vectors(tmp_path, monkeypatch):
-    from reproduction import pooled
-    from reproduction.measuring import measure
-    from reproduction.recipe import read_job
-    from support.tiny import save_bert
-
-    save_bert(tmp_path / "bert")
-    save_collection(tmp_path / "beir")
+def test_clsr_is_bm25_over_latents_of_pooled_vectors(tiny, monkeypatch):
     sae = {"num_latents": 60, "k": 4, "tokens": 2000, "batch_size": 40, "warmup_steps": 1}
     searched, latents, found = [], [], {}
     of_vectors = pooled.latents_of
@@ -1122,8 +1001,7 @@ def test_clsr_is_bm25_over_latents_of_pooled_vectors(tmp_path, monkeypatch):
     for dense in (True, False):
         content = {"datasets": [{"name": "beir", "split": "dev"}], "model": "bert", "sae": sae}
         job = read_job({"pooled": {**content, "dense": dense}}, "row")
-        data = Data(tmp_path, {}, tmp_path / "work")
-        found[dense] = pooled.run_pooled(job, data).values
+        found[dense] = pooled.run_pooled(job, tiny).values
     assert found[True].keys() < found[False].keys()
     assert found[False]["beir document length"] <= 4
     assert 0 <= found[False]["beir FVU"] < found[False]["beir unseen FVU"]
@@ -1150,10 +1028,6 @@ def test_pairs_are_of_table_1_s_models(table):
 
 def test_vectors_that_are_read_in_blocks(tmp_path, monkeypatch):
     """Products, latents and unexplained variance are those of all vectors at once."""
-    from lexicept.models.sae.model import SAE
-    from lexicept.training.losses import fraction_unexplained
-    from reproduction import pooled
-
     monkeypatch.setattr(pooled, "BLOCK", 7)
     random = np.random.default_rng(0)
     np.save(tmp_path / "d.npy", random.normal(size=(40, 6)).astype(np.float16))
@@ -1167,10 +1041,10 @@ def test_vectors_that_are_read_in_blocks(tmp_path, monkeypatch):
     sae = SAE(6, 20, 3).requires_grad_(False)
     acts, latents = sae.encode(every)
     expected = torch.zeros(40, 20).scatter(1, latents, acts)
-    assert pooled.latents_of(sae, D, 3).toarray() == pytest.approx(expected.numpy(), rel=1e-4)
+    assert pooled.latents_of(sae, D).toarray() == pytest.approx(expected.numpy(), rel=1e-4)
     rows = np.arange(3, 33)
     share = fraction_unexplained(every[3:33], sae(every[3:33]))
     assert pooled.unexplained(sae, D, rows) == pytest.approx(float(share), rel=1e-4)
-    parts = pooled.Parts.of(40, 0.25)
+    parts = pooled.Sample.of(40, 0.25)
     assert (len(parts.learned), len(parts.unseen)) == (30, 10)
     assert sorted([*parts.learned, *parts.unseen]) == list(range(40))

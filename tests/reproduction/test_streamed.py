@@ -17,25 +17,24 @@ from lexicept.progress import silent
 from lexicept.storage.arrays import CSRWriter, StoredRows
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from reproduction import stored, vectors
+from reproduction import stored
 from reproduction.data import Data, judged
 from reproduction.jobs import DatasetSettings, RetrievalJob, RRAChoice
 from reproduction.measuring import Collection, Measurements, measure, measure_curve
-from reproduction.stored import encoded_rows, words_of
+from reproduction.stored import encoded_vectors, published_vectors, words_of
 from reproduction.systems import (
     judged_vectors,
     known_items,
     vectors_collection,
     words_collection,
 )
-from reproduction.vectors import read_vectors, stored_vectors
 from support.tiny import save_collection
 
 DEV = DatasetSettings("tiny", split="dev")
 CHOICES = [
     None,
     RRAChoice(alpha=1.5),
-    RRAChoice(documents=20),
+    RRAChoice(),
     RRAChoice(folds=2),
     RRAChoice(split="train"),
 ]
@@ -58,8 +57,8 @@ def test_published_vectors_are_written_block_by_block(
 ) -> None:
     """No more documents than a block's are read and not yet written."""
     folder = save_vectors(tmp_path / "published", 50)
-    whole = read_vectors(folder, None, 0.5)
-    waiting, most, read, write = 0, 0, vectors.read_objects, CSRWriter.append
+    whole = published_vectors(folder, None, 0.5, tmp_path / "work")
+    waiting, most, read, write = 0, 0, stored.read_objects, CSRWriter.append
 
     def counted(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         nonlocal waiting, most
@@ -75,18 +74,18 @@ def test_published_vectors_are_written_block_by_block(
 
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(whole.terms))
-    monkeypatch.setattr(vectors, "read_objects", counted)
-    monkeypatch.setattr(vectors, "BLOCK", 8)
+    monkeypatch.setattr(stored, "read_objects", counted)
+    monkeypatch.setattr(stored, "BLOCK", 8)
     monkeypatch.setattr(CSRWriter, "append", append)
-    found = stored_vectors(folder, vocabulary, 0.5, tmp_path / "stored")
+    found = published_vectors(folder, vocabulary, 0.5, tmp_path / "stored")
     assert (waiting, most) == (0, 8)
     assert isinstance(found.documents, StoredRows)
-    assert (found.documents.load() != whole.documents).nnz == 0
-    assert list(found.document_ids) == whole.document_ids == [f"d{n}" for n in range(50)]
+    assert (found.documents.load() != whole.documents.load()).nnz == 0
+    assert list(found.document_ids) == list(whole.document_ids) == [f"d{n}" for n in range(50)]
     assert (found.queries != whole.queries).nnz == 0
-    assert whole.documents[[3], [whole.terms.index("t3")]].tolist() == [2.0]
-    monkeypatch.setattr(vectors, "read_objects", None)  # they are there
-    assert stored_vectors(folder, vocabulary, 0.5, tmp_path / "stored").terms == whole.terms
+    assert whole.documents.load()[[3], [whole.terms.index("t3")]].tolist() == [2.0]
+    monkeypatch.setattr(stored, "read_objects", None)  # they are there
+    assert published_vectors(folder, vocabulary, 0.5, tmp_path / "stored").terms == whole.terms
 
 
 def test_published_vectors_on_disk_measure_as_in_memory(tmp_path: Path) -> None:
@@ -94,11 +93,11 @@ def test_published_vectors_on_disk_measure_as_in_memory(tmp_path: Path) -> None:
     (folder / "qrels").mkdir()
     lines = "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n"
     (folder / "qrels" / "test.tsv").write_text(lines)
-    job = RetrievalJob(datasets=(DatasetSettings("published"),), rra=RRAChoice(documents=20))
+    job = RetrievalJob(datasets=(DatasetSettings("published"),), rra=RRAChoice())
     data = Data(tmp_path, {}, tmp_path / "work")
     streamed = vectors_collection(job, job.datasets[0], data)
     assert isinstance(streamed.documents, StoredRows)
-    whole = replace(streamed, documents=read_vectors(folder, None).documents, folder=None)
+    whole = replace(streamed, documents=streamed.documents.load(), folder=None)
     found, expected = Measurements(), Measurements()
     measure(streamed, found, job.rra, None, 2)
     measure(whole, expected, job.rra, None, 2)
@@ -129,10 +128,10 @@ def test_a_collection_on_disk_measures_as_one_in_memory(
     streamed = words_collection(job, DEV, data)
     assert isinstance(streamed.documents, StoredRows)
     corpus, _, vectorizer = words_of(source, "en", tmp_path / "work", silent)
-    known = known_items(rra, corpus, vectorizer.queries, data)
+    known = partial(known_items, rra, corpus, vectorizer.queries, data)
     split = partial(judged_vectors, source, vectorizer.queries)
     measure(streamed, found, rra, *limits)
-    measure(replace(whole, known=known, split=split), expected, rra, *limits)
+    measure(replace(whole, known_items=known, split=split), expected, rra, *limits)
     assert found.values == pytest.approx(expected.values, rel=1e-6)
     assert found.per_query == expected.per_query
     assert found.notes == expected.notes
@@ -168,9 +167,9 @@ def test_encoding_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pytest.Monke
 
     place = tmp_path / "vectors" / "x"
     with pytest.raises(KeyboardInterrupt):
-        encoded_rows(place, texts, 35, encode, silent)
+        encoded_vectors(place, texts, 35, encode, silent)
     assert not place.exists()
-    rows = encoded_rows(place, texts, 35, encode, silent)
+    rows = encoded_vectors(place, texts, 35, encode, silent)
     assert seen.count("5") == seen.count("15") == 1  # kept from before the kill
     assert np.array_equal(rows.load().toarray(), np.eye(35))
-    assert encoded_rows(place, texts, 35, pytest.fail, silent).load().nnz == 35
+    assert encoded_vectors(place, texts, 35, pytest.fail, silent).load().nnz == 35
