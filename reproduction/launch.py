@@ -1,4 +1,4 @@
-"""Training with one new process for each GPU.
+"""Training with a new process for each GPU.
 
 Each process runs ``python -m reproduction.launch CONFIG FOLDER PREPARED``.
 """
@@ -21,33 +21,34 @@ from lexicept.training.run import train
 from lexicept.training.settings import to_mapping
 
 FAILED = ".error"
-"""Suffix of a process's error message, a file beside the configuration."""
+"""Suffix of the file of a process's error message, beside the configuration."""
 
 
 def train_on_all(config: TrainingConfig, folder: Path, progress: Progress, prepared: Path) -> Path:
-    """Train an encoder as ``run.train`` does; with ``optimizer.sharded`` and several GPUs, in one
+    """Train an encoder as ``run.train`` does; with ``optimizer.sharded`` and several GPUs, in a
     process for each GPU, which divide backbone and batch.
 
     A step has the same number of queries as with one process; in-batch negatives and regularisers
     are limited to a process's share. Several processes show their own progress bars.
 
     Raises:
-        LexiceptError: a failed process, with its message or, for errors of libraries, its status.
+        LexiceptError: a failed process, with the message or, for errors of libraries, the status.
     """
-    count = _processes(config)
+    batch_size, devices = config.optimizer.batch_size, max(1, torch.accelerator.device_count())
+    counts = range(1, devices + 1) if config.optimizer.sharded else [1]
+    count = max(number for number in counts if batch_size % number == 0)
     if count == 1:
         return train(config, folder, progress, prepared)
-    batch_size = config.optimizer.batch_size // count
-    share = replace(config, optimizer=replace(config.optimizer, batch_size=batch_size))
+    share = replace(config, optimizer=replace(config.optimizer, batch_size=batch_size // count))
     path = folder.with_name(f"{folder.name}.yaml")
+    failed = path.with_suffix(FAILED)
     replace_file(path, yaml.safe_dump(to_mapping(share), sort_keys=False).encode())
-    remove(path.with_suffix(FAILED))
+    remove(failed)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
     program = ["-m", __name__, str(path), str(folder), str(prepared)]
-    code = subprocess.run([sys.executable, *launcher, *program], check=False).returncode
-    if code:
-        failed = path.with_suffix(FAILED)
-        reason = failed.read_text() if failed.exists() else f"a process ended with status {code}"
+    status = subprocess.run([sys.executable, *launcher, *program], check=False).returncode
+    if status:
+        reason = failed.read_text() if failed.exists() else f"a process ended with status {status}"
         raise LexiceptError(f"{folder}: its training failed: {reason}")
     remove(path)
     return folder / "model"
@@ -62,14 +63,6 @@ def main() -> None:
     except LexiceptError as error:
         replace_file(config.with_suffix(FAILED), str(error).encode())
         sys.exit(1)
-
-
-def _processes(config: TrainingConfig) -> int:
-    """Return the largest number of GPUs that divides the batch."""
-    if not config.optimizer.sharded:
-        return 1
-    most = max(1, torch.accelerator.device_count())
-    return max(n for n in range(1, most + 1) if config.optimizer.batch_size % n == 0)
 
 
 if __name__ == "__main__":

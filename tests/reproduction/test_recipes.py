@@ -294,9 +294,6 @@ def test_damaged_numbers_are_refused(old, new, message, recipes):
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(InputError, match=message):
         load_recipe(recipes, "paper/table1")
-
-
-def test_a_name_that_is_almost_right(recipes):
     with pytest.raises(InputError, match="no recipe 'paper/tabel1'; the nearest is 'paper/t"):
         load_recipe(recipes, "paper/tabel1")
 
