@@ -34,7 +34,6 @@ from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.lookup import Lookup
-from lexicept.models.windows import word_spans
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.words import WordVectorizer
@@ -67,7 +66,7 @@ def token_by_token(encoder, content, task):
         ((_, states),) = backbone.token_states([window])
         with torch.inference_mode():
             parts.append(head.pool(states, torch.arange(len(states)), len(states), task))
-        words = zip(word_spans(window), window.left_out, strict=True)
+        words = zip(window.word_spans(), window.left_out, strict=True)
         places += [place for place, left_out in words if not left_out]
     return torch.cat(parts).double(), places
 

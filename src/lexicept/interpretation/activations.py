@@ -15,7 +15,6 @@ import torch
 
 from lexicept.models.encoder import Encoder, TokenActivations
 from lexicept.models.sae.states import READ
-from lexicept.models.windows import word_spans
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress
 from lexicept.sanitize import one_line
@@ -42,7 +41,7 @@ class ReadTexts(NamedTuple):
     texts: Integers
     """The text number of each window [windows]."""
     spans: list[list[tuple[int, int]]]
-    """The word of every token of each window; see ``word_spans``."""
+    """The word of every token of each window; see ``Window.word_spans``."""
     batches: Iterable[TokenActivations]
     """The activations of the windows' tokens."""
 
@@ -55,7 +54,9 @@ def read_texts(encoder: Encoder, texts: Sequence[str]) -> ReadTexts:
     """Read texts through an encoder."""
     windows = encoder.backbone.windows(texts)
     numbers = np.array([window.text for window in windows], np.int64)
-    return ReadTexts(numbers, list(map(word_spans, windows)), encoder.token_activations(windows))
+    return ReadTexts(
+        numbers, [window.word_spans() for window in windows], encoder.token_activations(windows)
+    )
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         if not getattr(self.tokenizer, "is_fast", False):
             raise InputError(f"{path}: its tokenizer has no offsets (not a fast one)")
         blocks.trim(self.model.config, self.num_layers)
+        # Windows are cut here, from whole texts.
         keep_whole(self.tokenizer)
         self._positions = blocks.count_positions(self.model)
         try:
@@ -336,6 +337,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         ids, mask = windows["input_ids"], windows["attention_mask"]
         step = max(1, BATCH_TOKENS // ids.shape[1])  # one long text may have 1,000 windows
         starts = range(0, len(ids), step)
+        # Sharded weights need as many passes on every process: the missing run in vain.
         repeats = self.rounds(len(starts)) - len(starts)
         batches = [self.states(ids[at : at + step], mask[at : at + step]) for at in starts]
         batches += [self.states(ids[:1], mask[:1])[:0] for _ in range(repeats)]
@@ -347,6 +349,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         Padding may be on either side of the tokens.
         """
         if bool((attention_mask.diff(dim=1) > 0).any()):
+            # Tokens move before the padding, and their states back.
             order = attention_mask.argsort(dim=1, descending=True, stable=True)
             # Models count positions from the first place, even if that is padding.
             states = self.states(input_ids.gather(1, order), attention_mask.gather(1, order))
@@ -372,6 +375,7 @@ class Backbone(Transformer):  # type: ignore[misc]
 
         The task, query or document, gives the precision.
         """
+        # Stored states first; equal windows among the others are read once.
         fresh: list[int] = []
         stored = None if task == "query" else self.known
         for numbers, states in read_known(windows, stored, BATCH_TOKENS, fresh):

@@ -47,11 +47,11 @@ class CachedStates:
         sizes = [starts.size - 1 for starts in self._starts]
         sound = sum(sizes) == count and set(sizes[:-1]) <= {SHARD}
         for states, starts, windows in zip(self._states, self._starts, self._windows, strict=True):
-            fits = starts.size > 0 and starts[0] == 0 and starts[-1] == len(states)
-            sound = sound and bool(fits and (np.diff(starts) >= 0).all())
-            ends = windows[:, -1]
-            whole = windows.shape[1] == 3 and (len(ends) == 0 or ends[-1] == len(states))
-            sound = sound and bool(whole and (np.diff(ends, prepend=0) >= 0).all())
+            # Texts, and windows, have to divide a file's tokens without a gap.
+            sound &= starts.size > 0 and starts[0] == 0 and windows.shape[1] == 3
+            for ends in (starts, windows[:, -1]):
+                sound &= bool((np.diff(ends, prepend=0) >= 0).all())
+                sound &= len(ends) == 0 or ends[-1] == len(states)
         if not sound or len({states.shape[1] for states in self._states if len(states)}) > 1:
             raise IndexFormatError(f"{folder}: these states of {count} texts do not fit together")
 

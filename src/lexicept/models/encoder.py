@@ -131,6 +131,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         try:
             entries = json.loads((folder / "modules.json").read_bytes())
             if len(entries) == 1:
+                # A lookup for queries stands beside backbone and head in a router.
                 router = Router.load(str(folder), entries[0]["path"], module_classes=_MODULES)
                 sides = router.sub_modules
                 (lookup,), (backbone, head) = sides["query"], sides["document"]
@@ -195,6 +196,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         weights, order = vectors.values().sort(descending=True, stable=True)
         decoded: list[list[tuple[str, float]]] = [[] for _ in range(len(vectors))]
         named = self.head.terms if self.names is None else self.names
+        # By falling weight, each list begins with its largest.
         for (number, dimension), weight in zip(
             vectors.indices()[:, order].T.tolist(), weights.tolist(), strict=True
         ):
@@ -277,17 +279,23 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         on the CPU."""
         head = self.head
         limit = POOL_CELLS // head.size  # a head without k may find every dimension active
+
+        def encoded(states: torch.Tensor, tokens: list[tuple[int, int]]) -> TokenActivations:
+            with torch.inference_mode():
+                acts, dimensions = head.encode(states)
+            return TokenActivations(acts.cpu(), dimensions.cpu(), tokens, states.cpu())
+
         for numbers, states in self.backbone.token_states(windows):
             start = 0
             tokens: list[tuple[int, int]] = []
             for number in numbers:
                 left_out = windows[number].left_out
                 if tokens and len(tokens) + len(left_out) > limit:
-                    yield _encode_tokens(head, states[start : start + len(tokens)], tokens)
+                    yield encoded(states[start : start + len(tokens)], tokens)
                     start += len(tokens)
                     tokens = []
                 tokens += [(number, place) for place, out in enumerate(left_out) if not out]
-            yield _encode_tokens(head, states[start:], tokens)
+            yield encoded(states[start:], tokens)
 
     def read(self, texts: Sequence[str], task: str) -> TokenStates:
         """Return the states of the tokens of prompts and texts, computed during iteration.
@@ -319,6 +327,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
             for number in numbers:
                 window = read.windows[number]
                 places = [place for place, out in enumerate(window.left_out) if not out]
+                # A batch holds the counted tokens of its windows, one window after another.
                 window_states = states[start : start + len(places)]
                 start += len(places)
                 text_dimensions = dimensions[window.text]
@@ -350,11 +359,3 @@ def _look_up(lookup: Lookup, texts: Sequence[str], head: Head) -> sp.csr_array:
     if head.settings.pooling == "max":  # a head's weights are log1p of pooled activations
         pooled.data = np.expm1(pooled.data)
     return pooled
-
-
-def _encode_tokens(
-    head: Head, states: torch.Tensor, tokens: list[tuple[int, int]]
-) -> TokenActivations:
-    with torch.inference_mode():
-        acts, dimensions = head.encode(states)
-    return TokenActivations(acts.cpu(), dimensions.cpu(), tokens, states.cpu())

@@ -68,6 +68,7 @@ class Exemplars:
         count = min(KEPT[task], len(self))
         largest = np.argsort(-cosines, axis=1, kind="stable")[:, : count + 1]
         weights = np.maximum(np.take_along_axis(cosines, largest, axis=1), 0)
+        # What exemplars have in common, the largest cosine left out tells.
         if largest.shape[1] > count:
             weights = np.maximum(weights[:, :count] - TAKEN_OFF * weights[:, count:], 0)
         texts = np.repeat(np.arange(len(means)), count)

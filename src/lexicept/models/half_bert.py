@@ -121,6 +121,7 @@ class HalfBert(Bert):
     def _attended(self, length: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         size = query.shape[1] // self._heads
         shape = (-1, length, self._heads, size)
+        # So few texts together that the scores stay in the cache.
         step = max(1, SCORES // length**2)
         queries, keys, values = (
             matrix.view(shape).transpose(1, 2).reshape(-1, length, size).split(step)

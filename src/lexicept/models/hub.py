@@ -79,6 +79,7 @@ def push_model(folder: Path, name: str, card: str, *, private: bool = False) -> 
     if not token:
         raise InputError(f"{name}: pushing needs a token that may write, in HF_TOKEN")
     paths = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
+    # Weights, settings and terms only, never a pickle or code.
     sent = [path for path in sorted(paths) if path != CARD and any(fnmatch(path, p) for p in FILES)]
     operations = [CommitOperationAdd(CARD, card.encode())]
     operations += [CommitOperationAdd(path, folder / path) for path in sent]

@@ -45,20 +45,15 @@ def language_head(name: str) -> VocabularyHead:
         with quiet_transformers(), no_remote_code(name), disk_errors(Path(path)):
             config = AutoConfig.from_pretrained(path, trust_remote_code=False)
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+            options = {"dtype": "float32", "output_loading_info": True, "trust_remote_code": False}
             if type(config) in MODEL_FOR_MASKED_LM_MAPPING:
-                loaded = AutoModelForMaskedLM.from_pretrained(
-                    path, dtype="float32", output_loading_info=True, trust_remote_code=False
-                )
-                return _masked(name, tokenizer, *loaded)
+                model, report = AutoModelForMaskedLM.from_pretrained(path, **options)
+                return _masked(name, tokenizer, model, report)
             # The head alone: no block is loaded.
-            loaded = AutoModelForCausalLM.from_pretrained(
-                path,
-                num_hidden_layers=0,
-                dtype="float32",
-                output_loading_info=True,
-                trust_remote_code=False,
+            model, report = AutoModelForCausalLM.from_pretrained(
+                path, num_hidden_layers=0, **options
             )
-            return _causal(name, tokenizer, *loaded)
+            return _causal(name, tokenizer, model, report)
     except InputError:
         raise
     except (OSError, ValueError) as error:
@@ -148,6 +143,7 @@ def _plain_weight(name: str, norm: nn.Module, eps: float) -> Tensor:
     states = torch.randn(4, len(weight), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = norm(states)
+    # Some norms multiply by 1 + weight: a run of the norm tells.
     for plain in (weight, 1 + weight):
         if torch.allclose(F.rms_norm(states, weight.shape, plain, eps), expected, atol=1e-5):
             return plain

@@ -78,6 +78,7 @@ class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
         """Add ``sentence_embedding`` [texts, size]."""
         ids, mask = features["input_ids"], features["attention_mask"]
         size = self.num_dimensions
+        # Padding and unknown words mark one more column, which is dropped.
         present = torch.zeros(len(ids), size + 1, device=ids.device)
         places = ids.clamp(max=size).masked_fill(mask == 0, size)
         present = present.scatter(1, places, 1.0)[:, :size]

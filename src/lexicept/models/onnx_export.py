@@ -23,6 +23,7 @@ from lexicept.models.blocks import find_blocks
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.settings import HeadSettings
+from lexicept.models.windows import BORDERS
 from lexicept.ops.linear_topk import fire
 from lexicept.ops.pooling import root_of_sums
 from lexicept.storage.files import write_json
@@ -36,8 +37,6 @@ DESCRIPTION = "onnx.json"
 OUTPUTS = ("text", "dimension", "weight")
 """Non-zero weights: number of the text in the batch, dimension, and weight, in the order of texts
 and dimensions."""
-
-_BORDERS = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
 
 
 class Graph(nn.Module):
@@ -54,7 +53,7 @@ class Graph(nn.Module):
         super().__init__()
         self.model, self.head, self._task = backbone.model, head, task
         tokenizer = backbone.tokenizer
-        ids = {getattr(tokenizer, name) for name in _BORDERS} - {None}
+        ids = {getattr(tokenizer, f"{name}_id") for name in BORDERS} - {None}
         ids = set() if backbone.special_tokens else ids
         self.register_buffer("left_out", torch.tensor(sorted(ids), dtype=torch.long))
         self._outputs: list[Tensor] = []
@@ -82,6 +81,7 @@ class Graph(nn.Module):
     def _pool(self, states: Tensor, counted: Tensor) -> Tensor:
         """Return the vectors [texts, size] of states [texts, length, d]; see ``Head.forward``."""
         head, settings = self.head, self.head.settings
+        # A dense array of all tokens: ONNX has no sparse top k.
         acts = fire(head.transform(states) @ head.rows.T + head.bias, head.threshold)
         k = settings.k(self._task)
         if k is not None and k < head.size:
@@ -165,7 +165,7 @@ def _require_exportable(encoder: Encoder) -> None:
     """Raise InputError for a tokenizer with special tokens unknown to a graph."""
     tokenizer = encoder.backbone.tokenizer
     added: Sequence[int] = tokenizer("")["input_ids"]
-    borders = {getattr(tokenizer, name) for name in _BORDERS}
+    borders = {getattr(tokenizer, f"{name}_id") for name in BORDERS}
     if not encoder.backbone.special_tokens and not set(added) <= borders:
         raise InputError(
             "its tokenizer adds special tokens other than bos, eos, cls and sep, which a graph "

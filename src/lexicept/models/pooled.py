@@ -119,6 +119,7 @@ def pooled_activations(
         with torch.inference_mode():
             if means is not None:
                 means.add(texts, states)
+            # Without k a batch is pooled in a dense array, with k every token keeps few.
             if k is None:
                 place, value = _pool(cast("Head", head), states, texts, task)
             else:

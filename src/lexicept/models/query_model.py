@@ -22,7 +22,7 @@ from lexicept.models.half_bert import HalfBert, has_bfloat16, has_onednn
 from lexicept.models.heads.settings import HeadSettings, read_settings
 from lexicept.models.pooled import MeanStates, TokenStates, pooled_activations
 from lexicept.models.sae.model import SAE
-from lexicept.models.windows import Window, pack_windows, prompt_for
+from lexicept.models.windows import BORDERS, Window, pack_windows, prompt_for
 from lexicept.ops.compiled import calls_kernels
 from lexicept.ops.linear_topk import takes_rounded
 from lexicept.ops.pooling import root_of_sums
@@ -39,8 +39,6 @@ BATCH_TOKENS = 1024
 _MODULES = ["lexicept.models.backbone.Backbone", "lexicept.models.heads.sae.SAEHead"]
 
 _BACKBONE = {"dtype": "float32", "bidirectional": True, "special_tokens": False}
-
-_BORDERS = ("bos_token", "eos_token", "cls_token", "sep_token")
 
 
 class LatentHead:
@@ -188,6 +186,6 @@ def _batches(numbers: Sequence[int], lengths: Sequence[int]) -> Iterator[list[in
 
 def _borders(tokenizer: Tokenizer, names: dict[str, Any]) -> set[int]:
     """Return the ids of the tokens at the start and end of texts."""
-    borders = [token for name in _BORDERS if (token := names.get(name)) is not None]
+    borders = [token for name in BORDERS if (token := names.get(name)) is not None]
     texts = [token["content"] if isinstance(token, dict) else token for token in borders]
     return {token for text in texts if (token := tokenizer.token_to_id(text)) is not None}

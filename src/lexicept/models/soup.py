@@ -49,6 +49,7 @@ def soup(models: Sequence[Path], out: Path) -> None:
         averaged = "".join(f"- {model}\n" for model in models)
         card = f"# {out.name}\n\nEvery weight is the mean of those of:\n\n{averaged}"
         replace_file(work / _CARD, card.encode())
+        # A mean of parts that do not fit is no encoder.
         Encoder.load(work)
 
 
@@ -107,12 +108,12 @@ def _forms(tensors: Mapping[str, Tensor]) -> dict[str, str]:
 def _write_settings(paths: Sequence[Path], out: Path) -> None:
     contents = [_settings(path) for path in paths]
     for path, content in zip(paths[1:], contents[1:], strict=True):
-        _check_same(paths[0], contents[0], path, content, {*_PLACES, _LEARNED})
-    if _LEARNED in contents[0]:
-        mean = sum(content[_LEARNED] for content in contents) / len(contents)
-        write_json(out, {**contents[0], _LEARNED: mean})
-    else:
+        _check_same(paths[0], contents[0], path, content)
+    if _LEARNED not in contents[0]:
         shutil.copyfile(paths[0], out)
+        return
+    mean = sum(content[_LEARNED] for content in contents) / len(contents)
+    write_json(out, {**contents[0], _LEARNED: mean})
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -124,13 +125,9 @@ def _settings(path: Path) -> dict[str, Any]:
 
 
 def _check_same(
-    path: Path,
-    expected: Mapping[str, Any],
-    other: Path,
-    actual: Mapping[str, Any],
-    ignored: set[str] | None = None,
+    path: Path, expected: Mapping[str, Any], other: Path, actual: Mapping[str, Any]
 ) -> None:
-    for name in sorted({*expected, *actual} - (ignored or set())):
+    for name in sorted({*expected, *actual} - _PLACES - {_LEARNED}):
         values = expected.get(name), actual.get(name)
         if values[0] != values[1]:
             texts = " and ".join(map(shorten, values))

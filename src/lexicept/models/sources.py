@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Literal
 
@@ -89,25 +90,18 @@ class Reference:
 
     @classmethod
     def read(cls, folder: Path) -> Reference | None:
-        """Return the reference in a folder; None where there is none.
-
-        Raises:
-            InputError, IndexFormatError: it is damaged.
-        """
+        """Return the reference in a folder; None if absent. Raises InputError or IndexFormatError
+        for a damaged reference."""
         path = folder / REFERENCE_FILE
         if not path.exists():
             return None
         content = read_json(path)
-        try:
-            name, files = content["name"], dict(content["files"])
-            sizes = [type(file["size"]) is int for file in files.values()]
-            texts = [type(file["sha256"]) is str for file in files.values()]
-        except (KeyError, TypeError, ValueError):
-            raise InputError(f"{path}: not a reference to a model") from None
-        inside = all(os.path.basename(file) == file for file in files)
-        revision = content.get("revision")
-        texts += [type(name) is str, revision is None or type(revision) is str]
-        if not (files and inside and all(sizes) and all(texts)):
+        values: Iterator[Any] = map(content.get, ("name", "revision", "files"))
+        name, revision, files = values
+        sound = isinstance(name, str) and isinstance(revision, str | None)
+        if not (
+            sound and files and isinstance(files, dict) and all(starmap(_is_file, files.items()))
+        ):
             raise InputError(f"{path}: not a reference to a model")
         return cls(name, revision, files)
 
@@ -117,11 +111,8 @@ class Reference:
         write_json(folder / REFERENCE_FILE, content)
 
     def find(self) -> Path:
-        """Return the folder of the weights, downloaded if needed, once their checksums are checked.
-
-        Raises:
-            InputError: the weights can't be loaded, or have other checksums.
-        """
+        """Return the folder of the weights, downloaded if needed. Raises InputError for weights
+        that can't be loaded, or have other checksums."""
         place = resolve(self.name)
         try:
             folder = _cached(self.name, [*self.files], self.revision)
@@ -138,6 +129,12 @@ class Reference:
                     "model was made with: these are other weights, or damaged ones"
                 )
         return folder
+
+
+def _is_file(name: str, file: Any) -> bool:
+    """Return True for a name without folders, and the size and SHA-256 of the file."""
+    values = (file.get("size"), file.get("sha256")) if isinstance(file, dict) else ()
+    return os.path.basename(name) == name and [*map(type, values)] == [int, str]
 
 
 def _how(place: str) -> str:

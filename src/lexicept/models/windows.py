@@ -17,6 +17,9 @@ from lexicept.models.word_spans import split_words, whole_words
 LONGEST_WINDOW = 512
 """Tokens of a window by default (SPLARE evaluates at 512)."""
 
+BORDERS = ("bos_token", "eos_token", "cls_token", "sep_token")
+"""Names of the tokens that are special wherever they are."""
+
 UNLIMITED = 10**9
 """The limit of a tokenizer without a limit, which may be infinite."""
 
@@ -34,6 +37,10 @@ class Window(NamedTuple):
     """Number of each token's word, equal for all tokens of a word; None for no word."""
     offsets: list[tuple[int, int]]
     """Start and end of each token in the text, in characters."""
+
+    def word_spans(self) -> list[tuple[int, int]]:
+        """Return start and end of every token's word, or of the token itself, in characters."""
+        return whole_words(self.words, self.offsets)
 
 
 def keep_whole(tokenizer: Any) -> None:
@@ -109,8 +116,7 @@ def cut_windows(
     """
     options = {"return_special_tokens_mask": True, "return_offsets_mapping": True}
     encoded = tokenizer(list(texts), verbose=False, **options)
-    names = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
-    borders = {getattr(tokenizer, name) for name in names}
+    borders = {getattr(tokenizer, f"{name}_id") for name in BORDERS}
     windows = []
     for text, ids in enumerate(encoded["input_ids"]):
         # The tokenizer's mask marks only the tokens that it added itself, by its template.
@@ -119,6 +125,7 @@ def cut_windows(
         left_out = [0] * len(ids)
         if leave_out_special:
             left_out = [int(mark or i in borders) for mark, i in zip(added, ids, strict=True)]
+        # Every window has the special tokens before first, and from last on.
         first = added.index(0) if 0 in added else len(ids)
         last = len(ids) - (added[::-1].index(0) if 0 in added else 0)
         room = cut.length - first - (len(ids) - last)
@@ -226,6 +233,7 @@ def split_rows(features: Mapping[str, Tensor], padding: int) -> dict[str, Tensor
     Returns:
         The tensors of ``pad_windows``, and ``window_text`` [windows], the row of each window.
     """
+    # Tokens in order, without padding; each knows its window and its place there.
     real = features["attention_mask"].bool()
     start = features["window_start"][real]
     window, first = start.cumsum(0) - 1, start.nonzero().ravel()
@@ -252,11 +260,6 @@ def _stack(runs: Sequence[tuple[list[int], list[int]]], padding: int) -> dict[st
         "attention_mask": pad_sequence(attended, batch_first=True),
         "token_mask": pad_sequence(counted, batch_first=True),
     }
-
-
-def word_spans(window: Window) -> list[tuple[int, int]]:
-    """Return start and end of every token's word, or of the token itself, in characters."""
-    return whole_words(window.words, window.offsets)
 
 
 def prompt_for(task: str, prompts: Mapping[str, str], default: str | None) -> str:
@@ -315,6 +318,7 @@ def read_once(
         run: computes the states of windows.
         limit: most tokens of a batch of copies, unless a single window has more.
     """
+    # The first window of each content is read; the others are copies of it.
     first: dict[tuple[bytes, bytes], int] = {}
     copies: dict[int, list[int]] = {}
     for number in numbers:

@@ -58,6 +58,7 @@ def expanded_words(
     if not counts:
         raise InputError("a vocabulary can't be made: the texts have no words")
     words = sorted(counts, key=lambda word: (-counts[word].total(), word))[:size]
+    # The tokenisation seen most often.
     pieces_of = [min(counts[word].items(), key=lambda item: (-item[1], item[0])) for word in words]
     return words, [list(pieces) for pieces, _ in pieces_of]
 

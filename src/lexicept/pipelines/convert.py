@@ -47,13 +47,11 @@ def convert(
 ) -> dict[str, Any]:
     """Convert a pretrained SAE, or a model whose dimensions are sub-words, and describe it.
 
-    The source is recognised by its files. SAEs: Llama Scope, Gemma Scope, SAELens, sparsify and
-    dictionary_learning. Models: naver/splade's, sentence-transformers' SparseEncoder, OpenSearch's
-    and lexicept's. Pickles are read for SAEs only, and only tensors inside.
+    The source is recognised by the names of files. SAEs: Llama Scope, Gemma Scope, SAELens,
+    sparsify and dictionary_learning. Models: naver/splade's, sentence-transformers' SparseEncoder,
+    OpenSearch's and lexicept's. Pickles are read for SAEs only, and only tensors inside.
 
-    ``onnx`` takes any model, and lexicept's with latents too: graphs turn token ids into dimensions
-    and weights; see ``models.onnx_export.write_onnx``.
-
+    ``onnx`` takes any model, also with latents: graphs turn token ids into dimensions and weights.
     The layouts of SAE libraries also take a model of lexicept's, and write the SAE of the head.
 
     Args:

@@ -20,7 +20,7 @@ from lexicept.models.hub import model_folder
 from lexicept.models.pooled import MeanStates, TokenStates, pooled_activations
 from lexicept.models.sae.pretrained import find_pretrained_sae
 from lexicept.models.sources import DEFAULT_BACKBONE, MINI
-from lexicept.models.windows import Cut, Window, word_spans
+from lexicept.models.windows import Cut, Window
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import EncodedDocuments, EncodedQuery, WeightedText
 from lexicept.vectorizers.token_table import QueryCut, TokenTable
@@ -272,7 +272,7 @@ def _words(
 ) -> dict[int, list[_SharedSpan]]:
     """Return, for each dimension, the words of the tokens."""
     numbers = {token.window for shares in tokens.values() for token in shares}
-    spans = {number: word_spans(windows[number]) for number in numbers}
+    spans = {number: windows[number].word_spans() for number in numbers}
     return {
         dimension: [(*spans[token.window][token.place], token.share) for token in shares]
         for dimension, shares in tokens.items()

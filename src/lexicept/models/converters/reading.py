@@ -218,6 +218,7 @@ def _lookup(folder: Path, tokenizer: Any, weight: Tensor, size: int) -> Lookup:
         raise InputError(
             f"{folder}: queries need a weight of at least 0 for each of {size} tokens at most"
         )
+    # Rows of the head beyond the tokenizer have no token.
     padded = torch.cat([weight.float(), torch.zeros(size - len(weight))])
     return Lookup(tokenizer, padded, frozen=True)
 
@@ -286,6 +287,7 @@ def require_same_logits(name: str, model: Any, backbone: Backbone, head: Vocabul
     Raises:
         InputError: the logits differ, so the model computes more than backbone and head do.
     """
+    # Tokens from the whole vocabulary, since rows may have been replaced.
     step = max(1, len(backbone.tokenizer) // TOKENS)
     ids = torch.arange(0, len(backbone.tokenizer), step)[None, :TOKENS]
     mask = torch.ones_like(ids)

@@ -27,6 +27,7 @@ from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import outer_layers, token_terms
 from lexicept.models.loading import quiet_transformers
 from lexicept.models.lookup import Lookup
+from lexicept.models.windows import BORDERS
 from lexicept.storage.files import remove, replace_file, write_json
 
 _DOCUMENTS = "document_0_Transformer"
@@ -56,7 +57,10 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
     """
     backbone, lookup = encoder.backbone, encoder.lookup
     head = _require_expressible(encoder, kind)
-    _warn_of_length(encoder, kind)
+    length = min(backbone.window, backbone.max_query_tokens or backbone.window)
+    if lookup is None and length != backbone.one_window:
+        message = f"{kind} has one length: queries will be cut after {backbone.one_window} tokens"
+        warnings.warn(f"{message} like documents, not after {length}", LexiceptWarning, 2)
     work = folder / "masked"
     with quiet_transformers():
         tokenizer = backbone.tokenizer
@@ -99,6 +103,7 @@ def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
     """Return the head; raise InputError for the first property without a place in a layout."""
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
     settings = head.settings
+    # Limits that a layout has no place for.
     limits = ("query_k", "document_k", "query_max_active_dims", "document_max_active_dims")
     limited = [name for name in limits if getattr(settings, name) is not None]
     pools_itself = kind in (Kind.splade, Kind.opensearch)
@@ -149,18 +154,6 @@ def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
     return head
 
 
-def _warn_of_length(encoder: Encoder, kind: Kind) -> None:
-    """Warn if the length of queries changes."""
-    backbone = encoder.backbone
-    length = min(backbone.window, backbone.max_query_tokens or backbone.window)
-    if encoder.lookup is None and length != backbone.one_window:
-        message = (
-            f"{kind} has one length: queries will be cut after {backbone.one_window} tokens like "
-            f"documents, not after {length}"
-        )
-        warnings.warn(message, LexiceptWarning, stacklevel=3)
-
-
 def _masked_model(backbone: Backbone, head: VocabularyHead) -> Any:
     """Return backbone and head as one masked language model of transformers."""
     config = deepcopy(backbone.model.config)
@@ -176,17 +169,12 @@ def _masked_model(backbone: Backbone, head: VocabularyHead) -> Any:
         output = model.get_output_embeddings()
         if not fits or head.activation is None or output.bias is None:
             raise InputError(f"{type(model).__name__} has another head than this encoder's")
-        dense[0].load_state_dict(_shared(head.dense, dense[0]))
-        norms[0].load_state_dict(_shared(head.norm, norms[0]))
+        # The model's layers may have no biases; the head's are then zeros, as the logits show.
+        dense[0].load_state_dict(head.dense.state_dict(), strict=False)
+        norms[0].load_state_dict(head.norm.state_dict(), strict=False)
         output.weight.copy_(head.weight)
         output.bias.copy_(head.offset)
     return model.eval()
-
-
-def _shared(ours: torch.nn.Module, theirs: torch.nn.Module) -> dict[str, Any]:
-    """Return our parameters by names of the other layer, which may have no biases."""
-    names = theirs.state_dict()
-    return {name: value for name, value in ours.state_dict().items() if name in names}
 
 
 def _without_special(backbone: Backbone) -> list[Any]:
@@ -195,8 +183,7 @@ def _without_special(backbone: Backbone) -> list[Any]:
         return []
     tokenizer = backbone.tokenizer
     terms = token_terms(tokenizer, backbone.model.config.vocab_size)
-    names = ("bos_token", "eos_token", "cls_token", "sep_token")
-    special = {getattr(tokenizer, name) for name in names}
+    special = {getattr(tokenizer, name) for name in BORDERS}
     special |= set(tokenizer.convert_ids_to_tokens(tokenizer("")["input_ids"]))
     # All terms are listed, since the library looks up a missing term in lower case.
     return [WordWeights(terms, {term: float(term not in special) for term in terms})]

@@ -125,6 +125,7 @@ class Head(Module):  # type: ignore[misc]
             )
         if not len(states):
             raise InputError("a head can't be calibrated: the texts have no tokens")
+        # The largest active_dims · n of all values of v stay above 0.
         pre = torch.addmm(self.bias, self.transform(states), self.rows.T).ravel()
         self.bias.sub_(pre.kthvalue(len(pre) - active_dims * len(states)).values)
 
@@ -150,6 +151,7 @@ class Head(Module):  # type: ignore[misc]
             pre = torch.addmm(self.bias[dimensions], x, self.rows[dimensions].T)
             return self._addends(self._scaled(fire(pre, of_these)))
         acts, fired = top_activations(x, self.rows, self.bias, k, threshold)
+        # A column for each dimension asked for, and one more for all others.
         other = len(dimensions)
         column = dimensions.new_full((self.size,), other)
         column[dimensions] = torch.arange(other, device=dimensions.device)

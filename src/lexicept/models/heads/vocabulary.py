@@ -142,6 +142,7 @@ class VocabularyHead(Head):
         for word, ids in zip(words, pieces, strict=True):
             if not ids or not all(0 <= piece < self.size for piece in ids):
                 raise InputError(f"{word!r} has no pieces in a vocabulary of {self.size}")
+        # A bag of sub-words for each word.
         flat = torch.tensor([piece for ids in pieces for piece in ids], dtype=torch.long)
         lengths = torch.tensor([len(ids) for ids in pieces])
         offsets = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)[:-1]])

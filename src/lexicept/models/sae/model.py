@@ -137,6 +137,7 @@ class SAE(nn.Module):
             acts, latents = top_activations(
                 self.centre(x), self.W_enc, self.b_enc, k or self.k, self.threshold, rounded
             )
+        # The search has no gradient: the latents it chose are computed again.
         if torch.is_grad_enabled():
             acts = F.relu(self.pre_acts_of(x, latents)) * (acts > 0)
         return acts * self.scale, latents

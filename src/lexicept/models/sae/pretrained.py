@@ -82,7 +82,7 @@ def find_pretrained_sae(
             damaged.
     """
     where, files, folder_of = _open_source(source)
-    candidates = [_Candidate.of(kind, folder, where) for kind, folder in _recognise(files)]
+    candidates = _recognise(files, where)
     if not candidates:
         names = ", ".join(dict.fromkeys(kind.name for kind in LAYOUTS))
         raise InputError(f"{where}: there is no SAE of a known layout ({names})")
@@ -95,12 +95,7 @@ def find_pretrained_sae(
         )
     layout = best.kind(folder_of(best), path)
     _require_known(path, layout, layer, width, d_in)
-    origin = {
-        "source": path,
-        "layout": layout.name,
-        "hook": layout.hook,
-        "model": layout.model,
-    }
+    origin = {"source": path, "layout": layout.name, "hook": layout.hook, "model": layout.model}
     return PretrainedSAE(layout, layer if layout.layer is None else layout.layer, origin)
 
 
@@ -124,10 +119,6 @@ class _Candidate(NamedTuple):
     kind: type[Layout]
     folder: str
     facts: PathFacts
-
-    @classmethod
-    def of(cls, kind: type[Layout], folder: str, where: str) -> _Candidate:
-        return cls(kind, folder, kind.path_facts(f"{where}/{folder}".rstrip("/")))
 
     @property
     def layer(self) -> int | None:
@@ -176,22 +167,23 @@ def _reachable(name: str) -> Iterator[None]:
         raise InputError(f"{name}: {reason}") from None
 
 
-def _recognise(files: Sequence[str]) -> list[tuple[type[Layout], str]]:
-    """Return each layout with files in the source, and the folder of the files."""
-    present, recognised = set(files), []
+def _recognise(files: Sequence[str], where: str) -> list[_Candidate]:
+    """Return the SAEs in a source: each folder with the files of a layout."""
+    present, candidates = set(files), []
     for file in sorted(present):
         for kind in LAYOUTS:
-            if file != kind.weights_file and not file.endswith(f"/{kind.weights_file}"):
-                continue
-            start = file.removesuffix(kind.weights_file)
-            if kind.config_file is None or f"{start}{kind.config_file}" in present:
-                recognised.append((kind, start.rstrip("/")))
-    return recognised
+            if f"/{file}".endswith(f"/{kind.weights_file}"):
+                start = file.removesuffix(kind.weights_file)
+                if kind.config_file is None or f"{start}{kind.config_file}" in present:
+                    facts = kind.path_facts(f"{where}/{start}".rstrip("/"))
+                    candidates.append(_Candidate(kind, start.rstrip("/"), facts))
+    return candidates
 
 
 def _choose(
     candidates: list[_Candidate], where: str, layer: int | None, width: int | None, l0: float
 ) -> _Candidate:
+    # SAEs of a residual stream before those of MLPs and attention.
     states = [c for c in candidates if c.layer is not None or c.facts.hook is None]
     if layer is not None and not states:
         hooks = sorted({str(c.facts.hook) for c in candidates})

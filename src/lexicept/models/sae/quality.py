@@ -145,6 +145,7 @@ def _measure(batches: Iterable[Tensor], sae: SAE) -> tuple[SAEReport, Tensor]:
         active += torch.bincount(latents[acts > 0], minlength=len(active))
     if not tokens:
         raise InputError("an SAE can't be measured: the texts have no tokens")
+    # Σ ‖h − h̄‖² = Σ ‖h‖² − ‖Σ h‖² / n
     variance = squares - float(total.square().sum()) / tokens
     counts = active.cpu().numpy()
     bins = np.searchsorted(EDGES, np.log10(counts[counts > 0] / tokens))
@@ -205,6 +206,7 @@ def _cross_entropy(
                 states = backbone.states(ids, attention_mask)
         predictors, labels = states[mask], ids[mask]
         if shifted:
+            # The state of each token but the last predicts the next.
             after = mask[:, 1:] & attention_mask[:, :-1].bool()
             predictors, labels = states[:, :-1][after], ids[:, 1:][after]
         count += len(labels)

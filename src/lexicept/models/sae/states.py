@@ -141,6 +141,7 @@ class StateStream:
         while True:
             states, documents = self._buffer(position)
             position = position._replace(whole=documents == self._count)
+            # Batches of nearly equal size, so that none is small.
             if len(states):
                 order = torch.from_numpy(
                     self._random(position.epoch, position.document).permutation(len(states))

@@ -6,7 +6,7 @@ import math
 import sys
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,9 +70,9 @@ class Config:
         values = (self.values.get(name) for name in names)
         return next((value for value in values if isinstance(value, str)), None)
 
-    def require(self, name: str, *supported: Any, default: Any = None) -> None:
+    def require(self, name: str, supported: Iterable[Any], default: Any = None) -> None:
         """Raise InputError unless a value is supported."""
-        value = self.values.get(name, default)
+        value, supported = self.values.get(name, default), tuple(supported)
         if value not in supported:
             names = " or ".join(map(repr, supported))
             raise InputError(f"{self.place}: {name} is {value!r}; only {names} can be loaded")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -196,7 +197,7 @@ class Release(Layout):
         replace_file(folder / cls.weights_file, weights)
         write_json(folder / str(cls.config_file), config)
 
-    def _open_tensors(self, names: WeightNames, *per_latent: str) -> None:
+    def _open_tensors(self, names: WeightNames, per_latent: Sequence[str] = ()) -> None:
         """Take the sizes from W_enc's shape, and check the shapes of all other tensors, those
         ``per_latent`` of one number for each latent."""
         self.names, shape = names, self.tensors.shape(names.W_enc)
@@ -226,6 +227,7 @@ def raw_weights(sae: SAE, *, centred: bool) -> Weights:
     """
     sae.need_decoder()
     with torch.no_grad():
+        # In units of h: σ p = W_enc (h − h̄ − σ b_dec) + σ b_enc.
         b_enc, b_dec = sae.b_enc * sae.scale, sae.mean + sae.scale * sae.b_dec
         if not sae.centred:
             b_enc = b_enc - sae.W_enc @ sae.mean

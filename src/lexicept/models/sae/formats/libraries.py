@@ -56,7 +56,7 @@ class SAELens(Release):
         gated = self.kind == "gated"
         names = WeightNames("W_enc", "b_mag" if gated else "b_enc", "W_dec", "b_dec", False)
         scaled = ["scaling_factor"] if "scaling_factor" in tensors else []
-        self._open_tensors(names, *(["b_gate", "r_mag"] if gated else []), *scaled)
+        self._open_tensors(names, [*scaled, "b_gate", "r_mag"] if gated else scaled)
         self._require_sizes(config, "d_in", "d_sae")
         self._threshold = ""
         if self.kind == _TOP:
@@ -131,9 +131,9 @@ def _architecture(config: Config) -> str:
     activation = config.text("activation_fn", "activation_fn_str") or "relu"
     architecture = config.get("architecture", str, "standard")
     if architecture == "standard" and activation == _TOP:
-        config.section("activation_fn_kwargs").require("signed", False, default=False)
+        config.section("activation_fn_kwargs").require("signed", [False], False)
         return _TOP
-    config.require("architecture", *_ARCHITECTURES, default="standard")
+    config.require("architecture", _ARCHITECTURES, "standard")
     if activation not in ("relu", _TOP):
         raise InputError(f"{config.place}: the activation function {activation!r} can't be loaded")
     return architecture
@@ -178,9 +178,9 @@ class Sparsify(Release):
     def __init__(self, folder: Path, path: str) -> None:
         super().__init__(folder, path)
         config = self.config
-        config.require("activation", "topk", default="topk")
+        config.require("activation", ["topk"], "topk")
         for name in ("transcode", "skip_connection", "signed"):
-            config.require(name, False, default=False)
+            config.require(name, [False], False)
         self._open_tensors(_SPARSIFY_NAMES)
         sizes = config.values
         if not sizes.get("num_latents"):  # 0 leaves the width to expansion_factor
@@ -260,14 +260,14 @@ class DictionaryLearning(Release):
     def __init__(self, folder: Path, path: str) -> None:
         super().__init__(folder, path)
         trainer = self.config.section("trainer")
-        trainer.require("dict_class", *_CLASSES)
+        trainer.require("dict_class", _CLASSES)
         self.kind = trainer.get("dict_class", str)
         self.centred = self.kind not in _NOT_CENTRED
         self.model = trainer.text("lm_name")
         self.hook = _hook(trainer.text("submodule_name"), trainer.values.get("layer"))
         self.architecture, names = _CLASSES[self.kind]
         per_latent = {"gated": ("gate_bias", "r_mag"), "jumprelu": ("threshold",)}
-        self._open_tensors(names, *per_latent.get(self.architecture, ()))
+        self._open_tensors(names, per_latent.get(self.architecture, ()))
         self._require_sizes(trainer, "activation_dim", "dict_size")
         if self.architecture == "topk":
             self._use_top(trainer.get("k", int))

@@ -31,7 +31,7 @@ class GemmaScope(Release):
 
     def __init__(self, folder: Path, path: str) -> None:
         super().__init__(folder, path)
-        self._open_tensors(self.weight_names, "threshold")
+        self._open_tensors(self.weight_names, ["threshold"])
         size = re.search(r"gemma-scope-(\w+)-(pt|it)-", path)
         if size:
             self.model = f"google/gemma-2-{size[1]}{'-it' if size[2] == 'it' else ''}"
@@ -60,9 +60,9 @@ class GemmaScope2(GemmaScope):
     def __init__(self, folder: Path, path: str) -> None:
         super().__init__(folder, path)
         config = self.config
-        config.require("architecture", "jump_relu", "jumprelu", default="jump_relu")
-        config.require("type", "sae", default="sae")
-        config.require("affine_connection", False, default=False)
+        config.require("architecture", ["jump_relu", "jumprelu"], "jump_relu")
+        config.require("type", ["sae"], "sae")
+        config.require("affine_connection", [False], False)
         self._require_sizes(config, "d_in", "width")
         self.hook = config.text("hf_hook_point_in") or self.hook
         self.model = config.text("model_name")
@@ -117,9 +117,9 @@ class LlamaScope(Release):
     def __init__(self, folder: Path, path: str) -> None:
         super().__init__(folder, path)
         config = self.config
-        config.require("act_fn", "jumprelu")
-        config.require("use_glu_encoder", False, default=False)
-        config.require("norm_activation", "dataset-wise", "none", default="none")
+        config.require("act_fn", ["jumprelu"])
+        config.require("use_glu_encoder", [False], False)
+        config.require("norm_activation", ["dataset-wise", "none"], "none")
         self.hook = config.text("hook_point_in") or self.hook
         self.centred = config.get("apply_decoder_bias_to_pre_encoder", bool, False)
         self._threshold = config.get("jump_relu_threshold", float)
