@@ -63,6 +63,14 @@ def bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lexicept.models.half_bert.multiplies_bfloat16", lambda: True)
 
 
+@pytest.fixture(params=[False, True], ids=["single", "bytes"])
+def _short(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that choose candidates by products of 8 bits, and those that do not."""
+    from support.short_products import use_bytes
+
+    use_bytes(monkeypatch, request.param)
+
+
 @pytest.fixture(scope="session")
 def backbone():
     from lexicept.models.backbone import Backbone

@@ -5,9 +5,8 @@ import torch
 
 from lexicept.ops import linear_topk
 from lexicept.ops.jump_relu import jump_sums, jump_sums_reference
-from support.short_products import use_bytes
 
-short = pytest.mark.parametrize("short", [False, True])
+short = pytest.mark.usefixtures("_short")
 
 
 def draw(n=200, d=12, size=700, dtype=torch.float32):
@@ -21,14 +20,13 @@ def draw(n=200, d=12, size=700, dtype=torch.float32):
     return [x, rows, bias, threshold, threshold * (normal(size).abs() + 0.1), out_rows]
 
 
-def use_tiles(patch, short):
-    use_bytes(patch, short)
-    patch.setattr(linear_topk, "TILE_CELLS", 40_000)
+@pytest.fixture(autouse=True)
+def _tiles(monkeypatch):
+    monkeypatch.setattr(linear_topk, "TILE_CELLS", 40_000)
 
 
 @short
-def test_values_and_gradients(monkeypatch, short):
-    use_tiles(monkeypatch, short)
+def test_values_and_gradients():
     found = []
     for kind, function in ((torch.float32, jump_sums), (torch.float64, jump_sums_reference)):
         inputs = [part.to(kind).requires_grad_() for part in draw()]
@@ -46,8 +44,7 @@ def test_values_and_gradients(monkeypatch, short):
 
 @short
 @pytest.mark.parametrize("n", [0, 3])
-def test_few_tokens(monkeypatch, short, n):
-    use_tiles(monkeypatch, short)
+def test_few_tokens(n):
     found = []
     for kind, function in ((torch.float32, jump_sums), (torch.float64, jump_sums_reference)):
         inputs = [part.to(kind) for part in draw(n)]
@@ -60,9 +57,8 @@ def test_few_tokens(monkeypatch, short, n):
 
 
 @short
-def test_a_token_that_is_no_number_is_found(monkeypatch, short):
+def test_a_token_that_is_no_number_is_found():
     """Its sums are none, and those of other tokens what they are without it."""
-    use_tiles(monkeypatch, short)
     x, *others = draw()
     kept = torch.arange(200) != 3
     without = jump_sums(x[kept], *others)

@@ -8,7 +8,7 @@ from lexicept.ops.linear_max import largest_outputs, largest_outputs_reference
 from support.short_products import use_bytes
 from support.tensors import few_numbers
 
-short = pytest.mark.parametrize("short", [False, True])
+short = pytest.mark.usefixtures("_short")
 
 
 def draw(n, d, size, texts, seed=0):
@@ -33,8 +33,7 @@ def assert_same(*arguments, atol=1e-4):
 @short
 @pytest.mark.parametrize("offset", [0.0, 4.0, 100.0])
 @pytest.mark.parametrize(("cells", "tokens"), [(10**6, 10**6), (9_000, 10**6), (9_000, 70)])
-def test_tiles_find_what_all_outputs_have(monkeypatch, short, offset, cells, tokens):
-    use_bytes(monkeypatch, short)
+def test_tiles_find_what_all_outputs_have(monkeypatch, offset, cells, tokens):
     monkeypatch.setattr(linear_topk, "TILE_CELLS", cells)
     monkeypatch.setattr(linear_max, "TOKENS", tokens)
     x, text, texts, rows, bias = draw(300, 12, 500, 9)
@@ -44,16 +43,14 @@ def test_tiles_find_what_all_outputs_have(monkeypatch, short, offset, cells, tok
 
 
 @short
-def test_norms_that_are_nearly_infinite(monkeypatch, short):
-    use_bytes(monkeypatch, short)
+def test_norms_that_are_nearly_infinite():
     x, text = torch.tensor([3.39e38, *[9.7e36] * 7]).expand(64, 8), torch.zeros(64).long()
     maxima, _ = largest_outputs(x, text, 1, 0.9 * torch.eye(8), torch.zeros(8))
     assert torch.allclose(maxima, 0.9 * x[:1])
 
 
 @short
-def test_the_first_of_equal_tokens_wins(monkeypatch, short):
-    use_bytes(monkeypatch, short)
+def test_the_first_of_equal_tokens_wins():
     x, text = torch.ones(128, 2), torch.arange(2).repeat_interleave(64)
     maxima, tokens = largest_outputs(x, text, 2, torch.ones(3, 2), torch.zeros(3))
     assert maxima.tolist() == [[2.0] * 3] * 2
@@ -63,8 +60,7 @@ def test_the_first_of_equal_tokens_wins(monkeypatch, short):
 @short
 @pytest.mark.parametrize("part", ["x", "rows", "bias"])
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
-def test_what_is_no_number_is_not_lost(monkeypatch, short, part, broken):
-    use_bytes(monkeypatch, short)
+def test_what_is_no_number_is_not_lost(part, broken):
     x, text, texts, rows, bias = draw(100, 4, 70, 3)
     {"x": x, "rows": rows, "bias": bias}[part][7] = broken
     maxima, _ = largest_outputs(x, text, texts, rows, bias)
@@ -73,9 +69,8 @@ def test_what_is_no_number_is_not_lost(monkeypatch, short, part, broken):
     assert torch.allclose(maxima, expected, atol=1e-4, equal_nan=True)
 
 
-@short
-@given(data=st.data())
-def test_any_numbers(short, data):
+@given(data=st.data(), short=st.booleans())
+def test_any_numbers(data, short):
     """Few different numbers, so that many outputs are equal or nearly so."""
     texts, size = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 140))
     pick = few_numbers(data)

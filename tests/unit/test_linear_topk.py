@@ -4,14 +4,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lexicept.ops import linear_topk
+from lexicept.ops import linear_topk, topk
 from lexicept.ops.linear_topk import top_activations, top_activations_reference
 from lexicept.ops.quantisation import quantised
 from lexicept.ops.tile_kernels import keep_largest, keep_largest_reference
+from lexicept.ops.topk import top_columns, top_columns_reference
 from support.short_products import use_bytes
 from support.tensors import few_numbers
 
-short = pytest.mark.parametrize("short", [False, True])
+short = pytest.mark.usefixtures("_short")
 
 
 def draw(n, d, size, seed=0):
@@ -49,11 +50,13 @@ def test_by_hand(monkeypatch):
 @short
 @pytest.mark.parametrize(("size", "k"), [(1024, 1), (1025, 8), (2500, 40)])
 @pytest.mark.parametrize(("n", "cells"), [(200, 10_000), (200, 10**6), (3, 10_000)])
-def test_tiles_find_what_all_outputs_have(monkeypatch, short, size, k, n, cells):
-    use_bytes(monkeypatch, short)
+@pytest.mark.parametrize("offset", [0, 100])
+def test_tiles_find_what_all_outputs_have(monkeypatch, size, k, n, cells, offset):
+    """With an offset nothing fires."""
     monkeypatch.setattr(linear_topk, "TILE_CELLS", cells)
     monkeypatch.setattr(linear_topk, "TOKENS", 70)
-    assert_same(*draw(n, 24, size), k)
+    x, rows, bias = draw(n, 24, size)
+    assert_same(x, rows, bias - offset, k)
 
 
 @pytest.mark.parametrize("n", [0, 1, 3, 200])
@@ -70,19 +73,9 @@ def test_rows_that_were_rounded_before(monkeypatch, n):
 
 
 @short
-def test_where_nothing_fires_all_is_zero(monkeypatch, short):
-    use_bytes(monkeypatch, short)
-    x, rows, bias = draw(64, 8, 1024)
-    acts, dimensions = top_activations(x, rows, bias - 100, 4)
-    assert (acts == 0).all()
-    assert ((dimensions >= 0) & (dimensions < 1024)).all()
-
-
-@short
-def test_outputs_closer_than_rounding_are_told_apart(monkeypatch, short):
+def test_outputs_closer_than_rounding_are_told_apart():
     """In bfloat16 all but one of these outputs are the same, in 8 bits they all are products of
     127 and 127."""
-    use_bytes(monkeypatch, short)
     x, rows = torch.ones(64, 1), 1 + torch.arange(1024.0)[:, None] * 2**-20
     acts, dimensions = top_activations(x, rows, torch.zeros(1024), 3)
     assert [sorted(row) for row in dimensions.tolist()] == [[1021, 1022, 1023]] * 64
@@ -93,9 +86,8 @@ def test_outputs_closer_than_rounding_are_told_apart(monkeypatch, short):
 @pytest.mark.parametrize(
     ("x", "long"), [([1.0, 1.0], [100.125, -100.0]), ([1 + 2**-9, 1.0], [64.0, -64.0])]
 )
-def test_long_rows_that_rounding_hides_behind_exact_short_ones(monkeypatch, short, x, long):
+def test_long_rows_that_rounding_hides_behind_exact_short_ones(x, long):
     """Rounded 100.125 is 100 and 1 + 2⁻⁹ is 1, so that outputs of 1/8 are 0."""
-    use_bytes(monkeypatch, short)
     rows = torch.zeros(1024, 2)
     rows[:3] = torch.tensor([1 / 16, 0.0])
     rows[1000:1003] = torch.tensor(long)
@@ -123,8 +115,7 @@ def test_the_precision_of_the_tokens_stays():
 @short
 @pytest.mark.parametrize("broken", [torch.nan, -torch.nan, torch.inf])
 @pytest.mark.parametrize("part", ["x", "rows", "bias"])
-def test_what_is_no_number_is_not_lost(monkeypatch, short, broken, part):
-    use_bytes(monkeypatch, short)
+def test_what_is_no_number_is_not_lost(broken, part):
     inputs = dict(zip(("x", "rows", "bias"), draw(64, 4, 1024), strict=True))
     inputs[part][5] = broken
     acts, _ = top_activations(*inputs.values(), 3)
@@ -134,10 +125,9 @@ def test_what_is_no_number_is_not_lost(monkeypatch, short, broken, part):
     assert not expected.isfinite().all()
 
 
-@short
-@settings(max_examples=30)
-@given(data=st.data())
-def test_any_numbers(short, data):
+@settings(max_examples=60)
+@given(data=st.data(), short=st.booleans())
+def test_any_numbers(data, short):
     """Few different numbers, so that many outputs are equal or nearly so."""
     size, k = data.draw(st.integers(1024, 1100)), data.draw(st.integers(1, 20))
     pick = few_numbers(data)
@@ -164,3 +154,21 @@ def test_numpy_keeps_the_same_entries_as_the_kernel(data, n, k):
             keep(np.ascontiguousarray(scores[:, start:end]), start, *found[-1], 0, n)
     for ours, reference in zip(*found, strict=True):
         assert ours.tolist() == reference.tolist()
+
+
+@pytest.mark.parametrize(
+    ("n", "columns", "k"),
+    [(5, 512, 8), (1, 64, 1), (3, 640, 9), (0, 512, 4), (3, 130, 1), (3, 128, 9)],
+)
+@pytest.mark.parametrize("kind", ["normal", "negative", "equal"])
+def test_two_passes_find_the_values_of_one(monkeypatch, n, columns, k, kind):
+    monkeypatch.setattr(topk, "LONG_ROW", 1)
+    scores = torch.randn(n, columns, generator=torch.Generator().manual_seed(0))
+    if kind != "normal":
+        scores = -scores.abs() - 1 if kind == "negative" else torch.ones(n, columns)
+    fast, plain = top_columns(scores, k), top_columns_reference(scores, k)
+    assert fast.shape == plain.shape == (n, k)
+    assert torch.equal(
+        scores.gather(1, fast).sort(dim=1).values, scores.gather(1, plain).sort(dim=1).values
+    )
+    assert all(len(set(row)) == k for row in fast.tolist())

@@ -26,7 +26,7 @@ from lexicept.ops.sparse_linear import (
 from support.short_products import use_bytes
 from support.tensors import few_numbers
 
-short = pytest.mark.parametrize("short", [False, True])
+short = pytest.mark.usefixtures("_short")
 
 
 def draw(n, d, size, seed=0, dtype=torch.float32):
@@ -57,18 +57,20 @@ def test_by_hand():
 @short
 @pytest.mark.parametrize("floor", [0.0, 3.0, -100.0, 100.0])
 @pytest.mark.parametrize(("n", "size"), [(200, 400), (64, 1), (3, 400), (0, 7)])
-def test_tiles_find_what_all_outputs_have(monkeypatch, short, floor, n, size):
-    use_bytes(monkeypatch, short)
+def test_tiles_find_what_all_outputs_have(monkeypatch, floor, n, size):
     monkeypatch.setattr(linear_topk, "TILE_CELLS", 20_000)
     x, rows, bias, floors = draw(n, 24, size)
     for each in (torch.tensor(floor), floor + floors):
-        found = entries_above(x, rows, bias, each)
+        found, outputs = outputs_above(x, rows, bias, each)
         expected = entries_above_reference(x, rows, bias, each)
         close = (torch.addmm(bias, x, rows.T) - each).abs() < 1e-5
         differ = as_set(found) ^ as_set(expected)
         assert all(close[token, column] for token, column in differ)
         assert len(differ) <= 2
         assert found.starts[-1] == len(found.columns)
+        assert torch.equal(found.columns, entries_above(x, rows, bias, each).columns)
+        exact = entry_outputs_reference(x, rows, bias, found)
+        torch.testing.assert_close(outputs, exact, rtol=1e-4, atol=1e-5)
 
 
 @settings(max_examples=60, deadline=None)
@@ -90,8 +92,7 @@ def test_any_numbers(data, halved):
 
 
 @short
-def test_norms_that_are_nearly_infinite(monkeypatch, short):
-    use_bytes(monkeypatch, short)
+def test_norms_that_are_nearly_infinite():
     x = torch.tensor([3.39e38, *[9.7e36] * 7]).expand(64, 8)
     rows = 0.9 * torch.eye(8).repeat(128, 1)
     found = entries_above(x, rows, torch.zeros(1024), torch.tensor(0.0))
@@ -99,8 +100,7 @@ def test_norms_that_are_nearly_infinite(monkeypatch, short):
 
 
 @short
-def test_a_floor_closer_than_rounding_is_told_apart(monkeypatch, short):
-    use_bytes(monkeypatch, short)
+def test_a_floor_closer_than_rounding_is_told_apart():
     x, rows, bias, _ = draw(100, 8, 300)
     outputs = entry_outputs(x, rows, bias, everything(100, 300)).view(100, 300)
     floor = outputs.median(dim=0).values  # that of a token: neither above nor below
@@ -118,8 +118,7 @@ def everything(n, size):
 
 @short
 @pytest.mark.parametrize("part", [0, 1, 2])
-def test_what_is_no_number_is_not_lost(monkeypatch, short, part):
-    use_bytes(monkeypatch, short)
+def test_what_is_no_number_is_not_lost(part):
     x, rows, bias, floor = draw(80, 8, 300)
     broken = (x, rows, bias)[part]
     broken[5] = torch.nan
@@ -175,21 +174,6 @@ def test_tokens_of_lower_precision_are_multiplied_in_that_of_the_rows():
     assert torch.allclose(outputs, expected)
 
 
-def test_gradients_by_finite_differences():
-    x, rows, bias, _ = (part.requires_grad_() for part in draw(5, 3, 7, dtype=torch.float64))
-    for entries in (Entries.chosen(torch.arange(10).view(5, 2) % 7), everything(5, 7)):
-        weights = torch.linspace(-1, 1, len(entries.columns), dtype=torch.float64).requires_grad_()
-
-        def outputs(x, rows, bias, entries=entries):
-            return entry_outputs(x, rows, bias, entries)
-
-        def sums(weights, rows, entries=entries):
-            return sum_entries(weights, entries, rows)
-
-        assert torch.autograd.gradcheck(outputs, (x, rows, bias))
-        assert torch.autograd.gradcheck(sums, (weights, rows))
-
-
 def test_rows_that_nobody_chose_get_no_gradient():
     x, rows, bias, _ = (part.requires_grad_() for part in draw(5, 3, 4))
     chosen_outputs(x, rows, bias, torch.tensor([[0, 2]]).expand(5, 2)).sum().backward()
@@ -204,18 +188,6 @@ def test_sums_by_group_by_hand():
     assert summed.tolist() == [[0.0, 3], [0, 0], [0, 0], [2, 4]]
     assert sum_by_group(weights[:0], group[:0], group[:0], rows, 2).tolist() == [[0.0, 0], [0, 0]]
     assert sum_by_group(weights[:0], group[:0], group[:0], rows, 0).shape == (0, 2)
-
-
-@short
-@pytest.mark.parametrize("floor", [0.0, 3.0, 100.0])
-def test_outputs_come_with_their_entries(monkeypatch, short, floor):
-    use_bytes(monkeypatch, short)
-    x, rows, bias, floors = draw(200, 24, 400)
-    found, outputs = outputs_above(x, rows, bias, floor + floors)
-    assert torch.equal(found.columns, entries_above(x, rows, bias, floor + floors).columns)
-    torch.testing.assert_close(
-        outputs, entry_outputs_reference(x, rows, bias, found), rtol=1e-4, atol=1e-5
-    )
 
 
 NUMBERS = st.sampled_from([-1.0, 0.0, 0.5, 2.0, float("inf"), float("-inf"), float("nan")])

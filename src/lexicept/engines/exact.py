@@ -53,33 +53,22 @@ class ExactEngine(PostingsEngine):
     """Postings of N documents over V dimensions, and an offset per document.
 
     The documents are cut into segments of ``SEGMENT``; ``ops.posting_lists`` draws the layout of
-    the arrays. With 8-bit weights, a quarter of single precision's, results are exact for the
-    rounded weights.
+    the arrays, and ``Postings`` there describes each. With 8-bit weights, a quarter of single
+    precision's, results are exact for the rounded weights.
     """
 
     name = "exact"
     exact = True
 
     lengths: Integers
-    """Entries of each list, or documents of a row of the table, 65,535 at most; u16 [segments, V].
-    Entries are postings, and fillers of weight 0 between documents that are far apart."""
     widths: Integers
-    """Bits of the gaps of each list; 0 for a row of the table; u8 [segments, V]."""
     gaps: Integers
-    """Gaps between the documents of a list, packed, u8."""
     weights: Floats
-    """Weights, f32, or u8 to be multiplied by the dimension's scale [entries]."""
     marks: Integers
-    """The document before every ``STEP``-th entry, u16."""
     table: Floats
-    """Rows of the dimensions with most documents: a weight, like ``weights``, per document of the
-    segment, and 0 for no posting."""
     df: Integers
-    """Document frequency of each dimension, i64 [V]."""
     scales: Floats
-    """Scale of each dimension's weights, f32 [V]; 1 for weights in single precision."""
     offsets: Floats
-    """Offset of each document, f32 [N]."""
 
     @classmethod
     def build(
@@ -179,6 +168,7 @@ class ExactEngine(PostingsEngine):
     def lists(self) -> Postings:
         """The arrays as kernels take them: plain, not memory-mapped, which numba recognises faster,
         and in column order, because a query reads all segments of a few dimensions."""
+        # Lists and rows follow each other: the sizes of earlier ones are their places.
         sizes = (
             self._entries,
             np.where(self._tabled, self._counts[:, None], 0),

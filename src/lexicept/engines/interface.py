@@ -93,7 +93,11 @@ class Engine(ABC):
 
 
 class PostingsEngine(Engine):
-    """An exact engine whose postings can be read."""
+    """An exact engine whose postings can be read.
+
+    Reading raises IndexFormatError for damaged postings: of a document that does not exist, or with
+    a weight that is not finite.
+    """
 
     df: Integers
     """Document frequency of each dimension, i64 [V]."""
@@ -136,12 +140,7 @@ class PostingsEngine(Engine):
 
     @abstractmethod
     def found(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Mask:
-        """Return all documents that are results of one query [1, V].
-
-        Raises:
-            InputError: see ``search``.
-            IndexFormatError: a posting names a document that does not exist.
-        """
+        """Return all documents that are results of one query [1, V]; see ``search``."""
 
     @abstractmethod
     def present(self, dimensions: Integers) -> npt.NDArray[np.bool_]:
@@ -158,9 +157,6 @@ class PostingsEngine(Engine):
 
         Args:
             dimensions: a slice with ``start`` and ``stop``.
-
-        Raises:
-            IndexFormatError: a posting names a document that does not exist.
         """
 
     @abstractmethod
@@ -168,22 +164,14 @@ class PostingsEngine(Engine):
         """Return the weights of the documents from ``number * SEGMENT`` on, ``SEGMENT`` at most."""
 
     def matrix(self) -> sp.csr_array:
-        """Return the document weights as CSR [N, V], in memory, without the offsets.
-
-        Raises:
-            IndexFormatError: a posting names a document that does not exist.
-        """
+        """Return the document weights as CSR [N, V], in memory, without the offsets."""
         nothing = sp.csr_array((0, self.num_dimensions), dtype=np.float32)
         segments = [self.segment(number) for number in range(self.num_segments)]
         return sp.csr_array(sp.vstack([nothing, *segments], format="csr"))
 
     @abstractmethod
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
-        """Return the weights of one document on some dimensions, f64 [dimensions].
-
-        Raises:
-            IndexFormatError: a weight is not finite.
-        """
+        """Return the weights of one document on some dimensions, f64 [dimensions]."""
 
 
 def check_finite(rankings: list[Ranking]) -> list[Ranking]:

@@ -98,6 +98,7 @@ def inverted_in_groups(
 def _joined(blocks: Sequence[ByDimension], dimensions: slice, count: int) -> sp.csc_array:
     """Return some dimensions of all blocks, CSC f32 [count, dimensions]."""
     bounds = [block.starts[dimensions.start : dimensions.stop + 1] for block in blocks]
+    # One block has the postings in order.
     if len(blocks) == 1:
         ((starts,), (block,)) = bounds, blocks
         postings = slice(starts[0], starts[-1])
@@ -131,6 +132,7 @@ def inverted(
     df, count = np.diff(segment.indptr), segment.shape[0]
     weights = segment.data
     if kind == np.uint8:
+        # Whole steps of the dimension's scale.
         steps = np.rint(weights / np.repeat(scales, df))
         weights = np.clip(steps, 1, 255).astype(np.uint8)  # a weight of 0 would be no posting
     maxima = np.zeros(df.size, kind)
@@ -142,6 +144,7 @@ def inverted(
         span = slice(segment.indptr[dimension], segment.indptr[dimension + 1])
         table_row[segment.indices[span]] = weights[span]
     widths = np.where(tabled, 0, fitting_widths(df, count)).astype(np.uint8)
+    # The other dimensions are lists.
     listed = np.repeat(~tabled, df)
     lists = pack(
         segment.indices[listed],
@@ -217,6 +220,7 @@ class PostingsWriter:
         """Add the next documents, CSR f32 [n, V]; return the number of the first."""
         first, start = self.num_documents, 0
         while start < block.shape[0]:
+            # A segment is inverted as soon as all of its documents are there.
             stop = min(block.shape[0], start + SEGMENT - self.num_documents % SEGMENT)
             documents = neighbouring_rows(block, start, stop)
             self._waiting.append(ByDimension.of(documents, self.num_documents % SEGMENT))

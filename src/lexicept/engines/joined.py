@@ -82,6 +82,7 @@ class JoinedEngine(PostingsEngine):
             raise IndexFormatError(f"{joined}: {error}") from None
 
     def __post_init__(self) -> None:
+        # Every document has exactly one place; places of an engine are in document order.
         present = self.document_numbers[self.document_numbers >= 0]
         numbered = np.zeros(self.num_documents, bool)
         numbered[present[present < self.num_documents]] = True

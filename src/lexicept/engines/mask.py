@@ -37,6 +37,7 @@ class Mask:
             for first in range(0, self.allowed.size, size):
                 segment = self.allowed[first : first + size]
                 counts.append(int(np.count_nonzero(segment)))
+                # Numbers are listed where looking them up beats reading all of a segment's scores.
                 is_few = counts[-1] * FEW <= segment.size
                 if is_few:
                     few.append(np.flatnonzero(segment).astype(np.uint16))

@@ -55,6 +55,7 @@ class OffsetDimension:
             raise InputError(f"document offsets must be at least 0, not {prior.min()}")
         largest = float(matrix.data.max(initial=0))
         highest = float(prior.max(initial=0))
+        # Offsets may be far smaller than weights: half precision would lose them.
         offset_scale = 0.0
         if highest:
             offset_scale = power_of_two(largest / highest) if largest else 1.0
@@ -72,6 +73,7 @@ class OffsetDimension:
         Raises:
             InputError: a factor is too large for single precision.
         """
+        # What the documents' offsets were multiplied by, factors are divided by.
         with np.errstate(over="ignore"):
             shares = factors / self.offset_scale if self.offset_scale else 0 * factors
             shares = shares.astype(np.float32)

@@ -55,10 +55,6 @@ class SeismicPruning:
     """A block is skipped if the product of its summary with the query is below this factor times
     the lowest score among the best documents so far; 0 skips none."""
 
-    @classmethod
-    def none(cls, num_documents: int, num_dimensions: int) -> SeismicPruning:
-        return cls(max(num_documents, 1), num_dimensions + 1, 0.0)
-
 
 Hits = tuple[list[int], list[float]]
 """Document numbers and scores of a query, in any order."""
@@ -120,7 +116,8 @@ class SeismicEngine(Engine):
             raise InputError(f"a recall of {recall} requires queries to tune the pruning on")
         offset_dimension, extended = OffsetDimension.of(documents, offsets)
         if recall == 1:
-            pruning = SeismicPruning.none(*documents.shape)
+            num_documents, num_dimensions = documents.shape
+            pruning = SeismicPruning(max(num_documents, 1), num_dimensions + 1, 0.0)
             index, measured = build_index(extended, pruning.n_postings), 1.0
         else:
             sample = TuningSample.of(offset_dimension, documents, offsets, queries, query_offsets)

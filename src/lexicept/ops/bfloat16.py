@@ -62,6 +62,7 @@ def softmax_rows(bits, first, last):  # pragma: no cover - compiled
     """Replace rows of bfloat16 [n, L], as signed integers, by their softmax."""
     powers = np.empty(bits.shape[1], np.float32)
     for i in range(first, last):
+        # Subtracting the largest keeps powers from overflowing.
         key = _largest_key(bits[i])
         largest = _number(key ^ ((key >> np.int16(15)) & np.int16(0x7FFF)))
         _powers(bits[i], largest, powers)
@@ -92,6 +93,7 @@ def _number(bits):  # pragma: no cover - compiled
 def _half(number):  # pragma: no cover - compiled
     """Return the bits of a number's bfloat16, to nearest, ties to even."""
     word = np.float32(number).view(np.int32)
+    # Half a unit of the kept bits, less one if they are even, carries to the nearest.
     odd = np.int32((word >> np.int32(16)) & np.int32(1))
     return np.int16(np.int32(np.int32(word + np.int32(0x7FFF)) + odd) >> np.int32(16))
 
@@ -112,10 +114,13 @@ def _powers(bits, largest, powers):  # pragma: no cover - compiled
     times a polynomial for the rest."""
     for j in range(bits.size):
         exponent = (_number(bits[j]) - largest) * LOG2E
+        # Smaller powers would have no exponent to write; they are 0 beside the largest.
         exponent = LEAST if exponent < LEAST else exponent
+        # The sum with SHIFT rounds to an integer, which stands in the lowest bits.
         whole = np.float32(exponent + SHIFT)
         fraction = exponent - (whole - SHIFT)
         power = POWERS[0] + fraction * (POWERS[1] + fraction * (POWERS[2] + fraction * POWERS[3]))
+        # Shifted into the exponent's place and added, the integer multiplies by 2^n.
         scale = np.int32(whole.view(np.int32) << np.int32(23))
         powers[j] = np.int32(np.float32(power).view(np.int32) + scale).view(np.float32)
 

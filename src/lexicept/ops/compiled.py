@@ -101,6 +101,7 @@ class Kernel:
 
     def _called(self) -> dict[str, Kernel]:
         """Return the kernels that the function calls, by name."""
+        # Kernels are called by names of their module.
         names = {
             name: self.py_func.__globals__.get(name) for name in self.py_func.__code__.co_names
         }

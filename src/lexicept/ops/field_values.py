@@ -39,6 +39,7 @@ def count_values(codes, offsets, allowed, size):  # pragma: no cover - compiled
             code = codes[place]
             if code < 0 or code >= size:
                 continue
+            # Values of a document are few: a search of the earlier values needs no set.
             before = first
             while codes[before] != code:
                 before += 1

@@ -69,6 +69,7 @@ def jump_sums(
     reach = bandwidth / 2
     theta = threshold.detach()
     wide, outputs = outputs_above(x, matrix, bias, theta - reach - ROUNDING * (theta + reach))
+    # Outputs above the threshold are summed; those near teach the threshold.
     theta, reach = theta[wide.columns], reach[wide.columns]
     entries = wide.where(~(outputs <= theta))  # a NaN stays
     near = wide.where((outputs - theta).abs() < reach)
@@ -142,6 +143,7 @@ class _LearnThresholds(torch.autograd.Function):
         threshold, bandwidth, out_matrix = ctx.saved_tensors
         of_sums, of_count = gradients
         counts = torch.bincount(ctx.near.columns, minlength=len(out_matrix))
+        # Equations 11 and 12, summed over the entries near θ.
         of_threshold = -threshold / bandwidth * sum_products(of_sums, ctx.near, out_matrix)
         of_threshold -= of_count / bandwidth * counts
         return of_sums, of_count, of_threshold, None, None, None

@@ -61,12 +61,14 @@ def largest_outputs(
             names, counts = torch.unique_consecutive(
                 text[start : start + TOKENS], return_counts=True
             )
+            # Only the texts of these tokens, whose first may have begun before.
             ends = [0, *counts.cumsum(0).tolist()]
             by_bytes = choose_by_bytes(some, matrix)
             of_tile = _by_bytes(some, ends) if by_bytes else partial(_of_tile, some, ends)
             for columns in tiles(len(some), matrix):
                 best, token = of_tile(matrix[columns], bias[columns])
                 before, earlier = maxima[names, columns], tokens[names, columns]
+                # Of equal maxima the earlier token stays.
                 better = (best > before) | best.isnan()
                 maxima[names, columns] = torch.where(better, best, before)
                 tokens[names, columns] = torch.where(better, token + start, earlier)
@@ -92,6 +94,7 @@ def _by_bytes(x: Tensor, ends: Sequence[int]) -> Callable[[Tensor, Tensor], Maxi
     """
     rounded, bounds = quantised(x), np.array(ends)
     factors = rounded.factors()
+    # A bound for a text is the largest of its tokens.
     of_texts = np.stack([factors[start:end].amax(dim=0).numpy() for start, end in pairwise(ends)])
 
     def of_tile(matrix: Tensor, bias: Tensor) -> Maxima:

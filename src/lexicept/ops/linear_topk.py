@@ -128,6 +128,7 @@ def _by_slices(
         if threshold is not None:
             pre = fire(pre, threshold)
         if k is None:
+            # Without k a token keeps all active dimensions.
             width = max(width, int((pre > 0).sum(dim=1).max()))
             acts, dimensions = (_widened(tile, width) for tile in (acts, dimensions))
         columns = top_columns(pre, width)
@@ -154,6 +155,7 @@ def _by_tiles(
     finite = torch.ones(len(x), dtype=torch.bool)
     threads = torch.get_num_threads()
     for tile in tiles(len(x), matrix):
+        # Either all outputs of the tile, or candidates by 8 bits and their exact outputs.
         if short is None:
             scores = _outputs(x, matrix[tile], bias[tile])
             finite &= scores.abs().amax(dim=1) < torch.inf
@@ -170,6 +172,7 @@ def _by_tiles(
     fill = by_work(values.size * 10 * LOOPED, fill_up, fill_up.py_func)
     over_rows(partial(fill, values, columns), len(x), threads)
     acts, dimensions = torch.from_numpy(values), torch.from_numpy(columns)
+    # Tokens with a number that is not finite take the way that keeps it.
     if not bool(finite.all()):
         acts[~finite], dimensions[~finite] = _by_slices(x[~finite], matrix, bias, k, None)
     return acts, dimensions

@@ -88,6 +88,7 @@ class Cache(NullCache):  # type: ignore[misc]
         return digest.digest()
 
     def _path(self, signature: Any, generator: Any) -> Path:
+        # The name tells the signature and the processor apart, the content the source.
         key = repr((signature, generator.magic_tuple())).encode()
         name = f"{self._files.filename_base}.{hashlib.sha256(key).hexdigest()[:16]}.compiled"
         return Path(self._files.locator.get_cache_path(), name)

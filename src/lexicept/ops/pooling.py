@@ -10,7 +10,11 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from lexicept.ops.linear_max import largest_outputs
-from lexicept.ops.linear_topk import fire, tokens_at_once, top_activations
+from lexicept.ops.linear_topk import (
+    fire,
+    tokens_at_once,
+    top_activations,
+)
 from lexicept.ops.sparse_linear import chosen_outputs, sum_by_group
 from lexicept.ops.topk import top_columns_reference
 
@@ -121,6 +125,7 @@ def _sum_top(tokens: Activations, log: bool) -> Tensor:
             pre = chosen_outputs(x, matrix, bias, columns)
         acts = fire(pre, None if threshold is None else threshold[columns])
     acts = torch.log1p(acts) if log else acts
+    # Every activation is added at its text and dimension.
     flat = acts.new_zeros(num_texts * len(matrix)).index_add(
         0, tokens.places(columns), acts.ravel()
     )

@@ -54,7 +54,7 @@ class Postings(NamedTuple):
     """Posting lists of N documents over V dimensions, as kernels take them."""
 
     lengths: Integers
-    """Entries of a list, or documents of a row of the table, u16 [segments, V]."""
+    """Entries of a list, or documents of a row of the table, at most 65,535; u16 [segments, V]."""
     widths: Integers
     """Bits of the gaps of a list; 0 for a row of the table. u8 [segments, V]."""
     starts: Integers
@@ -135,10 +135,12 @@ def pack_reference(
     width = widths[list_of_entry].astype(np.int64)
     within = np.arange(entries.size) - starts[list_of_entry]
     bit = 8 * (np.cumsum(bytes_of) - bytes_of)[list_of_entry] + within * width
+    # One array element per bit, lowest first.
     bits = np.zeros(8 * int(bytes_of.sum()), np.bool_)
     for i in range(WIDTHS[1]):
         wide = width > i
         bits[bit[wide] + i] = entries[wide] >> i & 1
+    # The sum of all earlier gaps less that before the list is the document before an entry.
     before = np.concatenate([[0], np.cumsum(entries)])
     marks = (before[:-1] - before[starts[list_of_entry]])[-entries_before % STEP :: STEP]
     packed_gaps = np.packbits(bits, bitorder="little")
@@ -174,10 +176,12 @@ def pack_lists(documents, weights, sizes, widths, entries_before):  # pragma: no
         before = 0
         for _ in range(sizes[i]):
             while True:
+                # Marks count the entries of all lists, fillers included.
                 if (entries_before + entry) % STEP == 0:
                     marks[mark] = before
                     mark += 1
                 distance = documents[posting] - before
+                # A filler if the distance exceeds the bits: the loop repeats with the rest.
                 gap = min(distance, largest)
                 waiting |= np.uint64(gap) << num_bits
                 num_bits += width
@@ -192,6 +196,7 @@ def pack_lists(documents, weights, sizes, widths, entries_before):  # pragma: no
                     break
             entry_weights[entry - 1] = weights[posting]
             posting += 1
+        # The list ends in the middle of a byte.
         if num_bits > np.uint64(0):
             gaps[byte] = waiting
             byte += 1
@@ -233,6 +238,7 @@ def unpack_reference(gaps: Integers, lengths: Integers, widths: Integers) -> Int
     first_bits = 8 * (np.cumsum(bytes_of) - bytes_of)
     width = widths[list_of]
     entries = gaps_at(gaps, first_bits[list_of] + within * width, width)
+    # A running sum over all lists, less the sum before each list.
     after = np.concatenate([[0], np.cumsum(entries)])
     documents: Integers = after[1:] - after[starts[list_of]]
     return documents
@@ -241,6 +247,7 @@ def unpack_reference(gaps: Integers, lengths: Integers, widths: Integers) -> Int
 def gaps_at(gaps: Integers, bits: Any, widths: Integers | int) -> Integers:
     """Return the gaps that begin with these bits, i64."""
     byte = bits >> 3
+    # Three bytes hold a gap of 14 bits that begins anywhere in the first.
     three = sum(gaps[byte + i].astype(np.int64) << 8 * i for i in range(3))
     largest = (1 << np.asarray(widths, np.int64)) - 1
     return np.asarray(three >> (bits & 7) & largest, np.int64)
@@ -289,6 +296,7 @@ def weight_reference(postings: Postings, number: int, dimension: int, document: 
     before = 0 if mark < low else int(postings.marks[mark])
     entries = np.arange(first, min((first // STEP + 1) * STEP, start + length))
     gaps = gaps_at(postings.gaps, 8 * byte + (entries - start) * width, width)
+    # A filler that stands at the document has weight 0.
     matches = entries[before + np.cumsum(gaps) == document]
     return float(postings.weights[matches].sum())
 

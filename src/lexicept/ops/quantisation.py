@@ -102,13 +102,11 @@ def summed_errors(tile: Quantised, summand: Tensor) -> Tensor:
 
 def quantised(numbers: Tensor) -> Quantised:
     """Round numbers [n, d] to 8 bits, in units of a 127th of each row's largest."""
-    rounded = torch.empty(numbers.shape, dtype=torch.int8)
-    norms, errors, scales = (torch.empty(len(numbers), dtype=torch.float32) for _ in range(3))
-    fill = partial(
-        quantise, numbers.numpy(), rounded.numpy(), norms.numpy(), errors.numpy(), scales.numpy()
-    )
+    rounded = np.empty(numbers.shape, np.int8)
+    norms, errors, scales = (np.empty(len(numbers), np.float32) for _ in range(3))
+    fill = partial(quantise, numbers.numpy(), rounded, norms, errors, scales)
     over_rows(fill, len(numbers), torch.get_num_threads())
-    return Quantised(rounded, norms, errors, scales)
+    return Quantised(*map(torch.from_numpy, (rounded, norms, errors, scales)))
 
 
 def products(a: Quantised, b: Quantised) -> Tensor:

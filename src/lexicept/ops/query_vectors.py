@@ -50,6 +50,7 @@ def combine_rows(  # pragma: no cover - compiled
     most = 0
     for number in numbers:
         most += indptr[number + 1] - indptr[number]
+    # A value per column of the table, and the columns in use in order of appearance.
     values = np.zeros(num_columns)
     columns = np.empty(most, np.int32)
     count = 0
@@ -106,6 +107,7 @@ def kept_within(  # pragma: no cover - compiled
     for query in range(indptr.size - 1):
         start = indptr[query]
         left, count = np.float64(budget), 0
+        # Largest impact first; entries that cost too much are passed over.
         for place in np.argsort(-impact[start : indptr[query + 1]], kind="mergesort"):
             cost = costs[columns[start + place]]
             if cost <= left:

@@ -98,9 +98,12 @@ def _replay(  # pragma: no cover - compiled
         Z, background = listeners.heard[i], listeners.backgrounds[i + 1]
         c = P * s * listeners.tops[i]
         largest = c
+        # The listener: the document's share of each dimension, among all documents.
         for j in range(columns.size):
             values[j] = _ratio(P * values[j], Z[columns[j]])
             largest = max(largest, values[j])
+        # The speaker: shares to the power of alpha, normalised over all dimensions. What the
+        # document has not is the background times one share.
         share = _power(_ratio(c, largest), alpha)
         total = share * listeners.totals[i]
         for j in range(columns.size):

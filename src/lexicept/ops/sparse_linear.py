@@ -153,6 +153,7 @@ def sum_by_group(weights: Tensor, group: Tensor, chosen: Tensor, matrix: Tensor,
     """
     if n == 0:
         return matrix.new_zeros(0, matrix.shape[1])
+    # Entries sorted by group are the bags of an embedding.
     order = torch.argsort(group, stable=True)
     ends = torch.bincount(group, minlength=n).cumsum(0)
     starts = F.pad(ends[:-1], (1, 0))
@@ -275,6 +276,7 @@ def outputs_above(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> tup
     """
     x, matrix, bias = (each.detach().contiguous() for each in (x, matrix, bias))
     with torch.autocast(x.device.type, enabled=False):
+        # One pass over the matrix for many tokens; a number that is not finite ends the attempt.
         if choose_by_bytes(x, matrix):
             floors = floor.detach().expand(len(matrix)).contiguous()
             chunks = [_by_bytes(tokens, matrix, bias, floors) for tokens in x.split(TOKENS)]
@@ -301,6 +303,7 @@ def _by_slices(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> tuple[
 def scan_reference(pre: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
     """Return the entries of outputs [n, M] above floors [M], and each token's first NaN."""
     above = pre > floor
+    # A NaN is above no floor: it would get lost.
     if bool((lost := pre.isnan()).any()):
         above |= lost & (lost.cumsum(1) == 1)
     starts = F.pad(above.sum(dim=1).cumsum(0), (1, 0))

@@ -134,6 +134,7 @@ def search_postings_reference(
         documents, scores: the results, i64 and f32 [top_k]; equal scores in document order.
         begin, end: the first segment, and the segment after the last.
     """
+    # All scores, then a sort: few lines, and no kernel has to be loaded.
     totals = all_scores(segment, postings, query)
     if allowed.allowed.size:
         totals[~allowed.allowed] = 0
@@ -154,6 +155,7 @@ def all_scores(segment: int, postings: Postings, query: WeightedQuery) -> Floats
         segment_scores = scores[first : first + segment]
         for dimension, weight in zip(query.dimensions, query.weights, strict=True):
             factor = np.float32(weight) * postings.scales[dimension]
+            # A row of the table has a weight per document; a list names its documents.
             if postings.widths[number, dimension] == 0:
                 start = postings.starts[number, dimension]
                 segment_scores += factor * postings.table[start : start + segment_scores.size]
@@ -169,6 +171,7 @@ def search_postings(
 ):  # pragma: no cover - compiled
     """Compiled version of ``search_postings_reference``: ``documents`` and ``scores`` are a heap
     until they are sorted."""
+    # One factor per list: the query's weight times the scale of the stored weights.
     factors = np.empty(query.dimensions.size, np.float32)
     for i in range(factors.size):
         factors[i] = np.float32(query.weights[i]) * postings.scales[query.dimensions[i]]
@@ -181,6 +184,7 @@ def search_postings(
         count = min(segment, postings.offsets.size - first)
         few = allowed.few
         if allowed.allowed.size > 0:
+            # No list of a segment without allowed documents is read.
             if allowed.counts[number] == 0:
                 continue
             few = few[allowed.few_starts[number] : allowed.few_starts[number + 1]]
@@ -197,6 +201,7 @@ def search_postings(
                 totals[i] = totals[i] if segment_allowed[i] else -np.inf
         for i in range(factors.size):
             add_list(postings, number, query.dimensions[i], factors[i], totals, count)
+        # Scores above the worst result go to the heap, which lives on across segments.
         size = push_above(count, first, totals, documents, scores, size)
     sort_heap(documents, scores, size)
     return size
@@ -226,6 +231,8 @@ def add_few(postings, query, number, first, count, few, totals):  # pragma: no c
         totals[few[i]] = postings.offsets[first + np.int64(few[i])] * query.offset_factor
     for i in range(query.dimensions.size):
         dimension, factor = query.dimensions[i], query.weights[i]
+        # The cheapest way to the few weights: a row of the table has their places, a short list is
+        # read whole, a long list is searched for each document.
         if postings.widths[number, dimension] == 0:
             table_row = postings.table[postings.starts[number, dimension] :][:count]
             for document in few:
@@ -282,6 +289,7 @@ def push(scores, documents, size, score, document):  # pragma: no cover - compil
     The worst is on top: of two documents that of the lower score, of equal scores the later.
     """
     if size < scores.size:
+        # Room at the end: better parents move down.
         hole = size
         size += 1
         while hole > 0:
@@ -306,6 +314,7 @@ def sift_down(scores, documents, size, score, document):  # pragma: no cover - c
         child = 2 * hole + 1
         if child >= size:
             return hole
+        # The worse child moves up: the lower score, or the later document.
         right = child + 1
         if right < size and (
             scores[right] < scores[child]

@@ -18,15 +18,12 @@ def top_columns_reference(scores: Tensor, k: int) -> Tensor:
 
 
 def top_columns(scores: Tensor, k: int) -> Tensor:
-    """Fast version of ``top_columns_reference``.
-
-    The k largest entries of a row lie in the k chunks with the largest maxima, so that a pass of
-    maxima leaves k × COLUMNS candidates; among equal entries another may be chosen.
-    """
+    """Fast version of ``top_columns_reference``; among equal entries another may be chosen."""
     n, size = scores.shape
     chunks = size // COLUMNS
     if size < LONG_ROW or size % COLUMNS or chunks <= k:
         return top_columns_reference(scores, k)
+    # The k largest entries of a row lie in the k chunks with the largest maxima.
     grouped = scores.view(n, chunks, COLUMNS)
     best = torch.topk(grouped.amax(dim=2), k, dim=1, sorted=False).indices
     candidates = grouped.gather(1, best[:, :, None].expand(-1, -1, COLUMNS)).flatten(1)
