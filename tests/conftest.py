@@ -14,6 +14,7 @@ from hypothesis import settings
 pytest.register_assert_rewrite("support")
 
 if TYPE_CHECKING:
+    from lexicept.models.backbone import Backbone
     from support.commands import Result, Run
 
 # The first call of a compiled kernel takes longer than any deadline.
@@ -45,6 +46,14 @@ def data() -> Path:
 @pytest.fixture(scope="session")
 def texts() -> list[str]:
     return list(TEXTS)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
+    """A small BERT with random weights."""
+    from support.tiny import tiny_backbone
+
+    return tiny_backbone(tmp_path_factory.mktemp("bert"))
 
 
 @pytest.fixture

@@ -9,6 +9,12 @@ from pathlib import Path
 from typing import Any
 
 HEAVY = {"torch", "transformers", "sentence_transformers", "safetensors", "tokenizers", "ray"}
+
+
+class KilledError(Exception):
+    """Raised where a process would have been killed."""
+
+
 MAIN = "from lexicept.cli import main\nmain()"
 
 

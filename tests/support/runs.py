@@ -11,6 +11,7 @@ from lexicept.training.config import TrainingConfig
 from lexicept.training.run import train
 from lexicept.training.settings import from_mapping
 from lexicept.training.trainer import Trainer
+from support.processes import KilledError
 
 
 def configuration(places, **sections):
@@ -62,10 +63,6 @@ def assert_same_model(one, other):
         assert torch.equal(ours[name], value), name
     (config,) = one.glob("1_*/config.json")
     assert config.read_text() == (other / config.relative_to(one)).read_text()
-
-
-class KilledError(Exception):
-    pass
 
 
 def kill_in_step(monkeypatch, step):

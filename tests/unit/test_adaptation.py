@@ -23,7 +23,8 @@ from lexicept.training import adaptation
 from lexicept.training.adaptation import HEAD, INDEX, check_adaptable, sample
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from support.heads import make
-from support.tiny import text, tiny_backbone
+from support.processes import KilledError
+from support.tiny import text
 
 TEXTS = [
     f"{one} {other}."
@@ -40,11 +41,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adaptation, "PASSES", 1000)
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
-    return tiny_backbone(tmp_path_factory.mktemp("bert"))
-
-
 def concepts_of(index: lexicept.Index) -> ConceptVectorizer:
     vectorizer = index.reader.vectorizer("concepts")
     assert isinstance(vectorizer, ConceptVectorizer)
@@ -57,7 +53,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_an_index_s_concepts_are_adapted_named_and_its_own(run, tmp_path):
-    index = lexicept.build(TEXTS, tmp_path / "index")
+    stages: dict[str, int] = {}
+
+    def progress(stage: str, done: int, total: int, detail: str = "") -> None:
+        stages[stage] = total
+
+    index = lexicept.build(TEXTS, tmp_path / "index", progress=progress)
+    expected = {"states": 20, "training": 6000, "words": 20, "concepts": 20, "naming": 20}
+    assert {name: stages[name] for name in expected} == expected
     before, after = ConceptVectorizer.load(MINI), concepts_of(index)
     moved = (after.head.rows - before.head.rows).abs().amax(dim=1) > 1e-5
     assert 0 < int(moved.sum()) < 8192
@@ -74,11 +77,7 @@ def test_an_index_s_concepts_are_adapted_named_and_its_own(run, tmp_path):
     assert settings.adapted == {"tokens": 120, "steps": 3}
     shown = run("index", "info", tmp_path / "index").out
     assert "adapted to the documents: 120 tokens, 3 steps" in shown
-
-
-def test_an_index_holds_no_weights_of_the_backbone(tmp_path):
-    lexicept.build(TEXTS, tmp_path / "index", vocabulary="concepts")
-    model = tmp_path / "index" / "generation-000001" / "concepts" / "model"
+    model = index.reader.folder / "concepts" / "model"
     sizes = {file.relative_to(model).as_posix(): file.stat().st_size for file in model.rglob("*")}
     rows = 8192 * 384 * 4  # of the encoder; a decoder would be as large, and the backbone 90 MB
     assert rows < sizes.pop("1_SAEHead/sae.safetensors") < rows + 50_000
@@ -148,10 +147,6 @@ class Nothing:
         pass
 
 
-class KilledError(Exception):
-    pass
-
-
 @pytest.mark.parametrize("stop", [("states", 10), ("training", 200), ("concepts", 10)])
 def test_an_interrupted_build_ends_as_an_unbroken_one(tmp_path, monkeypatch, stop):
     monkeypatch.setattr("lexicept.models.cached_states.SHARD", 10)
@@ -172,17 +167,6 @@ def test_an_interrupted_build_ends_as_an_unbroken_one(tmp_path, monkeypatch, sto
     lexicept.build(TEXTS, tmp_path / "index")
     assert contents(tmp_path / "index") == contents(tmp_path / "unbroken")
     assert not (tmp_path / "index.partial").exists()
-
-
-def test_each_phase_shows_how_far_it_is(tmp_path):
-    stages: dict[str, int] = {}
-
-    def progress(stage: str, done: int, total: int, detail: str = "") -> None:
-        stages[stage] = total
-
-    lexicept.build(TEXTS, tmp_path / "index", progress=progress)
-    expected = {"states": 20, "training": 6000, "words": 20, "concepts": 20, "naming": 20}
-    assert {name: stages[name] for name in expected} == expected
 
 
 def saved(encoder: Encoder, folder: Path) -> Path:

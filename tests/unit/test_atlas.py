@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
     return build_described(tmp_path / "index")
 
 
-def test_a_concept(path):
+def test_concepts_are_read_listed_and_written_as_json(path):
     index = IndexReader.open(path, checksums=True)
     assert index.atlas is not None
     assert len(index.atlas) == 5
@@ -40,9 +40,6 @@ def test_a_concept(path):
     for outside in (5, -1):
         with pytest.raises(IndexError, match=f"no concept {outside}"):
             index.atlas[outside]
-
-
-def test_json(path):
     atlas = IndexReader.open(path).atlas
     assert atlas is not None
     content = atlas[0].to_json()
@@ -50,10 +47,6 @@ def test_json(path):
     assert content["examples"][1] == {"document_id": "d/0", "start": 4, "end": 5, "activation": 5.0}
     assert content["nearest"] == [{"number": 3, "cosine": 0.5}, {"number": 1, "cosine": -0.25}]
     assert (content["label"], content["firing_frequency"]) == ("Ay", 0.25)
-
-
-def test_lists(path):
-    atlas = IndexReader.open(path).atlas
     assert atlas is not None
     assert atlas.document_counts.tolist() == [2, 2, 1, 1, 0]
     assert atlas.most_frequent() == [0, 1, 2, 3]

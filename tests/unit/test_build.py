@@ -111,11 +111,15 @@ def test_parameters_that_do_not_go_together(arguments, message, tmp_path):
             {"limits": Limits(query_max_active_dims=0)},
             "query_max_active_dims must be at least 1 or none, not 0",
         ),
+        ({"vocabulary": ["words"]}, "^vocabulary must be 'words', 'concepts' or 'all'"),
+        ({"concepts": "fixed"}, "^concepts must be ConceptSettings, not 'fixed'"),
+        ({"vocabulary": "words", "progress": "yes"}, "^progress is True, False or a function"),
     ],
 )
 def test_bad_values(arguments, message, tmp_path):
     with pytest.raises(InputError, match=message):
         lexicept.build(TEXTS, tmp_path / "index", **arguments)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_index_is_replaced_when_the_new_one_is_whole(tmp_path, monkeypatch):

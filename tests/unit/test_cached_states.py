@@ -12,14 +12,10 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.storage.workspace import Workspace
+from support.processes import KilledError
 from support.tiny import save_decoder, text, tiny_backbone
 
 TEXTS = [text(1, 2, 3), "", text(*range(100)), text(7), "", text(5, 5, 6, 2), text(9, 8)]
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return tiny_backbone(tmp_path_factory.mktemp("bert"))
 
 
 @pytest.fixture(autouse=True)
@@ -105,10 +101,6 @@ def test_through_a_head_they_are_as_good_as_the_backbone(bert, tmp_path, pooling
         found = head(cached.features(numbers), task="document")["sentence_embedding"]
     assert torch.allclose(found, expected, rtol=5e-3, atol=5e-3)
     assert (expected.amax(dim=1) > 0.1).tolist() == [bool(TEXTS[i]) for i in numbers]
-
-
-class KilledError(Exception):
-    pass
 
 
 @pytest.mark.parametrize("stop", [3, 6])

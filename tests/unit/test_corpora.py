@@ -143,24 +143,6 @@ def test_tsv(write, header, name):
     ]
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ("lonely", "1 columns, expected id, text or id, title, text"),
-        ("a\tb\tc\td", "4 columns, expected id, text or id, title, text"),
-        ("\tx", "bad id ''"),
-        ("a b\tx", "bad id 'a b'"),
-        ("first\tagain", "id 'first' was already used in line 2"),
-        (b"a\t\xff", "not UTF-8"),
-    ],
-)
-def test_tsv_refused(write, line, problem):
-    raw = line.encode() if isinstance(line, str) else line
-    path = write("c.tsv", b"id\ttext\nfirst\tx\n" + raw)
-    message = refusal(lambda: read_documents(path))
-    assert message.startswith(f"{path}, line 3: {problem}")
-
-
 # Folders of text
 
 
@@ -281,19 +263,59 @@ def test_a_json_array(write, name, start):
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"),
+    ("name", "content", "problem"),
     [
-        ('[{"id": "a", "text": "x"}', ": not valid JSON: Expecting ',' delimiter"),
-        ("[" * 100_000, ": not valid JSON: "),
-        (b'[{"id": "a", "text": "\xff"}]', ": not UTF-8 at byte 22: "),
-        ('[{"id": "a", "text": "x"}, 5]', ", object 2: not a JSON object but int"),
-        ('[{"text": "x"}]', ", object 1: the object has none of the keys _id, id"),
-        ('[{"id": "a", "text": "x"}, {"id": "a", "text": ""}]', ", object 2: id 'a' was already"),
-        ('{"documents":\n[]}', ", object 1: the object has none of the keys text"),
+        ("c.json", '[{"id": "a", "text": "x"}', ": not valid JSON: Expecting ',' delimiter"),
+        ("c.json", "[" * 100_000, ": not valid JSON: "),
+        ("c.json", b'[{"id": "a", "text": "\xff"}]', ": not UTF-8 at byte 22: "),
+        ("c.json", '[{"id": "a", "text": "x"}, 5]', ", object 2: not a JSON object but int"),
+        ("c.json", '[{"text": "x"}]', ", object 1: the object has none of the keys _id, id"),
+        (
+            "c.json",
+            '[{"id": "a", "text": "x"}, {"id": "a", "text": ""}]',
+            ", object 2: id 'a' was already",
+        ),
+        ("c.json", '{"documents":\n[]}', ", object 1: the object has none of the keys text"),
+        (
+            "c.tsv",
+            "id\ttext\nfirst\tx\nlonely",
+            ", line 3: 1 columns, expected id, text or id, title, text",
+        ),
+        (
+            "c.tsv",
+            "id\ttext\nfirst\tx\na\tb\tc\td",
+            ", line 3: 4 columns, expected id, text or id, title, text",
+        ),
+        ("c.tsv", "id\ttext\nfirst\tx\n\tx", ", line 3: bad id ''"),
+        ("c.tsv", "id\ttext\nfirst\tx\na b\tx", ", line 3: bad id 'a b'"),
+        (
+            "c.tsv",
+            "id\ttext\nfirst\tx\nfirst\tagain",
+            ", line 3: id 'first' was already used in line 2",
+        ),
+        ("c.tsv", b"id\ttext\nfirst\tx\na\t\xff", ", line 3: not UTF-8"),
+        (
+            "c.csv",
+            "a,x\n",
+            ", line 1: the header has none of the columns _id, id, docno, doc_id: a, x",
+        ),
+        (
+            "c.csv",
+            "id;text,a\n1;x\n",
+            ", line 1: the header has none of the columns _id, id, docno, doc_id: ",
+        ),
+        (
+            "c.csv",
+            "id,title\n1,x\n",
+            ", line 1: the header has none of the columns text, contents, body: ",
+        ),
+        ("c.csv", "id,text,text\n1,x,y\n", ", line 1: the header has the column 'text' twice"),
+        ("c.csv", 'id,text\n1,"x\ny"\n1,z', ", line 4: id '1' was already used in line 2"),
+        ("c.csv", "id,text\n ,x\n", ", line 2: bad id ' '"),
     ],
 )
-def test_a_json_array_refused(write, content, problem):
-    path = write("c.json", content)
+def test_files_refused(write, name, content, problem):
+    path = write(name, content)
     assert refusal(lambda: read_documents(path)).startswith(f"{path}{problem}")
 
 
@@ -316,22 +338,6 @@ def test_csv(write, name, end):
         Document("b", 'a "b"\nc', "T", {"price": 4}),
         Document("c", "", "", {"price": 5}),
     ]
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("a,x\n", "line 1: the header has none of the columns _id, id, docno, doc_id: a, x"),
-        ("id;text,a\n1;x\n", "line 1: the header has none of the columns _id, id, docno, doc_id: "),
-        ("id,title\n1,x\n", "line 1: the header has none of the columns text, contents, body: "),
-        ("id,text,text\n1,x,y\n", "line 1: the header has the column 'text' twice"),
-        ('id,text\n1,"x\ny"\n1,z', "line 4: id '1' was already used in line 2"),
-        ("id,text\n ,x\n", "line 2: bad id ' '"),
-    ],
-)
-def test_csv_refused(write, content, problem):
-    path = write("c.csv", content)
-    assert refusal(lambda: read_documents(path)).startswith(f"{path}, {problem}")
 
 
 def test_csv_with_semicolons_and_with_a_long_text(write):
@@ -445,13 +451,18 @@ def test_queries_refused(write, tmp_path, name, content, problem):
     assert refusal(lambda: read_queries(tmp_path)).startswith(f"{path}, {problem}")
 
 
-def test_missing_queries_and_splits_are_named(write, tmp_path):
+def test_missing_queries_splits_and_sources_are_named(write, tmp_path):
     assert "no split 'test'; splits here: none" in refusal(lambda: read_qrels(tmp_path))
     write("qrels/test.tsv", "q1\td1\t1")
     write("qrels/train.tsv.gz", "")
     message = refusal(lambda: read_queries(tmp_path, "dev"))
     assert message == f"{tmp_path / 'qrels'}: no split 'dev'; splits here: test, train"
     assert refusal(lambda: read_queries(tmp_path)).startswith(f"{tmp_path}: no queries.jsonl")
+    path = write("c.doc", "")
+    message = refusal(lambda: read_documents(path))
+    assert message.startswith(f"{path}: not a kind of file that is read here; accepted: python-d")
+    with pytest.raises(InputError, match=r"python-docs: no such file or folder.*a BEIR folder"):
+        read_queries("python-docs")
 
 
 @pytest.mark.parametrize("split", ["", "../test", "a\\b", "/etc/passwd", "a\0"])
@@ -461,14 +472,6 @@ def test_a_split_is_no_path(tmp_path, split):
 
 
 # Sources that no reader fits, and ir_datasets
-
-
-def test_unknown_sources_are_refused_at_once(write):
-    path = write("c.doc", "")
-    message = refusal(lambda: read_documents(path))
-    assert message.startswith(f"{path}: not a kind of file that is read here; accepted: python-d")
-    with pytest.raises(InputError, match=r"python-docs: no such file or folder.*a BEIR folder"):
-        read_queries("python-docs")
 
 
 @pytest.mark.parametrize("source", ["no/such", "ir_datasets:no/such", "", "a\0b", "x" * 5000])
@@ -536,8 +539,6 @@ def test_ir_datasets_refused(datasets):
     datasets["bare"] = Dataset()
     assert "bare: ir_datasets has no documents" in refusal(lambda: read_documents("bare"))
 
-
-def test_a_download_that_fails_is_named(datasets):
     class Far(list[object]):
         def __iter__(self) -> Iterator[object]:
             raise RuntimeError("All download sources failed")
@@ -650,27 +651,16 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("properties")
 
 
-@given(documents=corpora(texts), escaped=...)
-def test_json_lines_round_trip(scratch, documents, escaped):
-    path = scratch / "round.jsonl"
-    lines = (json.dumps(document._asdict(), ensure_ascii=escaped) + "\n" for document in documents)
-    path.write_bytes("".join(lines).encode())
-    assert list(read_documents(path)) == documents
-
-
-@given(documents=corpora(texts))
-def test_csv_round_trip(scratch, documents):
-    path = scratch / "round.csv"
-    with open(path, "w", encoding="utf-8", newline="") as file:
+@given(documents=corpora(texts), escaped=st.booleans())
+def test_files_round_trip(scratch, documents, escaped):
+    items = [document._asdict() for document in documents]
+    lines = "".join(json.dumps(item, ensure_ascii=escaped) + "\n" for item in items)
+    (scratch / "round.jsonl").write_bytes(lines.encode())
+    (scratch / "round.json").write_text(json.dumps(items))
+    with open(scratch / "round.csv", "w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([("id", "text", "title"), *(d[:3] for d in documents)])
-    assert list(read_documents(path)) == documents
-
-
-@given(documents=corpora(texts))
-def test_json_array_round_trip(scratch, documents):
-    path = scratch / "round.json"
-    path.write_text(json.dumps([document._asdict() for document in documents]))
-    assert list(read_documents(path)) == documents
+    for ending in ("jsonl", "json", "csv"):
+        assert list(read_documents(scratch / f"round.{ending}")) == documents
 
 
 @given(documents=corpora(columns))

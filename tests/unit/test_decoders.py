@@ -249,8 +249,9 @@ def test_tokenizers_that_do_not_say_what_tokens_stand_for(tmp_path):
         Backbone.from_pretrained(folder)
 
 
-def test_a_new_backbone_is_where_the_library_would_put_it(tmp_path, monkeypatch):
-    """An SAE is trained before there is an encoder that would move it."""
+def test_backbones_of_bert_s_kind(tmp_path, monkeypatch):
+    assert Backbone.from_pretrained(save_bert(tmp_path), as_trained=True).bidirectional
+    # An SAE is trained before there is an encoder that would move it.
     save_bert(tmp_path / "bert")
     monkeypatch.setattr("lexicept.models.backbone.get_device_name", lambda: "meta")
     assert Backbone.from_pretrained(str(tmp_path / "bert")).model.device.type == "meta"
@@ -283,10 +284,6 @@ def test_pretrained_saes_read_states_as_in_their_training(
         found = concepts.encoder.backbone.states(ids, mask)
     same = torch.isclose(found, causal, atol=1e-5).all(dim=-1)
     assert bool(same.all()) is not expected
-
-
-def test_an_encoder_of_bert_s_kind_attends_as_it_always_does(tmp_path):
-    assert Backbone.from_pretrained(save_bert(tmp_path), as_trained=True).bidirectional
 
 
 @pytest.mark.parametrize("both", [True, False])

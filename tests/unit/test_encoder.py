@@ -226,7 +226,7 @@ def test_documents_may_be_read_in_bfloat16_and_queries_only_where_wanted(
         Backbone.from_pretrained(precision="float16")
 
 
-def test_vectors_decode_to_names_of_concepts(encoder, tmp_path):
+def test_vectors_decode_to_names(encoder, tmp_path):
     vectors = torch.zeros(2, 256)
     vectors[0, 7], vectors[0, 3], vectors[0, 200] = 1.0, 2.0, 1.0
     assert encoder.decode(vectors[0]) == [("#3", 2.0), ("#7", 1.0), ("#200", 1.0)]
@@ -241,16 +241,10 @@ def test_vectors_decode_to_names_of_concepts(encoder, tmp_path):
         loaded.decode(vectors, top_k=0)
     with pytest.raises(InputError, match=r"vectors are \[256\]"):
         loaded.decode(vectors[:, :9])
-
-
-def test_lexicept_mini_decodes_to_its_names():
     concepts = ConceptVectorizer.load(MINI)
     (best, *_) = concepts.encoder.decode(concepts.encoder.encode_query("a sleeping kitten"), 1)
     assert best[0] in concepts.terms
     assert not best[0].startswith("#")
-
-
-def test_sub_words_decode_to_themselves(tmp_path):
     head = VocabularyHead(torch.eye(32)[:2], None, ["ba", "de"])
     encoder = Encoder.of(tiny_backbone(tmp_path), head)
     assert encoder.decode(torch.tensor([0.5, 1.0])) == [("de", 1.0), ("ba", 0.5)]

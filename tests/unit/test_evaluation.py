@@ -195,9 +195,14 @@ def test_unpaired_values_are_refused(a, b):
 # Runs
 
 
-def test_a_run_is_written_best_first(tmp_path):
+def test_runs_are_written_best_first_and_read(tmp_path):
     write_run(tmp_path / "run", {"q1": {"a": 0.5, "b": 2.0}, "q2": {"a": 1e-7}}, tag="t")
     assert (tmp_path / "run").read_text() == ("q1 Q0 b 1 2 t\nq1 Q0 a 2 0.5 t\nq2 Q0 a 1 1e-07 t\n")
+    path = tmp_path / "x.run"
+    path.write_bytes(b"q\tQ0\ta\t1\t2.5\tt\r\nq Q0 b 2 -1 t\r\n")
+    assert read_run(path) == {"q": {"a": 2.5, "b": -1.0}}
+    with pytest.raises(InputError, match="No such file"):
+        read_run(tmp_path / "none")
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
@@ -261,11 +266,3 @@ def test_gzipped_runs(tmp_path):
     path.write_bytes(gzip.compress(b"q Q0 a 1 2 t\n")[:-4])
     with pytest.raises(InputError, match=re.escape(f"{path}: cannot be read")):
         read_run(path)
-
-
-def test_runs_with_windows_line_ends_and_without_a_file(tmp_path):
-    path = tmp_path / "x.run"
-    path.write_bytes(b"q\tQ0\ta\t1\t2.5\tt\r\nq Q0 b 2 -1 t\r\n")
-    assert read_run(path) == {"q": {"a": 2.5, "b": -1.0}}
-    with pytest.raises(InputError, match="No such file"):
-        read_run(tmp_path / "none")

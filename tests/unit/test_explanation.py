@@ -39,7 +39,7 @@ from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.heads import KINDS, make, vocabulary_head
-from support.tiny import save_bert, text, tiny_backbone
+from support.tiny import save_bert, text
 
 LONG = f"{text(*range(1, 120, 7))} {text(*range(300))}"
 """Of several windows."""
@@ -50,11 +50,6 @@ PIECES = "Baba xyz-\u0061\u0301bc  dede"
 SPANS = st.lists(
     st.tuples(st.integers(0, 40), st.integers(1, 9)).map(lambda s: Span(s[0], s[0] + s[1]))
 )
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return tiny_backbone(tmp_path_factory.mktemp("bert"))
 
 
 def token_by_token(encoder, content, task):
@@ -226,7 +221,7 @@ def test_whole():
     assert whole("  ", 0, 2) == (2, 2)
 
 
-def test_sources_of_the_same_characters_are_one():
+def test_sources_and_spellings_by_hand():
     parts = [(Span(4, 7), 0.25), (Span(0, 3), 0.125), (Span(8, 9), 0.5), (Span(0, 3), 0.125)]
     found = Sources.of(parts)
     assert found == (((8, 9), (0, 3), (4, 7)), (0.5, 0.25, 0.25))
@@ -235,9 +230,6 @@ def test_sources_of_the_same_characters_are_one():
     assert Sources.alike([Span(4, 5), Span(0, 1)]) == (((0, 1), (4, 5)), (0.5, 0.5))
     uneven = Sources.of([(Span(0, 1), 0.75), (Span(1, 2), 0.25)])
     assert strong_and_weak(uneven) == ([(0, 1)], [(1, 2)])
-
-
-def test_spellings_have_the_shares_of_their_spans():
     content = "Cat cats cat dog owl"
     places = [Span(0, 3), Span(4, 8), Span(9, 12), Span(13, 16), Span(17, 20)]
     sources = Sources.of(zip(places, (0.125, 0.5, 0.125, 0.1875, 0.0625), strict=True))
@@ -401,7 +393,7 @@ def hit(document: Document, explanation: Explanation) -> Hit:
     return Hit(1, 4.0, document.id, stored, 0, explanation)
 
 
-def test_results_show_the_passage_that_was_found():
+def test_results_and_explanations_on_a_terminal():
     document = Document("d", "cat " + "x " * 500 + "\n\n the owl's   nest " + "y " * 500, "Birds")
     plain, styled = shown(results_table("owls", [hit(document, explained(document))]))
     assert "the owl's nest" in plain
@@ -410,18 +402,12 @@ def test_results_show_the_passage_that_was_found():
     assert "OWLS → owl" in plain
     assert " 25% document prior" in plain
     assert "\x1b[1;35mowl\x1b[0m's" in styled
-
-
-def test_a_whole_explanation_is_highlighted():
     document = Document("d", "in the text", "An owl")
     plain, styled = shown(explanation_view(explained(document), document))
     assert [line.split() for line in plain.splitlines()[:2]][1] == ["4.0000"]
     assert "\x1b[1;35mOWLS" in styled
     assert "\x1b[1;35mowl" in styled
     assert "in the text" in plain
-
-
-def test_a_weak_source_is_shown_faintly():
     document = Document("d", "an owl and a nest")
     sources = Sources.of([(Span(3, 6), 0.75), (Span(13, 17), 0.25)])
     part = Contribution("concepts", 7, "bird", 3.0, 2.0, 1.5, (Span(0, 4),), (1.0,), *sources)

@@ -111,7 +111,7 @@ def test_a_date_that_is_written_is_read(moment, days):
 # Documents with fields
 
 
-def test_fields_are_typed_and_returned(tmp_path):
+def test_fields_are_typed_and_take_no_space_where_there_are_none(tmp_path):
     index = build(tmp_path / "i", CATS, DOGS, BATS)
     assert index.reader.fields.kinds == {
         "year": FieldKind("number"),
@@ -124,10 +124,7 @@ def test_fields_are_typed_and_returned(tmp_path):
     assert hits["bats"] == {"lang": "en"}
     assert index.document("dogs").fields == {"year": 2021, "tag": ["pet"], "seen": "2021-01-01"}
     assert index.verify().problems == []
-
-
-def test_no_fields_take_no_space(tmp_path):
-    index = build(tmp_path / "i", "cats", "dogs")
+    index = build(tmp_path / "i2", "cats", "dogs")
     assert not (index.reader.folder / "fields").exists()
     assert fields(index) == {"1": {}, "2": {}}
 
@@ -309,15 +306,12 @@ def test_a_change_keeps_the_types(tmp_path, name, value, problem):
 # Files
 
 
-def test_members_of_json_are_fields(tmp_path):
+def test_members_of_json_and_columns_of_csv_are_fields(tmp_path):
     path = tmp_path / "c.jsonl"
     path.write_text(
         '{"_id": "a", "id": 1, "text": "x", "body": "y", "metadata": {"url": "u", "n": 1}, "n": 2}'
     )
     assert list(read_documents(path)) == [Document("a", "x", "", {"url": "u", "n": 2})]
-
-
-def test_columns_of_csv_are_fields(tmp_path):
     path = tmp_path / "c.csv"
     path.write_text(",id,text,Price,Code,Day\n0,a,x,3,007,2020-01-01\n1,b,y,,8,\n2,c,z,-.5,9,\n")
     index = lexicept.build(path, tmp_path / "i", vocabulary="words")

@@ -68,7 +68,7 @@ def test_without_the_extra_other_encodings_are_western(monkeypatch):
 # Markdown
 
 
-def test_markdown():
+def test_markdown_and_its_front_matter():
     text = "---\nyear: 2020\n---\n# The *Title*\n\nintro\n\nSet\n---\nx\n### Deep\ny\n## Empty\n"
     text += "> ## quoted\n\n## Last `c`\n```\n# code\n```\n"
     parsed = parse_markdown("a.md", text)
@@ -81,9 +81,6 @@ def test_markdown():
         ("> ## quoted", "Empty", "empty"),
         ("```\n# code\n```", "Last c", "last-c"),
     ]
-
-
-def test_the_front_matter_has_the_title():
     parsed = parse_markdown("a.md", "---\ntitle: Given\n---\n# Other\ntext\n## Bare\n")
     assert parsed.title == "Given"
     assert parsed.text.startswith("# Other")
@@ -105,7 +102,7 @@ def test_sections_hold_all_of_a_markdown_text(text):
 # HTML
 
 
-def test_html():
+def test_html_and_its_encoding():
     page = """<html><head><title> My  page</title><style>x{}</style></head><body><nav>menu</nav>
     <p>a<b>b</b>c</p>tail<div>One<p>two</p>three</div><h1>My page</h1><p>intro &lt;x&gt;
     <h2>Sub <i>y</i></h2><ul><li>l1<li>l2</ul><script>evil</script><h3>Deep</h3>z"""
@@ -119,9 +116,6 @@ def test_html():
     )
     assert parse_html("a.html", b"<p>out<main>in</main>").text == "in"
     assert parse_html("a.html", b"<h1>Only</h1>x").title == "Only"
-
-
-def test_html_declares_its_encoding():
     page = "<meta charset=windows-1251><p>Привет".encode("cp1251")
     assert parse_html("a.html", page).text == "Привет"
     assert parse_html("a.html", "<meta charset=latin-1>größer".encode()).text == "größer"

@@ -12,14 +12,9 @@ from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.sae.model import SAE
 from support.heads import KINDS, make, make_head, sae_head, vocabulary_head
-from support.tiny import text, tiny_backbone
+from support.tiny import text
 
 TEXTS = [text(1, 2, 3), text(7, 7, 7, 7, 9), "", text(*range(100)), text(4), text(20, 3)]
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return tiny_backbone(tmp_path_factory.mktemp("bert"))
 
 
 def transformed(head, h):

@@ -47,21 +47,18 @@ def test_unmatched_words(index, query, unmatched, note):
     assert (concepts.unmatched_words, concepts.note) == ((), "")
 
 
-def test_a_word_of_deleted_documents_is_in_none(index):
-    assert index.search("dogs").note == ""
-    index.delete(["2"])
-    assert index.search("dogs").unmatched_words == ("dogs",)
-
-
-def test_pairs_of_characters(tmp_path):
-    index = lexicept.build(["日本語"], tmp_path / "ja", vocabulary="words", language="ja")
-    assert index.search("日本人").unmatched_words == ("本人",)
-
-
-def test_hits_are_a_list(index):
+def test_words_that_no_document_has(index, tmp_path):
     hits = index.search("cats zzz")
     assert hits == list(hits)
     assert [hit.id for hit in hits[:1]] == ["1"]
+    hits = index.search("zzaxqv", feedback=["1"])
+    assert hits[0].id == "1"
+    assert hits.note == "no document contains: zzaxqv"
+    japanese = lexicept.build(["日本語"], tmp_path / "ja", vocabulary="words", language="ja")
+    assert japanese.search("日本人").unmatched_words == ("本人",)
+    assert index.search("dogs").note == ""
+    index.delete(["2"])
+    assert index.search("dogs").unmatched_words == ("dogs",)
 
 
 def test_spinners_name_what_goes_on(index, run, monkeypatch):
@@ -92,9 +89,3 @@ def test_the_command_says_so(index, run):
     assert run("search", path, "zzaxqv").err == f"{found['note']}\n"
     assert run("search", path, "cats").err == ""
     assert "\x1b" not in run("search", path, "ca\x1bts zz\x9bq").err
-
-
-def test_results_of_added_words_are_not_from_concepts(index):
-    hits = index.search("zzaxqv", feedback=["1"])
-    assert hits[0].id == "1"
-    assert hits.note == "no document contains: zzaxqv"

@@ -9,16 +9,11 @@ from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates
 from lexicept.training.candidates import late_interaction as module
 from lexicept.training.candidates.late_interaction import LateInteraction, max_sim
-from support.tiny import text, tiny_backbone
+from support.tiny import text
 
 DOCUMENTS = [text(1, 2, 3), "", text(*range(40)), text(7), text(5, 5, 6, 2), text(9, 8)]
 QUERIES = [text(2, 3), text(7), "", text(30, 31, 9)]
 LIMITS = (64, 256)
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
-    return tiny_backbone(tmp_path_factory.mktemp("bert"))
 
 
 @pytest.fixture(scope="module")

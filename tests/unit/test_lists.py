@@ -95,7 +95,17 @@ def test_formats(write, line, expected, frame):
     assert len(lists) == 1
 
 
-def test_scores_may_be_missing_in_some_lists(write):
+def test_positions_and_missing_scores(write):
+    lists = Lists.open(write("".join(f"q{i}\tp\tn\n" + "\n" * (i % 3) for i in range(20))))
+    names = [f"q{i}" for i in range(20)]
+    assert [item.query_id for item in lists] == names
+    assert [lists[i].query_id for i in range(-20, 20)] == names * 2
+    assert lists[np.int64(3)].query_id == "q3"
+    assert [item.query_id for item in lists[5:15:4]] == ["q5", "q9", "q13"]
+    assert [item.query_id for item in lists[::-1]] == names[::-1]
+    for outside in (20, -21):
+        with pytest.raises(IndexError):
+            lists[outside]
     lists = Lists.open(write("[1, [2, 3]]\n[1, 2]\n"))
     assert [item.scores for item in lists] == [(3.0,), None]
 
@@ -196,19 +206,6 @@ def test_files_and_lines_that_are_refused(tmp_path, write):
 
 
 # Random access
-
-
-def test_positions(write):
-    lists = Lists.open(write("".join(f"q{i}\tp\tn\n" + "\n" * (i % 3) for i in range(20))))
-    names = [f"q{i}" for i in range(20)]
-    assert [item.query_id for item in lists] == names
-    assert [lists[i].query_id for i in range(-20, 20)] == names * 2
-    assert lists[np.int64(3)].query_id == "q3"
-    assert [item.query_id for item in lists[5:15:4]] == ["q5", "q9", "q13"]
-    assert [item.query_id for item in lists[::-1]] == names[::-1]
-    for outside in (20, -21):
-        with pytest.raises(IndexError):
-            lists[outside]
 
 
 def test_the_file_is_not_held_in_memory(write):
@@ -342,7 +339,7 @@ def test_any_bytes_are_lists_or_refused(tmp_path_factory, content):
 # Judgements
 
 
-def test_lists_of_judgements():
+def test_lists_of_judgements(data, tmp_path):
     qrels = [
         Qrel("q1", "a", 1),
         Qrel("q2", "b", 0),
@@ -352,9 +349,6 @@ def test_lists_of_judgements():
         Qrel("q1", "a", 1),
     ]
     assert from_qrels(qrels) == [CandidateList("q1", ("a", "b"), 2), CandidateList("q2", ("d",), 1)]
-
-
-def test_lists_of_real_judgements(data, tmp_path):
     items = from_qrels(read_qrels(data / "scifact", "train"))
     assert len(items) == 809
     assert sum(item.relevant for item in items) == 919
@@ -364,7 +358,7 @@ def test_lists_of_real_judgements(data, tmp_path):
 # Datasets of texts
 
 
-def test_texts_become_ids(tmp_path):
+def test_texts_become_ids_and_margins_scores(tmp_path):
     rows = [
         {"query": "one?", "positive": "yes", "negative": "no", "score": 2.5},
         {"anchor": "two?", "positive": "no", "negative_1": "yes", "negative_2": "ä"},
@@ -394,11 +388,8 @@ def test_texts_become_ids(tmp_path):
         Qrel(one, documents["alone"].id, 1),
     ]
     assert os.listdir(tmp_path) == ["out"]
-
-
-def test_margins_become_scores(tmp_path):
     row = {"query": "q", "positive": "p", "negative_1": "m", "negative_2": "n", "score": [2, -1.5]}
-    (item,) = write_texts_dataset([row], tmp_path / "out")
+    (item,) = write_texts_dataset([row], tmp_path / "out2")
     assert item.scores == (0.0, -2.0, 1.5)
 
 

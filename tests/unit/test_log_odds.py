@@ -24,9 +24,6 @@ def test_weighted_log_odds():
     assert found.indices.tolist() == [0, 1]
     assert found.data == pytest.approx([z(3, 4, 3), z(2, 2, 2)])
     assert found.data == pytest.approx([1.64491, 1.34552], abs=1e-5)
-
-
-def test_the_strongest_word_comes_first_and_a_lone_word_says_nothing():
     counts = sp.csr_array([[2.0, 9.0, 9.0]])
     found = weighted_log_odds(counts, np.array([2.0, 9.0, 900.0]))
     assert found.indices.tolist() == [1, 0]

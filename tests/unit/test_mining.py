@@ -22,6 +22,7 @@ from lexicept.training.candidates import mining
 from lexicept.training.candidates.lists import CandidateList, from_qrels
 from lexicept.training.candidates.mining import MiningSettings
 from support.indexes import build
+from support.processes import KilledError
 
 
 def mine(
@@ -65,7 +66,7 @@ def test_lists_by_hand(index, tmp_path):
         CandidateList("q3", ("d1",), 1),
         CandidateList("q4", ("d5",), 0),
     ]
-    assert sorted(os.listdir(tmp_path)) == ["index", "out3"]
+    assert sorted(os.listdir(tmp_path)) == ["index", "out"]
 
 
 @pytest.mark.parametrize(("depth", "expected"), [(1, ["d4"]), (2, ["d4", "d1"]), (0, [])])
@@ -204,18 +205,14 @@ def test_what_is_refused_leaves_nothing(index, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["index", "kept"]
 
 
-# Killed and started again
-
-
-class Killed(Exception):  # noqa: N818
-    pass
+# KilledError and started again
 
 
 def kill_at(position: int) -> Any:
     def progress(stage: str, done: int, total: int, detail: str = "") -> None:
         assert (stage, total) == ("mining", 5)
         if done == position:
-            raise Killed
+            raise KilledError
 
     return progress
 
@@ -231,7 +228,7 @@ def test_killed_mining_goes_on(index, tmp_path, monkeypatch, torn):
     mine(index, QUERIES, RELEVANT, whole, random_negatives=2)
     out = tmp_path / "out"
     for position in (2, 4):
-        with pytest.raises(Killed):
+        with pytest.raises(KilledError):
             mine(index, QUERIES, RELEVANT, out, random_negatives=2, progress=kill_at(position))
         with (tmp_path / "out.partial" / "lists.jsonl").open("ab") as file:
             file.write(torn)  # of a batch that was being written
@@ -250,7 +247,7 @@ def test_killed_mining_goes_on(index, tmp_path, monkeypatch, torn):
 )
 def test_other_work_is_refused_until_it_restarts(index, tmp_path, change):
     out = tmp_path / "out"
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         mine(index, QUERIES, RELEVANT, out, random_negatives=1, progress=kill_at(2))
     queries, relevant, arguments = dict(QUERIES), dict(RELEVANT), {"random_negatives": 1}
     match change:
@@ -272,7 +269,7 @@ def test_other_work_is_refused_until_it_restarts(index, tmp_path, change):
 @pytest.mark.parametrize("damage", [b"", b"{}", b'{"bytes": -1, "done": 2}'])
 def test_damaged_work_is_done_again(index, tmp_path, damage):
     out = tmp_path / "out"
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         mine(index, QUERIES, RELEVANT, out, progress=kill_at(2))
     name = "lists.jsonl.state.json" if damage else "lists.jsonl"
     (tmp_path / "out.partial" / name).write_bytes(damage)

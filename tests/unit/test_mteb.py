@@ -92,15 +92,12 @@ def model(words: IndexReader) -> LexiceptSearch:
     return LexiceptSearch(words)
 
 
-def test_a_task_is_scored(model):
+def test_a_task_is_scored_and_reranked(model):
     assert isinstance(model, SearchProtocol)
     found = scores(model, Pets())
     # q1: d1 first. q2: d2 first, d1 not found: 1 / (1 + 1 / log2 3). q3: nothing.
     assert found["ndcg_at_10"] == pytest.approx((1 + 0.61315 + 0) / 3, abs=1e-5)
     assert found["recall_at_10"] == pytest.approx((1 + 0.5 + 0) / 3, abs=1e-5)
-
-
-def test_reranking_finds_what_it_may(model):
     assert scores(model, Ranked())["hit_rate_at_10"] == pytest.approx(1 / 3, abs=1e-5)
     assert model.search(QUERIES, top_k=1, top_ranked=Ranked.top_ranked).keys() == QRELS.keys()
 

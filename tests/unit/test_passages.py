@@ -62,15 +62,12 @@ def test_pieces_hold_all_words_in_order_and_no_more_than_asked(text, most):
     assert "".join("".join(found).split()) == "".join(text.split())
 
 
-def test_pieces_are_cut_at_paragraphs_then_sentences_then_words():
+def test_pieces_and_passages_by_hand():
     assert list(pieces("a b\n\nc d\n\ne", 3)) == ["a b", "c d\n\ne"]
     assert list(pieces("One two. Three four! Five.", 3)) == ["One two.", "Three four! Five."]
     assert list(pieces("a b c d e", 2)) == ["a b", "c d", "e"]
     assert list(pieces("x" * 30, 1)) == ["x" * 12, "x" * 12, "x" * 6]
     assert list(pieces(" \n")) == []
-
-
-def test_a_short_document_stays_whole_and_a_long_one_has_anchors_of_its_own():
     short = Document("a", "few words")
     assert with_passages(short, [Section("few"), Section("words")]) is short
     long = " ".join(["word"] * MOST_WORDS)
@@ -123,7 +120,7 @@ def test_an_id_that_looks_like_a_passage_is_refused(tmp_path, reverse):
 # Searching
 
 
-def test_a_document_is_found_once_by_its_best_passage(index):
+def test_documents_are_found_read_and_counted_whole(index):
     assert len(index) == 3
     assert index.info()["passages"] == 6
     hits = index.search("cats install")
@@ -135,9 +132,6 @@ def test_a_document_is_found_once_by_its_best_passage(index):
     assert (hits[1].passage, hits[1].title) == (None, "")
     assert [hit.id for hit in index.search("cats", 1)] == ["guide.md"]
     assert [hit.id for hit in index.search("cats", filter="year < 2022")] == ["other"]
-
-
-def test_whole_documents_and_their_passages_are_read_back(index):
     guide = index.document("guide.md")
     assert guide.text == (
         "Welcome, cats.\n\nInstall\n\nCats install with a paw.\n\nMore cats and dogs."
@@ -148,6 +142,8 @@ def test_whole_documents_and_their_passages_are_read_back(index):
     assert "guide.md" in index
     assert "guide.md#install" in index
     assert "guide.md#no" not in index
+    assert index.facets(["year"], query="cats") == {"year": [(2020, 1), (2024, 1)]}
+    assert index.reader.masks.having("year") == 2
 
 
 def test_the_best_passage_is_explained(index):
@@ -174,11 +170,6 @@ def test_the_passage_with_the_phrase_is_explained(tmp_path):
         assert explanation.score == pytest.approx(hit.score)
         assert index.explain("cats cats cats red mice", "d").passage == "d#1"
         assert index.explain('cats "no such phrase"', "d").passage == "d#1"
-
-
-def test_facets_count_documents(index):
-    assert index.facets(["year"], query="cats") == {"year": [(2020, 1), (2024, 1)]}
-    assert index.reader.masks.having("year") == 2
 
 
 collections = st.lists(

@@ -65,20 +65,6 @@ def test_bad_documents(documents, problem, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("parameters", "problem"),
-    [
-        ({"vocabulary": ["words"]}, "vocabulary must be 'words', 'concepts' or 'all'"),
-        ({"concepts": "fixed"}, "concepts must be ConceptSettings, not 'fixed'"),
-        ({"vocabulary": "words", "progress": "yes"}, "progress is True, False or a function"),
-    ],
-)
-def test_bad_parameters_of_build(parameters, problem, tmp_path):
-    with pytest.raises(InputError, match=f"^{problem}"):
-        lexicept.build(TEXTS, tmp_path / "new.index", **parameters)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_places_that_cannot_be_written(tmp_path):
     file = tmp_path / "file"
     file.write_text("kept")

@@ -35,6 +35,7 @@ from lexicept.training.pretraining.windows import (
     subword_spans,
 )
 from support.language_models import TEXT, VOCABULARY, save
+from support.processes import KilledError
 from support.tiny import decoder_tokenizer, save_decoder, text
 
 MASK = VOCABULARY.index("[MASK]")
@@ -416,10 +417,6 @@ def test_heads_learn_from_the_context_and_a_frozen_backbone_stays(
     assert not backbone.training
     assert not head.training
     assert all(p.grad is None for module in (backbone, head) for p in module.parameters())
-
-
-class KilledError(Exception):
-    pass
 
 
 @pytest.mark.parametrize("trained", ["head", "all"])

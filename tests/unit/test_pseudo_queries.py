@@ -86,7 +86,7 @@ def test_vector_queries_are_of_the_strongest_dimensions(documents, count, num_di
         assert (weights[chosen] >= max(weakest, 1e-9)).all()
 
 
-def test_vector_queries_of_a_seed():
+def test_vector_queries_by_seed_and_by_hand():
     random = np.random.default_rng(0)
     documents = sp.csr_array(random.random((20, 40)))
     sources, queries = from_vectors(documents, 5, 3, seed=1)
@@ -94,9 +94,6 @@ def test_vector_queries_of_a_seed():
     other = from_vectors(documents, 5, 3, seed=2)
     assert sources.tolist() == again[0].tolist() != other[0].tolist()
     assert queries.toarray().tolist() == again[1].toarray().tolist() != other[1].toarray().tolist()
-
-
-def test_vector_queries_by_hand():
     sources, queries = from_vectors(sp.csr_array([[0.0, 0], [0, 2], [0, 0]]))
     assert sources.tolist() == [1]
     assert queries.toarray().tolist() == [[0, 1]]
@@ -124,15 +121,12 @@ def by_document(kind: str, per_document: int = 100, seed: int = 0) -> dict[str, 
     return found
 
 
-def test_titles_and_sentences():
+def test_titles_sentences_and_spans():
     assert by_document("title") == {"d1": ["A title"], "d2": ["Only a title"]}
     found = by_document("sentence")
     assert sorted(found) == ["d1", "d4"]
     assert sorted(found["d1"]) == ["One two three four five.", "Six seven eight nine ten!"]
     assert found["d4"] == [" ".join(WORDS[:30])]
-
-
-def test_spans_are_runs_of_5_to_15_words():
     found = {query for seed in range(40) for query in by_document("span", seed=seed)["d4"]}
     starts, lengths = set(), set()
     words = DOCUMENTS[3].text.split()

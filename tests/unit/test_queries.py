@@ -37,26 +37,22 @@ def index(tmp_path: Path) -> lexicept.Index:
     return lexicept.build(PETS, tmp_path / "index", vocabulary="words")
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "how do cats sleep?",
-        "  spaces   stay \n",
-        "",
-        'a 5" disk',
-        'an unclosed "quote',
-        'x"inside a"word',
-        '""',
-        '"?!"',
-        "a - b -5 -40°C --force -x e-mail well-known -",
-        "title:cats http://example.org note: 10:30 year: :2019",
-        'other:"not a field"',
-        "“unclosed",
-        "year",
-    ],
-)
-def test_plain_words_stay_as_they_are(query):
-    assert parse(query, KINDS) == ParsedQuery(query)
+PLAIN = [
+    "how do cats sleep?",
+    "  spaces   stay \n",
+    "",
+    'a 5" disk',
+    'an unclosed "quote',
+    'x"inside a"word',
+    '""',
+    '"?!"',
+    "a - b -5 -40°C --force -x e-mail well-known -",
+    "title:cats http://example.org note: 10:30 year: :2019",
+    'other:"not a field"',
+    "“unclosed",
+    "year",
+]
+"""Queries without syntax."""
 
 
 @pytest.mark.parametrize(
@@ -86,6 +82,7 @@ def test_plain_words_stay_as_they_are(query):
                 ),
             ),
         ),
+        *((plain, ParsedQuery(plain)) for plain in PLAIN),
     ],
 )
 def test_syntax(query, expected):
@@ -137,15 +134,12 @@ def test_results_meet_the_conditions(index, query, expected):
     assert {one.value: one.documents for one in counted} == {t: tags.count(t) for t in tags}
 
 
-def test_scores_are_those_of_the_words_alone(index):
+def test_scores_and_parsed_queries_are_those_of_the_words(index):
     plain = {hit.id: hit.score for hit in index.search("deep sleep vitamin")}
     (hit,) = index.search('"deep sleep" vitamin -cats')
     assert hit.score == plain["d"]
     for text in ("what do sleepy dogs do?", 'a 5" disk'):
         assert index.search(text) == index.search(ParsedQuery(text))
-
-
-def test_a_parsed_query_is_these_very_words(index):
     assert [hit.id for hit in index.search(ParsedQuery("cats -dogs"))] != []
     assert index.search(ParsedQuery("cats -dogs")) == index.search("cats dogs")
     assert index.parse("cats -dogs") == ParsedQuery("cats", without=("dogs",))

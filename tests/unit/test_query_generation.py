@@ -12,6 +12,7 @@ from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.training.candidates import query_generation
 from lexicept.training.candidates.query_generation import first_line, generate_queries
+from support.processes import KilledError
 
 WORDS = [f"w{i}" for i in range(40)]
 DOCUMENTS = [
@@ -129,10 +130,6 @@ def test_a_query_is_the_first_line_of_an_answer(answer, query):
     assert first_line(answer) == query
 
 
-class Killed(Exception):  # noqa: N818
-    pass
-
-
 def test_killed_generation_goes_on(gpt2, tmp_path):
     whole, out = tmp_path / "whole", tmp_path / "out"
     expected = generate_queries(str(gpt2), DOCUMENTS, whole)
@@ -142,12 +139,12 @@ def test_killed_generation_goes_on(gpt2, tmp_path):
         def progress(*report: Any) -> None:
             reports.append(report)
             if report[1] == position:
-                raise Killed
+                raise KilledError
 
         return progress
 
     for position in (2, 4):
-        with pytest.raises(Killed):
+        with pytest.raises(KilledError):
             generate_queries(str(gpt2), DOCUMENTS, out, kill_at(position))
     assert not out.exists()
     assert generate_queries(str(gpt2), DOCUMENTS, out, kill_at(-1)) == expected

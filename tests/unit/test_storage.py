@@ -58,16 +58,13 @@ def truncate(path: Path, size: int = -1) -> None:
 
 
 @pytest.mark.parametrize("name", ["t.bin", "t.offsets.npy"])
-@pytest.mark.parametrize("size", [-1, 0, 5])
-def test_truncated_texts_are_refused(texts, name, size):
-    truncate(texts.with_name(name), size)
-    with pytest.raises(IndexFormatError, match=name):
-        TextStore(texts)
-
-
-@pytest.mark.parametrize("name", ["t.bin", "t.offsets.npy"])
-def test_missing_texts_are_refused(texts, name):
-    texts.with_name(name).unlink()
+@pytest.mark.parametrize("size", [-1, 0, 5, None])
+def test_truncated_and_missing_texts_are_refused(texts, name, size):
+    path = texts.with_name(name)
+    if size is None:
+        path.unlink()
+    else:
+        truncate(path, size)
     with pytest.raises(IndexFormatError, match=name):
         TextStore(texts)
 
@@ -98,13 +95,20 @@ def test_arrays_come_back(tmp_path, array):
     assert load_array(tmp_path / "a.npy", np.int64).tolist() == array
 
 
-def test_pages_that_the_system_took_back_are_read_again(tmp_path):
+def test_arrays_are_read_again_and_in_threads(tmp_path):
     save_array(tmp_path / "a.npy", np.arange(10_000))
     stored, here = load_array(tmp_path / "a.npy", np.int64), np.arange(3)
     for array in (stored[5:], stored, here):
         let_go(array)
     assert (stored == np.arange(10_000)).all()
     assert here.tolist() == [0, 1, 2]
+    save_array(tmp_path / "a2.npy", range(3))
+
+    def read(_: int) -> list[int]:
+        return list(load_array(tmp_path / "a2.npy", np.int64).tolist())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(read, range(2000))) == [[0, 1, 2]] * 2000
 
 
 def test_many_texts_are_read_to_the_end(tmp_path, monkeypatch):
@@ -116,7 +120,9 @@ def test_many_texts_are_read_to_the_end(tmp_path, monkeypatch):
     assert [*store.between(1, 6)] == texts[1:6]
 
 
-def test_arrays_of_another_type_are_refused(tmp_path):
+def test_missing_files_and_arrays_of_another_type_are_refused(tmp_path):
+    with pytest.raises(IndexFormatError, match=r"none\.json"):
+        read_json(tmp_path / "none.json")
     save_array(tmp_path / "a.npy", np.zeros(3, np.int32))
     with pytest.raises(IndexFormatError, match=r"a.npy: int32 \[1-d\]"):
         load_array(tmp_path / "a.npy", np.int64)
@@ -310,11 +316,6 @@ def test_what_is_no_json_object_is_refused(tmp_path, content):
         read_json(path)
 
 
-def test_a_missing_json_file_is_refused(tmp_path):
-    with pytest.raises(IndexFormatError, match=r"none\.json"):
-        read_json(tmp_path / "none.json")
-
-
 # Matrices in pieces
 
 
@@ -346,13 +347,3 @@ def test_neighbouring_rows(tmp_path_factory, matrix, data):
     assert rows.load().toarray().tolist() == matrix[start:stop].toarray().tolist()
     assert np.diff(rows.indptr).tolist() == np.diff(matrix[start:stop].indptr).tolist()
     assert rows[1:].load().toarray().tolist() == matrix[start:stop][1:].toarray().tolist()
-
-
-def test_arrays_are_opened_in_threads(tmp_path):
-    save_array(tmp_path / "a.npy", range(3))
-
-    def read(_: int) -> list[int]:
-        return list(load_array(tmp_path / "a.npy", np.int64).tolist())
-
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(read, range(2000))) == [[0, 1, 2]] * 2000

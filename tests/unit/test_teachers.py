@@ -15,6 +15,7 @@ from lexicept.training.candidates import teachers
 from lexicept.training.candidates.lists import CandidateList, Lists, write_lists
 from lexicept.training.candidates.teachers import Blend, BM25Teacher, score_lists, standardised
 from support.indexes import build
+from support.processes import KilledError
 
 DOCUMENTS = {
     "d1": "Cats sleep all day.",
@@ -151,10 +152,6 @@ def test_scores_that_are_not_finite(tmp_path, score):
     assert not (tmp_path / "out").exists()
 
 
-class Killed(Exception):  # noqa: N818
-    pass
-
-
 def test_killed_scoring_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(teachers, "BATCH", 2)
     lists = write_lists(tmp_path / "lists", LISTS)
@@ -162,10 +159,10 @@ def test_killed_scoring_goes_on(tmp_path, monkeypatch):
 
     def kill(stage: str, done: int, total: int, detail: str = "") -> None:
         if (stage, done) == ("scoring", 4):
-            raise Killed
+            raise KilledError
 
     out = tmp_path / "out"
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         score_lists(lists, QUERIES, DOCUMENTS, BM25Teacher(), out, progress=kill)
     with (tmp_path / "out.partial" / "lists.jsonl").open("ab") as file:
         file.write(b"torn")
@@ -184,10 +181,10 @@ def test_other_work_is_refused_until_it_restarts(tmp_path, monkeypatch, change):
 
     def kill(*report: Any) -> None:
         if report[0] == "scoring":
-            raise Killed
+            raise KilledError
 
     out = tmp_path / "out"
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         score_lists(LISTS, QUERIES, DOCUMENTS, BM25Teacher(), out, progress=kill)
     lists, queries, documents, teacher = list(LISTS), dict(QUERIES), dict(DOCUMENTS), BM25Teacher()
     match change:
@@ -332,10 +329,10 @@ def test_killed_embedding_goes_on(dense_encoder, tmp_path, monkeypatch):
 
     def kill(stage: str, done: int, total: int, detail: str = "") -> None:
         if (stage, done) == ("embed documents", 4):
-            raise Killed
+            raise KilledError
 
     out, cache = tmp_path / "out", tmp_path / "cache"
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         score_lists(LISTS, QUERIES, DOCUMENTS, teacher, out, cache, progress=kill)
     counted = count_texts(monkeypatch)
     score_lists(LISTS, QUERIES, DOCUMENTS, teacher, out, cache)

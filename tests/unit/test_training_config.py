@@ -181,6 +181,11 @@ def test_configurations_that_make_no_sense():
         config({"model": {"freeze_head": True}})
     with pytest.raises(InputError, match="model: pretrained requires head: sae, not 'mlm'"):
         config({"model": {"head": "mlm", "pretrained": "there"}})
+    bomb = ["x"]
+    for _ in range(100):
+        bomb = [bomb] * 9
+    with pytest.raises(InputError, match="loss must be a mapping, not"):
+        config({"loss": bomb})
 
 
 def test_files_that_are_no_configuration(written, tmp_path):
@@ -205,14 +210,6 @@ def test_files_that_are_no_configuration(written, tmp_path):
     (tmp_path / "latin.yaml").write_bytes(b"a: \xe9")
     with pytest.raises(InputError, match=r"latin\.yaml: not UTF-8"):
         load_config(tmp_path / "latin.yaml")
-
-
-def test_aliases_within_aliases_are_refused_at_once():
-    bomb = ["x"]
-    for _ in range(100):
-        bomb = [bomb] * 9
-    with pytest.raises(InputError, match="loss must be a mapping, not"):
-        config({"loss": bomb})
 
 
 def yaml_texts():

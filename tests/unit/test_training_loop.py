@@ -110,7 +110,7 @@ def test_gradients_of_earlier_steps_are_forgotten():
 
 
 def test_every_step_has_its_own_rate():
-    """Gradients of one sign and size move a weight by the whole rate."""
+    # Gradients of one sign and size move a weight by the whole rate.
     task = Line(Settings(4, warmup_steps=2, decay_steps=2), epsilon=0.0)
     loop = Loop(task)
     moved = []
@@ -119,20 +119,17 @@ def test_every_step_has_its_own_rate():
         loop.step([2.0, 2.0])
         moved.append(before - task.values[0])
     assert moved == pytest.approx([0.05, 0.1, 0.1, 0.05], rel=1e-9)
+    settings = Settings(10, learning_rate=8.0, warmup_steps=4, decay_steps=4)
+    rates = [learning_rate_at(settings, step) for step in range(10)]
+    assert rates == [2, 4, 6, 8, 8, 8, 8, 6, 4, 2]
+    flat = Settings(5, learning_rate=8.0, warmup_steps=4)
+    assert [learning_rate_at(flat, step) for step in range(5)] == [2, 4, 6, 8, 8]
 
 
 @pytest.mark.parametrize("steps", [0, 1])
 def test_a_warm_up_or_decay_of_one_step_is_none(steps):
     settings = Settings(4, learning_rate=3.0, warmup_steps=steps, decay_steps=steps)
     assert [learning_rate_at(settings, step) for step in range(4)] == [3.0] * 4
-
-
-def test_warm_up_and_decay_by_hand():
-    settings = Settings(10, learning_rate=8.0, warmup_steps=4, decay_steps=4)
-    rates = [learning_rate_at(settings, step) for step in range(10)]
-    assert rates == [2, 4, 6, 8, 8, 8, 8, 6, 4, 2]
-    flat = Settings(5, learning_rate=8.0, warmup_steps=4)
-    assert [learning_rate_at(flat, step) for step in range(5)] == [2, 4, 6, 8, 8]
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])

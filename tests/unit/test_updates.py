@@ -200,7 +200,7 @@ def test_refused_changes_leave_the_index_as_it_was(tmp_path):
     assert snapshot(path) == before
 
 
-def test_one_writer_at_a_time(tmp_path):
+def test_one_writer_and_one_builder_at_a_time(tmp_path):
     path = tmp_path / "index"
     build(path, TEXTS)
     held = lock(path)
@@ -213,17 +213,14 @@ def test_one_writer_at_a_time(tmp_path):
     finally:
         os.close(held)
     assert update(path, documents({"d": "emu"})) == (1, 0)
-
-
-def test_one_builder_at_a_time(tmp_path):
-    first = IndexBuilder(tmp_path / "index")
+    first = IndexBuilder(tmp_path / "index2")
     with pytest.raises(InputError, match="another process is writing here"):
-        IndexBuilder(tmp_path / "index")
+        IndexBuilder(tmp_path / "index2")
     first.close()
     first.close()
-    second = IndexBuilder(tmp_path / "index")
+    second = IndexBuilder(tmp_path / "index2")
     del second  # one that nobody holds any more holds nobody up
-    IndexBuilder(tmp_path / "index").close()
+    IndexBuilder(tmp_path / "index2").close()
 
 
 @pytest.mark.usefixtures("_vowels")
@@ -342,7 +339,7 @@ def test_reweight_leaves_an_unfinished_build_alone(tmp_path, monkeypatch):
 # Builds that are refused, or go on.
 
 
-def test_documents_that_are_refused(tmp_path):
+def test_builds_that_are_refused(tmp_path):
     for wrong, problem in [
         ([], "the corpus has no documents"),
         (
@@ -356,6 +353,11 @@ def test_documents_that_are_refused(tmp_path):
         builder.close()
         assert not any(tmp_path.iterdir())
     assert build(tmp_path / "index", TEXTS).search(["cat"])[0]
+    builder = IndexBuilder(tmp_path / "index2")
+    builder.add_documents(documents(TEXTS), {})
+    with pytest.raises(InputError, match="at least one vocabulary"):
+        builder.commit()
+    builder.close()
 
 
 @pytest.mark.parametrize(
@@ -379,25 +381,7 @@ def test_documents_of_a_program_are_checked(tmp_path, wrong, problem):
         update(tmp_path / "whole", given)
 
 
-def test_what_others_keep_where_work_would_go_is_not_touched(tmp_path):
-    precious = tmp_path / "index.partial" / "precious"
-    precious.mkdir(parents=True)
-    with pytest.raises(InputError, match=r"index.partial: not unfinished work of lexicept"):
-        IndexBuilder(tmp_path / "index")
-    with pytest.raises(InputError, match=r"index.partial: not unfinished work of lexicept"):
-        IndexBuilder(tmp_path / "index", restart=True)
-    assert precious.exists()
-
-
-def test_an_index_needs_a_vocabulary(tmp_path):
-    builder = IndexBuilder(tmp_path / "index")
-    builder.add_documents(documents(TEXTS), {})
-    with pytest.raises(InputError, match="at least one vocabulary"):
-        builder.commit()
-    builder.close()
-
-
-def test_nothing_is_overwritten(tmp_path):
+def test_what_others_keep_is_not_touched(tmp_path):
     (tmp_path / "file").write_text("precious")
     for path in (tmp_path / "file", tmp_path):
         with pytest.raises(InputError, match="exists already"):
@@ -409,6 +393,13 @@ def test_nothing_is_overwritten(tmp_path):
     with pytest.raises(InputError, match="exists already"):
         late.commit()
     assert (tmp_path / "late").read_text() == (tmp_path / "file").read_text() == "precious"
+    precious = tmp_path / "index.partial" / "precious"
+    precious.mkdir(parents=True)
+    with pytest.raises(InputError, match=r"index.partial: not unfinished work of lexicept"):
+        IndexBuilder(tmp_path / "index")
+    with pytest.raises(InputError, match=r"index.partial: not unfinished work of lexicept"):
+        IndexBuilder(tmp_path / "index", restart=True)
+    assert precious.exists()
 
 
 def test_an_index_is_overwritten_where_that_is_asked_for(tmp_path):

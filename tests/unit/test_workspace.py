@@ -36,9 +36,13 @@ def begin(out: Path, settings: dict[str, Any] = SETTINGS, **options: Any) -> int
         return lines.done
 
 
-def test_fingerprints():
+def test_fingerprints_and_differences():
     assert fingerprint(["ä", ""]) == hashlib.sha256("2:ä0:".encode()).hexdigest()
     assert len({fingerprint(t) for t in (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], [])}) == 5
+    assert first_difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
+    assert first_difference([1, [2]], [1, [3]], "x") == "x[1][0] was 2 and is now 3"
+    assert first_difference([1], [1, 2], "x") == "x was [1] and is now [1, 2]"
+    assert first_difference({"a": "ä"}, {}) == 'a was "ä" and is now absent'
 
 
 def test_a_failed_replacement_keeps_the_old_content(tmp_path):
@@ -157,11 +161,18 @@ def test_other_settings_are_refused_by_name(tmp_path, changed, told):
     assert begin(tmp_path / "out", SETTINGS | changed) == 2
 
 
-def test_another_version_of_lexicept_is_refused(tmp_path, monkeypatch):
+def test_work_of_another_task_or_version_is_refused(tmp_path, monkeypatch):
     begin(tmp_path / "out")
+    for options in ({}, {"restart": True}):
+        with pytest.raises(
+            InputError, match=r"unfinished work of another task \(test, not other\)"
+        ):
+            Workspace(tmp_path / "out", "other", SETTINGS, **options)
+    assert begin(tmp_path / "out") == 2
+    begin(tmp_path / "out2")
     monkeypatch.setattr("lexicept.storage.workspace.version", lambda _: "999")
     with pytest.raises(InputError, match=r'lexicept was ".*" and is now "999"'):
-        begin(tmp_path / "out")
+        begin(tmp_path / "out2")
 
 
 def test_settings_may_become_known_later(tmp_path):
@@ -178,23 +189,6 @@ def test_settings_may_become_known_later(tmp_path):
         told = r"documents was 000000000000… \(a checksum\) and is now 111111111111… \(a"
         with pytest.raises(InputError, match=told):
             work.check({"documents": "1" * 64})
-
-
-def test_the_work_of_another_task_is_not_discarded(tmp_path):
-    begin(tmp_path / "out")
-    for options in ({}, {"restart": True}):
-        with pytest.raises(
-            InputError, match=r"unfinished work of another task \(test, not other\)"
-        ):
-            Workspace(tmp_path / "out", "other", SETTINGS, **options)
-    assert begin(tmp_path / "out") == 2
-
-
-def test_differences():
-    assert first_difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
-    assert first_difference([1, [2]], [1, [3]], "x") == "x[1][0] was 2 and is now 3"
-    assert first_difference([1], [1, 2], "x") == "x was [1] and is now [1, 2]"
-    assert first_difference({"a": "ä"}, {}) == 'a was "ä" and is now absent'
 
 
 # What is left behind

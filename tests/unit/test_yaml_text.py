@@ -17,11 +17,17 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(
 LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 41))
 
 
-def test_values_have_types_or_are_texts():
+def test_values_have_types_up_to_the_limits():
     text = "a: 1\nb: no\nc: &c [x, 0.5]\nd: *c\ne: {<<: {f: 2}, g: *c}\n"
     expected = {"a": 1, "b": False, "c": ["x", 0.5], "d": ["x", 0.5]}
     assert parse_yaml(text) == {**expected, "e": {"f": 2, "g": ["x", 0.5]}}
     assert parse_yaml("a: 1\nb: no\n", typed=False) == {"a": "1", "b": "no"}
+    assert parse_yaml("[" + "x, " * (LARGEST - 1) + "]") == ["x"] * (LARGEST - 1)
+    depth = DEEPEST - 1
+    value = parse_yaml("[" * depth + "x" + "]" * depth)
+    for _ in range(depth):
+        (value,) = value
+    assert value == "x"
 
 
 @pytest.mark.parametrize("typed", [True, False])
@@ -44,15 +50,6 @@ def test_values_have_types_or_are_texts():
 def test_what_is_refused(text, problem, typed):
     with pytest.raises(InputError, match=f"^not YAML: {re.escape(problem)}"):
         parse_yaml(text, typed=typed)
-
-
-def test_at_the_limits():
-    assert parse_yaml("[" + "x, " * (LARGEST - 1) + "]") == ["x"] * (LARGEST - 1)
-    depth = DEEPEST - 1
-    value = parse_yaml("[" * depth + "x" + "]" * depth)
-    for _ in range(depth):
-        (value,) = value
-    assert value == "x"
 
 
 @pytest.mark.parametrize("read", [read_yaml, load_config, load_sources])
