@@ -67,15 +67,12 @@ class CachedStates:
         task: str = "document",
     ) -> CachedStates:
         """Open the states of texts; absent or damaged states are computed. Calling again resumes an
-        interrupted call.
+        interrupted call. Raises InputError while another process computes the same states.
 
         Args:
             folder: a cache for many backbones, texts and precisions.
             bf16: run the backbone in bfloat16, if the device multiplies bfloat16.
             task: query or document, for the length of texts.
-
-        Raises:
-            InputError: another process is computing the same states.
         """
         device = backbone.model.device
         bf16 = bf16 and has_bfloat16(device)

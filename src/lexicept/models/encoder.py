@@ -116,14 +116,10 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], revision: str | None = None) -> Self:
-        """Load a saved encoder, without running code from the folder.
+        """Load a saved encoder, from a folder or by a hub name (owner/name) with a revision
+        (branch, tag or commit), without running code from the folder.
 
-        Args:
-            path: a folder, or the hub's name of a model (owner/name).
-            revision: a branch, tag or commit on the hub.
-
-        Raises:
-            InputError: the path is neither a saved encoder nor a model on the hub or in its cache.
+        Raises InputError for anything but a saved encoder here, on the hub or in the hub's cache.
         """
         folder = model_folder(path, revision)
         if not (folder / "modules.json").exists():
@@ -309,17 +305,11 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
     def token_shares(
         self, read: TokenStates, dimensions: Sequence[Sequence[int]], task: str
     ) -> list[dict[int, list[TokenShare]]]:
-        """Find the tokens behind the pooled activation of dimensions in each text.
+        """Find the tokens behind the pooled activation of each text's dimensions: active dimension
+        → tokens.
 
         With max pooling this is the token of the largest activation alone, else every token with an
-        activation.
-
-        Args:
-            read: the texts, as from ``read``.
-            dimensions: of each text.
-
-        Returns:
-            For each text, active dimension → tokens.
+        activation. ``read`` is the result of the method ``read``.
         """
         shares: list[dict[int, list[TokenShare]]] = [{} for _ in dimensions]
         for numbers, states in read.batches:

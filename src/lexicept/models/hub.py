@@ -35,15 +35,11 @@ def is_name(source: str | os.PathLike[str]) -> bool:
 def model_folder(
     source: str | os.PathLike[str], revision: str | None = None, files: tuple[str, ...] = FILES
 ) -> Path:
-    """Return a folder as it is, or the cached folder of a model on the hub, downloaded if needed.
+    """Return a folder as it is, or the cached folder of a model on the hub at a revision (branch,
+    tag or commit), with files of some patterns, downloaded if needed.
 
-    Args:
-        revision: a branch, tag or commit; the main branch by default.
-        files: patterns of what is downloaded.
-
-    Raises:
-        InputError: there is no such model or revision, the hub can't be reached, or a revision is
-            given for a folder.
+    Raises InputError for an unknown model or revision, an unreachable hub, or a revision of a
+    folder.
     """
     if not is_name(source):
         if revision is not None:
@@ -57,19 +53,12 @@ def model_folder(
 
 
 def push_model(folder: Path, name: str, card: str, *, private: bool = False) -> str:
-    """Upload a model's folder to the hub in one commit, with the token in ``HF_TOKEN``.
+    """Upload a model's folder and card to the hub in one commit, with the token in ``HF_TOKEN``;
+    return the commit's URL. A repository ``owner/name`` that does not exist is created, private if
+    asked for.
 
-    Args:
-        name: owner/name; created if it does not exist.
-        card: the text of its ``README.md``.
-        private: whether a new repository is private.
-
-    Returns:
-        The URL of the commit.
-
-    Raises:
-        InputError: the name is malformed, the token is missing or may not write, the hub can't be
-            reached, or ``private`` is asked for and the repository is public.
+    Raises InputError for a malformed name, a missing token or one that may not write, an
+    unreachable hub, or ``private`` and a public repository.
     """
     from huggingface_hub import CommitOperationAdd, HfApi
 

@@ -108,22 +108,16 @@ def _largest(values: Tensor, limit: int) -> Tensor:
 
 
 def write_onnx(encoder: Encoder, folder: Path, number: Number = "float32") -> dict[str, Any]:
-    """Write an encoder as graphs: ``model.onnx``, or ``document.onnx`` and ``query.onnx`` if the
-    head treats queries and documents differently; tokenizer; and ``onnx.json``.
+    """Write an encoder into an empty folder as graphs: ``model.onnx``, or ``document.onnx`` and
+    ``query.onnx`` if the head treats queries and documents differently; tokenizer; and
+    ``onnx.json``, whose content is returned.
 
     A graph takes whole texts: token ids with the tokenizer's special tokens, cut at the length in
     ``onnx.json``, and padded with an attention mask of 0. In int8 the blocks' matrices are
     quantised, and inputs dynamically; the head's last layer stays in float32, since small
     differences decide the largest activations.
 
-    Args:
-        folder: an empty folder.
-
-    Returns:
-        The content of ``onnx.json``.
-
-    Raises:
-        InputError: the model can't be exported, or a package that the export needs is missing.
+    Raises InputError for a model that can't be exported.
     """
     backbone, head = encoder.backbone, encoder.head
     _require_exportable(encoder)

@@ -31,22 +31,14 @@ class WordSpan(NamedTuple):
 def expanded_words(
     texts: Iterable[str], tokenizer: Any, size: int
 ) -> tuple[list[str], list[list[int]]]:
-    """Return the most frequent words of texts and their sub-words (ESPLADE, 3.1.1).
+    """Return the ``size`` most frequent words of a stream of texts, most frequent first, and the
+    ids of each word's sub-words (ESPLADE, 3.1.1).
 
     A word has a letter or a digit, and no unknown sub-word. Of several tokenisations of a word (at
     the start of a text, after a space), the most frequent counts. Equally frequent words are
     ordered by the alphabet.
 
-    Args:
-        texts: read once, as a stream.
-        tokenizer: a fast tokenizer of transformers.
-        size: number of words; all are returned if there are fewer.
-
-    Returns:
-        The words, most frequent first, and the ids of each word's sub-words.
-
-    Raises:
-        InputError: the size is below 1, or the texts have no words.
+    Raises InputError for a size below 1, or for texts without words.
     """
     if size < 1:
         raise InputError(f"a vocabulary has at least 1 word, not {size}")
@@ -108,12 +100,8 @@ class WordFinder:
         self._known: dict[tuple[int, ...], int | None] = {}
 
     def spans(self, window: Window, *, cut_start: bool, cut_end: bool) -> list[WordSpan]:
-        """Return the words of the vocabulary in a window, in order.
-
-        Args:
-            cut_start: whether the text begins before the window; the first word, which may be cut,
-                is then left out.
-            cut_end: whether the text continues after the window; the last word is then left out.
+        """Return the words of the vocabulary in a window, in order, except words that may be cut:
+        the first with ``cut_start`` (the text begins before the window), the last with ``cut_end``.
         """
         places = _word_places(window.words)
         places = places[cut_start : len(places) - cut_end]

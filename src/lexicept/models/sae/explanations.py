@@ -14,22 +14,17 @@ from lexicept.models.sae.model import SAE, block_of
 
 
 def read_explanations(path: str | os.PathLike[str], sae: SAE) -> dict[int, str]:
-    """Read the explanations of an SAE's latents.
+    """Read the explanations of an SAE's latents: latent → description, in one line.
 
     Every line is an object with ``index``, the latent; ``description``; and ``layer``, the
-    release's name that begins with a block counted from 0, as in ``20-gemmascope-res-16k``. The
-    first non-empty explanation of a latent counts.
+    release's name that begins with a block counted from 0, as in ``20-gemmascope-res-16k``, which
+    must be the SAE's if known. The first non-empty explanation of a latent counts.
 
     Args:
         path: a JSON Lines file, gzipped or not, or a folder of files (``batch-0.jsonl.gz``, …).
-        sae: the SAE; a layer in ``origin`` must be the explanations'.
 
-    Returns:
-        Latent → description, in one line.
-
-    Raises:
-        InputError: the file does not exist, a line is not an explanation or is from another source,
-            or the SAE has no such latent.
+    Raises InputError for an absent file, a line that is no explanation or is from another source,
+    or a latent that the SAE lacks.
     """
     block = block_of(sae.origin.get("hook"))
     explanations: dict[int, str] = {}

@@ -34,7 +34,7 @@ class PretrainedSAE:
     origin: dict[str, Any]
 
     def load(self, scale: Scale | None = None, backbone: Backbone | None = None) -> SAE:
-        """Read the weights.
+        """Read the weights: an SAE in float32, not trainable, with source and scale in ``origin``.
 
         Args:
             scale: the unit of activations of an SAE that was trained on scaled states s·h: ``raw``,
@@ -42,11 +42,7 @@ class PretrainedSAE:
                 by lexicept keep the saved scale.
             backbone: the later backbone, to check the fit.
 
-        Returns:
-            The SAE, in float32 and not trainable. ``origin`` holds source and scale.
-
-        Raises:
-            InputError: the SAE does not fit the backbone, or its weights are damaged.
+        Raises InputError for an SAE that does not fit the backbone, or for damaged weights.
         """
         if backbone is not None:
             require_fit({**self.origin, "layer": self.layer}, self.layout.d_in, backbone)

@@ -97,16 +97,13 @@ def report_sae(
     language_model: LanguageModel | None = None,
     progress: Progress = silent,
 ) -> SAEReport:
-    """Measure an SAE on all tokens of texts except special ones.
+    """Measure an SAE on all tokens of texts except special ones. Raises InputError without tokens.
 
     Args:
         backbone: the SAE reads the output of the last block.
         transform: the transform of states before the SAE, as for ``train_sae``.
         language_model: the whole language model, to measure ``recovered`` on a sample of the texts.
             A transform must be the transform of the language model's head.
-
-    Raises:
-        InputError: the texts have no tokens.
     """
     reader = backbone_reader(backbone, texts, transform)
     report, mean = _measure(read_all(reader, len(texts), progress), sae)
