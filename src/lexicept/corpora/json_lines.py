@@ -148,16 +148,20 @@ def read_objects(path: str) -> Iterator[tuple[Place, dict[str, Any]]]:
         yield place, _object(place, line)
 
 
-def _object(place: Place, line: bytes) -> dict[str, Any]:
+def parse_line(place: Place, line: bytes) -> Any:
+    """Return a line's JSON value. Raises InputError for broken JSON or bytes that are not UTF-8."""
     text = decode(place, line)
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except json.JSONDecodeError as error:
         # The error's own line number counts within this line and would mislead.
         raise place.error(f"not valid JSON: {error.msg} (column {error.colno})") from error
     except (ValueError, RecursionError) as error:  # an endless number, endless nesting
         raise place.error(f"not valid JSON: {error}") from error
-    return _checked(place, value)
+
+
+def _object(place: Place, line: bytes) -> dict[str, Any]:
+    return _checked(place, parse_line(place, line))
 
 
 def _checked(place: Place, value: Any) -> dict[str, Any]:

@@ -21,8 +21,7 @@ from lexicept.progress import Progress
 from lexicept.storage.cached import cached
 from lexicept.storage.workspace import new_folder
 from lexicept.training.candidates.lists import CandidateList, Lists, joined, write_lists
-from lexicept.training.candidates.mining import MiningSettings, mine
-from lexicept.training.candidates.teacher_mining import teacher_lists
+from lexicept.training.candidates.mining import MiningSettings, mine, teacher_lists
 from lexicept.training.config import TrainingConfig
 from lexicept.training.data import TeacherScores, TrainingData, WordWeights
 from lexicept.training.run_folder import RunFolder

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lexicept.corpora import Qrel
+from lexicept.corpora.json_lines import parse_line
+from lexicept.corpora.lines import decode
 from lexicept.corpora.records import Place, check_id, readable
 from lexicept.errors import InputError
 from lexicept.storage.files import replacing_text
@@ -73,31 +75,41 @@ def write_lists(path: str | os.PathLike[str], lists: Iterable[CandidateList]) ->
     """Write lists atomically and open the file.
 
     Raises:
-        InputError: no lists, or as ``to_line``.
+        InputError: no lists; or, by line, no documents, repeated or bad ids, scores that are not
+            finite, or another number of scores than of documents.
     """
     target = Path(path)
     with replacing_text(target) as file:
         number = 0
         for number, item in enumerate(lists, 1):
-            file.write(to_line(item, Place(str(target), number)) + "\n")
+            file.write(_to_line(item, Place(str(target), number)) + "\n")
         if not number:
             raise InputError(f"{target}: no lists to write")
     return Lists.open(target)
 
 
-def append_lists(file: GrowingFile, lists: Iterable[CandidateList], done: int) -> None:
-    """Append lists to a growing file, and record that ``done`` units of work are finished."""
-    lines = [to_line(item, Place(f"query {item.query_id!r}")) for item in lists]
-    file.append_lines(lines, done)
+def append_lists(
+    file: GrowingFile,
+    count: int,
+    size: int,
+    lists_of: Callable[[range], Iterable[CandidateList]],
+    report: Callable[[int, int], None],
+) -> None:
+    """Append the lists of the remaining of ``count`` queries, in units of work of ``size`` queries.
 
-
-def to_line(item: CandidateList, place: Place) -> str:
-    """Return a list as a line of lexicept's files.
-
-    Raises:
-        InputError: at ``place``: no documents, repeated or bad ids, scores that are not finite, or
-            another number of scores than of documents.
+    Args:
+        lists_of: numbers of queries → lists.
+        report: called with the numbers of finished and of all queries.
     """
+    for start in range(file.done, count, size):
+        numbers = range(start, min(start + size, count))
+        lists = lists_of(numbers)
+        lines = [_to_line(item, Place(f"query {item.query_id!r}")) for item in lists]
+        file.append_lines(lines, numbers.stop)
+        report(numbers.stop, count)
+
+
+def _to_line(item: CandidateList, place: Place) -> str:
     _check(place, item)
     for value in (item.query_id, *item.documents):
         _id(place, value)
@@ -111,20 +123,13 @@ def to_line(item: CandidateList, place: Place) -> str:
     return json.dumps(fields, ensure_ascii=False)
 
 
-class _Format(NamedTuple):
-    """A format of lines."""
-
-    parse: Callable[[Place, str], CandidateList]
-    plausible: Callable[[bytes], bool]
-    """Cheap test of a line's bytes; a line that fails the test is parsed at once, to be refused."""
+Parser = Callable[[Place, bytes], CandidateList]
 
 
 class Lists(LazySequence[CandidateList]):
     """The lists of a file, each parsed when it is read; see ``open``."""
 
-    def __init__(
-        self, path: str, offsets: Integers, parse: Callable[[Place, str], CandidateList]
-    ) -> None:
+    def __init__(self, path: str, offsets: Integers, parse: Parser) -> None:
         self.path = path
         self._offsets = offsets
         self._parse = parse
@@ -145,7 +150,8 @@ class Lists(LazySequence[CandidateList]):
         """
         name = os.fspath(path)
         offsets = array("q")
-        line_format: _Format | None = None
+        parse: Parser | None = None
+        frame: tuple[bytes, bytes] | int = 0
         position = 0
         with readable(name), open(name, "rb") as file:
             # One pass notes where lines begin; lists are parsed when read.
@@ -154,17 +160,17 @@ class Lists(LazySequence[CandidateList]):
                     raise InputError(f"{name}: gzipped, and read in random order: gunzip it first")
                 if line := _line(raw, first=number == 1):
                     place = Place(name, number)
-                    if line_format is None:
-                        line_format = _format(place, _decode(place, line))
-                        line_format.parse(place, _decode(place, line))
-                    elif not line_format.plausible(line):
-                        line_format.parse(place, _decode(place, line))
+                    if parse is None:
+                        parse, frame = _parser(place, line), _frame(line)
+                        parse(place, line)
+                    elif _frame(line) != frame:
+                        parse(place, line)
                     offsets.append(position)
                 position += len(raw)
-        if line_format is None:
+        if parse is None:
             raise InputError(f"{name}: no lists; {_ACCEPTED}")
         offsets.append(position)
-        return cls(name, np.frombuffer(offsets, dtype=np.int64), line_format.parse)
+        return cls(name, np.frombuffer(offsets, dtype=np.int64), parse)
 
     def __len__(self) -> int:
         return int(self._offsets.size) - 1
@@ -174,37 +180,39 @@ class Lists(LazySequence[CandidateList]):
         start, end = (int(offset) for offset in self._offsets[number : number + 2])
         line = _line(self._bytes[start:end].tobytes(), first=start == 0)
         try:
-            return self._parse_line(Place(self.path), line)
+            return self._parse(Place(self.path), line)
         except InputError:
             # Lines are counted for the error message only.
             blocks = (self._bytes[i : min(i + 2**20, start)] for i in range(0, start, 2**20))
             number = 1 + sum(block.tobytes().count(b"\n") for block in blocks)
-            return self._parse_line(Place(self.path, number), line)
-
-    def _parse_line(self, place: Place, line: bytes) -> CandidateList:
-        return self._parse(place, _decode(place, line))
+            return self._parse(Place(self.path, number), line)
 
 
 def _line(raw: bytes, *, first: bool) -> bytes:
     return (raw.removeprefix(codecs.BOM_UTF8) if first else raw).strip(b" \r\n")
 
 
-def _format(place: Place, line: str) -> _Format:
-    """Return the format of a file with this first line."""
-    if line.startswith("["):
-        return _Format(_parse_colbert, lambda raw: raw[:1] == b"[" and raw[-1:] == b"]")
-    if line.startswith("{"):
-        fields = _json(place, line)
+def _frame(line: bytes) -> tuple[bytes, bytes] | int:
+    """Return the brackets around a line, or the number of tabs: a cheap test of the format."""
+    return (line[:1], line[-1:]) if line[:1] in (b"[", b"{") else line.count(b"\t")
+
+
+def _parser(place: Place, line: bytes) -> Parser:
+    """Return the parser of a file with this first line."""
+    if line.startswith(b"["):
+        return _parse_colbert
+    if line.startswith(b"{"):
+        fields = parse_line(place, line)
         for key, parse in (("query_id", _parse_ours), ("qid", _parse_hard_negatives)):
             if key in fields:
-                return _Format(parse, lambda raw: raw[:1] == b"{" and raw[-1:] == b"}")
-    elif line.count("\t") == 2:
-        return _Format(_parse_triple, lambda raw: raw.count(b"\t") == 2)
+                return parse
+    elif line.count(b"\t") == 2:
+        return _parse_triple
     raise place.error(f"not a line of lists; {_ACCEPTED}")
 
 
-def _parse_ours(place: Place, line: str) -> CandidateList:
-    fields = _json(place, line)
+def _parse_ours(place: Place, line: bytes) -> CandidateList:
+    fields = parse_line(place, line)
     if not isinstance(fields, dict):
         raise place.error("not a JSON object")
     relevant, candidates = (
@@ -220,15 +228,15 @@ def _parse_ours(place: Place, line: str) -> CandidateList:
     return listed
 
 
-def _parse_colbert(place: Place, line: str) -> CandidateList:
-    values = _json(place, line)
+def _parse_colbert(place: Place, line: bytes) -> CandidateList:
+    values = parse_line(place, line)
     if not isinstance(values, list) or len(values) < 2:
         raise place.error("not a JSON array of a query and its documents")
     return assemble(place, values[0], values[1:2], values[2:])
 
 
-def _parse_hard_negatives(place: Place, line: str) -> CandidateList:
-    fields = _json(place, line)
+def _parse_hard_negatives(place: Place, line: bytes) -> CandidateList:
+    fields = parse_line(place, line)
     if not isinstance(fields, dict):
         raise place.error("not a JSON object")
     systems = fields.get("neg")
@@ -238,8 +246,8 @@ def _parse_hard_negatives(place: Place, line: str) -> CandidateList:
     return assemble(place, fields.get("qid"), _array(place, fields, "pos"), negatives)
 
 
-def _parse_triple(place: Place, line: str) -> CandidateList:
-    columns = line.split("\t")
+def _parse_triple(place: Place, line: bytes) -> CandidateList:
+    columns = decode(place, line).split("\t")
     if len(columns) != 3:
         raise place.error(f"{len(columns)} columns, expected query, positive, negative")
     query, positive, negative = columns
@@ -289,22 +297,6 @@ def _check(place: Place, item: CandidateList) -> None:
         for document, score in zip(item.documents, item.scores, strict=True):
             if not math.isfinite(score):
                 raise place.error(f"score {score} of {document!r} is not finite")
-
-
-def _decode(place: Place, line: bytes) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise place.error(f"not UTF-8: {error.reason}") from None
-
-
-def _json(place: Place, line: str) -> Any:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise place.error(f"not valid JSON: {error.msg} (column {error.colno})") from None
-    except (ValueError, RecursionError) as error:  # an endless number, endless nesting
-        raise place.error(f"not valid JSON: {error}") from None
 
 
 def _array(place: Place, fields: Mapping[str, Any], key: str) -> list[Any]:

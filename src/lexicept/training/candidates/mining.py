@@ -1,11 +1,13 @@
-"""Mining: search results of training queries as candidate lists."""
+"""Mining: candidate lists of training queries by search, or by a teacher's own scores."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,6 +19,12 @@ from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, fingerprint_json
 from lexicept.storage.workspace import Workspace
 from lexicept.training.candidates.lists import CandidateList, Lists, append_lists
+
+if TYPE_CHECKING:
+    from lexicept.training.data import TrainingData
+
+DOCUMENTS = 2**16
+"""Documents scored by the teacher at once."""
 
 BATCH = 256
 """Queries of a unit of work; interrupted mining resumes between units."""
@@ -85,34 +93,33 @@ def mine(
         **asdict(settings),
     }
     names = list(queries)
-    target = Path(out)
-    with Workspace(target, "mine", identity, restart=restart) as work:
+
+    def lists_of(numbers: range) -> Iterator[CandidateList]:
+        batch = names[numbers.start : numbers.stop]
+        vectors = index.query_vectors([queries[name] for name in batch], settings.vocabulary)
+        # Relevant documents among the hits are not candidates: search for as many more.
+        most = settings.depth + max(len(positives[name]) for name in batch)
+        for number, hits in enumerate(index.rank(vectors, most)):
+            query, relevant_ids = batch[number], positives[batch[number]]
+            # Above the limit, a candidate is probably a relevant document without judgement.
+            limit = np.inf
+            if settings.max_positive_share is not None and relevant_ids:
+                scores = (_score(index, vectors, number, document) for document in relevant_ids)
+                limit = settings.max_positive_share * max(scores)
+            negatives = [hit for hit in hits if hit.id not in relevant_ids][: settings.depth]
+            ids = [*relevant_ids, *(hit.id for hit in negatives if hit.score <= limit)]
+            if settings.random_negatives:
+                taken = {*relevant_ids, *(hit.id for hit in hits)}
+                random = random_for(settings.seed, query)
+                ids += _draw(settings.random_negatives, index, taken, random)
+            if ids:
+                yield CandidateList(query, tuple(ids), len(relevant_ids))
+
+    with Workspace(out, "mine", identity, restart=restart) as work:
         file = work.growing("lists.jsonl")
-        for start in range(file.done, len(names), BATCH):
-            batch = names[start : start + BATCH]
-            vectors = index.query_vectors([queries[name] for name in batch], settings.vocabulary)
-            # Relevant documents among the hits are not candidates: search for as many more.
-            most = settings.depth + max(len(positives[name]) for name in batch)
-            lists = []
-            for number, hits in enumerate(index.rank(vectors, most)):
-                query, relevant_ids = batch[number], positives[batch[number]]
-                # Above the limit, a candidate is probably a relevant document without judgement.
-                limit = np.inf
-                if settings.max_positive_share is not None and relevant_ids:
-                    scores = (_score(index, vectors, number, document) for document in relevant_ids)
-                    limit = settings.max_positive_share * max(scores)
-                negatives = [hit for hit in hits if hit.id not in relevant_ids][: settings.depth]
-                ids = [*relevant_ids, *(hit.id for hit in negatives if hit.score <= limit)]
-                if settings.random_negatives:
-                    taken = {*relevant_ids, *(hit.id for hit in hits)}
-                    random = random_for(settings.seed, query)
-                    ids += _draw(settings.random_negatives, index, taken, random)
-                if ids:
-                    lists.append(CandidateList(query, tuple(ids), len(relevant_ids)))
-            append_lists(file, lists, start + len(batch))
-            progress("mining", file.done, len(names))
+        append_lists(file, len(names), BATCH, lists_of, partial(progress, "mining"))
         work.publish(file.path)
-    return Lists.open(target)
+    return Lists.open(out)
 
 
 def _positives(
@@ -153,3 +160,59 @@ def _draw(
             pass
         taken.add(document)
         yield document
+
+
+def teacher_lists(
+    data: TrainingData,
+    relevant: Mapping[str, Collection[str]],
+    out: Path,
+    depth: int,
+    progress: Progress = silent,
+) -> Lists:
+    """Write each query's relevant documents, then the ``depth`` best others by the teacher's score.
+
+    Raises:
+        InputError: neither a dense teacher nor BM25, ``out`` exists, or no lists.
+    """
+    if data.teacher is None or (data.teacher.queries is None and not data.teacher.bm25_weight):
+        raise InputError("data.mining: teacher needs teacher.dense or teacher.bm25_weight")
+    names = data.query_ids
+    settings = {
+        "documents": fingerprint(data.document_ids),
+        "queries": fingerprint(data.queries),
+        "dense_weight": data.teacher.dense_weight,
+        "bm25_weight": data.teacher.bm25_weight,
+        "depth": depth,
+    }
+
+    def lists_of(numbers: range) -> Iterator[CandidateList]:
+        most = max(len(relevant.get(names[query], ())) for query in numbers) + depth
+        for query, best in zip(numbers, _best(data, numbers, most), strict=True):
+            positives = dict.fromkeys(relevant.get(names[query], ()))
+            ids = (data.document_ids[number] for number in best)
+            negatives = [document for document in ids if document not in positives][:depth]
+            yield CandidateList(names[query], (*positives, *negatives), len(positives))
+
+    with Workspace(out, "mine by teacher", settings) as work:
+        file = work.growing("lists.jsonl")
+        append_lists(file, len(names), BATCH, lists_of, partial(progress, "mining"))
+        work.publish(file.path)
+    return Lists.open(out)
+
+
+def _best(data: TrainingData, queries: range, count: int) -> list[list[int]]:
+    """Return the numbers of the ``count`` best documents of each query, best first."""
+    import torch
+
+    scores = torch.empty(len(queries), 0)
+    numbers = torch.empty(len(queries), 0, dtype=torch.long)
+    # The best so far compete with each block of documents, so that memory stays bounded.
+    for start in range(0, len(data.document_ids), DOCUMENTS):
+        block = range(start, min(start + DOCUMENTS, len(data.document_ids)))
+        taught = data.teach(queries, block)
+        assert taught is not None
+        scores = torch.cat([scores, taught], dim=1)
+        numbers = torch.cat([numbers, torch.tensor(block).expand(len(queries), -1)], dim=1)
+        scores, best = scores.topk(min(count, scores.shape[1]), dim=1)
+        numbers = numbers.gather(1, best)
+    return numbers.tolist()

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -182,7 +183,6 @@ def score_lists(
     """
     if not lists:
         raise InputError("there are no lists to score")
-    target = Path(out)
     used: dict[str, str] = {}
     settings = {
         "lists": fingerprint(_survey(lists, queries, documents, used)),
@@ -190,22 +190,21 @@ def score_lists(
         "documents": fingerprint(chain.from_iterable(documents.items())),
         "teacher": teacher.settings(),
     }
-    with Workspace(target, "score", settings, restart=restart) as work:
+    with Workspace(out, "score", settings, restart=restart) as work:
         file = work.growing("lists.jsonl")
         folder = work.kept("cache") if cache is None else Path(cache)
         folder.mkdir(parents=True, exist_ok=True)
         score = teacher.prepare(used, documents, folder, progress)
-        for start in range(file.done, len(lists), BATCH):
-            batch = lists[start : start + BATCH]
+
+        def scored(numbers: range) -> Iterator[CandidateList]:
+            batch = lists[numbers.start : numbers.stop]
             scores = score([i.query_id for i in batch], [i.documents for i in batch])
-            scored = (
-                item._replace(scores=tuple(values.tolist()))
-                for item, values in zip(batch, scores, strict=True)
-            )
-            append_lists(file, scored, start + len(batch))
-            progress("scoring", file.done, len(lists))
+            for item, values in zip(batch, scores, strict=True):
+                yield item._replace(scores=tuple(values.tolist()))
+
+        append_lists(file, len(lists), BATCH, scored, partial(progress, "scoring"))
         work.publish(file.path)
-    return Lists.open(target)
+    return Lists.open(out)
 
 
 def _survey(

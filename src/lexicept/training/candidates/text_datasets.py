@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -59,11 +60,16 @@ def import_texts(
         InputError: an unreadable source, or as ``write_texts_dataset``.
     """
     path = Path(source)
-    if path.exists() and not _saved(path):
-        return _write_dataset(read_row_files(path), folder, scored_only)
-    return write_texts_dataset(
-        read_texts_dataset(source, split, config), folder, scored_only=scored_only
-    )
+    if not path.exists() or _saved(path):
+        rows = read_texts_dataset(source, split, config)
+        return write_texts_dataset(rows, folder, scored_only=scored_only)
+    files = [path]
+    if path.is_dir():
+        files = sorted({file for pattern in _FILES for file in path.rglob(pattern)})
+    if not files:
+        raise InputError(f"{path}: no JSON Lines files (.jsonl, .ndjson) here")
+    placed = chain.from_iterable(read_objects(str(file)) for file in files)
+    return _write_dataset(placed, Path(folder), scored_only)
 
 
 def read_texts_dataset(
@@ -86,21 +92,6 @@ def read_texts_dataset(
             yield from datasets.load_dataset(name_or_path, config, split=split, streaming=True)
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"dataset {name_or_path!r}, split {split!r}: {error}") from None
-
-
-def read_row_files(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """Yield the rows of a JSON Lines file, or of all JSON Lines files in a folder, by name.
-
-    Raises:
-        InputError: no such file, or a line that is no JSON object.
-    """
-    files = [path]
-    if path.is_dir():
-        files = sorted({file for pattern in _FILES for file in path.rglob(pattern)})
-    if not files:
-        raise InputError(f"{path}: no JSON Lines files (.jsonl, .ndjson) here")
-    for file in files:
-        yield from read_objects(str(file))
 
 
 def _saved(folder: Path) -> bool:
@@ -126,17 +117,14 @@ def write_texts_dataset(
     Raises:
         InputError: a row with other columns, by its number; no rows; or the folder exists.
     """
-    source = f"rows for {Path(folder)}"
-    placed = ((Place(source, number, "row"), row) for number, row in enumerate(rows, 1))
-    return _write_dataset(placed, folder, scored_only)
+    target = Path(folder)
+    placed = ((Place(f"rows for {target}", n, "row"), row) for n, row in enumerate(rows, 1))
+    return _write_dataset(placed, target, scored_only)
 
 
 def _write_dataset(
-    rows: Iterable[tuple[Place, Mapping[str, Any]]],
-    folder: str | os.PathLike[str],
-    scored_only: bool,
+    rows: Iterable[tuple[Place, Mapping[str, Any]]], target: Path, scored_only: bool
 ) -> Lists:
-    target = Path(folder)
     with new_folder(target, "dataset") as new:
         (new / "qrels").mkdir()
         with (
@@ -144,44 +132,39 @@ def _write_dataset(
             (new / "queries.jsonl").open("w", encoding="utf-8") as queries,
             (new / "qrels" / "train.tsv").open("w", encoding="utf-8") as qrels,
         ):
-            placed = ((place, to_row(place, fields)) for place, fields in rows)
-            scored = (item for item in placed if item[1].scores is not None or not scored_only)
-            lists = _rows_to_lists(scored, _once(corpus), _once(queries), qrels)
-            write_lists(new / "lists.jsonl", lists)
+            write_document, write_query = _once(corpus), _once(queries)
+            judged: set[tuple[str, str]] = set()
+            qrels.write("query-id\tcorpus-id\tscore\n")
+
+            def lists() -> Iterator[CandidateList]:
+                for place, fields in rows:
+                    row = to_row(place, fields)
+                    if row.scores is None and scored_only:
+                        continue
+                    ids = [write_document(text) for text in row.texts]
+                    values = ids if row.scores is None else list(zip(ids, row.scores, strict=True))
+                    query = write_query(row.query)
+                    item = assemble(place, query, values[: row.relevant], values[row.relevant :])
+                    for document in item.documents[: item.relevant]:
+                        if (query, document) not in judged:
+                            judged.add((query, document))
+                            qrels.write(f"{query}\t{document}\t1\n")
+                    yield item
+
+            write_lists(new / "lists.jsonl", lists())
     return Lists.open(target / "lists.jsonl")
-
-
-def _rows_to_lists(
-    rows: Iterable[tuple[Place, TextRow]],
-    write_document: Callable[[str], str],
-    write_query: Callable[[str], str],
-    qrels: TextIO,
-) -> Iterator[CandidateList]:
-    judged: set[tuple[str, str]] = set()
-    qrels.write("query-id\tcorpus-id\tscore\n")
-    for place, row in rows:
-        ids = [write_document(text) for text in row.texts]
-        values = ids if row.scores is None else list(zip(ids, row.scores, strict=True))
-        query = write_query(row.query)
-        item = assemble(place, query, values[: row.relevant], values[row.relevant :])
-        for document in item.documents[: item.relevant]:
-            if (query, document) not in judged:
-                judged.add((query, document))
-                qrels.write(f"{query}\t{document}\t1\n")
-        yield item
 
 
 def _once(file: TextIO) -> Callable[[str], str]:
     """Return a function from a text to its id, which writes every new text to a file."""
-    written: set[bytes] = set()
+    written: set[str] = set()
 
     def write(text: str) -> str:
-        digest = sha256(text.encode()).digest()[:10]
-        if digest not in written:
-            written.add(digest)
-            fields = {"_id": digest.hex(), "text": text}
-            file.write(json.dumps(fields, ensure_ascii=False) + "\n")
-        return digest.hex()
+        name = sha256(text.encode()).digest()[:10].hex()
+        if name not in written:
+            written.add(name)
+            file.write(json.dumps({"_id": name, "text": text}, ensure_ascii=False) + "\n")
+        return name
 
     return write
 
@@ -198,31 +181,28 @@ def to_row(place: Place, fields: Mapping[str, Any]) -> TextRow:
     Raises:
         InputError: a row with other columns, by its place.
     """
-    return _lists(place, fields) if "pos" in fields else _columns(place, fields)
-
-
-def _lists(place: Place, fields: Mapping[str, Any]) -> TextRow:
+    if "pos" not in fields:
+        names = [next((name for name in _QUERIES if name in fields), _QUERIES[0]), "positive"]
+        names += [name for name in fields if re.fullmatch(r"negative(_\d+)?", name)]
+        query, *texts = [_text(place, fields, name, fields.get(name)) for name in names]
+        return TextRow(query, texts, 1, _scores(place, fields, len(texts)))
     query = _text(place, fields, "query", fields.get("query"))
-    texts = {name: _texts(place, fields, name) for name in ("pos", "neg")}
-    columns = {name: fields.get(f"{name}_scores") for name in texts}
-    if texts["pos"] + texts["neg"] == []:
+    columns = {name: _texts(place, fields, name) for name in ("pos", "neg")}
+    texts = columns["pos"] + columns["neg"]
+    if not texts:
         raise place.error("pos and neg are empty")
     scores: list[float] | None = None
-    if any(column is not None for column in columns.values()):
+    if any(fields.get(f"{name}_scores") is not None for name in columns):
         scores = []
-        for name, listed in texts.items():
-            scores += _numbers(place, f"{name}_scores", columns[name], listed)
-    return TextRow(query, texts["pos"] + texts["neg"], len(texts["pos"]), scores)
-
-
-def _numbers(place: Place, name: str, value: Any, texts: list[str]) -> list[float]:
-    """Return the scores of texts; an empty list of texts needs no column of scores."""
-    values = [] if value is None and not texts else value
-    if not isinstance(values, list):
-        raise place.error(f"{name} must be a list of numbers")
-    if len(values) != len(texts):
-        raise place.error(f"{len(values)} {name} for {len(texts)} texts")
-    return [finite_score(place, number) for number in values]
+        for name, listed in columns.items():
+            values = fields.get(f"{name}_scores")
+            values = [] if values is None and not listed else values
+            if not isinstance(values, list):
+                raise place.error(f"{name}_scores must be a list of numbers")
+            if len(values) != len(listed):
+                raise place.error(f"{len(values)} {name}_scores for {len(listed)} texts")
+            scores += [finite_score(place, number) for number in values]
+    return TextRow(query, texts, len(columns["pos"]), scores)
 
 
 def _texts(place: Place, fields: Mapping[str, Any], name: str) -> list[str]:
@@ -240,13 +220,6 @@ def _text(place: Place, fields: Mapping[str, Any], name: str, text: Any) -> str:
     except UnicodeEncodeError as error:
         raise place.error(f"the column {name}: {error.reason}") from None
     return text
-
-
-def _columns(place: Place, fields: Mapping[str, Any]) -> TextRow:
-    names = [next((name for name in _QUERIES if name in fields), _QUERIES[0]), "positive"]
-    names += [name for name in fields if re.fullmatch(r"negative(_\d+)?", name)]
-    query, *texts = [_text(place, fields, name, fields.get(name)) for name in names]
-    return TextRow(query, texts, 1, _scores(place, fields, len(texts)))
 
 
 def _scores(place: Place, fields: Mapping[str, Any], documents: int) -> list[float] | None:
