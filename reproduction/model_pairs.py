@@ -10,13 +10,14 @@ from lexicept.corpora import Document
 from lexicept.index.impacts import VocabularySettings
 from lexicept.interpretation.pairs import Group, dimension_pairs, senses, synonyms
 from lexicept.models.encoder import Encoder
+from lexicept.training.validation import encode
 from lexicept.vectors import SparseVectors, Vocabulary
 from lexicept.weighting import Unchanged
 from reproduction.data import Data, fetching
 from reproduction.jobs import PairsJob, TrainingJob
 from reproduction.measuring import Measurements
 from reproduction.stored import documents_of
-from reproduction.trained import models_of, weights_of
+from reproduction.trained import models_of
 
 GROUPS, MEMBERS = 7, 12
 """Groups of each kind in the notes, as many as Table 8 has, and most members of a group."""
@@ -58,7 +59,7 @@ def run_pairs(job: PairsJob, data: Data) -> Measurements:
 def _vectors(job: TrainingJob, documents: Sequence[Document], data: Data) -> SparseVectors:
     """Return documents encoded and pruned by a job's model of the first seed, with its terms."""
     encoder = Encoder.load(next(models_of(job, data)).path)
-    weights = weights_of(encoder, [document.content for document in documents], "document")
+    weights = encode(encoder, [document.content for document in documents], "document")
     limit = encoder.head.settings.document_max_active_dims
     weights = VocabularySettings(Unchanged(), None, limit).prune_documents(weights)
     terms = encoder.head.terms if encoder.names is None else encoder.names

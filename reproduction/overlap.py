@@ -14,13 +14,14 @@ from lexicept.corpora import Document, read_documents
 from lexicept.errors import InputError
 from lexicept.interpretation.pairs import align
 from lexicept.models.encoder import Encoder
+from lexicept.training.validation import encode
 from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
 from lexicept.vectors import Floats, Integers, SparseVectors, Vocabulary
 from lexicept.weighting import BM25
 from reproduction.data import Data, Judged, fetching, judged
 from reproduction.jobs import OverlapJob
 from reproduction.measuring import Collection, Measurements, measure
-from reproduction.trained import models_of, weights_of
+from reproduction.trained import models_of
 
 
 class Texts(NamedTuple):
@@ -82,8 +83,8 @@ def _encoded(encoder: Encoder, languages: Languages) -> list[Collection]:
     return [
         texts.collection(
             language,
-            weights_of(encoder, texts.contents, "document"),
-            weights_of(encoder, texts.judged.texts, "query"),
+            encode(encoder, texts.contents, "document"),
+            encode(encoder, texts.judged.texts, "query"),
         )
         for language, texts in languages.items()
     ]

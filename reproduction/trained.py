@@ -25,10 +25,10 @@ from lexicept.models.soup import soup
 from lexicept.pipelines.pretrain import pretrain
 from lexicept.progress import Progress
 from lexicept.storage.files import fingerprint, replace_file
-from lexicept.training.config import TrainingConfig, ValidationSettings, load_config
+from lexicept.training.config import TrainingConfig, load_config
 from lexicept.training.settings import to_mapping
 from lexicept.training.tuning import tune
-from lexicept.training.validation import RetrievalEvaluator, Texts
+from lexicept.training.validation import Texts, pooled
 from reproduction.data import Data, fetching
 from reproduction.jobs import DatasetSettings, RRAChoice, TrainingJob
 from reproduction.latency import BMP_METRIC, METRIC, measure_bmp, measure_latency
@@ -317,22 +317,14 @@ def _learned_texts(config: TrainingConfig) -> Iterator[str]:
             yield query.text
 
 
-def weights_of(encoder: Encoder, texts: Sequence[str], task: str) -> sp.csr_array:
-    """Return the weights [n, V] of texts, unpruned."""
-    activations = encoder.encode_activations(texts, task)
-    weighting = encoder.weighting
-    return weighting.queries(activations) if task == "query" else weighting.documents(activations)
-
-
 def encoded(
     encoder: Any, model: TrainedModel, dataset: DatasetSettings, rra: RRAChoice | None, data: Data
 ) -> Collection:
     """Encode a dataset with a trained encoder; the documents' activations are stored beside the
     model, and the states of a frozen backbone with the states of trainings."""
     corpus = documents_of(data.find(dataset.name), data.work)
-    evaluator = RetrievalEvaluator([], [], [], [], [], ValidationSettings())
 
-    def pooled(texts: Sequence[str], task: str) -> sp.csr_array:
+    def activations(texts: Sequence[str], task: str) -> sp.csr_array:
         inputs: Texts = texts
         if model.config.model.trained == "head" and not (encoder.lookup and task == "query"):
             inputs = CachedStates.build(
@@ -343,15 +335,15 @@ def encoded(
                 bf16=model.config.optimizer.bf16,
                 task=task,
             )
-        return evaluator.pooled(encoder, inputs, task)
+        return pooled(encoder, inputs, task)
 
     place = model.path.parent / "vectors" / fingerprint(corpus.contents)[:16]
-    encode = partial(pooled, task="document")
+    read = partial(activations, task="document")
     size = encoder.head.size
-    documents = encoded_vectors(place, corpus.contents, size, encode, data.progress)
+    documents = encoded_vectors(place, corpus.contents, size, read, data.progress)
 
     def queries(texts: Sequence[str]) -> sp.csr_array:
-        return encoder.weighting.queries(pooled(texts, "query"))
+        return encoder.weighting.queries(activations(texts, "query"))
 
     collection = text_collection(dataset, corpus, documents, queries, rra, data)
     return replace(collection, weighting=encoder.weighting)

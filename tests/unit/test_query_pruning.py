@@ -20,7 +20,7 @@ from lexicept.models.heads.base import _largest
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.index_settings import IndexSettings
 from lexicept.training.config import ValidationSettings
-from lexicept.training.validation import RetrievalEvaluator
+from lexicept.training.validation import NamedTexts, RetrievalEvaluator
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectors import Pruning, largest_weights, prune_rows
 from lexicept.weighting import Splade
@@ -70,7 +70,10 @@ def test_everything_keeps_the_same_dimensions(
     length = searched.nnz / len(QUERIES)
     qrels = [Qrel(name, "0", 1) for name in names]
     validation = RetrievalEvaluator(
-        names, QUERIES, ids, texts, qrels, ValidationSettings(query_max_active_dims=K)
+        NamedTexts(names, QUERIES),
+        NamedTexts(ids, texts),
+        qrels,
+        ValidationSettings(query_max_active_dims=K),
     )(encoder)
     assert validation["query_length"] == pytest.approx(length)
     cost = float((searched.astype(bool).astype(float) @ documents.astype(bool).T).sum())

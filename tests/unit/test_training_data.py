@@ -51,7 +51,7 @@ def with_words_and_teacher(folder, dense_weight=20.0, bm25_weight=0.5):
     documents = np.array([[0, 1.0], [1, 0], [0.8, 0.6], [-1, 0], [0.6, 0.8]], np.float16)
     return make_data(
         folder,
-        words=WordWeights(word_queries, word_documents),
+        word_weights=WordWeights(word_queries, word_documents),
         teacher=TeacherScores(queries, documents, dense_weight, bm25_weight),
     )
 

@@ -34,7 +34,7 @@ from lexicept.training.run import train
 from lexicept.training.sae.trainer import train_on_states
 from lexicept.training.settings import to_mapping
 from lexicept.training.trainer import Trainer, last_checkpoint
-from lexicept.training.validation import RetrievalEvaluator
+from lexicept.training.validation import NamedTexts, RetrievalEvaluator
 from support.commands import Run, assert_error
 from support.runs import (
     KilledError,
@@ -498,10 +498,8 @@ def make_evaluator(places, **settings):
     lines = (places / "beir" / "corpus.jsonl").read_text().splitlines()
     documents = [json.loads(line) for line in lines]
     return RetrievalEvaluator(
-        [query.id for query in queries],
-        [query.text for query in queries],
-        [document["_id"] for document in documents],
-        [document["text"] for document in documents],
+        NamedTexts([query.id for query in queries], [query.text for query in queries]),
+        NamedTexts([d["_id"] for d in documents], [d["text"] for d in documents]),
         list(read_qrels(places / "beir", "dev")),
         configuration(places, validation=settings).validation,
     )
@@ -525,9 +523,9 @@ def test_a_validation_finds_what_scores_most(places):
     encoder = Encoder.load(places / "start")
     encoder.index_settings = IndexSettings("splade")
     evaluator = make_evaluator(places)
-    vectors = encoder.encode_document(evaluator.documents).to_dense()
-    scores = encoder.encode_query(evaluator.queries).to_dense() @ vectors.T
-    positions = [evaluator.document_ids.index(qrel.document_id) for qrel in evaluator.qrels]
+    vectors = encoder.encode_document(evaluator.documents.texts).to_dense()
+    scores = encoder.encode_query(evaluator.queries.texts).to_dense() @ vectors.T
+    positions = [evaluator.documents.ids.index(qrel.document_id) for qrel in evaluator.qrels]
     ranks = [
         1 + int((row > row[place]).sum()) for row, place in zip(scores, positions, strict=True)
     ]
@@ -647,10 +645,10 @@ def test_a_validation_over_some_documents_has_the_relevant_ones(
     (evaluator,) = seen
     relevant = {f"d{n}" for n in range(20, 30)}
     everything = [document.id for document in read_documents(str(places / "beir"))]
-    kept = [name for name in everything if name in evaluator.document_ids]
-    assert evaluator.document_ids == kept
+    kept = [name for name in everything if name in evaluator.documents.ids]
+    assert evaluator.documents.ids == kept
     assert relevant < set(kept)
-    assert len(kept) == len(evaluator.documents) == evaluator.words.documents.shape[0] == 15
+    assert len(kept) == len(evaluator.documents.texts) == evaluator.words.documents.shape[0] == 15
 
 
 def test_queries_without_relevant_documents(places, tmp_path):

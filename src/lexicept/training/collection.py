@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,7 +20,13 @@ from lexicept.index.stored import StoredDocuments
 from lexicept.progress import Progress
 from lexicept.storage.cached import cached
 from lexicept.storage.workspace import new_folder
-from lexicept.training.candidates.lists import CandidateList, Lists, joined, write_lists
+from lexicept.training.candidates.lists import (
+    CandidateList,
+    Lists,
+    from_qrels,
+    joined,
+    write_lists,
+)
 from lexicept.training.candidates.mining import MiningSettings, mine, teacher_lists
 from lexicept.training.config import TrainingConfig
 from lexicept.training.data import TeacherScores, TrainingData, WordWeights
@@ -28,7 +34,7 @@ from lexicept.training.run_folder import RunFolder
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 
-Relevant = dict[str, list[str]]
+Relevant = Mapping[str, Sequence[str]]
 """Query id → ids of its relevant documents."""
 
 
@@ -87,7 +93,9 @@ def read_run_data(run: RunFolder) -> RunData:
     settings, judged, given_lists = run.config.data, None, None
     check_corpora(run.config)
     if settings.queries is not None:
-        judged = _judged_queries(settings.queries, settings.split)
+        texts = {q.id: q.text for q in read_queries(settings.queries, settings.split)}
+        lists = from_qrels(read_qrels(settings.queries, settings.split))
+        judged = texts, {item.query_id: item.documents for item in lists}
     if settings.lists is not None:
         given_lists = Lists.open(settings.lists)
     corpus = open_corpus(settings.corpus, run.prepared, run.progress, words=needs_words(run.config))
@@ -174,21 +182,6 @@ def word_index(corpus: str, path: Path, progress: Progress, language: str = "en"
     return cached(path, build, IndexReader.open)
 
 
-def relevant(qrels: Iterable[Qrel]) -> Relevant:
-    """Return the ids of each query's relevant documents."""
-    documents: Relevant = {}
-    for qrel in qrels:
-        if qrel.relevance > 0:
-            documents.setdefault(qrel.query_id, []).append(qrel.document_id)
-    return documents
-
-
-def _judged_queries(queries: str, split: str) -> tuple[dict[str, str], Relevant]:
-    """Return the texts and relevant documents of judged queries."""
-    qrels = relevant(read_qrels(queries, split))
-    return {query.id: query.text for query in read_queries(queries, split)}, qrels
-
-
 def _training_queries(
     run: RunFolder, corpus: Corpus, judged: tuple[dict[str, str], Relevant] | None
 ) -> tuple[dict[str, str], Relevant]:
@@ -210,7 +203,7 @@ def _pseudo_queries(run: RunFolder, corpus: Corpus) -> tuple[dict[str, str], Rel
     pairs = pseudo_queries.generate(documents, "mixed", data.pseudo_queries, seed)
     queries, sources = {}, {}
     for name, document, text in pseudo_queries.named(pairs):
-        queries[name], sources[name] = text, [document]
+        queries[name], sources[name] = text, (document,)
     if not queries:
         raise InputError(f"{data.corpus}: no pseudo-queries can be made of these documents")
     return queries, sources
@@ -253,56 +246,41 @@ def _lists(
     training: TrainingData,
     given_lists: Lists | None,
 ) -> Sequence[CandidateList]:
-    data, path = run.config.data, run.prepared / "lists.jsonl"
+    """Return the given lists, the judged documents alone, or mined candidates."""
+    data, path, progress = run.config.data, run.prepared / "lists.jsonl", run.progress
     # In-batch training without candidates: nothing to mine.
     if data.lists is None and not data.negatives and data.positive_share == 1:
-        return _judged_alone(training)
+        judged = [item for item in training.lists if item.relevant]
+        for item in judged:  # an unknown document is an error now, not when drawn
+            training.document_numbers(item.documents)
+        if not judged:
+            raise InputError("no training query has a relevant document")
+        return judged
     # A file of lists serves as it is, unless its queries were sampled or held out.
     if given_lists is not None and data.count is None and run.config.validation.queries is not None:
         return given_lists
 
-    def make() -> Lists:
-        if given_lists is not None:  # without the lists of queries outside the training set
-            return write_lists(path, (item for item in given_lists if item.query_id in queries))
-        return _mined(run, corpus, queries, qrels, training)
-
-    return cached(path, make, Lists.open)
-
-
-def _judged_alone(training: TrainingData) -> list[CandidateList]:
-    """Return the lists with relevant documents."""
-    judged = [item for item in training.lists if item.relevant]
-    for item in judged:  # an unknown document is an error now, not when drawn
-        training.document_numbers(item.documents)
-    if not judged:
-        raise InputError("no training query has a relevant document")
-    return judged
-
-
-def _mined(
-    run: RunFolder, corpus: Corpus, queries: dict[str, str], qrels: Relevant, training: TrainingData
-) -> Lists:
-    """Mine candidates by words, the teacher or both."""
-    depth, progress = run.config.data.mining_depth, run.progress
-    path = run.prepared / "lists.jsonl"
-
     def by_words(out: Path) -> Lists:
-        settings = MiningSettings(depth)
+        settings = MiningSettings(data.mining_depth)
         return mine(corpus.words, queries, qrels, out, settings, progress=progress)
 
     def by_teacher(out: Path) -> Lists:
-        return teacher_lists(training, qrels, out, depth, progress)
+        return teacher_lists(training, qrels, out, data.mining_depth, progress)
 
-    if run.config.data.mining == "words":
-        return by_words(path)
-    if run.config.data.mining == "teacher":
-        return by_teacher(path)
-    lists = []
-    for name, miner in (("words", by_words), ("teacher", by_teacher)):
-        out = run.prepared / f"lists.{name}.jsonl"
-        lists.append(cached(out, partial(miner, out), Lists.open))
-    by_word, by_score = lists
-    return write_lists(path, joined(by_word, by_score))
+    def make() -> Lists:
+        if given_lists is not None:  # without the lists of queries outside the training set
+            return write_lists(path, (item for item in given_lists if item.query_id in queries))
+        if data.mining == "words":
+            return by_words(path)
+        if data.mining == "teacher":
+            return by_teacher(path)
+        lists = []
+        for name, miner in (("words", by_words), ("teacher", by_teacher)):
+            out = run.prepared / f"lists.{name}.jsonl"
+            lists.append(cached(out, partial(miner, out), Lists.open))
+        return write_lists(path, joined(*lists))
+
+    return cached(path, make, Lists.open)
 
 
 def _training_data(
@@ -315,13 +293,15 @@ def _training_data(
         index = corpus.words
         document_words = sp.csr_array(index.document_vectors().weights)
         words = WordWeights(index.query_vectors(texts), document_words)
-    lists = [
-        CandidateList(query, tuple(qrels.get(query, ())), len(qrels.get(query, ())))
-        for query in queries
-    ]
-    teacher = _teacher(run, texts, corpus.contents)
+    relevant = [tuple(qrels.get(query, ())) for query in queries]
     return TrainingData(
-        list(queries), texts, corpus.ids, corpus.contents, lists, words=words, teacher=teacher
+        list(queries),
+        texts,
+        corpus.ids,
+        corpus.contents,
+        [CandidateList(*item, len(item[1])) for item in zip(queries, relevant, strict=True)],
+        words,
+        _teacher(run, texts, corpus.contents),
     )
 
 

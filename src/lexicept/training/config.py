@@ -6,14 +6,17 @@ import copy
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import Field
 
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import depth_of
 from lexicept.models.heads.settings import Pooling
 from lexicept.models.sources import DEFAULT_BACKBONE, AttentionKernel, Dtype
+from lexicept.storage.files import replace_file
 from lexicept.storage.yaml_text import parse_yaml, read_yaml
 from lexicept.training.head_kinds import HEAD_KINDS, LanguageHead
 from lexicept.training.sae.settings import SAESettings
@@ -444,3 +447,8 @@ def _changed(content: Any, changes: Sequence[str]) -> TrainingConfig:
         except InputError as error:
             raise InputError(f"{assignment!r}: {error}") from None
     return from_mapping(TrainingConfig, content)
+
+
+def write_yaml(config: TrainingConfig, path: Path) -> None:
+    """Write a configuration atomically, defaults included."""
+    replace_file(path, yaml.safe_dump(to_mapping(config), sort_keys=False).encode())

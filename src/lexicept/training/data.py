@@ -49,39 +49,29 @@ class WordWeights(NamedTuple):
     documents: sp.csr_array
 
 
+@dataclass(eq=False)
 class TrainingData:
     """Queries, documents and candidate lists.
-
-    Args:
-        query_ids, queries: ids and texts.
-        document_ids, documents: ids and texts.
-        lists: lists of these queries and documents.
-        words: BM25 weights, for a teacher or a score with words.
 
     Raises:
         InputError: no lists. Unknown queries and documents are errors when a list is drawn; see
             ``check_lists``.
     """
 
-    def __init__(
-        self,
-        query_ids: Sequence[str],
-        queries: Sequence[str],
-        document_ids: Sequence[str],
-        documents: Sequence[str],
-        lists: Sequence[CandidateList],
-        words: WordWeights | None = None,
-        teacher: TeacherScores | None = None,
-    ) -> None:
-        if not len(lists):
+    query_ids: Sequence[str]
+    queries: Sequence[str]
+    document_ids: Sequence[str]
+    documents: Sequence[str]
+    lists: Sequence[CandidateList]
+    word_weights: WordWeights | None = None
+    """BM25 weights, for a teacher or a score with words."""
+    teacher: TeacherScores | None = None
+
+    def __post_init__(self) -> None:
+        if not len(self.lists):
             raise InputError("there are no candidate lists to train on")
-        self.query_ids, self.queries = query_ids, queries
-        self.document_ids, self.documents = document_ids, documents
-        self.lists = lists
-        self.word_weights = words
-        self.teacher = teacher
-        self._query_numbers = NumberOf(query_ids)
-        self._document_numbers = NumberOf(document_ids)
+        self._query_numbers = NumberOf(self.query_ids)
+        self._document_numbers = NumberOf(self.document_ids)
 
     def query_number(self, query_id: str) -> int:
         """Return a query's number. Raises InputError for an unknown id."""
@@ -148,47 +138,49 @@ class Sample(NamedTuple):
     """Numbers of all known relevant documents."""
 
 
+@dataclass
 class Sampler:
     """Samples by number: a function of the seed, for resumed runs.
 
     Every pass goes over all lists in a new order and draws new candidates.
     """
 
-    def __init__(self, data: TrainingData, negatives: int, positive_share: float, seed: int):
-        self._data = data
-        self._negatives = negatives
-        self._positive_share = positive_share
-        self._seed = seed
-        self._order: tuple[int, np.ndarray] = (-1, np.empty(0))
+    data: TrainingData
+    negatives: int
+    positive_share: float
+    seed: int
+    _order: tuple[int, np.ndarray] = (-1, np.empty(0))
+    """An epoch, and the order of the lists in the epoch."""
 
     def __getitem__(self, number: int) -> Sample:
-        epoch, position = divmod(number, len(self._data.lists))
+        epoch, position = divmod(number, len(self.data.lists))
         # The order of an epoch is drawn once, and again after a resume.
         if self._order[0] != epoch:
-            random = np.random.default_rng((self._seed, epoch))
-            self._order = (epoch, random.permutation(len(self._data.lists)))
-        candidates = self._data.lists[int(self._order[1][position])]
-        random = np.random.default_rng((self._seed, 1, number))
+            random = np.random.default_rng((self.seed, epoch))
+            self._order = (epoch, random.permutation(len(self.data.lists)))
+        candidates = self.data.lists[int(self._order[1][position])]
+        random = np.random.default_rng((self.seed, 1, number))
         # Places in the list: at most one relevant document, then other candidates.
         places: list[int] = []
         negatives = len(candidates.documents) - candidates.relevant
-        share = self._positive_share if negatives else 1.0
+        share = self.positive_share if negatives else 1.0
         relevant = bool(candidates.relevant) and random.random() < share
         if relevant:
             places.append(int(random.integers(candidates.relevant)))
-        count = min(negatives, self._negatives + (not relevant))
+        count = min(negatives, self.negatives + (not relevant))
         if count:
             drawn = random.choice(negatives, count, replace=False) + candidates.relevant
             places.extend(int(n) for n in drawn)
         return Sample(
-            self._data.query_number(candidates.query_id),
-            self._data.document_numbers([candidates.documents[n] for n in places]),
+            self.data.query_number(candidates.query_id),
+            self.data.document_numbers([candidates.documents[n] for n in places]),
             relevant,
             None if candidates.scores is None else [candidates.scores[n] for n in places],
-            self._data.document_numbers(candidates.documents[: candidates.relevant]),
+            self.data.document_numbers(candidates.documents[: candidates.relevant]),
         )
 
 
+@dataclass(frozen=True)
 class Collator:
     """Sample numbers → one batch: features of queries and of distinct documents, and targets.
 
@@ -200,32 +192,24 @@ class Collator:
     - ``known`` [B, D]: known relevant documents;
     - ``queries`` [B]: numbers of the queries;
     - optionally ``scores`` [B, n], ``teacher`` [B, D] and ``words`` [B, D].
-
-    Args:
-        source: a backbone, to run in the model, or cached states of queries and documents.
-        max_tokens: limits of a query and a document, where texts are cut.
-        mini_batch: texts through the model at once; None for all.
-        words: True if the score needs BM25.
-        lookup: query encoder without a backbone.
     """
 
-    def __init__(
-        self,
-        sampler: Sampler,
-        data: TrainingData,
-        source: Backbone | tuple[CachedStates | None, CachedStates],
-        max_tokens: tuple[int, int] = (64, 256),
-        mini_batch: int | None = None,
-        words: bool = False,
-        lookup: Lookup | None = None,
-    ) -> None:
-        self._lookup = lookup
-        self._sampler, self._data, self._source = sampler, data, source
-        self._max_tokens, self.mini_batch, self._words = max_tokens, mini_batch, words
+    sampler: Sampler
+    data: TrainingData
+    source: Backbone | tuple[CachedStates | None, CachedStates]
+    """A backbone, to run in the model, or cached states of queries and documents."""
+    max_tokens: tuple[int, int] = (64, 256)
+    """Limits of a query and a document, where texts are cut."""
+    mini_batch: int | None = None
+    """Texts through the model at once; None for all."""
+    words: bool = False
+    """True if the score needs BM25."""
+    lookup: Lookup | None = None
+    """Query encoder without a backbone."""
 
     def __call__(self, numbers: Sequence[dict[str, int]]) -> dict[str, Any]:
         """Return a batch for the items ``{"number": n}`` of a ``datasets.Dataset``."""
-        samples = [self._sampler[item["number"]] for item in numbers]
+        samples = [self.sampler[item["number"]] for item in numbers]
         queries = [sample.query for sample in samples]
         documents = sorted({number for sample in samples for number in sample.documents})
         return {
@@ -236,7 +220,7 @@ class Collator:
 
     def query_id(self, number: int) -> str:
         """Return the id of a query."""
-        return self._data.query_ids[number]
+        return self.data.query_ids[number]
 
     def sample(
         self, side: int, count: int, size: int, share: tuple[int, int], seed: int
@@ -251,7 +235,7 @@ class Collator:
             size: texts of a batch.
             share: a process's number and the number of processes; each takes every such text.
         """
-        texts = self._data.documents if side else self._data.queries
+        texts = self.data.documents if side else self.data.queries
         random = np.random.default_rng((seed, 2, side))
         sample = sorted(random.choice(len(texts), min(count, len(texts)), replace=False).tolist())
         process, processes = share
@@ -288,11 +272,11 @@ class Collator:
         }
         if all(sample.scores is not None for sample in samples):
             targets["scores"] = scores
-        teacher = self._data.teach(queries, documents)
+        teacher = self.data.teach(queries, documents)
         if teacher is not None:
             targets["teacher"] = teacher
-        if self._words:
-            targets["words"] = self._data.words(queries, documents)
+        if self.words:
+            targets["words"] = self.data.words(queries, documents)
         return targets
 
     def _features(self, side: int, numbers: list[int]) -> list[dict[str, Any]]:
@@ -304,13 +288,13 @@ class Collator:
 
     def _texts(self, side: int, numbers: list[int]) -> dict[str, Any]:
         """Return the features of texts by number."""
-        limit = self._max_tokens[side]
-        if self._lookup is not None and not side:
-            tokens = self._lookup.preprocess([self._data.queries[number] for number in numbers])
+        limit = self.max_tokens[side]
+        if self.lookup is not None and not side:
+            tokens = self.lookup.preprocess([self.data.queries[number] for number in numbers])
             return {name: tokens[name][:, :limit] for name in ("input_ids", "attention_mask")}
-        if isinstance(self._source, tuple):
-            states = self._source[side]
+        if isinstance(self.source, tuple):
+            states = self.source[side]
             assert states is not None
             return states.features(numbers, limit)
-        texts = self._data.documents if side else self._data.queries
-        return self._source.preprocess([texts[number] for number in numbers], max_length=limit)
+        texts = self.data.documents if side else self.data.queries
+        return self.source.preprocess([texts[number] for number in numbers], max_length=limit)

@@ -25,15 +25,15 @@ from lexicept.progress import Progress, silent
 from lexicept.storage.files import disk_errors, move, remove, replace_file, sync_folder
 from lexicept.training.candidates.late_interaction import LateInteraction
 from lexicept.training.collection import RunData, open_corpus, read_run_data
-from lexicept.training.config import TrainingConfig
-from lexicept.training.data import Collator, Sampler, TrainingData
+from lexicept.training.config import TrainingConfig, write_yaml
+from lexicept.training.data import Collator, Sampler
 from lexicept.training.initial_encoder import initial_encoder, load_models, set_trainable
 from lexicept.training.metrics import read_metrics, write_card, write_curves
 from lexicept.training.objective import Objective
 from lexicept.training.run_folder import RunFolder, claimed
 from lexicept.training.sharding import Shards
 from lexicept.training.trainer import Trainer
-from lexicept.training.validation import RetrievalEvaluator, Words
+from lexicept.training.validation import NamedTexts, RetrievalEvaluator, Texts, Words
 
 PREPARATION = timedelta(weeks=1)
 """Longest wait of the other processes, while the first prepares the shared files."""
@@ -88,15 +88,15 @@ def train(
             loaded = load_models(config)
             data = read_run_data(run)
             if writes:
-                run.record()
+                write_yaml(config, path / "config.yaml")
         encoder = initial_encoder(run, data.training, loaded)  # all processes train its SAE
         with processes.main_process_first():
             ready = _prepare(run, data, encoder)
         torch.manual_seed(config.optimizer.seed)  # with or without SAE training before
-        set_trainable(ready.encoder, config)
+        set_trainable(encoder, config)
         shards = None
         if config.optimizer.sharded and processes.num_processes > 1:
-            shards = Shards(ready.encoder.backbone, processes.device)
+            shards = Shards(encoder.backbone, processes.device)
             ready.objective.rounds = shards.rounds
         Trainer(
             ready.model,
@@ -110,7 +110,7 @@ def train(
         if shards is not None:
             shards.gather()
         if writes:
-            _finish(run, ready.encoder, ready.objective)
+            _finish(run, encoder, ready.objective)
         processes.wait_for_everyone()
     return path / "model"
 
@@ -118,7 +118,6 @@ def train(
 class _Prepared(NamedTuple):
     """Data and models of a trainer, read by all processes from the same files."""
 
-    encoder: Encoder
     model: Encoder
     """The encoder, or the encoder's head on cached states."""
     objective: Objective
@@ -138,32 +137,29 @@ def _prepare(run: RunFolder, run_data: RunData, encoder: Encoder) -> _Prepared:
             run.states(backbone, data.documents, "documents"),
         )
         model = Encoder.of(None, head, lookup, encoder.index_settings)
+    settings = config.data
+    limits = (settings.max_query_tokens, settings.max_document_tokens)
     if data.teacher is not None and config.teacher.max_sim:
-        data.teacher = replace(
-            data.teacher, late_interaction=_late_interaction(run, backbone, data)
-        )
+        # MaxSim over the states of the untrained backbone.
+        states = [
+            run.states(backbone, texts, name)
+            for texts, name in ((data.queries, "queries"), (data.documents, "documents"))
+        ]
+        late_interaction = LateInteraction(states[0], states[1], limits)
+        data.teacher = replace(data.teacher, late_interaction=late_interaction)
     objective = Objective.from_config(model, head, config)
     evaluator = _evaluator(run, run_data, encoder, objective)
-    settings = config.data
     sampler = Sampler(data, settings.negatives, settings.positive_share, config.optimizer.seed)
     collator = Collator(
         sampler,
         data,
         source,
-        (settings.max_query_tokens, settings.max_document_tokens),
+        limits,
         config.optimizer.mini_batch,
         words=config.loss.words > 0,
         lookup=lookup,
     )
-    return _Prepared(encoder, model, objective, collator, evaluator)
-
-
-def _late_interaction(run: RunFolder, backbone: Backbone, data: TrainingData) -> LateInteraction:
-    """Return MaxSim over the states of the untrained backbone."""
-    queries = run.states(backbone, data.queries, "queries")
-    documents = run.states(backbone, data.documents, "documents")
-    limits = (run.config.data.max_query_tokens, run.config.data.max_document_tokens)
-    return LateInteraction(queries, documents, limits)
+    return _Prepared(model, objective, collator, evaluator)
 
 
 def _evaluator(
@@ -180,40 +176,31 @@ def _evaluator(
         )
     texts = list(data.validation.queries.values())
     ids: Sequence[str] = corpus.ids
-    documents: Sequence[str] = corpus.contents
+    contents: Sequence[str] = corpus.contents
     numbers = None
     if settings.documents is not None:
         numbers = _draw(ids, settings.documents, data.validation.qrels, run.config.data_seed)
-        ids, documents = [ids[n] for n in numbers], [documents[n] for n in numbers]
+        ids, contents = [ids[n] for n in numbers], [contents[n] for n in numbers]
     words = None
     if in_score:
         weights = sp.csr_array(corpus.words.document_vectors().weights)
         weights = weights if numbers is None else weights[numbers]
         words = Words(corpus.words.query_vectors(texts), weights, lambda: objective.query_scale)
-    queries, contents = _validation_texts(run, encoder, texts, documents)
+    queries: Texts = texts
+    documents: Texts = contents
+    if run.config.model.trained == "head":  # cached states of a frozen backbone
+        training_corpus = settings.corpus is None and settings.documents is None
+        name = "documents" if training_corpus else "validation-documents"
+        documents = run.states(encoder.backbone, contents, name)
+        if encoder.lookup is None:
+            queries = run.states(encoder.backbone, texts, "validation-queries")
     return RetrievalEvaluator(
-        list(data.validation.queries),
-        queries,
-        ids,
-        contents,
+        NamedTexts(list(data.validation.queries), queries),
+        NamedTexts(ids, documents),
         data.validation.qrels,
         settings,
         words,
         run.config.optimizer.bf16,
-    )
-
-
-def _validation_texts(
-    run: RunFolder, encoder: Encoder, queries: Sequence[str], documents: Sequence[str]
-) -> tuple[Any, Any]:
-    """Return the texts or, for a frozen backbone, the texts' cached states."""
-    if run.config.model.trained != "head":
-        return queries, documents
-    settings = run.config.validation
-    whole = settings.corpus is None and settings.documents is None
-    return (
-        queries if encoder.lookup else run.states(encoder.backbone, queries, "validation-queries"),
-        run.states(encoder.backbone, documents, "documents" if whole else "validation-documents"),
     )
 
 

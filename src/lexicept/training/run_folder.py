@@ -7,13 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates
 from lexicept.progress import Progress
-from lexicept.storage.files import remove_temporaries, replace_file
+from lexicept.storage.files import remove_temporaries
 from lexicept.storage.workspace import Workspace
 from lexicept.training.config import TrainingConfig
 from lexicept.training.settings import to_mapping
@@ -47,11 +45,6 @@ class RunFolder:
         bf16 = self.config.optimizer.bf16
         task = "query" if name.endswith("queries") else "document"
         return CachedStates.build(folder, backbone, texts, self.progress, bf16=bf16, task=task)
-
-    def record(self) -> None:
-        """Write the configuration as ``config.yaml``, for readers."""
-        content = yaml.safe_dump(to_mapping(self.config), sort_keys=False)
-        replace_file(self.path / "config.yaml", content.encode())
 
 
 @contextmanager

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 
-import yaml
-
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.progress import Progress, silent
-from lexicept.storage.files import read_json, replace_file, write_json
+from lexicept.storage.files import read_json, write_json
 from lexicept.storage.workspace import Workspace
-from lexicept.training.config import load_config
+from lexicept.training.config import load_config, write_yaml
 from lexicept.training.loop import NotFiniteError
 from lexicept.training.metrics import read_metrics
 from lexicept.training.run import train
@@ -79,9 +77,10 @@ def tune(
             there, no judged queries for validation, or only infinite losses.
     """
     short = [*changes, f"optimizer.steps={steps}"]
-    names = [_values(assignment)[0] for assignment in vary]
-    settings = {"config": to_mapping(load_config(config, short)), "vary": names}
-    grid = list(_grid(vary))
+    values = dict(map(_values, vary))
+    settings = {"config": to_mapping(load_config(config, short)), "vary": list(values)}
+    named = [[f"{name}={value}" for value in options] for name, options in values.items()]
+    grid = [list(assignments) for assignments in product(*named)]
     for assignments in grid:
         load_config(config, [*short, *assignments])  # before an hour is spent on the others
     with Workspace(out, "tune", settings, restart=restart, in_place=True):
@@ -98,16 +97,14 @@ def tune(
                     shutil.rmtree(_folder(out, assignments) / large, ignore_errors=True)
         progress("trials", len(grid), len(grid))
         # The first of equals is the best, as in the order of the grid.
-        order = sorted(trials.values(), key=_worse)
+        order = sorted(
+            trials.values(),
+            key=lambda trial: math.inf if trial.selection is None else -trial.selection,
+        )
         if order[0].selection is None:
             raise InputError(f"{out}: no trial has a finite loss; try lower rates or other values")
-        best = to_mapping(load_config(config, [*changes, *order[0].changes]))
-        replace_file(out / "best.yaml", yaml.safe_dump(best, sort_keys=False).encode())
+        write_yaml(load_config(config, [*changes, *order[0].changes]), out / "best.yaml")
         return order
-
-
-def _worse(trial: Trial) -> float:
-    return math.inf if trial.selection is None else -trial.selection
 
 
 def _values(text: str) -> tuple[str, list[str]]:
@@ -116,12 +113,6 @@ def _values(text: str) -> tuple[str, list[str]]:
     if not equals or not all(values.split(",")):
         raise InputError(f"{text!r} is not of the form loss.temperature=10,20,50")
     return name, values.split(",")
-
-
-def _grid(vary: Sequence[str]) -> Iterator[list[str]]:
-    """Yield every combination of values."""
-    named = [[f"{name}={value}" for value in values] for name, values in map(_values, vary)]
-    return map(list, product(*named))
 
 
 def _read_trials(path: Path) -> dict[str, Trial]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import scipy.sparse as sp
 import torch
@@ -42,39 +42,39 @@ class Words:
     """Returns the current factor on the encoder's query weights."""
 
 
+class NamedTexts(NamedTuple):
+    """Texts or their cached states, with ids."""
+
+    ids: Sequence[str]
+    texts: Texts
+
+
 class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
     """Encode all documents and queries, and search exactly.
 
     Args:
-        queries, documents: texts or cached states, with ids.
         words: words to search together with the encoder's vocabulary.
         bf16: pool cached states in bfloat16, if the device supports bfloat16.
     """
 
     def __init__(
         self,
-        query_ids: Sequence[str],
-        queries: Texts,
-        document_ids: Sequence[str],
-        documents: Texts,
+        queries: NamedTexts,
+        documents: NamedTexts,
         qrels: Sequence[Qrel],
         settings: ValidationSettings,
         words: Words | None = None,
         bf16: bool = False,
     ) -> None:
         super().__init__()
-        self.query_ids, self.queries = query_ids, queries
-        self.document_ids, self.documents = document_ids, documents
-        self.qrels = qrels
-        self.settings = settings
-        self.words = words
-        self.bf16 = bf16
+        self.queries, self.documents, self.qrels = queries, documents, qrels
+        self.settings, self.words, self.bf16 = settings, words, bf16
 
     def __call__(self, model: Encoder, *_: Any, **__: Any) -> dict[str, float]:
         """Return ``ndcg``, ``mrr``, ``qd_flops``, ``query_length``, ``document_length``, ``e2``,
         ``selection``, the value to maximise, and the selecting measure by name."""
-        documents = self.encode(model, self.documents, "document")
-        queries = self.encode(model, self.queries, "query")
+        documents = encode(model, self.documents.texts, "document", self.bf16)
+        queries = encode(model, self.queries.texts, "query", self.bf16)
         head = model.head.settings
         limits = VocabularySettings(
             Unchanged(),
@@ -91,9 +91,9 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         measures = list(MEASURES)
         if self.settings.select != E2:
             measures.append(self.settings.select)
-        depth = min(max(map(effectiveness.depth_of, measures)), len(self.document_ids))
+        depth = min(max(map(effectiveness.depth_of, measures)), len(self.documents.ids))
         hits = ExactEngine.build(documents).search(queries, depth)
-        run = run_of_rows(self.query_ids, hits, self.document_ids)
+        run = run_of_rows(self.queries.ids, hits, self.documents.ids)
         values = effectiveness.evaluate(self.qrels, run, list(dict.fromkeys(measures)))
         cost = qd_flops(queries, documents)
         report = {"ndcg": values["nDCG@10"], "mrr": values["RR@10"], "qd_flops": cost, **lengths}
@@ -110,22 +110,28 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         over = 0.0 if budget is None else report["qd_flops"] - budget
         return report["ndcg" if select == "nDCG@10" else select] if over <= 0 else -over
 
-    def encode(self, model: Encoder, texts: Texts, task: str) -> sp.csr_array:
-        """Return the weights [n, V] of texts, unpruned."""
-        weighting, pooled = model.weighting, self.pooled(model, texts, task)
-        return weighting.queries(pooled) if task == "query" else weighting.documents(pooled)
 
-    def pooled(self, model: Encoder, texts: Texts, task: str) -> sp.csr_array:
-        """Return the pooled activations [n, V] of texts, before any weighting."""
-        head = model.head
-        if not isinstance(texts, CachedStates):
-            return model.encode_activations(texts, task)
-        blocks = []
-        device = head.rows.device
-        for start in range(0, len(texts), BATCH):
-            numbers = range(start, min(start + BATCH, len(texts)))
-            states, text = (tensor.to(device) for tensor in texts.read(numbers))
-            with torch.inference_mode(), autocast(device, self.bf16):
-                pooled = head.finish(head.pool(states, text, len(numbers), task))
-            blocks.append(sp.csr_array(pooled.float().cpu().numpy()))
-        return sp.csr_array(sp.vstack(blocks, format="csr"))
+def encode(model: Encoder, texts: Texts, task: str, bf16: bool = False) -> sp.csr_array:
+    """Return the weights [n, V] of texts, unpruned."""
+    weighting, activations = model.weighting, pooled(model, texts, task, bf16)
+    return weighting.queries(activations) if task == "query" else weighting.documents(activations)
+
+
+def pooled(model: Encoder, texts: Texts, task: str, bf16: bool = False) -> sp.csr_array:
+    """Return the pooled activations [n, V] of texts, before any weighting.
+
+    Args:
+        bf16: pool cached states in bfloat16, if the device supports bfloat16.
+    """
+    head = model.head
+    if not isinstance(texts, CachedStates):
+        return model.encode_activations(texts, task)
+    blocks = []
+    device = head.rows.device
+    for start in range(0, len(texts), BATCH):
+        numbers = range(start, min(start + BATCH, len(texts)))
+        states, text = (tensor.to(device) for tensor in texts.read(numbers))
+        with torch.inference_mode(), autocast(device, bf16):
+            vectors = head.finish(head.pool(states, text, len(numbers), task))
+        blocks.append(sp.csr_array(vectors.float().cpu().numpy()))
+    return sp.csr_array(sp.vstack(blocks, format="csr"))
