@@ -39,6 +39,17 @@ CALIBRATION_TOKENS = 1000
 """Number of tokens in the sample for initial biases."""
 
 
+_HEAD_SETTINGS = (
+    "query_k",
+    "document_k",
+    "pooling",
+    "query_max_active_dims",
+    "document_max_active_dims",
+    "pruning",
+)
+"""Settings of the head that a configuration may change."""
+
+
 class Loaded(NamedTuple):
     """The models of a run, loaded before the data are read."""
 
@@ -117,7 +128,14 @@ def initial_encoder(run: RunFolder, data: TrainingData, loaded: Loaded) -> Encod
         InputError: settings that do not fit the models.
     """
     settings = run.config.model
-    encoder = loaded.start or Encoder.of(loaded.backbone, _head(run, loaded, data))
+    if loaded.start is not None:
+        encoder = loaded.start
+    elif loaded.head is None:
+        encoder = Encoder.of(loaded.backbone, _sae_head(run, loaded.backbone, loaded.inner, data))
+    elif isinstance(loaded.head, VocabularyHead) and settings.head != "sae":
+        encoder = Encoder.of(loaded.backbone, _language_head(run, loaded, loaded.head, data))
+    else:
+        encoder = Encoder.of(loaded.backbone, loaded.head)
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
     if settings.query == "lookup" and lookup is None:
         lookup = Lookup.for_head(head, backbone.tokenizer)
@@ -127,32 +145,15 @@ def initial_encoder(run: RunFolder, data: TrainingData, loaded: Loaded) -> Encod
         encoder = Encoder.of(backbone, head, index_settings=encoder.index_settings)
     weighting = {name: getattr(settings, name) for name in ("weighting", "k1", "b")}
     encoder.index_settings = replace(encoder.index_settings, **weighting)
-    head.configure(**_head_changes(settings))
+    # Training starts from a query scale of 1, and may learn another.
+    changes: dict[str, Any] = {"query_scale": 1.0}
+    for name in _HEAD_SETTINGS:
+        if (value := getattr(settings, name)) is not None:
+            changes[name] = value or None  # a k of 0 is no constraint
+    head.configure(**changes)
     if settings.initial_active_dims is not None:
         head.calibrate(_sample_states(backbone, data.documents), settings.initial_active_dims)
     return encoder
-
-
-def _head_changes(settings: ModelSettings) -> dict[str, Any]:
-    """Return the settings of the head that the configuration changes."""
-    # Training starts from a query scale of 1, and may learn another.
-    changes: dict[str, Any] = {"query_scale": 1.0}
-    for name in ("query_k", "document_k"):
-        if (k := getattr(settings, name)) is not None:
-            changes[name] = k or None
-    for name in ("pooling", "query_max_active_dims", "document_max_active_dims", "pruning"):
-        if getattr(settings, name) is not None:
-            changes[name] = getattr(settings, name)
-    return changes
-
-
-def _head(run: RunFolder, loaded: Loaded, data: TrainingData) -> Head:
-    """Return the loaded head, a new language head, or a head over a new SAE."""
-    if loaded.head is None:
-        return _sae_head(run, loaded.backbone, loaded.inner, data)
-    if isinstance(loaded.head, VocabularyHead):
-        return _language_head(run, loaded.backbone, loaded.head, data)
-    return loaded.head
 
 
 def _sae_head(
@@ -195,12 +196,11 @@ def _sae_head(
 
 
 def _language_head(
-    run: RunFolder, backbone: Backbone, own_head: VocabularyHead, data: TrainingData
+    run: RunFolder, loaded: Loaded, own_head: VocabularyHead, data: TrainingData
 ) -> Head:
     """Return the backbone's own language head or a new head of the configured kind."""
     settings = run.config.model
-    if settings.head == "sae":  # a pretrained encoder's language head
-        return own_head
+    assert settings.head != "sae"
     kind, size = HEAD_KINDS[settings.head], settings.size or 0
     vocabulary = HeadVocabulary(own_head.terms)
     if kind.dimensions == "numbers":
@@ -208,7 +208,8 @@ def _language_head(
     elif kind.dimensions == "words":
         from lexicept.models.word_vocabulary import expanded_words
 
-        vocabulary = HeadVocabulary(*expanded_words(data.documents, backbone.tokenizer, size))
+        words = expanded_words(data.documents, loaded.backbone.tokenizer, size)
+        vocabulary = HeadVocabulary(*words)
     return kind.make(own_head, vocabulary, run.config.optimizer.seed)
 
 

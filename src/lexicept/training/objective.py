@@ -41,21 +41,6 @@ class _TextOutputs(NamedTuple):
     """States of all tokens [n, d], for the reconstruction loss."""
 
 
-class _CachedStep(NamedTuple):
-    """A step of gradient caching between the two passes."""
-
-    mini_batches: list[tuple[str, dict[str, Any]]]
-    """Side and features of every mini-batch."""
-    random_states: list[Any]
-    vector_gradients: Sequence[Tensor | None]
-    """Gradients of the vectors of every mini-batch."""
-    parameters: list[nn.Parameter]
-    """Parameters with gradients outside the second pass."""
-    parameter_gradients: Sequence[Tensor | None]
-    repeats: int
-    """Extra passes, to keep step with other processes."""
-
-
 class Objective(nn.Module):
     """Weighted losses of an encoder on a batch; training minimises the sum.
 
@@ -274,7 +259,12 @@ class Objective(nn.Module):
             if side in self.df and self.training and settings.df_source == "batches":
                 self._df(side).update(vectors.detach())
             if weight:
-                terms[f"{side}_{settings.kind}"] = weight * self._sparsity(side, vectors)
+                if settings.kind == "df_flops":
+                    penalties = self._df(side).penalties(settings.alpha, settings.beta)
+                    sparsity = regularizers.df_flops(vectors, penalties)
+                else:
+                    sparsity = getattr(regularizers, settings.kind)(vectors)
+                terms[f"{side}_{settings.kind}"] = weight * sparsity
             if settings.anti_zero:
                 terms[f"{side}_anti_zero"] = settings.anti_zero * regularizers.anti_zero(vectors)
         joint = self._joint.weight_at(self.step)
@@ -286,13 +276,6 @@ class Objective(nn.Module):
         module = self.df[side]
         assert isinstance(module, DocumentFrequencies)
         return module
-
-    def _sparsity(self, side: str, vectors: Tensor) -> Tensor:
-        settings = self.sides[side]
-        if settings.kind == "df_flops":
-            penalties = self._df(side).penalties(settings.alpha, settings.beta)
-            return regularizers.df_flops(vectors, penalties)
-        return regularizers.flops(vectors) if settings.kind == "flops" else regularizers.l1(vectors)
 
     def recount(
         self, side: Literal["query", "document"], batches: Iterable[tuple[dict[str, Any], int]]
@@ -340,45 +323,45 @@ class Objective(nn.Module):
         parameter_gradients: list[Tensor | None] = [*gradients[len(leaves) :]]
         if self._reconstruct is not None:
             learned = [p for p in self.model.parameters() if p.requires_grad]
-            loss, learned_gradients = self._cached_reconstruction(outputs, learned)
-            terms["reconstruction"] = loss
-            parameters, parameter_gradients = (
-                parameters + learned,
-                parameter_gradients + learned_gradients,
-            )
+            terms["reconstruction"], more = self._cached_reconstruction(outputs, learned)
+            parameters, parameter_gradients = parameters + learned, parameter_gradients + more
         terms = {name: loss.detach() for name, loss in terms.items()}
-        step = _CachedStep(
-            mini_batches,
-            random_states,
-            gradients[: len(leaves)],
-            parameters,
-            parameter_gradients,
-            repeats,
-        )
         # The trainer sums the losses and goes backwards from the sum: one loss carries the hook.
         carrier = torch.zeros((), device=total.device, requires_grad=True)
-        carrier.register_hook(partial(self._backward_cached, step))
+        known = zip(parameters, parameter_gradients, strict=True)
+        passes = zip(mini_batches, random_states, gradients[: len(leaves)], strict=True)
+        carrier.register_hook(partial(self._backward_cached, [*known], [*passes], repeats))
         first = next(iter(terms))
         return terms | {first: terms[first] + carrier}
 
-    def _backward_cached(self, step: _CachedStep, factor: Tensor) -> None:
-        """Add the gradients of a step times ``factor``: the second pass."""
-        for parameter, gradient in zip(step.parameters, step.parameter_gradients, strict=True):
+    def _backward_cached(
+        self,
+        parameter_gradients: Iterable[tuple[nn.Parameter, Tensor | None]],
+        passes: Iterable[tuple[tuple[str, dict[str, Any]], Any, Tensor | None]],
+        repeats: int,
+        factor: Tensor,
+    ) -> None:
+        """Add the gradients of a step times ``factor``: the second pass.
+
+        Args:
+            parameter_gradients: parameters with gradients outside the second pass.
+            passes: side and features, random state, and gradient of the vectors, by mini-batch.
+            repeats: extra passes, to keep step with other processes.
+        """
+        for parameter, gradient in parameter_gradients:
             if gradient is not None:
                 add = gradient * factor
                 parameter.grad = add if parameter.grad is None else parameter.grad + add
         # Each mini-batch again, with its dropout, now with gradients: d loss / d vectors is known.
         now = _random_state()
-        for (side, features), state, gradient in zip(
-            step.mini_batches, step.random_states, step.vector_gradients, strict=True
-        ):
+        for (side, features), state, gradient in passes:
             if gradient is None:
                 continue
             _restore_random_state(state)  # the same dropout as in the first pass
             with torch.enable_grad():
                 vectors = self._run(features, side).vectors
                 (vectors * (gradient * factor)).sum().backward()
-        for _ in range(step.repeats):  # the other processes have more mini-batches
+        for _ in range(repeats):  # the other processes have more mini-batches
             with torch.enable_grad():
                 self._run(features, side).vectors[:0].sum().backward()
         _restore_random_state(now)

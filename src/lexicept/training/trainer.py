@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 from transformers import PrinterCallback, TrainerCallback
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
+from transformers.trainer_utils import rotate_checkpoints
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.models.encoder import Encoder
@@ -96,7 +97,9 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         if evaluator is not None and patience is not None:
             callbacks.append(Patience(patience))
         # The data set is the numbers of samples; the collator makes a batch of them.
-        numbers = Dataset.from_dict({"number": range(self._samples(arguments))})
+        per_step = arguments.train_batch_size * arguments.gradient_accumulation_steps
+        count = int(arguments.max_steps * per_step * arguments.world_size)
+        numbers = Dataset.from_dict({"number": range(count)})
         super().__init__(
             model,
             arguments,
@@ -119,13 +122,19 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         """Return the library's settings of a configuration, with checkpoints in a folder."""
         device = torch.accelerator.current_accelerator() or torch.device("cpu")
         settings, validation = config.optimizer, config.validation
+        # The objective's factors have a learning rate of their own, by a pattern of names.
+        factors = ((n, p) for n, p in self.objective.named_parameters() if p.requires_grad)
+        names = "|".join(name for name, _ in factors if not name.startswith("model."))
+        own_rate = {f"^({names})$": config.loss.scale_learning_rate} if names else {}
         arguments = SparseEncoderTrainingArguments(
             output_dir=str(folder),
             max_steps=settings.steps,
             per_device_train_batch_size=settings.batch_size,
             gradient_accumulation_steps=settings.accumulation,
             learning_rate=settings.learning_rate,
-            learning_rate_mapping=self._factors_rate(config.loss.scale_learning_rate),
+            learning_rate_mapping={f"^({names})$": config.loss.scale_learning_rate}
+            if names
+            else {},
             warmup_steps=settings.warmup_steps,
             lr_scheduler_type=_SCHEDULES[settings.schedule],
             weight_decay=settings.weight_decay,
@@ -169,12 +178,6 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         if not self.control.should_training_stop:  # a resumed run may already have stopped early
             super()._run_epoch(**arguments)
 
-    def _factors_rate(self, rate: float) -> dict[str, float]:
-        """Return the learning rate of the objective's factors, by a pattern of names."""
-        factors = ((n, p) for n, p in self.objective.named_parameters() if p.requires_grad)
-        names = [name for name, _ in factors if not name.startswith("model.")]
-        return {f"^({'|'.join(names)})$": rate} if names else {}
-
     def log(self, logs: dict[str, float], *arguments: Any, **named: Any) -> None:
         """Log, with the factor on the student's scores and the factor's learning rate."""
         if "loss" in logs:
@@ -197,11 +200,6 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Return the names of matrices; biases, norms and the objective's factors do not decay."""
         return [name for name, value in model.named_parameters() if value.ndim > 1]
-
-    @staticmethod
-    def _samples(arguments: SparseEncoderTrainingArguments) -> int:
-        per_step = arguments.train_batch_size * arguments.gradient_accumulation_steps
-        return int(arguments.max_steps * per_step * arguments.world_size)
 
     def get_train_dataloader(self) -> Any:
         """Return batches in order, as the collator's sampler shuffles."""
@@ -232,7 +230,8 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
     ) -> Any:
         """Return the sum of the objective's losses. Raises NotFiniteError; see ``fit``."""
         self.objective.step = self.state.global_step
-        self._count_frequencies()
+        for number, side in enumerate(SIDES):
+            self._count_frequencies(number, side)
         weighted = self.objective(inputs)
         total = torch.stack(list(weighted.values())).sum()
         if not math.isfinite(float(total.detach())):
@@ -245,21 +244,18 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         self.track_loss_components(weighted)
         return (total, {}) if return_outputs else total
 
-    def _count_frequencies(self) -> None:
-        """Recount the document frequencies of each side with a sample due at this step."""
-        step, processes = self.state.global_step, self.accelerator.num_processes
-        share = (self.accelerator.process_index, processes)
-        for number, side in enumerate(SIDES):
-            settings = self.objective.sides[side]
-            sampled = settings.kind == "df_flops" and settings.df_source == "sample"
-            # The mark keeps accumulated batches of one step from counting twice.
-            if not sampled or step % settings.df_every or self._counted.get(side) == step:
-                continue
-            size = self.collator.mini_batch or self.args.train_batch_size
-            batches = self.collator.sample(number, settings.df_texts, size, share, self.args.seed)
-            prepared = ((self._prepare_inputs(texts), count) for texts, count in batches)
-            self.objective.recount(side, prepared)
-            self._counted[side] = step
+    def _count_frequencies(self, number: int, side: Literal["query", "document"]) -> None:
+        """Recount the document frequencies of a side with a sample due at this step."""
+        step, settings = self.state.global_step, self.objective.sides[side]
+        sampled = settings.kind == "df_flops" and settings.df_source == "sample"
+        # The mark keeps accumulated batches of one step from counting twice.
+        if not sampled or step % settings.df_every or self._counted.get(side) == step:
+            return
+        size = self.collator.mini_batch or self.args.train_batch_size
+        share = (self.accelerator.process_index, self.accelerator.num_processes)
+        batches = self.collator.sample(number, settings.df_texts, size, share, self.args.seed)
+        self.objective.recount(side, ((self._prepare_inputs(x), count) for x, count in batches))
+        self._counted[side] = step
 
     def training_step(self, *arguments: Any, **named: Any) -> Tensor:
         """Compute gradients; after the last batch of a step, average over processes."""
@@ -291,7 +287,8 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         """Do nothing; ``metrics.write_card`` writes the card."""
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Write a checkpoint to disk, ``CHECKSUMS`` last, and then remove earlier checkpoints."""
+        """Write a checkpoint to disk, ``CHECKSUMS`` last, and then remove earlier checkpoints but
+        the best."""
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         if self.args.should_save:
             remove(folder)
@@ -305,15 +302,8 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             sync_folder(folder)
             write_json(folder / CHECKSUMS, {"files": describe_files(folder, folder)})
             sync(folder.parent)
-            self._remove_earlier(folder)
-
-    def _remove_earlier(self, newest: Path) -> None:
-        """Remove all checkpoints but the newest, the best, and others up to ``CHECKPOINTS``."""
-        earlier = [path for _, path in checkpoints(newest.parent) if path != newest]
-        best = newest.with_name(f"checkpoint-{self.state.best_global_step}")
-        earlier.sort(key=best.__ne__)  # the best first, then from new to old
-        for path in earlier[CHECKPOINTS - 1 :]:
-            remove(path)
+            best = folder.with_name(f"checkpoint-{self.state.best_global_step}")
+            rotate_checkpoints(str(folder.parent), CHECKPOINTS, str(best))
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the learned parameters and the objective's state, gathered by all processes."""
