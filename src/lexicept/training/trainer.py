@@ -132,9 +132,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             per_device_train_batch_size=settings.batch_size,
             gradient_accumulation_steps=settings.accumulation,
             learning_rate=settings.learning_rate,
-            learning_rate_mapping={f"^({names})$": config.loss.scale_learning_rate}
-            if names
-            else {},
+            learning_rate_mapping=own_rate,
             warmup_steps=settings.warmup_steps,
             lr_scheduler_type=_SCHEDULES[settings.schedule],
             weight_decay=settings.weight_decay,
