@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lexicept.errors import InputError
 from lexicept.models.cached_states import CachedStates
-from lexicept.training.candidates import mining
+from lexicept.training.candidates import teacher_mining
 from lexicept.training.candidates.late_interaction import LateInteraction
 from lexicept.training.candidates.lists import CandidateList, write_lists
 from lexicept.training.data import (
@@ -313,11 +313,11 @@ def test_cached_states_take_the_place_of_texts(tmp_path, bert):
 @pytest.mark.parametrize("block", [1, 2, 100])
 @pytest.mark.parametrize("depth", [1, 2, 9])
 def test_the_teacher_s_candidates_are_its_best(tmp_path, monkeypatch, block, depth):
-    monkeypatch.setattr(mining, "BATCH", 2)
-    monkeypatch.setattr(mining, "DOCUMENTS", block)
+    monkeypatch.setattr(teacher_mining, "BATCH", 2)
+    monkeypatch.setattr(teacher_mining, "DOCUMENTS", block)
     data = with_words_and_teacher(tmp_path)
     relevant = {"qa": ["x", "v"], "qc": ["z"]}
-    found = list(mining.teacher_lists(data, relevant, tmp_path / "mined.jsonl", depth))
+    found = list(teacher_mining.teacher_lists(data, relevant, tmp_path / "mined.jsonl", depth))
     assert [one.query_id for one in found] == ["qa", "qb", "qc"]
     scores = data.teach(range(3), range(5)).tolist()
     for row, one in zip(scores, found, strict=True):
@@ -329,9 +329,9 @@ def test_the_teacher_s_candidates_are_its_best(tmp_path, monkeypatch, block, dep
 
 
 def test_mining_that_was_killed_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(mining, "BATCH", 1)
+    monkeypatch.setattr(teacher_mining, "BATCH", 1)
     data = with_words_and_teacher(tmp_path)
-    unbroken = list(mining.teacher_lists(data, {}, tmp_path / "unbroken.jsonl", 2))
+    unbroken = list(teacher_mining.teacher_lists(data, {}, tmp_path / "unbroken.jsonl", 2))
 
     class KilledError(Exception):
         pass
@@ -341,13 +341,13 @@ def test_mining_that_was_killed_goes_on(tmp_path, monkeypatch):
             raise KilledError
 
     with pytest.raises(KilledError):
-        mining.teacher_lists(data, {}, tmp_path / "mined.jsonl", 2, kill)
+        teacher_mining.teacher_lists(data, {}, tmp_path / "mined.jsonl", 2, kill)
     seen = []
 
     def progress(stage, done, total, detail=""):
         seen.append((stage, done, total))
 
-    resumed = mining.teacher_lists(data, {}, tmp_path / "mined.jsonl", 2, progress)
+    resumed = teacher_mining.teacher_lists(data, {}, tmp_path / "mined.jsonl", 2, progress)
     assert list(resumed) == unbroken
     assert seen == [("mining", 3, 3)]
 
@@ -356,4 +356,4 @@ def test_mining_that_was_killed_goes_on(tmp_path, monkeypatch):
 def test_mining_without_a_teacher(tmp_path, teacher):
     data = make_data(tmp_path, teacher=teacher)
     with pytest.raises(InputError, match=r"data\.mining: teacher needs teacher\.dense"):
-        mining.teacher_lists(data, {}, tmp_path / "mined.jsonl", 2)
+        teacher_mining.teacher_lists(data, {}, tmp_path / "mined.jsonl", 2)

@@ -27,7 +27,8 @@ from lexicept.training.candidates.lists import (
     joined,
     write_lists,
 )
-from lexicept.training.candidates.mining import MiningSettings, mine, teacher_lists
+from lexicept.training.candidates.mining import MiningSettings, mine
+from lexicept.training.candidates.teacher_mining import teacher_lists
 from lexicept.training.config import TrainingConfig
 from lexicept.training.data import TeacherScores, TrainingData, WordWeights
 from lexicept.training.run_folder import RunFolder

@@ -1,4 +1,4 @@
-"""Mining: candidate lists of training queries by search, or by a teacher's own scores."""
+"""Mining: search results of training queries as candidate lists."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,12 +17,6 @@ from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, fingerprint_json
 from lexicept.storage.workspace import Workspace
 from lexicept.training.candidates.lists import CandidateList, Lists, append_lists
-
-if TYPE_CHECKING:
-    from lexicept.training.data import TrainingData
-
-DOCUMENTS = 2**16
-"""Documents scored by the teacher at once."""
 
 BATCH = 256
 """Queries of a unit of work; interrupted mining resumes between units."""
@@ -160,59 +152,3 @@ def _draw(
             pass
         taken.add(document)
         yield document
-
-
-def teacher_lists(
-    data: TrainingData,
-    relevant: Mapping[str, Collection[str]],
-    out: Path,
-    depth: int,
-    progress: Progress = silent,
-) -> Lists:
-    """Write each query's relevant documents, then the ``depth`` best others by the teacher's score.
-
-    Raises:
-        InputError: neither a dense teacher nor BM25, ``out`` exists, or no lists.
-    """
-    if data.teacher is None or (data.teacher.queries is None and not data.teacher.bm25_weight):
-        raise InputError("data.mining: teacher needs teacher.dense or teacher.bm25_weight")
-    names = data.query_ids
-    settings = {
-        "documents": fingerprint(data.document_ids),
-        "queries": fingerprint(data.queries),
-        "dense_weight": data.teacher.dense_weight,
-        "bm25_weight": data.teacher.bm25_weight,
-        "depth": depth,
-    }
-
-    def lists_of(numbers: range) -> Iterator[CandidateList]:
-        most = max(len(relevant.get(names[query], ())) for query in numbers) + depth
-        for query, best in zip(numbers, _best(data, numbers, most), strict=True):
-            positives = dict.fromkeys(relevant.get(names[query], ()))
-            ids = (data.document_ids[number] for number in best)
-            negatives = [document for document in ids if document not in positives][:depth]
-            yield CandidateList(names[query], (*positives, *negatives), len(positives))
-
-    with Workspace(out, "mine by teacher", settings) as work:
-        file = work.growing("lists.jsonl")
-        append_lists(file, len(names), BATCH, lists_of, partial(progress, "mining"))
-        work.publish(file.path)
-    return Lists.open(out)
-
-
-def _best(data: TrainingData, queries: range, count: int) -> list[list[int]]:
-    """Return the numbers of the ``count`` best documents of each query, best first."""
-    import torch
-
-    scores = torch.empty(len(queries), 0)
-    numbers = torch.empty(len(queries), 0, dtype=torch.long)
-    # The best so far compete with each block of documents, so that memory stays bounded.
-    for start in range(0, len(data.document_ids), DOCUMENTS):
-        block = range(start, min(start + DOCUMENTS, len(data.document_ids)))
-        taught = data.teach(queries, block)
-        assert taught is not None
-        scores = torch.cat([scores, taught], dim=1)
-        numbers = torch.cat([numbers, torch.tensor(block).expand(len(queries), -1)], dim=1)
-        scores, best = scores.topk(min(count, scores.shape[1]), dim=1)
-        numbers = numbers.gather(1, best)
-    return numbers.tolist()
