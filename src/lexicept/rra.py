@@ -58,10 +58,6 @@ class Reweighted:
         """Return CSR [N, V + 1]: the weights, and the offset as last column."""
         return stack_columns([self.weights, sp.csr_array(self.offsets[:, None])])
 
-    def query_offsets(self, queries: sp.csr_array) -> Floats:
-        """Return the factor of each query on the documents' offsets [n]."""
-        return np.asarray(queries @ self.background)
-
     def queries(self, queries: Any) -> sp.csr_array:
         """Return CSR [n, V + 1] from CSR [n, V] of query weights.
 
@@ -73,7 +69,9 @@ class Reweighted:
             raise InputError(
                 f"queries of {matrix.shape[1]} dimensions for documents of {self.background.size}"
             )
-        return stack_columns([matrix, sp.csr_array(self.query_offsets(matrix)[:, None])])
+        # The factor of each query on the documents' offsets.
+        factors = np.asarray(matrix @ self.background)
+        return stack_columns([matrix, sp.csr_array(factors[:, None])])
 
 
 @dataclass(frozen=True)
@@ -129,6 +127,7 @@ class Dialogue:
         Raises:
             InputError: alpha is too large for the numbers to stay finite.
         """
+        # Z_t: the background of all documents, and what the non-zeros have above the background.
         heard = np.vstack([self.heard, self.backgrounds[-1] * sums.said + sums.above])
         with np.errstate(over="ignore"):
             background = _ratio(self.backgrounds[-1], heard[-1])
@@ -150,11 +149,8 @@ class Dialogue:
 
 
 def hear(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> Sums:
-    """Return the next listener's sums over some documents.
-
-    Args:
-        weights: CSR [n, V], canonical.
-        prior: P(d) [n], which adds up to 1 over all documents.
+    """Return the next listener's sums over some documents: canonical weights [n, V] and P(d) [n],
+    which adds up to 1 over all documents.
 
     Raises:
         InputError: a weight too large for the transform.
@@ -165,10 +161,6 @@ def hear(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> Sums:
 def read(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[sp.csr_array, Floats]:
     """Return the last listener's reading of some documents: weights above the background and their
     c_d [n], both × N.
-
-    Args:
-        weights: as in ``hear``.
-        prior: as in ``hear``.
 
     Raises:
         InputError: a weight too large for the transform, or alpha is too large.

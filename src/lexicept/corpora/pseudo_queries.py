@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from lexicept.corpora import Document, Qrel, Query
 from lexicept.errors import InputError
 from lexicept.storage.files import replacing_text
+from lexicept.storage.workspace import refuse_existing
 from lexicept.vectors import Integers
 
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
@@ -32,11 +33,11 @@ def from_texts(
         share: share of a sentence's words that its query has, at least 3 words, in their order.
 
     Returns:
-        The number of the document that each query comes from, and the queries. Documents without
-        a sentence of 5 words or more are passed over; longer sentences are cut at 30 words.
+        The number of each query's document, and the queries. Documents without a sentence of 5
+        words or more are passed over; longer sentences are cut at 30 words.
     """
     random = np.random.default_rng(seed)
-    sources: list[int] = []
+    numbers: list[int] = []
     queries: list[str] = []
     for document in random.permutation(len(texts)):
         if len(queries) == count:
@@ -46,54 +47,52 @@ def from_texts(
         if candidates:
             words = candidates[random.integers(len(candidates))][:_MAX_WORDS]
             if share < 1:
-                kept = random.permutation(len(words))[: max(3, round(share * len(words)))]
-                words = [words[place] for place in sorted(kept)]
-            sources.append(int(document))
+                places = random.permutation(len(words))[: max(3, round(share * len(words)))]
+                words = [words[place] for place in sorted(places)]
+            numbers.append(int(document))
             queries.append(" ".join(words))
-    return np.array(sources, dtype=np.int64), queries
+    return np.array(numbers, dtype=np.int64), queries
 
 
 def from_vectors(
     documents: sp.csr_array, count: int = 500, num_dims: int = 8, seed: int = 0
 ) -> tuple[Integers, sp.csr_array]:
-    """Make queries of weight 1 on dimensions drawn from documents' strongest, without texts.
-
-    Each takes ``num_dims`` at random out of its document's ``4 × num_dims`` largest weights.
+    """Make queries of weight 1 on ``num_dims`` dimensions without texts, drawn from a document's
+    ``4 × num_dims`` largest weights.
 
     Returns:
-        The number of the document that each query comes from, and the queries [n, V].
+        The number of each query's document, and the queries [n, V].
     """
     random = np.random.default_rng(seed)
     filled = np.flatnonzero(np.diff(documents.indptr))
-    sources = random.permutation(filled)[:count]
-    columns, indptr = [], [0]
-    for document in sources:
+    numbers = random.permutation(filled)[:count]
+    columns, indptr = [np.zeros(0, np.int32)], [0]
+    for document in numbers:
         span = slice(documents.indptr[document], documents.indptr[document + 1])
         strongest = np.argsort(-documents.data[span], kind="stable")[: 4 * num_dims]
-        chosen = random.permutation(strongest)[:num_dims]
-        columns.append(np.sort(documents.indices[span][chosen]))
-        indptr.append(indptr[-1] + chosen.size)
-    flat = np.concatenate(columns) if columns else np.zeros(0, np.int32)
-    shape = (sources.size, documents.shape[1])
-    return sources, sp.csr_array((np.ones(flat.size, np.float32), flat, indptr), shape=shape)
+        drawn = random.permutation(strongest)[:num_dims]
+        columns.append(np.sort(documents.indices[span][drawn]))
+        indptr.append(indptr[-1] + drawn.size)
+    flat = np.concatenate(columns)
+    shape = (numbers.size, documents.shape[1])
+    return numbers, sp.csr_array((np.ones(flat.size, np.float32), flat, indptr), shape=shape)
 
 
 def random_for(seed: int, name: str) -> np.random.Generator:
-    """Return a random generator of a document or query that does not depend on others."""
+    """Return a random generator of a document or query, independent of other names."""
     return np.random.default_rng((seed, *hashlib.sha256(name.encode()).digest()))
 
 
 def generate(
     documents: Iterable[Document], kind: str = "mixed", per_document: int = 1, seed: int = 0
 ) -> Iterator[tuple[str, str]]:
-    """Yield ids of documents and queries, up to ``per_document`` different ones of each.
+    """Yield document ids and queries, up to ``per_document`` different queries of each document.
 
-    They depend on the seed and the document alone: more documents change nothing for the others.
+    Queries depend on the seed and the document alone, not on other documents.
 
     Args:
-        kind: ``title``; ``sentence``, a random one of the text of 5 words or more, cut at 30;
-            ``span``, a random run of 5 to 15 words of the text; or ``mixed``, each of a random
-            kind of these that the document has.
+        kind: ``title``; ``sentence``, a random sentence of 5 words or more, cut at 30; ``span``, a
+            random run of 5 to 15 words of the text; or ``mixed``, a random kind for each query.
 
     Raises:
         InputError: no such kind, or ``per_document`` below 1.
@@ -147,7 +146,7 @@ _SOURCES: dict[str, _Source] = {"title": _title, "sentence": _sentences, "span":
 
 
 def named(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
-    """Yield query id, document id and query: a query's id is its document's with a number."""
+    """Yield query id, document id and query; a query's id is the document's id with a number."""
     counts: Counter[str] = Counter()
     for document, query in pairs:
         counts[document] += 1
@@ -155,39 +154,17 @@ def named(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
 
 
 def write(folder: str | os.PathLike[str], pairs: Iterable[tuple[str, str]]) -> int:
-    """Write pseudo-queries as a BEIR folder's ``queries.jsonl`` and ``qrels/train.tsv``.
-
-    Args:
-        pairs: ids of documents and queries; see ``named``.
-
-    Returns:
-        The number of queries.
-
-    Raises:
-        InputError: no pairs, or the folder has queries already.
-    """
-    queries = Path(folder, "queries.jsonl")
-    qrels = Path(folder, "qrels", "train.tsv")
-    for path in (queries, qrels):
-        if path.exists():
-            raise InputError(f"{path} exists already: name another folder or remove it first")
-    return write_judged(
-        Path(folder),
-        "train",
-        ((Query(name, text), [Qrel(name, document, 1)]) for name, document, text in named(pairs)),
-    )
+    """Write pairs of document ids and pseudo-queries as a BEIR folder, and return the number; see
+    ``write_judged``. Raises InputError for a folder with queries."""
+    for path in (Path(folder, "queries.jsonl"), Path(folder, "qrels", "train.tsv")):
+        refuse_existing(path)
+    judged = ((Query(id_, text), [Qrel(id_, doc, 1)]) for id_, doc, text in named(pairs))
+    return write_judged(Path(folder), "train", judged)
 
 
 def write_judged(folder: Path, split: str, judged: Iterable[tuple[Query, Iterable[Qrel]]]) -> int:
-    """Write queries with their judgements as a BEIR folder's ``queries.jsonl`` and
-    ``qrels/SPLIT.tsv``.
-
-    Returns:
-        The number of queries.
-
-    Raises:
-        InputError: there are none.
-    """
+    """Write queries with judgements as a BEIR folder's ``queries.jsonl`` and ``qrels/SPLIT.tsv``;
+    return the number of queries. Raises InputError without queries."""
     count = 0
     queries, qrels = folder / "queries.jsonl", folder / "qrels" / f"{split}.tsv"
     with replacing_text(queries) as query_file, replacing_text(qrels) as qrels_file:

@@ -91,14 +91,10 @@ def reading_on(cluster: Cluster | None, encoder: Encoder, folder: Path) -> Itera
 
 
 class FiringReader:
-    """Reader of texts that collects activations by word and the best examples of concepts.
+    """Reader of texts that collects activations by word and the best examples of M concepts.
 
-    Tokens that two windows of a text share are read twice.
-
-    Args:
-        encoder: of M concepts.
-        texts: the documents, which ``read`` takes by number.
-        read: reads texts through the encoder; on this machine by default.
+    Tokens that two windows of a text share are read twice. ``texts`` are the documents, which
+    ``read`` takes by number.
     """
 
     def __init__(self, encoder: Encoder, texts: Sequence[str], read: Read | None = None) -> None:
@@ -132,12 +128,7 @@ class FiringReader:
         progress: Progress,
         concepts: Booleans | None = None,
     ) -> int:
-        """Read texts and return the number of tokens.
-
-        Args:
-            numbers: the texts.
-            concepts: a mask of the concepts to collect [M]; None for all.
-        """
+        """Read texts and return the number of tokens; collect ``concepts``, a mask [M], or all."""
         count = 0
         starts = range(0, len(numbers), READ)
         blocks = ([self._texts[n] for n in numbers[start : start + READ]] for start in starts)
@@ -170,19 +161,18 @@ class FiringReader:
             text = texts.texts[read[:, 0]]
             self._best.add(concept, np.asarray(numbers)[text][word], act, read[word, 1:])
             self.has_example[concept] = True
-            spelled = np.array(
-                [
-                    self._word(batch[text_place][start:end])
-                    for text_place, (_, start, end) in zip(text, read, strict=True)
-                ],
-                np.int64,
-            )
-            self._count(spelled[spelled >= 0])
+            spans = zip(text, read, strict=True)
+            words = [self._word(batch[place][start:end]) for place, (_, start, end) in spans]
+            spelled = np.array(words, np.int64)
+            counts = np.bincount(spelled[spelled >= 0], minlength=len(self._words)).astype(float)
+            counts[: self.background.size] += self.background
+            self.background = counts
             self._states.add(spelled[of_token], states.numpy())
             self._add(concept, word, act, spelled)
         return count
 
     def _add(self, concept: Integers, word: Integers, act: Floats, spelled: Integers) -> None:
+        # Only the strongest concepts of a word: other heads fire thousands on every word.
         order = np.lexsort((concept, -act, word))
         order = order[(ranks(word[order]) < STRONGEST) & (spelled[word[order]] >= 0)]
         concept = concept[order]
@@ -193,11 +183,6 @@ class FiringReader:
         """Return the number of a word in lower case; −1 for blanks."""
         word = one_line(text[:LONGEST_WORD]).lower()
         return self._words.setdefault(word, len(self._words)) if word else -1
-
-    def _count(self, words: Integers) -> None:
-        counts = np.bincount(words, minlength=len(self._words)).astype(float)
-        counts[: self.background.size] += self.background
-        self.background = counts
 
     def word_counts(self) -> sp.csr_array:
         """Return activations by word [M, W], scaled to add up to the number of words that the
@@ -232,6 +217,7 @@ class _Best:
 
     def add(self, concept: Integers, text: Integers, act: Floats, span: Integers) -> None:
         """Add concepts, texts and activations [n], and words' spans [n, 2]."""
+        # Smaller activations than a concept's floor can't be among the largest any more.
         large = act >= self._floor[concept]
         self._blocks.append((concept[large], text[large], act[large], span[large]))
         self._buffered += int(large.sum())
@@ -243,9 +229,8 @@ class _Best:
         if not self._blocks:
             nothing = np.zeros(0, np.int64)
             return nothing, nothing, np.zeros(0), nothing.reshape(0, 2)
-        concept, text, act, span = (
-            np.concatenate(arrays) for arrays in zip(*self._blocks, strict=True)
-        )
+        concept, text, act, span = map(np.concatenate, zip(*self._blocks, strict=True))
+        # The largest activation in each text, then the largest of all texts.
         order = np.lexsort((span[:, 0], -act, text, concept))
         order = order[firsts(concept[order], text[order])]
         order = order[np.lexsort((text[order], -act[order], concept[order]))]
@@ -276,8 +261,7 @@ class _Sums:
     def result(self) -> tuple[Integers, Floats]:
         """Return the distinct keys in ascending order, and the sums."""
         keys, inverse = np.unique(np.concatenate(self._keys), return_inverse=True)
-        sums = np.zeros(keys.size)
-        np.add.at(sums, inverse, np.concatenate(self._values))
+        sums: Floats = np.bincount(inverse, np.concatenate(self._values), keys.size)
         self._keys, self._values, self._buffered = [keys], [sums], 0
         return keys, sums
 

@@ -137,17 +137,14 @@ def spread(texts: Sequence[str], among: Sequence[int], characters: int) -> Seque
 def strongest_documents(
     tf: sp.csr_array, dimensions: Booleans, rank: int, among: Sequence[int]
 ) -> tuple[Integers, Integers]:
-    """Return the document of a rank by the frequency of each dimension.
+    """Return the document of a rank by the frequency of each dimension: dimensions and document
+    numbers, both [n]. Dimensions with fewer documents are left out.
 
     Args:
         tf: term frequencies [N, M].
         dimensions: a mask of dimensions [M].
-        rank: 0 for the largest frequency, 1 for the second; dimensions with fewer documents are
-            left out.
-        among: the numbers of the documents that are ranked.
-
-    Returns:
-        Dimensions and document numbers, both [n].
+        rank: 0 for the largest frequency, 1 for the second.
+        among: the numbers of the ranked documents.
     """
     ranked = np.zeros(tf.shape[0], bool)
     ranked[np.asarray(among, np.int64)] = True
@@ -173,6 +170,7 @@ def _read_missed(
     for rank in range(ROUNDS):
         missed = active & ~reader.has_example
         concepts, documents = strongest_documents(tf, missed, rank, among)
+        # Documents of many missed concepts first: few tokens describe many concepts.
         while left > 0 and documents.size:
             numbers, counts = np.unique(documents, return_counts=True)
             read = numbers[np.argsort(-counts, kind="stable")[:READ_TOGETHER]]
@@ -292,13 +290,8 @@ def names_for(
     """Return findings with earlier names of latents that changed little and can't be described.
 
     A latent without a name that fires on no word more than by chance keeps the earlier name if
-    the cosine of the encoder rows before and after further training is at least ``SAME_LATENT``.
-
-    Args:
-        findings: the result of ``describe`` for M latents.
-        names: the earlier names of the model's latents.
-        before: the encoder rows of the model, latent by latent.
-        after: the encoder rows of the M latents [M, d]; latents beyond the model's are new.
+    the cosine of the encoder rows ``before`` and ``after`` further training, both [latents, d], is
+    at least ``SAME_LATENT``.
     """
     size = min(len(before), len(after))
     cosines = F.cosine_similarity(before[:size].float(), after[:size].float(), dim=1)

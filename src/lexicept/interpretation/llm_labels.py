@@ -110,14 +110,11 @@ def label_index(
     *,
     restart: bool = False,
 ) -> Labels:
-    """Label the ``count`` most frequent concepts of an index that have no label or a label from
+    """Label the ``count`` most frequent concepts of an index without a label or with a label from
     words.
 
     Labels are stored on arrival in ``<path>.labels.partial``: a second call resumes an interrupted
-    call.
-
-    Args:
-        restart: discard the labels of an interrupted call.
+    call, or discards the labels to ``restart``.
 
     Raises:
         InputError: see ``label_concepts``; or unfinished work on other concepts or by another
@@ -147,10 +144,8 @@ def label_concepts(
     """Return labels of the ``count`` most frequent concepts without a label or with one from words.
 
     Failed requests and requests without a label in the reply are repeated, with longer and longer
-    waits; a concept without a label after the last attempt is left out.
-
-    Args:
-        store: labels as JSON Lines; stored labels are not requested again.
+    waits; a concept without a label after the last attempt is left out. Labels in ``store``, JSON
+    Lines, are not requested again.
 
     Raises:
         InputError: an index without an atlas or of dimensions with terms, an endpoint that refuses
@@ -176,11 +171,7 @@ def label_concepts(
 
 
 def labelled_atlas(index: IndexReader) -> Atlas:
-    """Return the atlas of an index for labels.
-
-    Raises:
-        InputError: no atlas, or dimensions with terms of their own.
-    """
+    """Return the atlas of an index. Raises InputError without one, or if dimensions are words."""
     atlas = index.atlas
     if atlas is None:
         hint = f"lexicept index describe {index.path}"
@@ -246,7 +237,8 @@ def _ask(
             except _ReplyError as error:
                 no_label = error
                 continue
-        no_label, problem = None, f"{response.status_code} {_reason(response)}"
+        reason = one_line(response.text[:1000])[:200]
+        no_label, problem = None, f"{response.status_code} {reason}"
         if response.status_code not in _AGAIN:
             raise InputError(f"{endpoint.address} answered {problem}")
         if stop.wait(_retry_after(response)):
@@ -260,10 +252,6 @@ def _retry_after(response: httpx2.Response) -> float:
     """Return the seconds of the header ``Retry-After``, at most ``LONGEST_WAIT``."""
     seconds = response.headers.get("Retry-After", "")
     return min(float(seconds), LONGEST_WAIT) if re.fullmatch(r"\d{1,6}", seconds) else 0.0
-
-
-def _reason(response: httpx2.Response) -> str:
-    return one_line(response.text[:1000])[:200]
 
 
 def prompt(index: IndexReader, number: int) -> list[dict[str, str]]:

@@ -109,7 +109,7 @@ class Pairs:
 
     @property
     def counts(self) -> dict[Relation, int]:
-        """Return the number of pairs by relation."""
+        """The number of pairs by relation."""
         counts = Counter(self.relation.tolist())
         return {name: counts[number] for number, name in enumerate(RELATIONS)}
 
@@ -141,7 +141,8 @@ def dimension_pairs(tokens: SparseVectors, latents: SparseVectors) -> Pairs:
     N, by_token = T.shape[0], t_ones.T.tocsr()
     del tokens, latents, T, L, t_ones  # as large as what follows
     step = max(1, CELLS // max(1, l_numbers.size))
-    blocks = [(np.zeros(0, np.int64),) * 3]
+    blocks = [np.zeros((3, 0), np.int64)]
+    # Both sides are ordered by frequency, so that a block of tokens can reach a range of latents.
     for start in range(0, t_numbers.size, step):
         end = min(start + step, t_numbers.size)
         # Probabilities of .1 are out of reach where one of the two is ten times as frequent.
@@ -154,34 +155,32 @@ def dimension_pairs(tokens: SparseVectors, latents: SparseVectors) -> Pairs:
         k = both.data
         probable = k / np.maximum(t_counts[t], l_counts[l]) >= MIN_PROBABILITY
         t, l, k = t[probable], l[probable], k[probable]  # noqa: E741
-        together = _together(t_counts[t], l_counts[l], k, N)
-        blocks.append((t[together], l[together], k[together]))
-    t, l, k = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))  # noqa: E741
+        n_t, n_l, rejected = t_counts[t], l_counts[l], 1 - CONFIDENCE
+        together = (tail(k, n_t, n_l / N) <= rejected) & (tail(k, n_l, n_t / N) <= rejected)
+        blocks.append(np.stack([t[together], l[together], k[together]]).astype(np.int64))
+    t, l, k = np.concatenate(blocks, axis=1)  # noqa: E741
     p_l, p_t = k / t_counts[t], k / l_counts[l]
     high = (p_l >= HIGH, p_t >= HIGH)
     cases = [(p_t <= LOW) & high[0], (p_l <= LOW) & high[1], high[0] & high[1]]
     relation = np.select(cases, range(len(RELATIONS)), -1)
     order = np.lexsort((l_numbers[l], t_numbers[t]))
     order = order[relation[order] >= 0]
-    t, l, k = t[order], l[order], k[order]  # noqa: E741
+    t, l = t[order], l[order]  # noqa: E741
     return Pairs(
-        t_numbers[t],
-        l_numbers[l],
-        t_counts[t],
-        l_counts[l],
-        k,
-        relation[order],
-        relation.size,
-        N,
+        token=t_numbers[t],
+        latent=l_numbers[l],
+        token_count=t_counts[t],
+        latent_count=l_counts[l],
+        both=k[order],
+        relation=relation[order],
+        associated=relation.size,
+        num_documents=N,
     )
 
 
 def align(collections: Sequence[SparseVectors]) -> list[sp.csr_array]:
-    """Return the weights of each collection [N, V_i], in the order of the first ids.
-
-    Raises:
-        InputError: no collections, or an id that is not in all of them.
-    """
+    """Return the weights of each collection [N, V_i], in the order of the first ids. Raises
+    InputError without collections, and for an id that is not in all of them."""
     if not collections:
         raise InputError("no collections to compare")
     ids = collections[0].ids
@@ -199,20 +198,12 @@ def align(collections: Sequence[SparseVectors]) -> list[sp.csr_array]:
 
 
 def synonyms(pairs: Pairs) -> list[Group]:
-    """Group pairs of synonymy by latent: each covers several tokens (SAE-SPLADE, Table 8).
-
-    Returns:
-        Latents with two tokens and more, most tokens first.
-    """
+    """Return the latents of two tokens and more, most tokens first (SAE-SPLADE, Table 8)."""
     return _groups(pairs, "synonymy", "latent")
 
 
 def senses(pairs: Pairs) -> list[Group]:
-    """Group pairs of polysemy by token: each has several latents (SAE-SPLADE, Table 9).
-
-    Returns:
-        Tokens with two latents and more, most latents first.
-    """
+    """Return the tokens of two latents and more, most latents first (SAE-SPLADE, Table 9)."""
     return _groups(pairs, "polysemy", "token")
 
 
@@ -235,14 +226,10 @@ def _by_frequency(matrix: sp.csr_array) -> tuple[Integers, Integers, sp.csr_arra
     order = np.argsort(counts, kind="stable")
     order = order[counts[order] >= MIN_OCCURRENCES]
     kind = np.min_scalar_type(matrix.shape[0])  # counts of documents fit it
-    parts = (np.ones(matrix.nnz, kind), matrix.indices, matrix.indptr)
-    return order, counts[order], sp.csr_array(parts, shape=matrix.shape)[:, order]
-
-
-def _together(n_t: Integers, n_l: Integers, k: Integers, N: int) -> np.ndarray:
-    """Return whether both tests reject chance."""
-    rejected = 1 - CONFIDENCE
-    return (tail(k, n_t, n_l / N) <= rejected) & (tail(k, n_l, n_t / N) <= rejected)
+    ones = sp.csr_array(
+        (np.ones(matrix.nnz, kind), matrix.indices, matrix.indptr), shape=matrix.shape
+    )
+    return order, counts[order], ones[:, order]
 
 
 def tail(k: Integers, n: Integers, p: Floats) -> Floats:

@@ -159,6 +159,7 @@ def _pairs(
     [pairs, 2]."""
     beside = (stem[:-1] >= 0) & (stem[1:] >= 0) & (stem[:-1] != stem[1:])
     places = np.flatnonzero(beside & (document[:-1] == document[1:]))
+    # A pair of numbers is one key: the first number in the upper 32 bits.
     keys, pair = np.unique(stem[places] << 32 | stem[places + 1], return_inverse=True)
     entries = np.unique(document[places] * max(1, keys.size) + pair)
     documents, numbers = entries // max(1, keys.size), entries % max(1, keys.size)
@@ -209,6 +210,7 @@ class Firing:
             stem_of: the number of each word's stem; −1 for none [W].
             size: the number of stems, S.
         """
+        # Words by chance count in the total of a concept's activations, not as words of a stem.
         significant = sp.csr_array(log_odds >= SIGNIFICANT)
         counted = sp.coo_array(significant.multiply(counts))
         totals = np.asarray(counts.sum(axis=1)).ravel()
@@ -247,6 +249,7 @@ class Namer:
     def __init__(self, tf: sp.csr_array, terms: DocumentTerms, firing: Firing) -> None:
         self._terms, self._firing = terms, firing
         self._strongest = _strongest(tf)
+        self._counts = np.diff(self._strongest.indptr)
         self._frequencies = terms.frequencies
 
     def labels(self) -> list[str]:
@@ -269,16 +272,18 @@ class Namer:
         or a pair with the stem in ``PAIRED`` of the stem's documents. Without enough evidence for
         one stem, up to ``WORDS_PER_LABEL`` stems with a common meaning may have enough together.
         """
-        if self._count(concept) < FEWEST_DOCUMENTS:
+        if self._counts[concept] < FEWEST_DOCUMENTS:
             return ""
+        # Terms are sorted: stems first, then pairs.
         size = len(self._terms.stems)
         stems = terms[terms < size]
         stem_shares = shares[: stems.size]
-        on_words = self._fired(concept)
+        on_words = self._firing.shares[[concept]].toarray().ravel()
         fired = on_words[stems]
         lifts = stem_shares / self._frequencies[stems]
         covered = self._evidence(concept, stem_shares, fired)
         scores = covered * np.log(np.maximum(lifts, 1.0)) * (UNFIRED + fired)
+        # A frequent stem names a concept only if the concept fires on the stem.
         topical = (lifts >= RARE) & ((fired >= FAINT) | (on_words.sum() < ON_WORDS))
         scores[~topical & (fired < FIRED)] = 0.0
         if not scores.any():
@@ -287,6 +292,7 @@ class Namer:
         if not enough.any():
             return self._together(concept, stems, fired, scores)
         best = int(enough.argmax())
+        # "neural network" rather than "network" if most documents with the stem have the pair.
         pairs = self._terms.pairs[terms[stems.size :] - size]
         pair_shares = np.where((pairs == stems[best]).any(axis=1), shares[stems.size :], 0.0)
         if pair_shares.max(initial=0.0) >= PAIRED * stem_shares[best]:
@@ -326,20 +332,8 @@ class Namer:
         return " ".join(self._spelled(concept, stems[place]) for place in label)
 
     def _evidence(self, concept: int, shares: Floats, fired: Floats) -> Floats:
-        count = self._count(concept)
+        count = int(self._counts[concept])
         return (count * shares + OF_FIRING * np.minimum(fired, 1.0)) / (count + OF_FIRING)
-
-    def _count(self, concept: int) -> int:
-        """Return the number of a concept's strongest documents."""
-        return int(self._strongest.indptr[concept + 1] - self._strongest.indptr[concept])
-
-    def _fired(self, concept: int) -> Floats:
-        """Return the share of a concept's activations on every stem [S]."""
-        shares = self._firing.shares
-        entries = slice(int(shares.indptr[concept]), int(shares.indptr[concept + 1]))
-        dense = np.zeros(shares.shape[1])
-        dense[shares.indices[entries]] = shares.data[entries]
-        return dense
 
     def _near(self, first: int, second: int) -> bool:
         """Return True if two stems have a common meaning, and not only a beginning."""

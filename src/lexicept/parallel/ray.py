@@ -31,16 +31,13 @@ TIMEOUT = 10
 
 S = TypeVar("S")
 R = TypeVar("R")
-
-
 T = TypeVar("T", covariant=True)
 
 
 class BlockEncoder(Protocol[T]):
     """The model of an encoding process."""
 
-    def documents(self, texts: Sequence[str]) -> T:
-        """Encode texts."""
+    def documents(self, texts: Sequence[str]) -> T: ...
 
 
 class Cluster:
@@ -70,11 +67,7 @@ class Cluster:
         self._ray.shutdown()
 
     def check(self, folder: Path) -> None:
-        """Check that every node sees the files of this process in a folder.
-
-        Raises:
-            InputError: a node does not see the folder.
-        """
+        """Raise InputError unless every node sees the files of this process in a folder."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         probe, content = folder / f".{secrets.token_hex(8)}", secrets.token_bytes(16)
@@ -98,10 +91,8 @@ class Cluster:
         """Yield ``function(shard, *shared)`` for every shard, in order, computed on all nodes.
 
         The cluster's ``shards.Over``. Function and shared arguments are sent to each node once.
-        Shards are taken from the iterable only as processes have room for them.
-
-        Raises:
-            LexiceptError: the process of one shard died ``RETRIES`` + 1 times.
+        Shards are taken from the iterable only as processes have room for them. Raises
+        LexiceptError if the process of one shard died ``RETRIES`` + 1 times.
         """
         apply = self._ray.remote(max_retries=RETRIES)(_apply)
         work = self._ray.put((function, shared))
@@ -117,11 +108,7 @@ class Cluster:
     def encode(
         self, load: Callable[[], BlockEncoder[R]], blocks: Iterable[Sequence[str]]
     ) -> Iterator[R]:
-        """Yield ``load().documents(block)`` for every block of texts, in order; see ``encoding``.
-
-        Raises:
-            LexiceptError: the process of one block died ``RETRIES`` + 1 times.
-        """
+        """Yield ``load().documents(block)`` for all blocks of texts, in order; see ``encoding``."""
         with self.encoding(load) as encode:
             yield from encode(blocks)
 
@@ -184,11 +171,8 @@ class Cluster:
 
 @contextmanager
 def joined_cluster(ray: str | None, ray_workers: int | None) -> Iterator[Cluster | None]:
-    """Return a Ray cluster while the block runs; None without an address.
-
-    Raises:
-        ParameterError: workers without an address.
-    """
+    """Return a Ray cluster while the block runs; None without an address. Raises ParameterError for
+    workers without an address."""
     if ray is None:
         if ray_workers is not None:
             raise ParameterError("{0} requires {1}", "ray_workers", "ray")

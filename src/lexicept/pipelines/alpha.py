@@ -42,9 +42,6 @@ LEVEL = 0.05
 
 CUTOFF = 10
 
-GENERATING = ("torch", "transformers")
-"""The packages that a generator of queries needs."""
-
 
 @dataclass(frozen=True)
 class KnownItems:
@@ -147,14 +144,8 @@ def choose_index_alpha(
     transform: str = "1+x",
     items: KnownItems | None = None,
 ) -> AlphaChoice:
-    """Choose RRA's α for an index, whether it is re-weighted already or not; see ``choose_alpha``.
-
-    Args:
-        items: queries to choose on; None for ``known_items``.
-
-    Raises:
-        InputError: see ``choose_alpha``.
-    """
+    """Choose RRA's α for an index, re-weighted already or not, on ``items`` or ``known_items``; see
+    ``choose_alpha``."""
     settings = list(index.settings.values())
     return choose_alpha(
         lambda rra: Derived.compute(index.tf(), settings, rra),
@@ -167,15 +158,10 @@ def choose_index_alpha(
 def choose_alpha_for(
     reader: IndexReader, settings: RRASettings, generator: str | None, progress: bool | Progress
 ) -> AlphaChoice:
-    """Choose α for an index; see ``Index.choose_alpha``. The α of the settings is ignored.
-
-    Raises:
-        InputError: the extra ``train``, which a generator needs, is not installed; or an error of
-            ``choose_alpha``.
-    """
+    """Choose α for an index; see ``Index.choose_alpha``. The α of the settings is ignored."""
     items = None
     if generator is not None:
-        require("train", *GENERATING)
+        require("train", "torch", "transformers")
         from lexicept.training.candidates.query_generation import generate_known_items
 
         with reporting(progress) as report:

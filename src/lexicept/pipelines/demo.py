@@ -1,4 +1,4 @@
-"""A demonstration: the documentation of the running Python, searched on the page."""
+"""A demonstration: the documentation of the running Python, with a search page."""
 
 from __future__ import annotations
 
@@ -35,19 +35,18 @@ def demo(
 ) -> None:
     """Serve a search page for Python's own documentation until interrupted.
 
-    The words are indexed first, in seconds, and are searched while another process indexes the
-    concepts too, which takes minutes and is done once; the next search on the page has them then.
-    Starting it again resumes interrupted work.
+    The words are indexed first, in seconds. Another process then indexes the concepts once, in
+    minutes, for the next search on the page. A second demonstration resumes interrupted work.
 
     Args:
-        folder: where the indexes are kept; by default a folder of the user's cache.
-        port: the port on 127.0.0.1; 0 takes a free one, without opening a browser.
-        browser: whether to open the page in a browser.
-        say: takes what happens, a line each.
+        folder: the folder of the indexes; by default in the user's cache.
+        port: the port on 127.0.0.1; 0 takes a free port, without a browser.
+        browser: True opens the page in a browser.
+        say: called with each line about the progress.
 
     Raises:
-        InputError: the port is taken, Python's sources are not there, or the extra ``serve`` is
-            not installed.
+        InputError: the port is taken, Python's sources are missing, or the extra ``serve`` is not
+            installed.
     """
     home = default_folder() if folder is None else Path(folder)
     with disk_errors(home):
@@ -76,7 +75,7 @@ def default_folder() -> Path:
 
 
 def switch(link: Path, target: Path) -> None:
-    """Let a link point at an index in its folder, in one step: a server follows it."""
+    """Let a link point at an index in the same folder, in one step: a server follows the link."""
     fresh = link.with_name(f"{link.name}.{os.getpid()}")
     with disk_errors(link):
         fresh.unlink(missing_ok=True)
@@ -85,7 +84,7 @@ def switch(link: Path, target: Path) -> None:
 
 
 def start_concepts(out: Path, current: Path, say: Callable[[str], None]) -> None:
-    """Start to index words and concepts in another process; switch to them when they are there."""
+    """Index words and concepts in another process; switch to the new index at the end."""
     if find_spec("sentence_transformers") is None:
         say("Words only: concepts need pip install 'lexicept[concepts,offline]'")
         return

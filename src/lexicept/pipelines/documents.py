@@ -1,4 +1,4 @@
-"""Documents as a caller has them: texts, dicts, a data frame, a path or a data set's name."""
+"""Documents in the forms of callers: texts, dicts, a data frame, a path or a data set's name."""
 
 from __future__ import annotations
 
@@ -31,16 +31,14 @@ def as_documents(
     taken: Collection[str] = (),
     skip_errors: bool = False,
 ) -> DocumentStream:
-    """Return documents one by one.
-
-    An item without an id gets its number: "1", "2", and so on.
+    """Return documents one by one. An item without an id gets a number: "1", "2", and so on.
 
     Args:
         documents: see ``Documents``.
         first: the number of the first item.
-        taken: ids that no item may be given.
-        skip_errors: skip items that are no documents instead of stopping at the first, and warn of
-            them at the end.
+        taken: numbers to leave out, the ids of other documents.
+        skip_errors: skip items that are no documents, with a warning at the end, instead of
+            stopping at the first.
 
     Raises:
         InputError: no such corpus (now), or an item that is no document (while iterating).
@@ -61,11 +59,8 @@ def as_documents(
 
 
 def folder_of(documents: Documents, without: Collection[str]) -> Folder | None:
-    """Return the folder of files that documents are; None for documents of another kind.
-
-    Args:
-        without: folders in it to leave out.
-    """
+    """Return the folder of files of these documents, less the folders ``without``; None for
+    documents of another kind."""
     if isinstance(documents, Folder):
         return documents
     if not isinstance(documents, str | os.PathLike) or not is_folder_of_files(documents):
@@ -86,7 +81,7 @@ def skippable() -> Iterator[None]:
 
 
 def _rows(frame: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a pandas or Polars frame; a missing title is empty, an index no column."""
+    """Yield the rows of a pandas or Polars frame as dicts, without the index and missing titles."""
     columns = [str(column) for column in frame.columns]
     if not set(columns) & set(DOCUMENT_TEXTS):
         raise InputError(f"the data frame has no column 'text', only: {', '.join(columns)}")
@@ -99,7 +94,7 @@ def _rows(frame: Any) -> Iterator[dict[str, Any]]:
 
 
 def _data_set(data: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a data set of Hugging Face; a missing value is no member."""
+    """Yield the rows of a data set of Hugging Face as dicts, without missing values."""
     columns = data.column_names
     if isinstance(columns, Mapping):
         splits = ", ".join(columns)
@@ -111,7 +106,7 @@ def _data_set(data: Any) -> Iterator[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a cell as Python has it: None for NaN, NaT and NA, which mark a missing value."""
+    """Return a cell as a Python value: None for NaN, NaT and NA, which mark a missing value."""
     if hasattr(value, "tolist"):  # a list of a Parquet file is an array
         value = value.tolist()
     try:

@@ -67,10 +67,11 @@ WHOLE = QueryCut()
 def _splits_at_spaces(tokenizer: Tokenizer) -> bool:
     """Return True if a text is tokenized between spaces, as by BERT: the tokens of a word can be
     remembered."""
-    bert = (tokenizer.normalizer, BertNormalizer), (tokenizer.pre_tokenizer, BertPreTokenizer)
     added = tokenizer.get_added_tokens_decoder().values()
-    return all(isinstance(*pair) for pair in bert) and not any(
-        " " in token.content for token in added
+    return (
+        isinstance(tokenizer.normalizer, BertNormalizer)
+        and isinstance(tokenizer.pre_tokenizer, BertPreTokenizer)
+        and not any(" " in token.content for token in added)
     )
 
 
@@ -84,7 +85,7 @@ class TokenTable:
         tokenizer: the backbone's.
         table: CSR [tokens, size].
         combine: the encoder's pooling.
-        cut: as the encoder cuts queries.
+        cut: the encoder's cut of queries.
     """
 
     name = "concepts"
@@ -103,13 +104,7 @@ class TokenTable:
     def of(
         cls, tokenizer: Tokenizer, sums: sp.csr_array, pooling: Combine, cut: QueryCut = WHOLE
     ) -> TokenTable:
-        """Make the table of a collection.
-
-        Args:
-            sums: see ``models.pooled.TokenSums``.
-            pooling: the head's.
-            cut: as the encoder cuts queries.
-        """
+        """Make the table of a collection from sums by token; see ``models.pooled.TokenSums``."""
         counts = sums[:, [-1]].toarray().ravel()
         means = sp.csr_array(sums[:, :-1])
         means.data = means.data / np.repeat(counts, np.diff(means.indptr))
@@ -120,17 +115,13 @@ class TokenTable:
         """Number of latents."""
         return int(self._table.shape[1])
 
-    def queries(self, texts: Sequence[str]) -> sp.csr_array:
-        """Return the combined activations of the texts' tokens [n, size]."""
-        return self._combined(texts)
-
     def encode_query(self, text: str) -> EncodedQuery:
         """Encode a query; the sources of a dimension are words with tokens of the dimension."""
         encoded = self._encoded(text)
         if self._cut.most is not None:
             encoded.truncate(self._cut.most, direction=self._cut.cut)
         return EncodedQuery(
-            self._combined([text]),
+            self.queries([text]),
             lambda dimensions: self._sources(text, encoded, dimensions),
         )
 
@@ -148,7 +139,8 @@ class TokenTable:
         # One by one: a batch starts threads, which a server's workers would multiply.
         return self._tokenizer.encode(text, add_special_tokens=False)
 
-    def _combined(self, texts: Sequence[str]) -> sp.csr_array:
+    def queries(self, texts: Sequence[str]) -> sp.csr_array:
+        """Return the combined activations of the texts' tokens [n, size]."""
         table, largest = self._table, self._combine == "max"
         queries = [self._ids(text)[self._cut.slice] for text in texts]
         entries = sum(map(len, queries)) * LATENTS

@@ -112,11 +112,7 @@ class Tokenizer:
         tokens: list[str] = self._pattern.findall(text.lower())  # type: ignore[attr-defined]
         if self.bigrams:
             return [token[start:end] for token in tokens for start, end in _bigrams(token)]
-        stems = []
-        for token in tokens:
-            if (stem := self._stem(token)) is not None:
-                stems.append(stem)
-        return stems
+        return [stem for token in tokens if (stem := self._stem(token)) is not None]
 
     def spans(self, text: str) -> Iterator[tuple[str, Span]]:
         """Yield the terms in order, each with the characters in the text."""
@@ -239,7 +235,7 @@ class WordVectorizer:
         self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
     ) -> list[dict[int, Sources]]:
         """Return all occurrences of the terms in each document."""
-        return [self._occurrences(*pair) for pair in zip(texts, dimensions, strict=True)]
+        return [self._occurrences(text, of) for text, of in zip(texts, dimensions, strict=True)]
 
     def dimension(self, term: str) -> int | None:
         """Return the dimension of a term; None for an unknown one."""
