@@ -41,7 +41,7 @@ def filled_lines(path: str) -> Iterator[tuple[Place, bytes]]:
 
 
 def decode(place: Place, raw: bytes) -> str:
-    """Return a line without its line end. Raises InputError if it is not UTF-8."""
+    """Return a line without the line end. Raises InputError if the line is not UTF-8."""
     try:
         return raw.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 from lexicept.corpora.records import Document, Passage
@@ -45,10 +46,7 @@ class Parsed(NamedTuple):
 def with_passages(document: Document, sections: Iterable[Section]) -> Document:
     """Return a document with passages, or whole if not longer than ``MOST_WORDS``.
 
-    Args:
-        document: with the whole text.
-        sections: of the text; sections longer than ``MOST_WORDS`` are cut further, at paragraphs,
-            else sentences, else words.
+    Longer ``sections`` of the text are cut further, at paragraphs, else sentences, else words.
     """
     if num_words(document.text) <= MOST_WORDS:
         return document
@@ -65,11 +63,9 @@ def with_passages(document: Document, sections: Iterable[Section]) -> Document:
 
 def _free(anchor: str, number: int, taken: set[str]) -> str:
     """Return the anchor of a section's piece, made unique by the first free number."""
-    free = anchor if number == 1 else f"{anchor}.{number}"
-    count = 1
-    while free in taken:
-        count += 1
-        free = f"{anchor}-{count}" if number == 1 else f"{anchor}-{count}.{number}"
+    piece = "" if number == 1 else f".{number}"
+    counts = chain([""], (f"-{repetition}" for repetition in count(2)))
+    free = next(name for name in (f"{anchor}{c}{piece}" for c in counts) if name not in taken)
     taken.add(free)
     return free
 
@@ -155,13 +151,12 @@ def _runs(text: str, most: int) -> list[str]:
     words = [
         word[i : i + 12 * most] for word in text.split() for i in range(0, len(word), 12 * most)
     ]
-    cut: list[str] = []
-    waiting: list[str] = []
+    runs: list[list[str]] = [[]]
     size = 0
     for word in words:
-        if waiting and (len(waiting) == most or size + len(word) + 1 > 12 * most):
-            cut.append(" ".join(waiting))
-            waiting, size = [], 0
-        waiting.append(word)
+        if runs[-1] and (len(runs[-1]) == most or size + len(word) + 1 > 12 * most):
+            runs.append([])
+            size = 0
+        runs[-1].append(word)
         size += len(word) + 1
-    return [*cut, " ".join(waiting)]
+    return [" ".join(run) for run in runs]

@@ -87,11 +87,8 @@ def checked(
 ) -> Iterator[Record]:
     """Yield the records of one source, with normalised fields.
 
-    A warning at the end names fields of kinds that an index does not store.
-
-    Args:
-        skipped: notes unreadable records; None raises the first error.
-        kinds: the types of an index's fields.
+    A warning at the end names fields of kinds that an index does not store. ``skipped`` notes
+    unreadable records; None raises the first error. ``kinds`` are those of an index's fields.
 
     Raises:
         RecordError: an unreadable record, a malformed or repeated id, text that UTF-8 cannot hold,
@@ -111,7 +108,10 @@ def checked(
                 raise place.error(f"id {record.id!r} was already used in {place.unit} {first}")
             anchors.check(place, record)
             if isinstance(record, Document) and record.fields is not NOTHING:
-                record = record._replace(fields=_kept(place, record, checker))
+                try:
+                    record = record._replace(fields=checker.check(record.id, record.fields))
+                except ValueError as error:
+                    raise place.error(str(error)) from None
         except InputError as error:
             if skipped is None:
                 raise RecordError(str(error)) from error
@@ -120,9 +120,9 @@ def checked(
         numbers[record.id] = place.number
         yield record
     for name, (count, document, kind) in checker.unkept.items():
-        message = f"the field {name!r} is not kept: it is {kind} in document {document!r}"
         more = f" and {count - 1:,} more" if count > 1 else ""
-        warnings.warn(message + more, LexiceptWarning, stacklevel=2)
+        message = f"the field {name!r} is not kept: it is {kind} in document {document!r}{more}"
+        warnings.warn(message, LexiceptWarning, stacklevel=2)
 
 
 class DocumentStream(Iterator[Document]):
@@ -165,13 +165,6 @@ class DocumentStream(Iterator[Document]):
                 yield document
         if self._skipped is not None:
             self._skipped.warn()
-
-
-def _kept(place: Place, document: Document, checker: FieldChecker) -> Fields:
-    try:
-        return checker.check(document.id, document.fields)
-    except ValueError as error:
-        raise place.error(str(error)) from None
 
 
 def _check(place: Place, record: Document | Query) -> None:

@@ -26,17 +26,11 @@ class Skipped:
         """Skipped files, each with the kind or the reason."""
         self.errors: list[str] = []
         """Errors of unreadable records, ``MESSAGES`` at most."""
-        self._counts: Counter[str] = Counter()
-        self._examples: dict[str, list[str]] = {}
         self.num_errors = 0
 
     def file(self, name: str, kind: str) -> None:
         """Note a skipped file, with the kind or the reason."""
         self.files.append((name, kind))
-        self._counts[kind] += 1
-        examples = self._examples.setdefault(kind, [])
-        if len(examples) < EXAMPLES:
-            examples.append(name)
 
     def error(self, error: Exception) -> None:
         """Note an unreadable record."""
@@ -48,11 +42,12 @@ class Skipped:
         """Warn of skipped files, and of errors."""
         if self._quiet:
             return
-        if total := self._counts.total():
-            files = _counted(total, "file")
+        if self.files:
+            files = _counted(len(self.files), "file")
             lines = [f"{self.source}: {files} skipped, only {self.kinds} are read"]
-            for kind, count in self._counts.most_common():
-                names = _shortened(", ".join(self._examples[kind]), count - EXAMPLES, ", ")
+            for kind, count in Counter(kind for _, kind in self.files).most_common():
+                examples = [name for name, of_kind in self.files if of_kind == kind][:EXAMPLES]
+                names = _shortened(", ".join(examples), count - EXAMPLES, ", ")
                 lines.append(f"  {count:,} {kind}: {names}")
             warnings.warn("\n".join(lines), LexiceptWarning, stacklevel=3)
         if self.num_errors:

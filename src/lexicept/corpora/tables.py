@@ -31,11 +31,7 @@ class Columns:
     """True if rows may lack ids and texts."""
 
     def document(self, place: Place, read: Callable[[], Sequence[str]]) -> Document:
-        """Return the document of a row.
-
-        Raises:
-            InputError: bad quotes, a number of values that differs from the header's, or no UTF-8.
-        """
+        """Return the document of a row; see ``read_table``."""
         cells = read()
         if len(cells) != len(self.names):
             raise place.error(f"{len(cells)} values, the header has {len(self.names)}")
@@ -51,9 +47,7 @@ class Columns:
         if not self.anonymous:
             return to_document(place, values)
         if not any(name in values for name in DOCUMENT_TEXTS):
-            spelled = (
-                f"{name}: {value}" for name, value in values.items() if value not in ("", None)
-            )
+            spelled = (f"{name}: {value}" for name, value in values.items() if value != "")
             values["text"] = "\n".join(spelled)
         return to_document(place, values, str(place.number))
 
@@ -66,12 +60,12 @@ def read_table(rows: Callable[[], Rows], *, anonymous: bool = False) -> Records[
 
     Args:
         rows: returns all rows, the header first.
-        anonymous: whether the header may lack an id, then the number of the line, and a text, then
-            all values, each after the column's name.
+        anonymous: the header may lack an id, replaced by the number of the line, and a text,
+            replaced by all values, each after the column's name.
 
     Raises:
-        InputError: a missing or repeated column; from the function of a row, see
-            ``Columns.document``.
+        InputError: a missing or repeated column; from the function of a row, bad quotes, a number
+            of values that differs from the header's, or no UTF-8.
     """
     columns: Columns | None = None
     for place, read in rows():
@@ -115,8 +109,8 @@ def _header(place: Place, row: Sequence[str], anonymous: bool) -> list[str]:
         if len(present) > 1 and len(set(present)) < len(present):
             raise place.error(f"the header has the column {present[0]!r} twice")
         if not present and names != ("title",) and not anonymous:
-            known = ", ".join(names)
-            raise place.error(f"the header has none of the columns {known}: {', '.join(row)}")
+            accepted = ", ".join(names)
+            raise place.error(f"the header has none of the columns {accepted}: {', '.join(row)}")
     for name, count in Counter(filter(None, columns)).items():
         if count > 1 and name not in RESERVED:
             raise place.error(f"the header has the column {name!r} twice")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from contextlib import suppress
 from importlib import import_module
 
 MARKS = {
@@ -46,7 +47,10 @@ def decode_text(content: bytes) -> str:
             return content[len(mark) :].decode(encoding, errors="replace")
     if b"\0" in content:
         return _wide(content)
-    if _controls(content):
+    # A tenth of control characters that texts lack.
+    sample = content[:SAMPLE]
+    printable = sample.translate(None, bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\b")))
+    if 10 * (len(sample) - len(printable)) > len(sample):
         raise BinaryError
     try:
         return content.decode()
@@ -57,24 +61,13 @@ def decode_text(content: bytes) -> str:
 def _wide(content: bytes) -> str:
     """Decode UTF-16 without a mark. Raises BinaryError for different bytes."""
     sample = content[:SAMPLE]
-    pairs = len(sample) // 2
-    encodings = [("utf-16-be", sample[::2]), ("utf-16-le", sample[1::2])]
-    for encoding, zeros in encodings:
-        if len(content) % 2 == 0 and zeros.count(0) >= SHARE * pairs:
-            try:
-                text = content.decode(encoding)
-            except UnicodeDecodeError:
-                break
-            if "\0" not in text:
-                return text
+    # Of Latin letters, the byte with the higher bits is zero.
+    for encoding, high in (("utf-16-be", sample[::2]), ("utf-16-le", sample[1::2])):
+        if len(content) % 2 == 0 and high.count(0) >= SHARE * (len(sample) // 2):
+            with suppress(UnicodeDecodeError):
+                if "\0" not in (text := content.decode(encoding)):
+                    return text
     raise BinaryError
-
-
-def _controls(content: bytes) -> bool:
-    """Return True if a tenth of the bytes are control characters that texts lack."""
-    sample = content[:SAMPLE]
-    printable = sample.translate(None, bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\b")))
-    return 10 * (len(sample) - len(printable)) > len(sample)
 
 
 def other_mark(content: bytes) -> str | None:

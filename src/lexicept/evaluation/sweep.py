@@ -149,9 +149,6 @@ def sweep(
         vocabulary: search in one vocabulary only; None searches all vocabularies.
         restart: discard the sweep in ``out``, such as the sweep of another index.
 
-    Returns:
-        The points in the order of the grid.
-
     Raises:
         InputError: no judgements, no such vocabulary, a k for a vocabulary other than concepts,
             ``out`` holds a sweep of another index, dataset or vocabulary or with another
@@ -160,7 +157,10 @@ def sweep(
     if not judged.qrels:
         raise InputError("no judgements: there is nothing to evaluate")
     collection = _Collection(index, judged, vocabulary, progress)
-    collection.check(grid.k)
+    if any(k is not None for k in grid.k) and collection.swept != "concepts":
+        raise InputError(
+            f"k is a model's active dimensions per token: {collection.swept} have none"
+        )
     identity = {
         "index": fingerprint_json(index.manifest),
         "dataset": fingerprint_json([list(judged.queries), list(judged.qrels)]),
@@ -238,22 +238,15 @@ class _Collection:
         self.contents = Contents(index.folder)  # open files outlive an update of the index
         self.texts = [query.text for query in judged.queries]
 
-    def check(self, ks: Sequence[TokenK]) -> None:
-        """Raise InputError for a k of a vocabulary other than concepts."""
-        if any(k is not None for k in ks) and self.swept != "concepts":
-            raise InputError(f"k is a model's active dimensions per token: {self.swept} have none")
-
     def points(self, settings: Sequence[Setting], work: Workspace) -> Iterator[Point]:
-        """Yield a point for each setting, in the order of ``SweepGrid.settings``.
-
-        Nested groups share work: encoding by k, pruned documents by limit, document weights by α.
-        """
+        """Yield a point for each setting, in the order of ``SweepGrid.settings``."""
         if not settings:
             return
         fixed = {name: self._fixed(name) for name in self.sizes if name != self.swept}
         fixed_documents = {name: documents for name, (documents, _) in fixed.items()}
         fixed_queries = {name: queries for name, (_, queries) in fixed.items()}
         rra = self.index.rra or RRASettings()
+        # The costliest work is outermost: a k means another encoding, an α another engine.
         for k, same_k in groupby(settings, lambda setting: setting.k):
             tf, query_tf = self._tf(k, work)
             documents, queries = self._weights(self.swept, tf, query_tf)

@@ -253,12 +253,8 @@ class AgentTools:
 
 
 def _by_dimension(reader: IndexReader, argument: str, numbers: Numbers) -> DimensionNumbers:
-    """Return the numbers of an argument by vocabulary and dimension.
-
-    Raises:
-        InputError: a key that is no dimension, a key that is there twice, or a number that is not
-            from 0 to ``MAX_FACTOR``.
-    """
+    """Return the numbers of an argument by vocabulary and dimension. Raises InputError for a key
+    that is no dimension, two keys of one, and a number that is not from 0 to ``MAX_FACTOR``."""
     by_dimension: dict[tuple[str, int], float] = {}
     for key, number in numbers.items():
         dimension = _dimension(reader, key)
@@ -273,11 +269,7 @@ def _by_dimension(reader: IndexReader, argument: str, numbers: Numbers) -> Dimen
 
 def _dimension(reader: IndexReader, key: str) -> tuple[str, int]:
     """Return the vocabulary and number of ``word:TEXT``, ``concept:NUMBER``, ``concept:NAME`` or
-    ``text:NUMBER``.
-
-    Raises:
-        InputError: a malformed key, or a dimension that the index does not have.
-    """
+    ``text:NUMBER``. Raises InputError for a malformed key or an unknown dimension."""
     kind, colon, name = key.partition(":")
     vocabulary = f"{kind.strip().removesuffix('s')}s"
     if not colon or vocabulary not in ("words", "concepts", "texts"):
@@ -361,13 +353,8 @@ def _short(text: str, most: int) -> str:
 def _bounded(
     head: str, lines: list[str], noun: str, most: int | None = None, left_out: int = 0
 ) -> str:
-    """Return a heading and lines within ``LONGEST`` characters, with a note about omitted lines.
-
-    Args:
-        noun: the noun of the note.
-        most: the most lines.
-        left_out: the number of lines that were omitted before.
-    """
+    """Return a heading and at most ``most`` lines within ``LONGEST`` characters, with a note about
+    omitted lines, ``left_out`` of them before the call."""
     text, written = _short(head, LONGEST // 2), 0
     for line in lines[:most]:
         if len(text) + len(line) > LONGEST - 100:

@@ -35,11 +35,8 @@ class LexiceptRetriever(BaseRetriever):
         syntax: bool = False,
     ) -> None:
         super().__init__()
-        self.index = index
-        self.top_k = top_k
-        self.vocabulary = vocabulary
-        self.filter = filter
-        self.syntax = syntax
+        self.index, self.top_k, self.vocabulary = index, top_k, vocabulary
+        self.filter, self.syntax = filter, syntax
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         query = query_bundle.query_str

@@ -17,8 +17,8 @@ from mteb.models import ModelMeta
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError
+from lexicept.evaluation.runs import run_of_hits
 from lexicept.index.builder import IndexBuilder
-from lexicept.index.hits import Hit
 from lexicept.index.reader import IndexReader
 from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.queries.syntax import ParsedQuery
@@ -49,10 +49,9 @@ class LexiceptSearch:
     def __init__(self, index: IndexLike, vocabulary: str | None = None) -> None:
         index = reader_of(index)
         if vocabulary is not None:
-            index.span(vocabulary)  # which refuses an unknown one
+            index.span(vocabulary)  # raises InputError for an unknown vocabulary
         names = [v.name for v in index.vocabularies if vocabulary in (None, v.name)]
-        self._like = index
-        self._names = names
+        self._like, self._names = index, names
         self._corpus: IndexReader | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="lexicept-mteb-"))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
@@ -66,15 +65,8 @@ class LexiceptSearch:
         )
 
     def index(self, corpus: Iterable[Row], **task: Any) -> None:
-        """Index the corpus of a task in place of the previous corpus.
-
-        Args:
-            corpus: rows with ``id``, ``text`` and possibly ``title``.
-            task: further arguments of MTEB; ignored.
-
-        Raises:
-            InputError: no documents, or a duplicate id.
-        """
+        """Index the corpus of a task, entries with ``id``, ``text`` and possibly ``title``, in
+        place of the previous corpus. Raises InputError without documents or for a duplicate id."""
         self._corpus = None
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir()
@@ -96,11 +88,11 @@ class LexiceptSearch:
         """Search the indexed corpus.
 
         Args:
-            queries: rows with ``id``, ``text`` and possibly ``instruction``, which is appended
+            queries: entries with ``id``, ``text`` and possibly ``instruction``, which is appended
                 to the text as for MTEB's own models.
             top_k: documents per query.
             top_ranked: the candidates of each query in a reranking task.
-            task: further arguments of MTEB; ignored.
+            task: further arguments of MTEB, without a meaning here.
 
         Returns:
             Query id → document id → score of matching documents.
@@ -112,14 +104,13 @@ class LexiceptSearch:
             raise InputError("search: no corpus was indexed")
         texts = {row["id"]: ParsedQuery(_query(row)) for row in queries}
         if top_ranked is None:
-            rankings = self._corpus.search(list(texts.values()), top_k)
-            return {name: _scores(hits) for name, hits in zip(texts, rankings, strict=True)}
-        scores = {}
+            return run_of_hits(list(texts), self._corpus.search(list(texts.values()), top_k))
+        candidates = []
         for name, text in texts.items():
             allowed = set(top_ranked.get(name, ()))
             (hits,) = self._corpus.search([text], len(self._corpus))
-            scores[name] = _scores([hit for hit in hits if hit.id in allowed][:top_k])
-        return scores
+            candidates.append([hit for hit in hits if hit.id in allowed][:top_k])
+        return run_of_hits(list(texts), candidates)
 
 
 def _as_new(vectorizer: AnyVectorizer) -> AnyVectorizer:
@@ -138,10 +129,6 @@ def _query(row: Row) -> str:
     if not isinstance(text, str):
         raise InputError(f"query {row['id']}: only texts are searched, not {text!r:.40}")
     return f"{text} {instruction}" if instruction else text
-
-
-def _scores(hits: Sequence[Hit]) -> dict[str, float]:
-    return {hit.id: hit.score for hit in hits}
 
 
 def _fingerprint(index: IndexReader, names: Sequence[str]) -> str:

@@ -29,10 +29,8 @@ class LexiceptRetriever(pt.Transformer):
         vocabulary: str | None = None,
         filter: Filter | None = None,  # noqa: A002
     ) -> None:
-        self.index = index
-        self.top_k = top_k
-        self.vocabulary = vocabulary
-        self.filter = filter
+        self.index, self.top_k = index, top_k
+        self.vocabulary, self.filter = vocabulary, filter
 
     def __repr__(self) -> str:
         # The name of a system in the tables of pt.Experiment: the folder, and settings.

@@ -261,7 +261,7 @@ class _Sums:
     def result(self) -> tuple[Integers, Floats]:
         """Return the distinct keys in ascending order, and the sums."""
         keys, inverse = np.unique(np.concatenate(self._keys), return_inverse=True)
-        sums: Floats = np.bincount(inverse, np.concatenate(self._values), keys.size)
+        sums = np.bincount(inverse, np.concatenate(self._values), keys.size).astype(float)
         self._keys, self._values, self._buffered = [keys], [sums], 0
         return keys, sums
 

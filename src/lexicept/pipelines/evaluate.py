@@ -171,14 +171,18 @@ def evaluate(
             check_judged(system.reader, qrels, judgements)
         elif isinstance(system, Mapping) and system.keys().isdisjoint(q.query_id for q in qrels):
             raise InputError(f"run {name!r} has results for no query that {judgements} judges")
-    folder = None if out is None else _folder(out)
+    folder = None if out is None else Path(out)
+    if folder is not None:  # before anything is measured
+        try:
+            make_folder(folder)
+        except (FileExistsError, NotADirectoryError, PermissionError) as error:
+            raise InputError(f"{folder} can't be created: {error.strerror}") from error
     judged = JudgedQueries(queries, qrels, measures, ignore_identical_ids, syntax)
-    evaluator = _SystemEvaluator(reader, judged)
     fronts: dict[str, list[Point]] = {}
     with reporting(progress) as report:
-        results = evaluator.evaluate(resolved, report)
+        results = _evaluate_systems(resolved, reader, judged, report)
         if folder is not None and curves:
-            fronts = evaluator.curves(resolved, folder / CURVES, restart, report)
+            fronts = _curves(resolved, judged, folder / CURVES, restart, report)
     comparisons = compare({name: system.per_query for name, system in results.items()})
     evaluation = Evaluation(results, comparisons, fronts)
     if folder is not None:
@@ -186,77 +190,61 @@ def evaluate(
     return evaluation
 
 
-class _SystemEvaluator:
-    """Evaluates systems on the same queries; shared work is done once."""
-
-    def __init__(self, index: IndexReader, judged: JudgedQueries) -> None:
-        self.index, self.judged = index, judged
-        self._bm25_e2 = cache(lambda reader: plain_bm25_e2(reader, judged))
-
-    def evaluate(
-        self, systems: Mapping[str, ResolvedSystem], progress: Progress
-    ) -> dict[str, SystemResults]:
-        """Evaluate each system."""
-        indexes = [system for system in systems.values() if isinstance(system, SearchedIndex)]
-        vectors = {
-            reader: reader.query_vectors(self.judged.parsed(reader))
-            for reader in {system.reader for system in indexes if system.vocabulary is None}
-        }
-        results = {}
-        for done, (name, system) in enumerate(systems.items()):
-            progress("evaluate", done, len(systems), name)
-            if isinstance(system, SearchedIndex):
-                reader = system.reader
-                results[name] = evaluate_index(
-                    reader,
-                    self.judged,
-                    system.vocabulary,
-                    vectors=vectors.get(reader),
-                    bm25_e2=self._bm25_e2(reader),
-                )
-            elif isinstance(system, BM25):
-                e2 = self._bm25_e2(self.index)
-                results[name] = evaluate_bm25(self.index, self.judged, system, bm25_e2=e2)
-            else:
-                results[name] = evaluate_run(system, self.judged)
-        progress("evaluate", len(systems), len(systems))
-        return results
-
-    def curves(
-        self,
-        systems: Mapping[str, ResolvedSystem],
-        folder: Path,
-        restart: bool,
-        progress: Progress,
-    ) -> dict[str, list[Point]]:
-        """Return the pruning curve of each index."""
-        curves = {}
-        file_names = _file_names(systems)
-        for name, system in systems.items():
-            if isinstance(system, SearchedIndex):
-                rra = system.reader.rra
-                alpha = None if rra is None else rra.alpha
-                points = sweep(
-                    system.reader,
-                    self.judged,
-                    SweepGrid(QUERY_LIMITS, DOCUMENT_LIMITS, alpha=(alpha,)),
-                    folder / file_names[name],
-                    system.vocabulary,
-                    progress,
-                    restart=restart,
-                )
-                curves[name] = pareto_front(points)
-        return curves
+def _evaluate_systems(
+    systems: Mapping[str, ResolvedSystem],
+    index: IndexReader,
+    judged: JudgedQueries,
+    progress: Progress,
+) -> dict[str, SystemResults]:
+    """Evaluate each system on the same queries, "bm25" over the texts of ``index``."""
+    # Queries are encoded once for all vocabularies, and BM25's E² is computed once for each index.
+    bm25_e2 = cache(lambda reader: plain_bm25_e2(reader, judged))
+    indexes = [system for system in systems.values() if isinstance(system, SearchedIndex)]
+    vectors = {
+        reader: reader.query_vectors(judged.parsed(reader))
+        for reader in {system.reader for system in indexes if system.vocabulary is None}
+    }
+    results = {}
+    for done, (name, system) in enumerate(systems.items()):
+        progress("evaluate", done, len(systems), name)
+        if isinstance(system, SearchedIndex):
+            reader = system.reader
+            results[name] = evaluate_index(
+                reader,
+                judged,
+                system.vocabulary,
+                vectors=vectors.get(reader),
+                bm25_e2=bm25_e2(reader),
+            )
+        elif isinstance(system, BM25):
+            results[name] = evaluate_bm25(index, judged, system, bm25_e2=bm25_e2(index))
+        else:
+            results[name] = evaluate_run(system, judged)
+    progress("evaluate", len(systems), len(systems))
+    return results
 
 
-def _folder(out: str | os.PathLike[str]) -> Path:
-    """Create the folder of an evaluation, before anything is measured."""
-    folder = Path(out)
-    try:
-        make_folder(folder)
-    except (FileExistsError, NotADirectoryError, PermissionError) as error:
-        raise InputError(f"{folder} can't be created: {error.strerror}") from error
-    return folder
+def _curves(
+    systems: Mapping[str, ResolvedSystem],
+    judged: JudgedQueries,
+    folder: Path,
+    restart: bool,
+    progress: Progress,
+) -> dict[str, list[Point]]:
+    """Return the pruning curve of each index."""
+    curves = {}
+    for name, file_name in _file_names(systems).items():
+        system = systems[name]
+        if isinstance(system, SearchedIndex):
+            rra, place = system.reader.rra, folder / file_name
+            alpha = None if rra is None else rra.alpha
+            grid = SweepGrid(QUERY_LIMITS, DOCUMENT_LIMITS, alpha=(alpha,))
+            vocabulary = system.vocabulary
+            points = sweep(
+                system.reader, judged, grid, place, vocabulary, progress, restart=restart
+            )
+            curves[name] = pareto_front(points)
+    return curves
 
 
 def _write(evaluation: Evaluation, queries: Sequence[Query], folder: Path) -> None:

@@ -69,8 +69,9 @@ def resolve_systems(systems: Systems, index: IndexReader) -> dict[str, ResolvedS
             for name, system in systems.items()
         }
         return named or resolve_systems([], index)
-    resolved = [_resolve(system, index) for system in systems]
-    resolved = resolved or [_vocabulary(_all(index), index)]
+    first, *others = index.vocabularies
+    default = "all" if others else first.name
+    resolved = [_resolve(system, index) for system in systems] or [_vocabulary(default, index)]
     count = Counter(system.name for system in resolved)
     names = [system.name if count[system.name] == 1 else system.path for system in resolved]
     check_different("system", names)
@@ -129,11 +130,6 @@ def _index(reader: IndexReader, like: IndexReader) -> _NamedSystem:
     """Return another index, with the query encoder of the first."""
     other = reader.using(like.query_encoder) if "concepts" in reader.settings else reader
     return _NamedSystem(reader.path.name, str(reader.path), SearchedIndex(other, None))
-
-
-def _all(index: IndexReader) -> str:
-    names = [vocabulary.name for vocabulary in index.vocabularies]
-    return "all" if len(names) > 1 else names[0]
 
 
 def _vocabulary(name: str, index: IndexReader) -> _NamedSystem:

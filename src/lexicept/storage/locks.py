@@ -17,11 +17,8 @@ from lexicept.storage.files import remove
 def lock(folder: Path) -> int:
     """Take the exclusive lock of a folder to write to, without waiting.
 
-    Returns:
-        A file descriptor; closing it, or the end of the process, releases the lock.
-
-    Raises:
-        InputError: another process holds the lock, or has just removed the folder.
+    Returns a file descriptor, which keeps the lock while open. Raises InputError if another process
+    holds the lock, or has just removed the folder.
     """
     taken = InputError(f"{folder}: another process is writing here")
     try:
@@ -40,13 +37,10 @@ def lock(folder: Path) -> int:
 
 
 def hold(folder: Path) -> int:
-    """Protect a folder from ``remove_unheld``; any number of processes may hold it.
+    """Protect a folder from ``remove_unheld``; any number of processes may hold the folder.
 
-    Returns:
-        A file descriptor; closing it, or the end of the process, releases the folder.
-
-    Raises:
-        IndexFormatError: there is no such folder, or another process is removing the folder.
+    Returns a file descriptor, which holds the folder while open. Raises IndexFormatError for a
+    missing folder, or a folder that another process is removing.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
