@@ -23,15 +23,14 @@ E2_MU1, E2_MU2, E2_TAU, E2_BETA = 0.01, 0.09, 5.0, 2.0
 
 def qd_flops(queries: Any, documents: Any) -> float:
     """Return QD-FLOPs: the mean number of dimensions that a query and a document share,
-    ``Σ_t P_q(t) P_d(t)``.
+    ``Σ_t P_q(t) P_d(t)`` (SAE-SPLADE); 0 without queries or documents.
+
+    ESPLADE's posting-list FLOPS, which sums posting lengths over the dimensions of queries, is the
+    same number.
 
     Args:
         queries: SciPy sparse matrix [n, V].
         documents: SciPy sparse matrix [N, V].
-
-    Returns:
-        QD-FLOPs (SAE-SPLADE); 0 without queries or documents. ESPLADE's posting-list FLOPS, which
-        sums posting lengths over the dimensions of queries, is the same number.
 
     Raises:
         InputError: vectors of different vocabularies.
@@ -41,11 +40,8 @@ def qd_flops(queries: Any, documents: Any) -> float:
 
 
 def posting_list_flops(queries: Any, posting_lengths: Any, num_documents: int) -> float:
-    """Return ``Σ_q Σ_{t∈q} |P_t| / (|Q| |D|)`` (ESPLADE): QD-FLOPs from posting lengths [V].
-
-    Raises:
-        InputError: queries of another vocabulary.
-    """
+    """Return ``Σ_q Σ_{t∈q} |P_t| / (|Q| |D|)`` (ESPLADE): QD-FLOPs from posting lengths [V]. Raises
+    InputError for queries of another vocabulary."""
     Q = canonical_csr(queries)
     if not Q.shape[0] or not num_documents:
         return 0.0

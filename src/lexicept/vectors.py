@@ -184,6 +184,8 @@ def place_columns(matrices: Sequence[tuple[int, sp.csr_array]], num_columns: int
         placed = canonical_entries(data, indices, indptr, num_columns)
         placed.has_canonical_format = all(matrix.has_canonical_format for _, matrix in matrices)
         return placed
+    # The entries of a row stand one matrix after the other: ``firsts`` [matrices, N] is the place
+    # of each matrix' first entry of a row.
     lengths = np.stack([np.diff(matrix.indptr) for _, matrix in matrices]).astype(np.int64)
     indptr = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])
     firsts = indptr[:-1] + np.cumsum(lengths, axis=0) - lengths
@@ -256,6 +258,7 @@ def prune_rows(
         return matrix
     numbers = row_numbers(matrix)
     impact = matrix.data if importance is None else matrix.data * importance[matrix.indices]
+    # The rank of an entry within its row, by impact; ``sort`` restores the order of storage.
     order = np.lexsort((matrix.indices, -impact, numbers))
     rank = np.arange(numbers.size) - matrix.indptr[numbers[order]]
     largest = np.sort(order[rank < max_active_dims])

@@ -91,6 +91,7 @@ def evaluate_queries(
         judged.setdefault(qrel.query_id, {})[qrel.document_id] = qrel.relevance
     if not judged:
         raise InputError("no judgements: there is nothing to evaluate")
+    # ir_measures leaves out queries without results, which score 0 here.
     parsed = {name: _parse_measure(name) for name in measures}
     values = {name: dict.fromkeys(judged, 0.0) for name in measures}
     plain = {query: dict(documents) for query, documents in run.items() if query in judged}

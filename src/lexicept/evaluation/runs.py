@@ -77,9 +77,10 @@ def write_run(path: str | os.PathLike[str], run: Run, tag: str = "lexicept") -> 
         for rank, (document, score) in enumerate(ranked, 1):
             lines.append(f"{query} Q0 {document} {rank} {score:.9g} {name}\n")
     content = "".join(lines).encode()
-    # The same run is the same file: gzip would write the time.
-    zipped = os.fspath(path).lower().endswith(".gz")
-    replace_file(Path(path), gzip.compress(content, mtime=0) if zipped else content)
+    if os.fspath(path).lower().endswith(".gz"):
+        # The same run is the same file: gzip would write the time.
+        content = gzip.compress(content, mtime=0)
+    replace_file(Path(path), content)
 
 
 def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:

@@ -93,6 +93,7 @@ def _qdrant_some(conditions: Sequence[JSON]) -> JSON:
 
 def _qdrant_whole(name: str, key: str, interval: Interval) -> JSON:
     """Return a condition on whole numbers. Raises InputError where a range would round them."""
+    # Qdrant's ranges are in double precision, a match is exact.
     least, largest = interval
     if least == largest:
         return {"key": key, "match": {"value": least}}

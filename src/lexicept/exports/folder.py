@@ -106,6 +106,7 @@ class ExportedIndex:
         """Yield the weights of queries; an empty vector without a known word or concept."""
         weights = self.index.query_vectors([query.text for query in queries])
         if self.offset_scale:
+            # The product of both last dimensions is RRA's summand: the scale cancels out.
             factors = (weights @ self.index.derived.background) / self.offset_scale
             weights = stack_columns([weights, sp.csr_array(factors.astype(np.float32)[:, None])])
         return (_row(weights, number) for number in range(len(queries)))
@@ -184,6 +185,8 @@ def write_numbered_files(
     begin, between, end = (text.encode() for text in around)
     count = len(exported.index)
     file_number = number = 0
+    # Each complete file records the number of the document after the last: a resumed export skips
+    # the file.
     while number < count:
         path = files.folder / name.format(file_number)
         following = (files.facts(path.name) or {}).get("next")

@@ -161,7 +161,7 @@ class Qdrant(_ServerFormat):
 
 
 def weights_by_dimension(vector: Vector) -> dict[str, float]:
-    """Return weights by dimension; floats keep the digits of single precision."""
+    """Return weights by dimension, with the digits of single precision."""
     return dict(zip(vector.dimensions.astype(str).tolist(), _digits(vector), strict=True))
 
 

@@ -131,6 +131,7 @@ class Cluster:
     def _encode(self, encoders: list[Any], blocks: Iterable[Sequence[str]]) -> Iterator[Any]:
         from ray.util import ActorPool
 
+        # Each process is in the pool several times: the next block waits while one is encoded.
         pool = ActorPool(encoders * QUEUED)
         for block in blocks:
             if not pool.has_free():

@@ -50,6 +50,7 @@ class Shard(NamedTuple):
 
 def shards_of(matrices: Sequence[Rows]) -> list[Shard]:
     """Split the documents of matrices [N, V_i] into shards in order, at least one."""
+    # A shard ends where rows and their non-zeros in all matrices have grown by SIZE.
     ends = np.sum([np.asarray(matrix.indptr, np.int64) for matrix in matrices], axis=0)
     ends += np.arange(ends.size)
     last = ends.size - 1

@@ -78,10 +78,7 @@ def choose_alpha(
     transform: str = "1+x",
 ) -> AlphaChoice:
     """Choose RRA's α: 1 unless another of ``ALPHAS`` is better beyond chance, or the best of
-    ``ALPHAS`` where ``items.missed`` is None.
-
-    Args:
-        derive: re-weights the collection; None is without RRA.
+    ``ALPHAS`` where ``items.missed`` is None. ``derive`` re-weights the collection, by None not.
 
     Raises:
         InputError: ``iterations`` below 1, an unknown transform, or weights that overflow.

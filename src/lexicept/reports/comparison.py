@@ -200,6 +200,7 @@ def _lead(measured: MeasuredIndex, query: Query, duel: Duel) -> page.Block:
             scores.setdefault((entry.vocabulary, entry.term), [0.0, 0.0])[side] += entry.score
         if explained.prior:
             scores.setdefault(("RRA", "prior of the document"), [0.0, 0.0])[side] = explained.prior
+    # Dimensions by what they add to, or take from, the lead of the relevant document.
     ranked = sorted(scores.items(), key=lambda item: -abs(item[1][0] - item[1][1]))
     cells: list[tuple[Any, ...]] = [
         (term, name, ours, theirs, ours - theirs) for (name, term), (ours, theirs) in ranked[:TERMS]

@@ -130,6 +130,7 @@ def _lengths_figure(measured: MeasuredIndex, vocabulary: str) -> page.Figure:
 
 def _expensive(measured: MeasuredIndex) -> page.Table:
     """Return the table of the dimensions with the largest shares of QD-FLOPs: P_q(t) P_d(t)."""
+    # A dimension costs a multiplication for each query and each document with the dimension.
     posting_lengths = measured.posting_lengths
     occurrences = np.bincount(measured.query_weights.indices, minlength=posting_lengths.size)
     work = occurrences * posting_lengths

@@ -102,6 +102,7 @@ def _ndcg_figure(ndcg: dict[str, float]) -> page.Figure:
 def _composition(measured: MeasuredIndex) -> page.Table:
     """Return the table of each vocabulary's share of the scores of the first results."""
     index, query_weights = measured.index, measured.query_weights
+    # A score is a sum over shared dimensions: the sums by vocabulary are the parts of the score.
     hits = [(query, hit) for query, hits in enumerate(measured.hits(None)) for hit in hits[:TOP]]
     queries = np.array([query for query, _ in hits], np.int64)
     documents = np.array([hit.number for _, hit in hits], np.int64)

@@ -163,6 +163,7 @@ class MeasuredIndex:
             weights = postings.weights.astype(np.float64)
             sums[block] = np.bincount(places, weights, minlength=size)
             squares[block] = np.bincount(places, weights**2, minlength=size)
+        # E[w²] − E[w]² over all documents: documents without the dimension count as 0.
         variance = np.maximum(squares / len(self) - (sums / len(self)) ** 2, 0)
         return WeightSpread(lengths, document_frequency, variance / (variance.sum() or 1.0))
 
@@ -228,6 +229,7 @@ def blocks_of_postings(engine: PostingsEngine, span: slice) -> Iterator[Postings
 
 def weights_of(engine: PostingsEngine, document_numbers: Integers) -> sp.csr_array:
     """Return the weights of documents, which may repeat [documents, V]."""
+    # One pass over the postings keeps those of the documents: an index has no rows of documents.
     distinct, places = np.unique(document_numbers, return_inverse=True)
     place_of = np.full(engine.num_documents, -1, np.int32)
     place_of[distinct] = np.arange(distinct.size)

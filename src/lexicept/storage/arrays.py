@@ -144,6 +144,7 @@ class JoinedRows:
 
     def load(self) -> sp.csr_array:
         """Return the rows; memory-map neighbours in one matrix. Raises as ``load_csr`` does."""
+        # Rows of each matrix together, as few reads as possible; the order comes last.
         blocks, places, start = [], [], 0
         for prefix, count in zip(self.prefixes, self.counts, strict=True):
             in_matrix = np.flatnonzero((self.order >= start) & (self.order < start + count))
@@ -173,6 +174,7 @@ def _rows(prefix: Path, columns: int, numbers: Integers) -> sp.csr_array:
     sound = (lengths >= 0).all() and begins.min() >= 0 and data.size == stored.size
     if not (sound and (begins + lengths).max() <= stored.size):
         raise _misfit(prefix)
+    # The place of each entry in the files: the begin of the row, and the number within the row.
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     places = np.repeat(begins - indptr[:-1], lengths) + np.arange(indptr[-1])
     indices, values = stored[places], data[places]

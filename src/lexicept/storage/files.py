@@ -78,6 +78,7 @@ def replacing(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
     """
     if path.is_dir():
         raise InputError(f"{path}: a folder, not a file to write")
+    # Write beside the file, flush, rename, flush the folder: a rename is atomic in one folder.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with disk_errors(path, size):
         try:

@@ -86,6 +86,7 @@ def damage(
 ) -> Iterator[str]:
     """Compare files with the descriptions of ``describe_files``, by size or by checksum too; yield
     a line for each missing, truncated or altered file, and for malformed descriptions."""
+    # Sizes first, in no time; checksums of the files with the right size.
     complete = {}
     for name, expected in files.items():
         problem = _size_problem(root, name, expected)

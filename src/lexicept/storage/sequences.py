@@ -39,12 +39,9 @@ class LazySequence(Sequence[Item]):
 
 
 class NumberOf:
-    """The number of each text of a sequence, found by a hash of 64 bits.
+    """The number of each text of a sequence of distinct texts, found by a hash of 64 bits.
 
     The hashes take 16 bytes a text; a dictionary of eight million ids takes a gigabyte.
-
-    Args:
-        texts: distinct, not copied; read to confirm a hash.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -55,6 +52,7 @@ class NumberOf:
 
     def find(self, text: str) -> int | None:
         """Return the number of a text; None for an unknown text."""
+        # Different texts may share a hash: all texts of the hash are compared.
         digest = np.uint64(_hash(text))
         place = int(np.searchsorted(self._hashes, digest))
         while place < self._hashes.size and self._hashes[place] == digest:

@@ -71,6 +71,7 @@ class TextStore(LazySequence[str]):
         for first in range(start, stop, MANY):  # offsets as Python's numbers are faster to use
             offsets = self._offsets[first : min(first + MANY, stop) + 1].tolist()
             before, last = offsets[0], offsets[-1]
+            # In ASCII offsets count characters too: all texts are decoded together.
             if last - before <= SHORT and (encoded := self._bytes[before:last]).isascii():
                 texts = encoded.decode()
                 for begin, end in pairwise(offsets):

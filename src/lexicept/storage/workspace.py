@@ -95,7 +95,7 @@ class Workspace:
             self._refuse_existing()
             self.folder = self.out.with_name(f"{self.out.name}.partial")
         self._parents = [path for path in self.folder.parents if not path.exists()]
-        # Of a ``.partial`` folder, only an interrupted call or another process has just made one.
+        # An empty ``.partial`` folder is of an interrupted call or a process that has just begun.
         self._was_empty = in_place and self.folder.is_dir() and not any(self.folder.iterdir())
         self._refuse_foreign()
         try:
@@ -183,6 +183,7 @@ class Workspace:
         else:
             sync(result)
         self._refuse_existing()
+        # The old result steps aside until the new result is in place: ``_enter`` undoes a kill.
         replaced, staged = self.folder / REPLACED, self.folder / STAGED
         if old := os.path.lexists(self.out):
             move(self.out, replaced)
@@ -328,6 +329,7 @@ class GrowingFile:
 
     def append(self, content: bytes, done: int) -> None:
         """Add bytes and flush the file; ``done`` units of work are in the file then."""
+        # The content is on disk before the state, which a kill in between leaves at the last unit.
         with disk_errors(self.path, len(content)), self.path.open("ab") as file:
             file.write(content)
             file.flush()

@@ -33,6 +33,7 @@ class _Bounded:
             raise yaml.YAMLError(f"more than {DEEPEST} values inside each other")
         node = super().compose_node(parent, index)  # type: ignore[misc]
         self._depth -= 1
+        # The values inside a node are those composed since ``before``; an alias repeats them.
         if not alias:
             self._values += 1
             self._sizes[id(node)] = self._values - before
@@ -54,13 +55,9 @@ class _Texts(_Bounded, yaml.BaseLoader):  # type: ignore[misc]
 
 
 def parse_yaml(text: str, *, typed: bool = True) -> Any:
-    """Return the content of YAML text.
+    """Return the content of YAML text; scalars become numbers, booleans and dates if ``typed``.
 
-    Args:
-        typed: whether scalars become numbers, booleans and dates; else all are texts.
-
-    Raises:
-        InputError: not YAML, or more than the limits of this module.
+    Raises InputError for other texts than YAML, and for more than the limits of this module.
     """
     try:
         return yaml.load(text, _Typed if typed else _Texts)

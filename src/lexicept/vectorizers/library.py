@@ -189,16 +189,14 @@ def _linear_shares(
     """Return the shares of tokens in latents of an autoencoder that reads a factor times the mean
     of token states ``h_i``: ``factor · w · h_i / n`` of ``w · (x − b_pre) + b``.
 
-    Args:
-        features: the input of the pooling.
-        read: the input of the autoencoder [d].
-
-    Returns:
-        [tokens, dimensions]; None for a different input.
+    ``features`` are the input of the pooling, ``read`` is the input of the autoencoder [d]. Returns
+    [tokens, dimensions]; None for a different input.
     """
     states, mask = features["token_embeddings"][0].double().cpu(), features["attention_mask"][0]
     read = read.double().cpu()
     states = states * (mask.double().cpu() / mask.sum().cpu())[:, None]
+    # The autoencoder may read the mean at another length, such as at unit length: the same factor
+    # for all tokens. Anything else is not linear in the tokens.
     mean = states.sum(0)
     if mean.shape != read.shape or not float(mean.norm()):
         return None
@@ -220,12 +218,8 @@ def _spans(reader: Any, text: str, ids: Sequence[int]) -> list[tuple[int, int]]:
     """Return start and end of each token's word, in characters of a text, or for a table of tokens
     of the token; special tokens have empty spans.
 
-    Args:
-        reader: the module that turned the text into tokens.
-        ids: the tokens.
-
-    Raises:
-        InputError: the tokenizer has no offsets, or returns different tokens.
+    Raises InputError if the tokenizer of ``reader`` has no offsets, or returns other tokens than
+    ``ids``.
     """
     tokenizer, table = reader.tokenizer, isinstance(reader, SparseStaticEmbedding)
     if not getattr(tokenizer, "is_fast", False):

@@ -23,12 +23,9 @@ SHOWN = 60
 
 
 class TextVectorizer:
-    """A vectorizer: texts → weights of the most similar exemplars.
+    """A vectorizer: texts → weights of the most similar exemplars, texts of the collection.
 
-    Args:
-        concepts: the vectorizer with the model that reads texts.
-        exemplars: texts of the collection to compare with.
-        terms: the name of each exemplar.
+    The model of ``concepts`` reads the texts; ``terms`` are the names of the exemplars.
     """
 
     name = "texts"
@@ -56,15 +53,13 @@ class TextVectorizer:
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
         """Return the weights of documents [n, size]."""
-        return self._vectors(texts, "document")
+        _, means = self.concepts.encoder.encode_with_means(texts, "document")
+        return self.exemplars.vectors(means, "document")
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """Return the weights of queries [n, size]."""
-        return self._vectors(texts, "query")
-
-    def _vectors(self, texts: Sequence[str], task: str) -> sp.csr_array:
-        _, means = self.concepts.encoder.encode_with_means(texts, task)
-        return self.exemplars.vectors(means, task)
+        _, means = self.concepts.encoder.encode_with_means(texts, "query")
+        return self.exemplars.vectors(means, "query")
 
     def encode_query(self, text: str) -> EncodedQuery:
         """Encode a query, without sources: a dimension comes from the query as a whole."""
@@ -83,17 +78,11 @@ class TextVectorizer:
 
     @classmethod
     def load(cls, folder: Path, concepts: ConceptVectorizer | None = None) -> TextVectorizer:
-        """Load a saved vectorizer.
+        """Load a saved vectorizer, with the concepts from the folder beside this folder by default.
 
-        Args:
-            concepts: by default loaded from the folder ``concepts`` beside this folder.
-
-        Raises:
-            IndexFormatError: damaged files, or exemplars that do not fit the model.
+        Raises IndexFormatError for damaged files, or exemplars that do not fit the model.
         """
-        concepts = (
-            ConceptVectorizer.load(folder.parent / "concepts") if concepts is None else concepts
-        )
+        concepts = concepts or ConceptVectorizer.load(folder.parent / "concepts")
         exemplars, terms = Exemplars.load(folder), TextStore(folder / "terms")
         if len(terms) != len(exemplars) or exemplars.d != concepts.head.d_in:
             raise IndexFormatError(f"{folder}: these exemplars do not fit their names or model")
@@ -117,11 +106,13 @@ class ConceptsAndTexts:
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
         """Return the term frequencies of documents [n, size]."""
-        return self._both(*self._concepts.encoder.encode_with_means(texts, "document"), "document")
+        tf, means = self._concepts.encoder.encode_with_means(texts, "document")
+        return self._side_by_side(tf, means, "document")
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """Return the term frequencies of queries [n, size]."""
-        return self._both(*self._concepts.encoder.encode_with_means(texts, "query"), "query")
+        tf, means = self._concepts.encoder.encode_with_means(texts, "query")
+        return self._side_by_side(tf, means, "query")
 
     def encode_parts(self, text: str) -> list[EncodedQuery]:
         """Encode a query once, for concepts and exemplars."""
@@ -136,13 +127,13 @@ class ConceptsAndTexts:
     def encode_documents(self, texts: Sequence[str]) -> EncodedDocuments:
         """See ``ConceptVectorizer``."""
         tf, tokens, means = self._concepts.encoder.encode_and_count(texts)
-        return EncodedDocuments(self._both(tf, means, "document"), tokens)
+        return EncodedDocuments(self._side_by_side(tf, means, "document"), tokens)
 
     def token_table(self, sums: sp.csr_array) -> TokenTable:
         """See ``ConceptVectorizer``."""
         return self._concepts.token_table(sums)
 
-    def _both(self, tf: sp.csr_array, means: Floats, task: str) -> sp.csr_array:
+    def _side_by_side(self, tf: sp.csr_array, means: Floats, task: str) -> sp.csr_array:
         return stack_columns([tf, self._texts.exemplars.vectors(means, task)])
 
     def save(self, folder: Path) -> None:

@@ -188,6 +188,7 @@ class TokenTable:
         word with the largest activation."""
         words = whole_words(split_words(text, encoded.word_ids, encoded.offsets), encoded.offsets)
         places = [whole(text, start, end) for start, end in words]
+        # Each token has a share of the dimension's weight, in proportion to the table.
         ids = np.array(encoded.ids, np.int64)
         in_table = np.flatnonzero(ids < self._table.shape[0])
         weights = self._table[ids[in_table]][:, list(dimensions)].toarray()

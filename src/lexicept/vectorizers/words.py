@@ -216,6 +216,7 @@ class WordVectorizer:
         """Return term counts [n, size] of documents that were counted elsewhere, as ``documents``
         does; new terms get new dimensions."""
         dimensions = self._dimensions
+        # Terms of a part come in order of occurrence, so that numbers are those of one process.
         numbers = [dimensions.setdefault(term, len(dimensions)) for term in part.terms]
         indices = np.array(numbers, np.int32)[part.tf.indices]
         order = np.lexsort((indices, row_numbers(part.tf)))
