@@ -42,11 +42,8 @@ def first_of_rows(matrix: sp.csr_array, count: int) -> sp.csr_array:
 
 
 def neighbours(counts: Integers, most: int) -> Iterator[slice]:
-    """Yield slices of neighbours whose counts add up to at most ``most``; a larger one is alone.
-
-    Args:
-        counts: integers of at least 0 [n].
-    """
+    """Yield slices of neighbours with ``counts`` [n] that add up to at most ``most``, or of a
+    single larger count."""
     ends, start, taken = np.cumsum(counts), 0, 0
     while start < ends.size:
         stop = max(int(np.searchsorted(ends, taken + most, "right")), start + 1)

@@ -37,13 +37,8 @@ _UNSAFE = re.compile(r"[\s%#\x00-\x1f\x7f\udc80-\udcff]")
 class Folder:
     """The files of a folder and of the folders inside.
 
-    Hidden files and folders (named with a dot first) and links to folders, which may lead back, are
-    left out.
-
-    Args:
-        path: of the folder.
-        skipped: notes skipped files, with the reason.
-        without: folders to leave out, such as the index itself.
+    Hidden files and folders (named with a dot first), links to folders, which may lead back, and
+    the folders ``without``, such as the index itself, are left out. ``skipped`` notes the reasons.
     """
 
     def __init__(

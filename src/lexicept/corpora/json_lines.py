@@ -24,9 +24,8 @@ _QUERY_TEXTS = ("text", "query")
 def read_documents(path: str, *, anonymous: bool = False) -> Records[Document]:
     """Yield the documents of a JSON Lines file; ``anonymous`` ones get the line's number as id.
 
-    Raises:
-        InputError: the file can't be read; from the function of a line, broken JSON, or a field
-            that is missing or of the wrong type.
+    Raises InputError if the file can't be read; from the function of a line, for broken JSON, or a
+    field that is missing or of the wrong type.
     """
     for place, line in filled_lines(path):
         yield place, partial(_document, place, line, anonymous)
@@ -37,12 +36,9 @@ def _document(place: Place, line: bytes, anonymous: bool) -> Document:
 
 
 def read_json(path: str, *, anonymous: bool = False) -> Records[Document]:
-    """Yield the documents of a JSON file: an array of objects, one object, or JSON Lines.
-
-    Raises:
-        InputError: as ``read_documents`` does; and an array that is no valid JSON or has more than
-            ``LONGEST`` bytes.
-    """
+    """Yield the documents of a JSON file: an array of objects, one object, or JSON Lines. Raises
+    InputError as ``read_documents`` does, and for an array that is no valid JSON or has more than
+    ``LONGEST`` bytes."""
     lines = filled_lines(path)
     first = next(lines, None)
     if first is None:

@@ -57,12 +57,8 @@ def from_texts(
 def from_vectors(
     documents: sp.csr_array, count: int = 500, num_dims: int = 8, seed: int = 0
 ) -> tuple[Integers, sp.csr_array]:
-    """Make queries of weight 1 on ``num_dims`` dimensions without texts, drawn from a document's
-    ``4 × num_dims`` largest weights.
-
-    Returns:
-        The number of each query's document, and the queries [n, V].
-    """
+    """Make queries of weight 1 without texts, on ``num_dims`` dimensions drawn from the four times
+    as many largest weights of a document; return the documents' numbers, and queries [n, V]."""
     random = np.random.default_rng(seed)
     filled = np.flatnonzero(np.diff(documents.indptr))
     numbers = random.permutation(filled)[:count]

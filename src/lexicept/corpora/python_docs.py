@@ -19,10 +19,7 @@ _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 def read_documents() -> Records[Document]:
     """Yield every docstring (id: its dotted name) and help topic (id: topic:NAME), file by file.
-
-    Raises:
-        InputError: the standard library is zipped, absent or cannot be read.
-    """
+    Raises InputError if the standard library is zipped, absent or cannot be read."""
     stdlib = sysconfig.get_paths()["stdlib"]
     if not os.path.isfile(os.path.join(stdlib, "os.py")):
         raise InputError(f"python-docs: no Python source in the standard library folder {stdlib}")

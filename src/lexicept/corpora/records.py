@@ -126,7 +126,7 @@ def checked(
 
 
 class DocumentStream(Iterator[Document]):
-    """The documents of one source, each checked once, while it is read.
+    """The documents of one source, each checked once, on reading.
 
     Args:
         records: of the source.

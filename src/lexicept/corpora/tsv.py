@@ -17,11 +17,8 @@ _TEXTS = (["text"], ["title", "text"])
 
 def read_documents(path: str) -> Records[Document]:
     """Yield the documents of a file whose header names an id and a text (see ``read_table``), or of
-    one without a header: id, text or id, title, text.
-
-    Raises:
-        InputError: the file can't be read; from the function of a line, another number of columns.
-    """
+    one without a header: id, text or id, title, text. Raises InputError if the file can't be read;
+    from the function of a line, another number of columns."""
     names: list[str] = []
     for place, line in islice(filled_lines(path), 1):
         names = column_names(_values(place, line))
@@ -70,10 +67,8 @@ def _query(place: Place, line: bytes) -> Query:
 
 def read_qrels(path: str) -> Iterator[Qrel]:
     """Yield the judgements of a BEIR file (3 columns, usually a header) or a TREC file (4 columns).
-
-    Raises:
-        InputError: another number of columns, a malformed id, or a relevance that is no integer.
-    """
+    Raises InputError for another number of columns, a malformed id, or a relevance that is no
+    integer."""
     for index, (place, line) in enumerate(read_lines(path)):
         match line.split():
             case [query_id, _, _] if index == 0 and query_id.lower() in _QUERY_IDS:

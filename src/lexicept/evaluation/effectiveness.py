@@ -81,11 +81,8 @@ def evaluate(
 def evaluate_queries(
     qrels: Iterable[Qrel], run: Run, measures: Sequence[str] = MEASURES
 ) -> dict[str, dict[str, float]]:
-    """Return measure → query id → value, for every judged query; no results score 0.
-
-    Raises:
-        InputError: no judgements, or a measure that ir_measures does not know.
-    """
+    """Return measure → query id → value, for every judged query; no results score 0. Raises
+    InputError without judgements, or for a measure that ir_measures does not know."""
     judged: dict[str, dict[str, int]] = {}
     for qrel in qrels:
         judged.setdefault(qrel.query_id, {})[qrel.document_id] = qrel.relevance

@@ -48,14 +48,11 @@ def run_of_hits(
 
 
 def without_identical_ids(run: Run, depth: int | None = None) -> dict[str, dict[str, float]]:
-    """Return a run without hits that have the id of the query.
+    """Return a run without hits that have the id of the query, at most ``depth`` of each query, the
+    first ones.
 
-    BEIR's ``ignore_identical_ids`` (Thakur et al. 2021): where queries are documents of the
-    collection, as in ArguAna and Quora, a query would retrieve itself.
-
-    Args:
-        run: with a ``depth``, best first.
-        depth: documents per query to keep; None keeps all.
+    BEIR's ``ignore_identical_ids`` (Thakur et al. 2021): in collections with documents as queries,
+    such as ArguAna and Quora, a query would retrieve itself.
     """
     return {
         query: dict(islice(((id_, s) for id_, s in documents.items() if id_ != query), depth))
@@ -64,12 +61,8 @@ def without_identical_ids(run: Run, depth: int | None = None) -> dict[str, dict[
 
 
 def write_run(path: str | os.PathLike[str], run: Run, tag: str = "lexicept") -> None:
-    """Write a TREC run: ``query Q0 document rank score tag``, best first, atomically.
-
-    Args:
-        path: the file; gzipped if the name ends in .gz.
-        tag: the name of the system; white space becomes underscores.
-    """
+    """Write a TREC run: ``query Q0 document rank score tag``, best first, atomically; gzipped if
+    the name ends in .gz. White space in the tag becomes underscores."""
     lines = []
     name = "_".join(tag.split()) or "lexicept"
     for query, documents in run.items():
@@ -84,12 +77,9 @@ def write_run(path: str | os.PathLike[str], run: Run, tag: str = "lexicept") -> 
 
 
 def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
-    """Read a TREC run, gzipped if the name ends in .gz.
-
-    Raises:
-        InputError: the file can't be read; or a line, named in the message, does not have six
-            columns, has a score that is no finite number, or repeats a document of the query.
-    """
+    """Read a TREC run, gzipped if the name ends in .gz. Raises InputError if the file can't be
+    read, or a line, named in the message, does not have six columns, has a score that is no finite
+    number, or repeats a document of the query."""
     run: dict[str, dict[str, float]] = {}
     for place, line in read_lines(os.fspath(path)):
         columns = line.split()

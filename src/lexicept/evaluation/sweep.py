@@ -80,11 +80,8 @@ class Point:
 
 @dataclass(frozen=True)
 class SweepGrid:
-    """The values of a sweep, which evaluates all combinations.
-
-    Raises:
-        InputError: a field without values, a repeated value, or a value out of range.
-    """
+    """The values of a sweep, which evaluates all combinations. Raises InputError for a field
+    without values, a repeated value, or a value out of range."""
 
     query_max_active_dims: tuple[int | None, ...] = (None,)
     """Dimensions left in a query; None keeps all."""

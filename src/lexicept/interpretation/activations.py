@@ -78,11 +78,8 @@ class TextReader:
 
 @contextmanager
 def reading_on(cluster: Cluster | None, encoder: Encoder, folder: Path) -> Iterator[Read]:
-    """Yield a reader of texts on a cluster or, without a cluster, on this machine.
-
-    Args:
-        folder: the saved ``ConceptVectorizer`` of the encoder, on a disk that all nodes see.
-    """
+    """Yield a reader of texts on a cluster or, without a cluster, on this machine. The encoder's
+    ``ConceptVectorizer`` is saved in the folder, on a disk that all nodes see."""
     if cluster is None:
         yield partial(map, partial(read_texts, encoder))
         return

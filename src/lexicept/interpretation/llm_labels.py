@@ -64,12 +64,8 @@ _TASK = (
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The address of a language model.
-
-    Raises:
-        InputError: a URL that is not http or https, or a key with other characters than printable
-            ASCII.
-    """
+    """The address of a language model. Raises InputError for a URL that is not http or https, or a
+    key with other characters than printable ASCII."""
 
     url: str
     """URL up to the version, such as http://127.0.0.1:8000/v1."""

@@ -241,9 +241,7 @@ class Namer:
     the concept's frequency, and the share of the concept's activations on the term, which counts
     as ``OF_FIRING`` documents. The score is the evidence times the logarithm of the lift (share of
     the strongest documents by share of all) times ``UNFIRED`` + the share of the activations.
-
-    Args:
-        tf: frequencies of the concepts in the documents of ``terms`` [D, M].
+    ``tf`` are the frequencies of the concepts in the documents of ``terms`` [D, M].
     """
 
     def __init__(self, tf: sp.csr_array, terms: DocumentTerms, firing: Firing) -> None:

@@ -79,10 +79,7 @@ def choose_alpha(
 ) -> AlphaChoice:
     """Choose RRA's α: 1 unless another of ``ALPHAS`` is better beyond chance, or the best of
     ``ALPHAS`` where ``items.missed`` is None. ``derive`` re-weights the collection, by None not.
-
-    Raises:
-        InputError: ``iterations`` below 1, an unknown transform, or weights that overflow.
-    """
+    Raises InputError for ``iterations`` below 1, an unknown transform, or weights that overflow."""
 
     def measured(settings: RRASettings | None) -> Floats:
         derived = derive(settings)

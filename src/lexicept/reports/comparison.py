@@ -43,11 +43,8 @@ class Duel(NamedTuple):
 
 
 def comparison(measured: MeasuredIndex, other: MeasuredIndex) -> page.Section:
-    """Write the section with the measures of both indexes, and explained wins and losses.
-
-    Raises:
-        InputError: the indexes share no document.
-    """
+    """Write the section with the measures of both indexes, and explained wins and losses. Raises
+    InputError if the indexes share no document."""
     shared = len(measured.document_ids & other.document_ids)
     if not shared:
         raise InputError(f"{other.index.path} has no document of {measured.index.path}")

@@ -57,13 +57,11 @@ class ReportQueries:
     """Number of queries or documents that the queries were drawn from."""
 
     @classmethod
-    def from_judged(
-        cls, queries: Sequence[Query], qrels: Sequence[Qrel], seed: int = 0
-    ) -> ReportQueries:
-        """Take all queries, or ``JUDGED_QUERIES`` of them at random."""
+    def from_judged(cls, queries: Sequence[Query], qrels: Sequence[Qrel]) -> ReportQueries:
+        """Take all queries, or ``JUDGED_QUERIES`` at random."""
         total = len(queries)
         if total > JUDGED_QUERIES:
-            drawn = np.random.default_rng(seed).choice(total, JUDGED_QUERIES, replace=False)
+            drawn = np.random.default_rng(0).choice(total, JUDGED_QUERIES, replace=False)
             queries = [queries[number] for number in np.sort(drawn)]
         query_ids = {query.id for query in queries}
         return cls(queries, [qrel for qrel in qrels if qrel.query_id in query_ids], True, total)
@@ -72,10 +70,10 @@ class ReportQueries:
     def from_documents(cls, index: IndexReader) -> ReportQueries:
         """Take one sentence from each of ``PSEUDO_QUERIES`` documents with sentences."""
         numbers, texts = pseudo_queries.from_texts(Contents(index.folder), PSEUDO_QUERIES)
-        queries, qrels = [], []
-        for number, text in zip(numbers.tolist(), texts, strict=True):
-            queries.append(Query(index.ids[number], text))
-            qrels.append(Qrel(index.ids[number], index.document_ids[number], 1))
+        ids = [index.ids[number] for number in numbers]
+        queries = list(map(Query, ids, texts))
+        documents = (index.document_ids[number] for number in numbers)
+        qrels = [Qrel(query, document, 1) for query, document in zip(ids, documents, strict=True)]
         return cls(queries, qrels, False, len(index))
 
     def describe(self) -> str:
@@ -108,12 +106,7 @@ class WeightSpread(NamedTuple):
 
 
 class MeasuredIndex:
-    """An index with the queries of a report; results are computed once.
-
-    Args:
-        name: the name of the index in the report.
-        queries: at least one query, or None.
-    """
+    """An index by name, with the queries of a report or None; results are computed once."""
 
     def __init__(self, index: IndexReader, name: str, queries: ReportQueries | None) -> None:
         self.index, self.name, self._queries = index, name, queries

@@ -189,9 +189,12 @@ def _hash(content: str) -> str:
     return f"'sha256-{b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
-def count(value: float) -> str:
-    """Format a whole number: ``12,345``."""
-    return f"{value:,.0f}"
+count = "{:,.0f}".format
+"""Formats a whole number: ``12,345``."""
+one_decimal = "{:,.1f}".format
+three_decimals = "{:.3f}".format
+signed = "{:+z.3f}".format
+"""Formats a difference of measures: ``+0.123``."""
 
 
 def percent(value: float) -> str:
@@ -199,19 +202,6 @@ def percent(value: float) -> str:
     if abs(value) >= 0.01 or not value:
         return f"{value:.1%}"
     return f"{100 * value:#.2g}%" if abs(value) >= 1e-6 else "< 0.0001%"
-
-
-def one_decimal(value: float) -> str:
-    return f"{value:,.1f}"
-
-
-def three_decimals(value: float) -> str:
-    return f"{value:.3f}"
-
-
-def signed(value: float) -> str:
-    """Format a difference of measures: ``+0.123``."""
-    return f"{value:+z.3f}"
 
 
 def megabytes(value: float) -> str:

@@ -33,14 +33,8 @@ _HEADERS = threading.Lock()
 
 
 def load_array(path: Path, dtype: Any, ndim: int = 1) -> Any:
-    """Memory-map a .npy file.
-
-    Args:
-        dtype: the expected type, or a sequence of types.
-
-    Raises:
-        IndexFormatError: not a .npy file, truncated, or of an unexpected type.
-    """
+    """Memory-map a .npy file of a type or of one of several types. Raises IndexFormatError for
+    other files, and for truncated files."""
     try:
         with _HEADERS:
             array = np.lib.format.open_memmap(path, mode="r")
@@ -73,11 +67,8 @@ def save_csr(prefix: Path, matrix: sp.csr_array) -> None:
 
 
 def load_csr(prefix: Path, columns: int, rows: slice = slice(None)) -> sp.csr_array:
-    """Memory-map a CSR matrix of ``save_csr`` or ``CSRWriter``, or neighbouring rows.
-
-    Raises:
-        IndexFormatError: the files of these rows are damaged.
-    """
+    """Memory-map a CSR matrix of ``save_csr`` or ``CSRWriter``, or neighbouring rows. Raises
+    IndexFormatError if the files of these rows are damaged."""
     indptr = load_array(_file(prefix, "indptr"), np.int64)
     indices = load_array(_file(prefix, "indices"), np.int32)
     data = load_array(_file(prefix, "data"), np.float32)

@@ -19,12 +19,9 @@ T = TypeVar("T")
 def cached(path: Path, make: Callable[[], object], read: Callable[[Path], T]) -> T:
     """Read a result from a file or folder; make the result first if absent.
 
-    ``<name>.checksums.json`` keeps checksums. A result that does not match the checksums, or can't
-    be read, is made again, with a warning.
-
-    Args:
-        make: publishes ``path``; an InputError is ignored if another process has published.
-        read: opens ``path``; raises a LexiceptError for damaged files.
+    ``<name>.checksums.json`` keeps checksums. A result that does not match the checksums, or for
+    which ``read`` raises a LexiceptError, is made again, with a warning. ``make`` publishes
+    ``path``; an InputError is ignored if another process has published.
     """
     record = path.with_name(f"{path.name}.checksums.json")
     if path.exists():

@@ -27,11 +27,8 @@ SHORT = 2**22
 
 
 class TextStore(LazySequence[str]):
-    """Texts on disk, ``<prefix>.offsets.npy`` and ``<prefix>.bin``, read one at a time.
-
-    Raises:
-        IndexFormatError: missing or damaged files; on reading, a text that is not UTF-8.
-    """
+    """Texts on disk, ``<prefix>.offsets.npy`` and ``<prefix>.bin``, read one at a time. Raises
+    IndexFormatError for missing or damaged files; on reading, a text that is not UTF-8."""
 
     def __init__(self, prefix: Path) -> None:
         self._offsets = load_array(prefix.with_name(f"{prefix.name}.offsets.npy"), np.int64)
@@ -109,11 +106,8 @@ class TextStore(LazySequence[str]):
 
 
 class JoinedTexts(LazySequence[str]):
-    """Texts of several stores, in any order.
-
-    Args:
-        order: numbers of the texts, counted through the stores one after another [n].
-    """
+    """Texts of several stores in any ``order``: numbers of texts, counted through the stores one
+    after another [n]."""
 
     def __init__(self, stores: Sequence[TextStore], order: Integers) -> None:
         self._stores, self._order = stores, order

@@ -152,11 +152,7 @@ class ConceptVectorizer:
         return has_latents and k is not None and self.encoder.lookup is None
 
     def token_table(self, sums: sp.csr_array) -> TokenTable:
-        """Return the token table of a collection.
-
-        Args:
-            sums: of ``encode_documents`` over the collection.
-        """
+        """Return the token table of a collection, whose ``encode_documents`` add up to ``sums``."""
         backbone = self.encoder.backbone
         tokenizer = Tokenizer.from_str(backbone.tokenizer.backend_tokenizer.to_str())
         cut = Cut.after(backbone.max_query_tokens, backbone.window)
@@ -214,12 +210,8 @@ class ConceptVectorizer:
         ]
 
     def weigh(self, text: str, task: str) -> WeightedText:
-        """Encode a text by ``Encoder.encode_query`` or ``encode_document``: with the weights of the
-        head, not of an index.
-
-        Args:
-            task: query or document.
-        """
+        """Encode a text for a task, query or document, with the weights of the head, not of an
+        index."""
         query = task == "query"
         encode = self.encoder.encode_query if query else self.encoder.encode_document
         vector = encode(text, convert_to_sparse_tensor=False).double().cpu()

@@ -90,11 +90,7 @@ class LibraryModel:
         return self._terms[dimension] if has_term else unnamed(dimension)
 
     def weigh(self, text: str, task: str) -> WeightedText:
-        """Encode a text as the model does: ``encode_query`` or ``encode_document``.
-
-        Args:
-            task: query or document.
-        """
+        """Encode a text for a task, query or document, as the model does."""
         model = self._model
         encode = model.encode_query if task == "query" else model.encode_document
         with _recorded(model) as calls:

@@ -38,13 +38,8 @@ STEMMERS = {
 
 @cache
 def stop_words(name: str) -> frozenset[str]:
-    """Return the stop words of a language, empty without a list.
-
-    The lists are those of bm25s 0.3 (MIT licence), so that scores agree.
-
-    Args:
-        name: an ISO 639-1 code; ``en_plus`` is a longer English list.
-    """
+    """Return the stop words of a language, an ISO 639-1 code, or ``en_plus``, a longer English
+    list; empty without a list. They are those of bm25s 0.3 (MIT licence), so that scores agree."""
     lists = json.loads(Path(__file__).with_name("stop_words.json").read_text(encoding="utf-8"))
     return frozenset(lists.get(name, "").split())
 
@@ -78,11 +73,8 @@ purpose."""
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """A text's terms, in order, for one language.
-
-    Raises:
-        InputError: a language without stemmer and bigrams.
-    """
+    """A text's terms, in order, for one language. Raises InputError for a language without stemmer
+    and bigrams."""
 
     language: str = "en"
     """ISO 639-1 code; see ``STEMMERS`` and ``BIGRAM_LANGUAGES``."""
@@ -138,11 +130,7 @@ class Tokenizer:
 
     def sequence(self, text: str, known: dict[str, Word] | None = None) -> list[Word]:
         """Return every word of a text in order, marked as a term or not. Terms are stemmed; stop
-        words and single letters, which are no terms, keep the spelling.
-
-        Args:
-            known: a cache of words, to which new words are added.
-        """
+        words and single letters, which are no terms, keep the spelling. ``known`` caches words."""
         tokens = self.split(text)
         if self.bigrams:
             return [(token, True) for token in tokens]
@@ -180,12 +168,8 @@ def _bigrams(token: str) -> list[tuple[int, int]]:
 
 
 class WordVectorizer:
-    """Texts to term counts. The vocabulary grows with the documents and never forgets a term.
-
-    Args:
-        language: ISO 639-1 code of the tokenizer.
-        terms: the vocabulary to start from, in the order of its dimensions.
-    """
+    """Texts to term counts. The vocabulary starts from ``terms`` in the order of dimensions, grows
+    with the documents and never forgets a term."""
 
     name = "words"
     grows = True
