@@ -35,7 +35,7 @@ SystemOption = Annotated[
     list[str] | None,
     typer.Option(
         help="What to measure; may be repeated, and the first is what others are compared with: "
-        "words, concepts, both, bm25, bm25:k1=0.9,b=0.4, the folder of another index, or a TREC "
+        "words, concepts, all, bm25, bm25:k1=0.9,b=0.4, the folder of another index, or a TREC "
         "run (.gz too). Default: all vocabularies of the index."
     ),
 ]

@@ -50,9 +50,8 @@ def _elastic(expression: Expression, columns: Columns) -> JSON:
 def _elastic_some(conditions: Sequence[JSON]) -> JSON:
     if len(conditions) == 1:
         return conditions[0]
-    if not conditions:
-        return {"match_none": {}}
-    return {"bool": {"should": conditions, "minimum_should_match": 1}}
+    should = {"bool": {"should": conditions, "minimum_should_match": 1}}
+    return should if conditions else {"match_none": {}}
 
 
 def qdrant_condition(filter_: Filter, columns: Columns) -> JSON:

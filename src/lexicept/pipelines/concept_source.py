@@ -142,7 +142,7 @@ class ConceptSource:
                 precision=settings.precision,
             )
         concepts = ConceptVectorizer.load(self.model or MINI)
-        concepts.precision = settings.precision
+        concepts.encoder.backbone.precision = settings.precision
         if self.adapted:
             from lexicept.training.adaptation import check_adaptable
 

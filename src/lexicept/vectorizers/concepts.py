@@ -97,15 +97,6 @@ class ConceptVectorizer:
         return self.encoder.head
 
     @property
-    def precision(self) -> str:
-        """Precision for documents, float32 or bfloat16; see ``Backbone``."""
-        return self.encoder.backbone.precision
-
-    @precision.setter
-    def precision(self, value: str) -> None:
-        self.encoder.backbone.precision = value
-
-    @property
     def query_precision(self) -> str:
         """Precision for queries, float32 or bfloat16; see ``Backbone``."""
         return self.encoder.backbone.query_precision

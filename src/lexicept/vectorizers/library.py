@@ -7,7 +7,7 @@ each weight among the tokens, for any language model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from typing import Any, NamedTuple, cast
 
@@ -53,11 +53,8 @@ class LibraryModel:
     the token of the largest logit, with sum pooling every token; with a table of weights the tokens
     that name the dimension. An autoencoder after mean pooling (CSR) is linear up to the ReLU: each
     token adds or subtracts a share, and the biases have the remainder. After different pooling a
-    dimension reads one vector of the whole text, without words.
-
-    Raises:
-        InputError: an unknown last module, a similarity that is not a sum over dimensions, or a
-            tokenizer without offsets.
+    dimension reads one vector of the whole text, without words. Raises InputError for an unknown
+    last module, a similarity that is not a sum over dimensions, or a tokenizer without offsets.
     """
 
     def __init__(self, model: SparseEncoder) -> None:
@@ -129,21 +126,15 @@ class LibraryModel:
 def _recorded(model: SparseEncoder) -> Iterator[list[_Call]]:
     """Record the calls of modules that pool or make weights, in order."""
     calls: list[_Call] = []
-    kinds = (*_LAST, *_READERS, Pooling)
 
     def record(module: Any, args: tuple[Any, ...]) -> None:
         calls.append(_Call(module, dict(args[0])))
 
-    hooks = [
-        module.register_forward_pre_hook(record)
-        for module in model.modules()
-        if isinstance(module, kinds)
-    ]
-    try:
+    with ExitStack() as hooks:
+        for module in model.modules():
+            if isinstance(module, (*_LAST, *_READERS, Pooling)):
+                hooks.callback(module.register_forward_pre_hook(record).remove)
         yield calls
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _shares(

@@ -121,7 +121,6 @@ class ConceptsAndTexts:
 
     @property
     def counts_tokens(self) -> bool:
-        """See ``ConceptVectorizer``."""
         return self._concepts.counts_tokens
 
     def encode_documents(self, texts: Sequence[str]) -> EncodedDocuments:
