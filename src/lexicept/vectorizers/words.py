@@ -9,7 +9,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -71,39 +70,31 @@ LONGEST_REMEMBERED = 40
 purpose."""
 
 
-@dataclass(frozen=True)
 class Tokenizer:
-    """A text's terms, in order, for one language. Raises InputError for a language without stemmer
-    and bigrams."""
+    """A text's terms, in order, for one language: an ISO 639-1 code of ``STEMMERS`` or
+    ``BIGRAM_LANGUAGES``. Raises InputError for other languages."""
 
-    language: str = "en"
-    """ISO 639-1 code; see ``STEMMERS`` and ``BIGRAM_LANGUAGES``."""
-
-    _stems: dict[str, str | None] = field(default_factory=dict, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if self.language not in STEMMERS and self.language not in BIGRAM_LANGUAGES:
+    def __init__(self, language: str = "en") -> None:
+        if language not in STEMMERS and language not in BIGRAM_LANGUAGES:
             languages = ", ".join(sorted([*STEMMERS, *BIGRAM_LANGUAGES]))
-            raise InputError(f"no language {self.language!r}, only: {languages}")
-        marks = _MARKS if self.language in _MARKED_LANGUAGES else ""
-        # Without marks this is bm25s' pattern, on which the agreement of scores rests.
-        pattern = rf"[\w{marks}]+" if self.bigrams else rf"(?<![\w{marks}])[\w{marks}]{{2,}}"
-        object.__setattr__(self, "_pattern", re.compile(pattern))
-        object.__setattr__(self, "_every", re.compile(rf"[\w{marks}]+"))
-        # Without the stemmer's own cache, which keeps long words too.
-        stemmer = None if self.bigrams else Stemmer.Stemmer(STEMMERS[self.language], 0)
-        object.__setattr__(self, "_stemmer", stemmer)
-        object.__setattr__(self, "_stop", stop_words(self.language))
-
-    @property
-    def bigrams(self) -> bool:
+            raise InputError(f"no language {language!r}, only: {languages}")
+        self.language = language
+        self.bigrams = language in BIGRAM_LANGUAGES
         """True if this language is cut into character bigrams."""
-        return self.language in BIGRAM_LANGUAGES
+        marks = _MARKS if language in _MARKED_LANGUAGES else ""
+        self._every = re.compile(rf"[\w{marks}]+")
+        # Without marks this is bm25s' pattern, on which the agreement of scores rests.
+        words = re.compile(rf"(?<![\w{marks}])[\w{marks}]{{2,}}")
+        self._pattern = self._every if self.bigrams else words
+        # Without the stemmer's own cache, which keeps long words too.
+        self._stemmer: Any = None if self.bigrams else Stemmer.Stemmer(STEMMERS[language], 0)
+        self._stop = stop_words(language)
+        self._stems: dict[str, str | None] = {}
 
     def __call__(self, text: str) -> list[str]:
-        tokens: list[str] = self._pattern.findall(text.lower())  # type: ignore[attr-defined]
         if self.bigrams:
-            return [token[start:end] for token in tokens for start, end in _bigrams(token)]
+            return self.split(text)
+        tokens = self._pattern.findall(text.lower())
         return [stem for token in tokens if (stem := self._stem(token)) is not None]
 
     def spans(self, text: str) -> Iterator[tuple[str, Span]]:
@@ -113,7 +104,7 @@ class Tokenizer:
         origin: Sequence[int] = range(len(text))
         if len(lower) != len(text):
             origin = [i for i, character in enumerate(text) for _ in character.lower()]
-        for match in self._pattern.finditer(lower):  # type: ignore[attr-defined]
+        for match in self._pattern.finditer(lower):
             token, first = match.group(), match.start()
             pieces = _bigrams(token) if self.bigrams else [(0, len(token))]
             for start, end in pieces:
@@ -123,7 +114,7 @@ class Tokenizer:
 
     def split(self, text: str) -> list[str]:
         """Return every word of a text in order, in lower case; bigrams of spaceless scripts."""
-        tokens: list[str] = self._every.findall(text.lower())  # type: ignore[attr-defined]
+        tokens: list[str] = self._every.findall(text.lower())
         if self.bigrams:
             return [token[start:end] for token in tokens for start, end in _bigrams(token)]
         return tokens
@@ -144,8 +135,7 @@ class Tokenizer:
         """Return the stem of a word; None for a stop word."""
         stem = self._stems.get(token, "")
         if stem == "":  # not seen yet: no stem is empty
-            stop = token in self._stop  # type: ignore[attr-defined]
-            stem = None if stop else self._stemmer.stemWord(token)  # type: ignore[attr-defined]
+            stem = None if token in self._stop else self._stemmer.stemWord(token)
             if len(token) <= LONGEST_REMEMBERED:
                 if len(self._stems) >= REMEMBERED:  # a server sees new words for ever
                     self._stems.clear()
