@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.fields.columns import Columns
-from lexicept.fields.joining import join_columns
-from lexicept.fields.writing import FieldWriter
+from lexicept.fields.writing import FieldWriter, join_columns
 from lexicept.index import parts
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.parts import (

@@ -1,26 +1,25 @@
-"""Writing columns: documents come in order, and the last may change a field's type."""
+"""Writing columns: of documents that come one by one, and of two collections joined."""
 
 from __future__ import annotations
 
-import json
 from array import array
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from lexicept.errors import InputError
-from lexicept.fields.columns import LISTING, MISSING
+from lexicept.fields.columns import LISTING, MISSING, Column, Columns
 from lexicept.fields.values import NOTHING, FieldKind, Fields, Value, family, parse_date
-from lexicept.storage.arrays import ArrayWriter
+from lexicept.storage.arrays import save_array
 from lexicept.storage.files import disk_errors, write_json
-from lexicept.storage.texts import MANY, TextStore
+from lexicept.storage.texts import TextStore
+from lexicept.vectors import Integers
 
 MOST_FIELDS = 1_000
-"""Most fields of a collection: each takes a few open files during writing."""
+"""Most fields of a collection."""
 
 DAY = 86_400_000_000
 """Microseconds of a day."""
@@ -29,60 +28,124 @@ EXACT = 2**53
 """Whole numbers of at most this size are exact in a column that also has fractions."""
 
 
-def too_many_digits(document_id: str, name: str, number: int) -> InputError:
+class _NewColumn(NamedTuple):
+    """A column to write."""
+
+    kind: FieldKind
+    values: Any
+    """As in ``Column``; of keywords, numbers of ``terms``."""
+    offsets: Integers
+    """The bounds of each document's values [N + 1]; read for lists only."""
+    terms: Sequence[str] = ()
+    """Keywords in any order, with repetitions."""
+
+    @property
+    def missing(self) -> Any:
+        """Flags of missing values."""
+        return self.values == -1 if self.kind.kind == "keyword" else _missing(self.values)
+
+    def write(self, prefix: Path) -> dict[str, Any]:
+        """Write the files of the column; return the column's entry in the listing."""
+        values = self.values
+        if self.kind.kind == "keyword":
+            used = np.unique(values[values >= 0])
+            texts = [self.terms[code] for code in used.tolist()]
+            order = sorted(set(texts))
+            numbers = {text: number for number, text in enumerate(order)}
+            codes = np.full(len(self.terms), -1, np.int32)
+            codes[used] = [numbers[text] for text in texts]
+            values = np.where(values < 0, -1, codes[values]) if codes.size else values
+            TextStore.write(prefix.with_name(f"{prefix.name}.terms"), order)
+        days = self.kind.kind == "date" and not (values[~_missing(values)] % DAY).any()
+        save_array(prefix.with_name(f"{prefix.name}.values.npy"), values)
+        if self.kind.many:
+            save_array(prefix.with_name(f"{prefix.name}.offsets.npy"), self.offsets)
+        return {"kind": self.kind.kind, "many": self.kind.many, "days": bool(days)}
+
+
+def _missing(values: Any) -> Any:
+    return np.isnan(values) if values.dtype == np.float64 else values == MISSING
+
+
+def _too_many_digits(document_id: str, name: str, number: int) -> InputError:
     """Return the error for a whole number that is not exact beside fractions."""
     problem = "has too many digits beside numbers with fractions; as texts they would be kept"
     return InputError(f"document {document_id!r}: the field {name!r} is {number}, which {problem}")
 
 
 @dataclass
-class _FieldState:
-    """State of a field while its values are read."""
+class _FieldValues:
+    """The values of a field while documents come."""
 
     indexed: FieldKind | None
     """The type in the index that is changed."""
-    family: str = "text"
-    many: bool = False
+    documents: array[int] = field(default_factory=lambda: array("i"))
+    """The document of each value."""
+    values: array[Any] = field(default_factory=lambda: array("q"))
+    """Numbers, or codes of texts; in double precision from the first fraction on."""
     codes: dict[str, int] = field(default_factory=dict)
     """Texts, numbered by first appearance."""
+    many: bool = False
     dates: bool = True
     """True if all texts are dates."""
-    fractions: bool = False
+    family: str = "text"
     large: tuple[str, int] | None = None
     """A document with a whole number that is not exact beside fractions, and the number."""
 
-    @property
-    def kind(self) -> FieldKind:
-        many = self.many or (self.indexed is not None and self.indexed.many)
-        if self.indexed is not None:
-            return self.indexed._replace(many=many)
-        texts = "date" if self.dates and self.codes else "keyword"
-        return FieldKind("number" if self.family == "number" else texts, many)
-
-    def add(self, document_id: str, value: Value) -> Any:
-        """Note a value; return numbers in place of texts."""
+    def add(self, document: int, document_id: str, value: Value) -> None:
+        """Take a document's value."""
         if isinstance(value, list):
             self.many = True
-            return [self.add(document_id, member) for member in value]
+            for member in value:
+                self.add(document, document_id, member)
+            return
         self.family = family(value)
         if isinstance(value, str):
-            code = self.codes.get(value)
-            if code is None:
-                code = self.codes[value] = len(self.codes)
+            if value not in self.codes:
+                self.codes[value] = len(self.codes)
                 self.dates = self.dates and parse_date(value) is not None
-            return code
-        if isinstance(value, float):
-            self.fractions = True
-        elif abs(value) > EXACT:
+            value = self.codes[value]
+        elif isinstance(value, float) and self.values.typecode == "q":
+            self.values = array("d", self.values)
+        elif isinstance(value, int) and abs(value) > EXACT:
             self.large = document_id, value
-        return value
+        self.documents.append(document)
+        self.values.append(value)
+
+    def column(self, name: str, num_documents: int) -> _NewColumn:
+        """Return the column of all documents.
+
+        Raises:
+            InputError: a whole number that is not exact beside fractions.
+        """
+        texts = "date" if self.dates and self.codes else "keyword"
+        kind = self.indexed or FieldKind("number" if self.family == "number" else texts)
+        many, documents, values = self.many or kind.many, self.documents, np.array(self.values)
+        missing: float = MISSING
+        if kind.kind == "keyword":
+            values, missing = values.astype(np.int32), -1
+        elif kind.kind == "date":
+            values = np.array([parse_date(text) for text in self.codes], np.int64)[values]
+        elif values.dtype == np.float64:
+            missing = np.nan
+            if self.large is not None:
+                document_id, number = self.large
+                raise _too_many_digits(document_id, name, number)
+        offsets = np.zeros(num_documents + 1, np.int64)
+        if many:
+            np.cumsum(np.bincount(documents, minlength=num_documents), out=offsets[1:])
+        else:
+            places, present = np.array(documents, np.int64), values
+            values = np.full(num_documents, missing, present.dtype)
+            values[places] = present
+        return _NewColumn(kind._replace(many=many), values, offsets, [*self.codes])
 
 
 class FieldWriter:
     """Writes the fields of documents, checked by ``FieldChecker``, into a folder.
 
-    Fields wait in a file beside the folder until the last document has decided the types. Distinct
-    texts stay in memory, as ids do.
+    The last document may change a field's type. Until then the values stay in memory, with 12 bytes
+    each, and the distinct texts.
 
     Args:
         folder: of the columns; made at the end, if there are any.
@@ -94,10 +157,8 @@ class FieldWriter:
 
     def __init__(self, folder: Path, kinds: Mapping[str, FieldKind] = NOTHING) -> None:
         self._folder = folder
-        self._states = {name: _FieldState(kind) for name, kind in kinds.items()}
-        self._count = 0
-        self._spool = folder.with_name(f"{folder.name}.spool")
-        self._file: BinaryIO | None = None
+        self._fields = {name: _FieldValues(kind) for name, kind in kinds.items()}
+        self._num_documents = 0
 
     def append(self, document_id: str, fields: Fields) -> None:
         """Add the fields of the next document.
@@ -105,119 +166,104 @@ class FieldWriter:
         Raises:
             InputError: more than ``MOST_FIELDS`` fields.
         """
-        if new := [name for name in fields if name not in self._states]:
-            if len(self._states) + len(new) > MOST_FIELDS:
+        if new := [name for name in fields if name not in self._fields]:
+            if len(self._fields) + len(new) > MOST_FIELDS:
                 problem = f"more than {MOST_FIELDS:,} fields, with {new[-1]!r:.80}"
                 raise InputError(f"document {document_id!r}: {problem}")
-            self._states |= {name: _FieldState(None) for name in new}
-        codes = {name: self._states[name].add(document_id, value) for name, value in fields.items()}
-        with disk_errors(self._spool):
-            if self._file is None and codes:
-                self._file = self._spool.open("w+b")
-                self._file.write(b"\n" * self._count)
-            if self._file is not None:
-                self._file.write(json.dumps(codes).encode() + b"\n" if codes else b"\n")
-        self._count += 1
+            self._fields |= {name: _FieldValues(None) for name in new}
+        for name, value in fields.items():
+            self._fields[name].add(self._num_documents, document_id, value)
+        self._num_documents += 1
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        if self._file is None:
-            return
-        with disk_errors(self._spool):
-            try:
-                if kind is None:
-                    self._finish(self._file)
-            finally:
-                self._file.close()
-                self._spool.unlink(missing_ok=True)
-
-    def _finish(self, spool: BinaryIO) -> None:
-        self._folder.mkdir()
-        with ExitStack() as files:
-            columns = {
-                name: files.enter_context(_ColumnWriter(self._folder / str(number), name, state))
-                for number, (name, state) in enumerate(self._states.items())
-            }
-            spool.seek(0)
-            for line in spool:
-                codes = json.loads(line) if len(line) > 1 else {}
-                for name, column in columns.items():
-                    column.append(codes.get(name))
-        listing = {name: column.entry() for name, column in columns.items()}
-        write_json(self._folder / LISTING, listing)
+        if kind is None and any(values.documents for values in self._fields.values()):
+            with disk_errors(self._folder):
+                self._folder.mkdir()
+                listing = {}
+                for number, (name, values) in enumerate(self._fields.items()):
+                    column = values.column(name, self._num_documents)
+                    listing[name] = column.write(self._folder / str(number))
+                write_json(self._folder / LISTING, listing)
 
 
-class _ColumnWriter:
-    """Writes the files of one column (see ``lexicept.fields.columns``)."""
+def join_columns(
+    folder: Path, old: Columns, new: Columns, order: Integers, ids: Sequence[str]
+) -> None:
+    """Write the fields of documents from two collections; nothing if no document has a field.
 
-    def __init__(self, prefix: Path, name: str, state: _FieldState) -> None:
-        self._kind = kind = state.kind
-        self._codes: Any = None
-        """The stored number of each text, in the order in which they came."""
-        self._days = False
-        self._missing: float = MISSING
-        dtype: type = np.int64
-        if kind.kind == "keyword":
-            order = sorted(state.codes)
-            self._codes = np.empty(len(order), np.int64)
-            self._codes[[state.codes[text] for text in order]] = np.arange(len(order))
-            TextStore.write(prefix.with_name(f"{prefix.name}.terms"), order)
-            self._missing, dtype = -1, np.int32
-        elif kind.kind == "date":
-            self._codes = np.array([parse_date(text) for text in state.codes], np.int64)
-            self._days = not (self._codes % DAY).any()
-        elif state.fractions:
-            self._missing, dtype = np.nan, np.float64
-            if state.large is not None:
-                document_id, number = state.large
-                raise too_many_digits(document_id, name, number)
-        self._values = array("d" if dtype is np.float64 else "q")
-        self._offsets = array("q", [0])
-        self._total = 0
-        with ExitStack() as files:
-            path = prefix.with_name(f"{prefix.name}.values.npy")
-            self._to_values = files.enter_context(ArrayWriter(path, dtype))
-            self._to_offsets = None
-            if kind.many:
-                path = prefix.with_name(f"{prefix.name}.offsets.npy")
-                self._to_offsets = files.enter_context(ArrayWriter(path, np.int64))
-            self._open = files.pop_all()
+    Args:
+        folder: of the columns; does not exist yet.
+        old: the collection whose fields keep their types.
+        order: numbers of the documents, counted through both collections [N].
+        ids: of the documents, for errors.
 
-    def append(self, value: Any) -> None:
-        """Add the next document's value, None for a missing value."""
-        if self._to_offsets is None:
-            self._values.append(self._stored(value))
-        elif value is not None:
-            several = value if isinstance(value, list) else [value]
-            self._values.extend(map(self._stored, several))
-            self._total += len(several)
-        if self._to_offsets is not None:
-            self._offsets.append(self._total)
-        if max(len(self._values), len(self._offsets)) >= MANY:
-            self._flush()
+    Raises:
+        InputError: a whole number that is not exact beside fractions.
+    """
+    joined = {name: _joined(old, new, name, order, ids) for name in dict.fromkeys([*old, *new])}
+    if all(bool(column.missing.all()) for column in joined.values()):
+        return
+    folder.mkdir()
+    listing = {
+        name: column.write(folder / str(number))
+        for number, (name, column) in enumerate(joined.items())
+    }
+    write_json(folder / LISTING, listing)
 
-    def _stored(self, value: Any) -> Any:
-        if value is None:
-            return self._missing
-        return value if self._codes is None else int(self._codes[value])
 
-    def _flush(self) -> None:
-        self._to_values.append(self._values)
-        del self._values[:]
-        if self._to_offsets is not None:
-            self._to_offsets.append(self._offsets)
-            del self._offsets[:]
+def _joined(
+    old: Columns, new: Columns, name: str, order: Integers, ids: Sequence[str]
+) -> _NewColumn:
+    sides = [columns.get(name) for columns in (old, new)]
+    (kind, *_) = (side.kind for side in sides if side is not None)
+    many = any(side.kind.many for side in sides if side is not None)
+    terms: list[str] = []
+    values, lengths = [], []
+    for columns, side in zip((old, new), sides, strict=True):
+        side_values, count = _side_values(side, columns.num_documents, kind.kind, many)
+        if side is not None and side.terms is not None:
+            side_values = np.where(side_values < 0, side_values, side_values + len(terms))
+            terms.extend(side.terms)
+        values.append(side_values)
+        lengths.append(count)
+    # The place of each value of the new order, counted through the values of both sides.
+    number = np.concatenate(lengths)
+    starts = np.cumsum(number) - number
+    offsets = np.concatenate([[0], np.cumsum(number[order])])
+    places = np.arange(offsets[-1]) + np.repeat(starts[order] - offsets[:-1], number[order])
+    gathers, first = [], 0
+    for side_values in values:
+        from_side = (places >= first) & (places < first + side_values.size)
+        gathers.append((from_side, side_values[places[from_side] - first]))
+        first += side_values.size
+    fractions = any(gather.dtype == np.float64 and gather.size for _, gather in gathers)
+    dtype = np.float64 if fractions else {"keyword": np.int32}.get(kind.kind, np.int64)
+    gathered = np.empty(places.size, dtype)
+    for from_side, gather in gathers:
+        if fractions and gather.dtype != np.float64:
+            missing = _missing(gather)
+            if (large := (np.abs(gather) > EXACT) & ~missing).any():
+                place = np.flatnonzero(from_side)[large][0]
+                document = int(np.searchsorted(offsets, place, "right")) - 1
+                raise _too_many_digits(ids[document], name, int(gather[large][0]))
+            gather = np.where(missing, np.nan, gather)
+        gathered[from_side] = gather
+    return _NewColumn(FieldKind(kind.kind, many), gathered, offsets, terms)
 
-    def entry(self) -> dict[str, Any]:
-        """Return the column's entry in the listing."""
-        return {"kind": self._kind.kind, "many": self._kind.many, "days": self._days}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
-        with self._open:
-            if kind is None:
-                self._flush()
+def _side_values(side: Column | None, count: int, kind: str, many: bool) -> tuple[Any, Integers]:
+    """Return the values of a side's documents, and the number of values of each [count]."""
+    if side is None:
+        if many:
+            return np.empty(0, np.int64), np.zeros(count, np.int64)
+        return np.full(count, -1 if kind == "keyword" else MISSING), np.ones(count, np.int64)
+    values = np.asarray(side.values)
+    if side.offsets is not None:
+        return values, np.diff(side.offsets)
+    if not many:
+        return values, np.ones(count, np.int64)
+    present = values != -1 if kind == "keyword" else ~_missing(values)
+    return values[present], present.astype(np.int64)

@@ -22,7 +22,7 @@ from lexicept.corpora import Document, pseudo_queries
 from lexicept.engines import PostingsEngine, store
 from lexicept.engines.joined import JoinedEngine
 from lexicept.errors import InputError, LexiceptError, LexiceptWarning
-from lexicept.fields.joining import join_columns
+from lexicept.fields.writing import join_columns
 from lexicept.index.added_postings import PostingsChange, PostingsUpdate
 from lexicept.index.builder import Contents, map_over, write_documents
 from lexicept.index.generations import (
