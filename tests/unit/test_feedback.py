@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 import lexicept
 from lexicept.errors import InputError
-from lexicept.index.feedback import document_weights, like
+from lexicept.index.feedback import centroid, document_weights, like, rocchio
 from lexicept.index.impacts import VocabularySettings
-from lexicept.queries.feedback import centroid, rocchio
-from lexicept.queries.spelling import edits, nearest
+from lexicept.index.spelling import edits, nearest
 from lexicept.weighting import Splade
 from support.commands import Run, assert_error
 from support.indexes import build

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from lexicept.corpora import Document
 from lexicept.explanation.contributions import (
-    Contribution,
     Sources,
     Span,
     shown_term,
@@ -23,26 +22,10 @@ from lexicept.explanation.contributions import (
 )
 from lexicept.sanitize import safe
 
+if TYPE_CHECKING:
+    from lexicept.explanation.explanation import Explanation
+
 TEMPLATES = Path(__file__).parent / "templates"
-
-
-class Explained(Protocol):
-    """The properties of an ``Explanation`` in the templates."""
-
-    @property
-    def query(self) -> str: ...
-
-    @property
-    def content(self) -> str: ...
-
-    @property
-    def contributions(self) -> tuple[Contribution, ...]: ...
-
-    @property
-    def prior(self) -> float: ...
-
-    @property
-    def score(self) -> float: ...
 
 
 PLAIN, WEAK, STRONG = range(3)
@@ -83,13 +66,13 @@ def highlighted(text: str, spans: Iterable[Span]) -> Markup:
     return html
 
 
-def explanation_page(explanation: Explained, document: Document) -> str:
+def explanation_page(explanation: Explanation, document: Document) -> str:
     """Return an HTML page, complete in itself, that explains a document's score."""
     template = environment().get_template("page.html")
     return template.render(_values(explanation, document))
 
 
-def explanation_fragment(explanation: Explained, document: Document) -> str:
+def explanation_fragment(explanation: Explanation, document: Document) -> str:
     """Return the query, the contributions and the document as HTML.
 
     The style sheet in the fragment applies to nothing outside of the fragment.
@@ -99,7 +82,7 @@ def explanation_fragment(explanation: Explained, document: Document) -> str:
     return f"<style>\n{style}\n</style>\n{fragment}"
 
 
-def _values(explanation: Explained, document: Document) -> dict[str, Any]:
+def _values(explanation: Explanation, document: Document) -> dict[str, Any]:
     """Return the variables of the templates."""
     contributions = explanation.contributions
     prior = ["prior"] if explanation.prior else []

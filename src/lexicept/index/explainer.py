@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,21 +17,8 @@ from lexicept.index.stored import StoredDocuments
 from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.vectors import Floats, Integers
 
-
-class LabelledDimension(NamedTuple):
-    """A dimension of a vocabulary with a label."""
-
-    vocabulary: IndexVocabulary
-    number: int
-    label: str
-
-
-class SharedDimension(NamedTuple):
-    """A dimension of both a query and a document."""
-
-    dimension: LabelledDimension
-    query_weight: float
-    document_weight: float
+Dimension = tuple[str, int]
+"""A vocabulary, and the number of a dimension in the vocabulary."""
 
 
 class Explainer:
@@ -57,19 +43,13 @@ class Explainer:
     def terms(self, query: SearchQuery) -> list[QueryTerm]:
         """Return the dimensions of a query, largest weights first."""
         order = np.argsort(-query.vector.data, kind="stable")
-        dimensions = self._labelled(query.vector.indices[order])
+        dimensions = self._numbered(query.vector.indices[order])
         weights = query.vector.data[order].tolist()
+        sources = self._query_sources(query, dimensions)
         return [
-            QueryTerm(
-                dimension.vocabulary.name,
-                dimension.number,
-                dimension.label,
-                weight,
-                sources.spans,
-                sources.shares,
-            )
-            for dimension, weight, sources in zip(
-                dimensions, weights, self._query_sources(query, dimensions), strict=True
+            QueryTerm(*dimension, self._term(dimension), weight, *sources_of_dimension)
+            for dimension, weight, sources_of_dimension in zip(
+                dimensions, weights, sources, strict=True
             )
         ]
 
@@ -103,13 +83,8 @@ class Explainer:
         contributions = [
             self._contributions(query_weights, vector.indices, number) for number in numbers
         ]
-        dimensions = [[c.dimension for c in of_document] for of_document in contributions]
         if spans:
-            document_sources = self._document_sources(contents, dimensions)
-            query_sources = [self._query_sources(query, listed) for listed in dimensions]
-        else:
-            document_sources = [[Sources()] * len(listed) for listed in dimensions]
-            query_sources = document_sources
+            contributions = self._with_spans(query, contents, contributions)
         # A search finds nothing for a query that matches no posting, whatever the priors.
         matches = engine.matches(vector.indices)
         factor = float((vector @ self._derived.background)[0]) if matches else 0.0
@@ -117,98 +92,108 @@ class Explainer:
             Explanation(
                 query.text,
                 self._stored.document_ids[number],
-                contents[place],
-                tuple(
-                    Contribution(
-                        vocabulary=shared.dimension.vocabulary.name,
-                        dimension=shared.dimension.number,
-                        term=shared.dimension.label,
-                        score=shared.query_weight * shared.document_weight,
-                        query_weight=shared.query_weight,
-                        document_weight=shared.document_weight,
-                        query_spans=in_query.spans,
-                        query_shares=in_query.shares,
-                        document_spans=in_document.spans,
-                        document_shares=in_document.shares,
-                    )
-                    for shared, in_query, in_document in zip(
-                        contributions[place],
-                        query_sources[place],
-                        document_sources[place],
-                        strict=True,
-                    )
-                ),
+                content,
+                tuple(of_document),
                 float(engine.offsets[number]) * factor,
                 self._stored.passage_id(number),
             )
-            for place, number in enumerate(numbers)
+            for number, content, of_document in zip(numbers, contents, contributions, strict=True)
         ]
 
     def _contributions(
         self, query_weights: Floats, dimensions: Integers, number: int
-    ) -> list[SharedDimension]:
+    ) -> list[Contribution]:
         """Return the shared dimensions of a document and a query, largest products first."""
         document_weights = self._derived.engine.document_weights(number, dimensions)
         scores = query_weights * document_weights
         order = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores)]
         return [
-            SharedDimension(dimension, query_weight, document_weight)
-            for dimension, query_weight, document_weight in zip(
-                self._labelled(dimensions[order]),
+            Contribution(
+                *dimension,
+                self._term(dimension),
+                in_query * in_document,
+                in_query,
+                in_document,
+                (),
+                (),
+                (),
+                (),
+            )
+            for dimension, in_query, in_document in zip(
+                self._numbered(dimensions[order]),
                 query_weights[order].tolist(),
                 document_weights[order].tolist(),
                 strict=True,
             )
         ]
 
-    def _labelled(self, dimensions: Integers) -> list[LabelledDimension]:
-        """Return dimensions of the index with vocabularies and labels."""
-        starts = [vocabulary.dimensions.start for vocabulary in self._vocabularies]
-        labelled = []
-        for place in dimensions.tolist():
-            vocabulary = self._vocabularies[bisect_right(starts, place) - 1]
-            number = place - vocabulary.dimensions.start
-            labelled.append(LabelledDimension(vocabulary, number, vocabulary.term(number)))
-        return labelled
-
-    def _query_sources(
-        self, query: SearchQuery, dimensions: Sequence[LabelledDimension]
-    ) -> list[Sources]:
-        """Return the characters of a query behind dimensions; none for added dimensions."""
-        fired = [d for d in dimensions if (d.vocabulary.name, d.number) in query.fired]
-        sources: dict[tuple[str, int], Sources] = {}
-        for name in _with_spans(fired):
-            _, lock = self._encoders.encoder(name, self._query_encoder)
-            with lock:
-                by_number = query.sources[name](_numbers(fired, name))
-            sources |= {(name, number): places for number, places in by_number.items()}
-        return [sources.get((d.vocabulary.name, d.number), Sources()) for d in dimensions]
-
-    def _document_sources(
-        self, contents: Sequence[str], dimensions: Sequence[Sequence[LabelledDimension]]
-    ) -> list[list[Sources]]:
-        """Return the characters of each document behind the document's dimensions."""
-        sources: dict[str, list[dict[int, Sources]]] = {}
-        for name in _with_spans(d for listed in dimensions for d in listed):
-            encoder, lock = self._encoders.encoder(name, self._query_encoder)
-            with lock:
-                numbers = [_numbers(listed, name) for listed in dimensions]
-                sources[name] = encoder.document_sources(contents, numbers)
+    def _with_spans(
+        self,
+        query: SearchQuery,
+        contents: Sequence[str],
+        contributions: Sequence[Sequence[Contribution]],
+    ) -> list[list[Contribution]]:
+        """Return the contributions to each document's score with characters."""
+        dimensions = [[(c.vocabulary, c.dimension) for c in listed] for listed in contributions]
+        document_sources = self._document_sources(contents, dimensions)
         return [
             [
-                sources[d.vocabulary.name][place][d.number]
-                if d.vocabulary.name in sources
-                else Sources()
-                for d in listed
+                contribution._replace(
+                    query_spans=in_query.spans,
+                    query_shares=in_query.shares,
+                    document_spans=in_document.get(dimension, Sources()).spans,
+                    document_shares=in_document.get(dimension, Sources()).shares,
+                )
+                for contribution, dimension, in_query in zip(
+                    listed, keys, self._query_sources(query, keys), strict=True
+                )
             ]
-            for place, listed in enumerate(dimensions)
+            for listed, keys, in_document in zip(
+                contributions, dimensions, document_sources, strict=True
+            )
         ]
 
+    def _numbered(self, dimensions: Integers) -> list[Dimension]:
+        """Return the vocabularies and numbers of dimensions of the index."""
+        starts = [vocabulary.dimensions.start for vocabulary in self._vocabularies]
+        numbered = []
+        for place in dimensions.tolist():
+            vocabulary = self._vocabularies[bisect_right(starts, place) - 1]
+            numbered.append((vocabulary.name, place - vocabulary.dimensions.start))
+        return numbered
 
-def _with_spans(dimensions: Iterable[LabelledDimension]) -> set[str]:
-    """Return the vocabularies of dimensions with characters."""
-    return {d.vocabulary.name for d in dimensions if d.vocabulary.kind.has_spans}
+    def _term(self, dimension: Dimension) -> str:
+        name, number = dimension
+        (vocabulary,) = (entry for entry in self._vocabularies if entry.name == name)
+        return vocabulary.term(number)
 
+    def _query_sources(self, query: SearchQuery, dimensions: Sequence[Dimension]) -> list[Sources]:
+        """Return the characters of a query behind dimensions; none for added dimensions."""
+        sources: dict[Dimension, Sources] = {}
+        for name in self._with_characters():
+            if numbers := [n for v, n in dimensions if v == name and (v, n) in query.fired]:
+                _, lock = self._encoders.encoder(name, self._query_encoder)
+                with lock:
+                    by_number = query.sources[name](numbers)
+                sources |= {(name, number): places for number, places in by_number.items()}
+        return [sources.get(dimension, Sources()) for dimension in dimensions]
 
-def _numbers(dimensions: Sequence[LabelledDimension], vocabulary: str) -> list[int]:
-    return [d.number for d in dimensions if d.vocabulary.name == vocabulary]
+    def _document_sources(
+        self, contents: Sequence[str], dimensions: Sequence[Sequence[Dimension]]
+    ) -> list[dict[Dimension, Sources]]:
+        """Return the characters of each document behind the document's dimensions."""
+        sources: list[dict[Dimension, Sources]] = [{} for _ in contents]
+        for name in self._with_characters():
+            numbers = [[n for v, n in listed if v == name] for listed in dimensions]
+            if not any(numbers):
+                continue
+            encoder, lock = self._encoders.encoder(name, self._query_encoder)
+            with lock:
+                spans = encoder.document_sources(contents, numbers)
+            for of_document, by_number in zip(sources, spans, strict=True):
+                of_document |= {(name, number): places for number, places in by_number.items()}
+        return sources
+
+    def _with_characters(self) -> list[str]:
+        """Return the vocabularies whose dimensions have characters."""
+        return [entry.name for entry in self._vocabularies if entry.kind.has_spans]

@@ -1,1 +1,1 @@
-"""Queries as people write them: syntax, spelling suggestions, relevance feedback."""
+"""Queries as people write them."""
