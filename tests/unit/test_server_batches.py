@@ -104,7 +104,7 @@ def test_what_arrives_while_the_model_works_is_one_batch(path: Path, model: Mode
         index = IndexReader.open(path)
         searches = [*(wanted(index, query, w1=0.5) for query in QUERIES), wanted(index, "bade")]
         for search, hits in zip(searches, found, strict=True):
-            alone = search.run()
+            (alone,) = reader.search_together([search])
             assert [hit.id for hit in hits] == [hit.id for hit in alone]
             scores = [hit.score for hit in alone]
             assert [hit.score for hit in hits] == pytest.approx(scores, rel=1e-6, abs=1e-6)
@@ -163,7 +163,8 @@ def test_a_known_query_needs_no_model(path: Path, model: Model) -> None:
             steered = await served.search(wanted(index, "bade kilo", w1=0.0))
         assert model.batches == [["bade kilo"]]
         assert [(hit.id, hit.score) for hit in again] == [(hit.id, hit.score) for hit in first]
-        expected = wanted(IndexReader.open(path), "bade kilo", w1=0.0).run()
+        search = wanted(IndexReader.open(path), "bade kilo", w1=0.0)
+        (expected,) = reader.search_together([search])
         assert [hit.id for hit in steered] == [hit.id for hit in expected]
         counted = metrics.text().decode()
         assert 'lexicept_query_cache_total{outcome="miss"} 1.0' in counted
@@ -186,7 +187,7 @@ def test_the_same_query_in_a_batch_is_encoded_once(path: Path, model: Model) -> 
 
 
 def test_a_cache_of_no_memory_keeps_nothing(path: Path, model: Model) -> None:
-    with TestClient(create_app(path, query_cache_mb=0), base_url=BASE) as client:
+    with TestClient(create_app(path, query_cache=0), base_url=BASE) as client:
         model.batches.clear()
         for _ in range(2):
             assert client.get("/search", params={"query": "bade"}).json()["results"]

@@ -26,11 +26,8 @@ REFUSAL = "this server requires its API key, as a bearer token or as the passwor
 
 
 def read_key(path: str | os.PathLike[str]) -> str:
-    """Return the API key of a file.
-
-    Raises:
-        InputError: a missing file, or not a line of 16 to 1,024 visible ASCII characters.
-    """
+    """Return the API key of a file. Raises InputError for a missing file, or not a line of 16 to
+    1,024 visible ASCII characters."""
     try:
         if not Path(path).is_file():  # a FIFO would be read by one worker only
             raise InputError(f"{path}: no file with an API key")

@@ -28,8 +28,6 @@ from lexicept.server.page import FILES, SWAGGER
 from lexicept.server.reader import QUERY_CACHE_MB, BusyError, Reader
 from lexicept.server.routes import router
 
-PRECISIONS = ("float32", "bfloat16")
-
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 RETRY_SECONDS = 1
@@ -70,16 +68,13 @@ class ServerSettings:
 
     @classmethod
     def from_environment(cls) -> ServerSettings:
-        """Read environment variables.
-
-        Raises:
-            InputError: no LEXICEPT_INDEX, or a memory that is no whole number.
-        """
+        """Read environment variables. Raises InputError without LEXICEPT_INDEX, and for a memory
+        that is no whole number."""
         names = [field.name for field in fields(cls) if variable(field.name) in os.environ]
         values: dict[str, Any] = {name: os.environ[variable(name)] for name in names}
         if "index" not in values:
             raise InputError(f"{variable('index')} must name the index to serve")
-        memory = str(values.get("query_cache_mb", QUERY_CACHE_MB))
+        memory = values.setdefault("query_cache_mb", str(QUERY_CACHE_MB))
         if not (memory.isascii() and memory.isdigit()):
             problem = f"is a whole number of MB, not {memory!r:.40}"
             raise InputError(f"{variable('query_cache_mb')} {problem}")
@@ -92,32 +87,24 @@ def variable(setting: str) -> str:
 
 
 def from_environment() -> FastAPI:
-    """Return the application for any ASGI server; ``ServerSettings`` lists the variables.
-
-    Raises:
-        InputError: no LEXICEPT_INDEX, or a value out of range.
-        IndexFormatError: not an index.
-    """
-    settings = ServerSettings.from_environment()
+    """Return the application for any ASGI server; ``ServerSettings`` lists the variables."""
+    options = vars(ServerSettings.from_environment()).copy()
+    key_file, memory = options.pop("api_key_file"), options.pop("query_cache_mb")
     return create_app(
-        settings.index,
-        settings.host,
-        settings.engine,
-        None if settings.api_key_file is None else read_key(settings.api_key_file),
-        settings.query_encoder,
-        settings.query_cache_mb,
-        settings.precision,
+        options.pop("index"),
+        options.pop("host"),
+        api_key=None if key_file is None else read_key(key_file),
+        query_cache=memory * 2**20,
+        **options,
     )
 
 
 def create_app(
     path: str | os.PathLike[str],
     host: str = LOOPBACK[0],
-    engine: str = "exact",
+    *,
     api_key: str | None = None,
-    query_encoder: str = "model",
-    query_cache_mb: int = QUERY_CACHE_MB,
-    precision: str = "float32",
+    **reader_options: Any,
 ) -> FastAPI:
     """Return the application for an index.
 
@@ -125,22 +112,11 @@ def create_app(
         path: the index. New generations are served within seconds.
         host: the server's address. On a loopback address only requests to loopback names are
             answered: no foreign page can reach the server under a name of its own.
-        engine: see ``IndexReader.open``. An engine that was built before an update serves the older
-            generation until the server is started again.
         api_key: the key in every request, also for the page; None: no key.
-        query_encoder: encoder of the queries' concepts: model, or lookup.
-        query_cache_mb: memory for queries that the model encoded, in MB; 0 keeps none.
-        precision: number format of queries in models, float32 or bfloat16.
-
-    Raises:
-        InputError: no such engine, encoder or number format, or the index has changed since the
-            engine was built.
-        IndexFormatError: not an index, or a damaged index.
+        reader_options: arguments of ``Reader``, whose errors are raised.
     """
-    if precision not in PRECISIONS:
-        raise InputError(f"precision is one of {', '.join(PRECISIONS)}, not {precision!r:.40}")
     metrics = Metrics()
-    reader = Reader(path, engine, query_encoder, query_cache_mb * 2**20, metrics, precision)
+    reader = Reader(path, metrics=metrics, **reader_options)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -167,6 +143,7 @@ def create_app(
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, host, f"[{host}]"])
     app.add_middleware(Guard, metrics=metrics)
     app.add_exception_handler(RequestValidationError, refuse)
+    app.add_exception_handler(InputError, refuse)
     app.add_exception_handler(BusyError, turn_away)
     app.add_exception_handler(IndexFormatError, fail)
     app.add_exception_handler(405, refuse_method)
@@ -187,8 +164,9 @@ def is_loopback(host: str) -> bool:
 
 
 def refuse(_: Request, error: Exception) -> Response:
-    """Answer a malformed request with errors by parameter, without values."""
-    assert isinstance(error, RequestValidationError)
+    """Answer a malformed request, or a condition that does not fit the index, without values."""
+    if not isinstance(error, RequestValidationError):
+        return JSONResponse({"detail": str(error)}, 422)
     reasons = [
         f"{'.'.join(map(str, problem['loc'][1:]))}: {problem['msg']}" for problem in error.errors()
     ]

@@ -52,28 +52,25 @@ def concept_detail(index: IndexReader, number: int, top_k: int) -> dict[str, Any
         return detail
     concept = index.atlas[number]
     return detail | {
-        "source": concept.source,
-        "firing_frequency": concept.firing_frequency,
-        "words": [{"word": word, "z": z} for word, z in concept.words],
+        **concept.to_json(),
         "examples": [in_context(index, example) for example in concept.examples],
         "nearest": [
-            {"number": other, "label": labels[other], "cosine": cosine}
-            for other, cosine in concept.nearest
+            {"number": neighbour, "label": labels[neighbour], "cosine": cosine}
+            for neighbour, cosine in concept.nearest
         ],
     }
 
 
 def in_context(index: IndexReader, example: Example) -> dict[str, Any]:
     """Return an example of a concept's activation with the surrounding text."""
-    document_id, start, end, activation = example
-    content = index.document(document_id).content
-    first, last = around(content, start, end, CONTEXT)
+    content = index.document(example.document_id).content
+    first, last = around(content, example.start, example.end, CONTEXT)
     return {
-        "document_id": document_id,
-        "before": content[first:start],
-        "fired": content[start:end],
-        "after": content[end:last],
-        "activation": activation,
+        "document_id": example.document_id,
+        "before": content[first : example.start],
+        "fired": content[example.start : example.end],
+        "after": content[example.end : last],
+        "activation": example.activation,
     }
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 from lexicept.engines.mask import Mask
-from lexicept.errors import IndexFormatError
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.index.hits import Hit
 from lexicept.index.manifest import manifest_identity, resolved
 from lexicept.index.query_encoders import QueryCache
@@ -26,6 +26,8 @@ from lexicept.server.excerpts import SummaryCache
 from lexicept.server.metrics import Metrics
 
 T = TypeVar("T")
+
+PRECISIONS = ("float32", "bfloat16")
 
 FOLLOW_SECONDS = 1.0
 """Seconds between checks of the index on disk."""
@@ -59,10 +61,6 @@ class Generation:
     index: IndexReader
     cards: SummaryCache
 
-    @classmethod
-    def of(cls, index: IndexReader) -> Generation:
-        return cls(index, SummaryCache(index))
-
 
 class State(NamedTuple):
     """State of the index, in ``/health``."""
@@ -83,10 +81,6 @@ class SearchRequest:
     vocabulary: str | None
     mask: Mask | None
     """The documents that meet the query's conditions."""
-
-    def run(self) -> list[Hit]:
-        """Return the results."""
-        return search_together([self])[0]
 
     @property
     def needs_model(self) -> bool:
@@ -110,35 +104,39 @@ class Reader:
     """Serves searches from an index, and moves to a new generation after an update.
 
     Args:
-        engine: the name of the engine; generations without the engine are ignored.
+        engine: the name of the engine. An engine that was built before an update serves the older
+            generation until the server is started again.
         query_encoder: model or lookup; lookup ignores generations without a token table.
         query_cache: bytes of memory for queries that the model encoded; 0 keeps none.
-        metrics: counts cache hits and misses, and queries encoded together.
         precision: number format of the models' matrix products, float32 or bfloat16, which is used
             only where the processor multiplies bfloat16 faster.
+        metrics: counts cache hits and misses, and queries encoded together.
 
     Raises:
-        InputError: no such engine or encoder of queries, or the index has changed since the engine
-            was built.
+        InputError: no such engine, encoder or number format, or the index has changed since the
+            engine was built.
         IndexFormatError: not an index, or a damaged index.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
+        *,
         engine: str = "exact",
         query_encoder: str = "model",
         query_cache: int = QUERY_CACHE_MB * 2**20,
-        metrics: Metrics | None = None,
         precision: str = "float32",
+        metrics: Metrics | None = None,
     ) -> None:
+        if precision not in PRECISIONS:
+            raise InputError(f"precision is one of {', '.join(PRECISIONS)}, not {precision!r:.40}")
         self.path = Path(path)
         self._engine, self._query_encoder, self._query_cache = engine, query_encoder, query_cache
         self._precision = precision
         self._metrics = metrics or Metrics()
         self._seen = self._tried = manifest_identity(self.path)
         """The manifest of the generation that is served, and the one that was tried last."""
-        self.served = Generation.of(self._open())
+        self.served = self._open()
         self.state = State("ok")
         self._wait = self._retry_at = 0.0
         # One thread: torch spreads over the cores by itself.
@@ -150,12 +148,13 @@ class Reader:
         self._in_line = 0
         """Requests that wait for a thread, or that one is at work for."""
 
-    def _open(self) -> IndexReader:
+    def _open(self) -> Generation:
         index = IndexReader.open(self.path, engine=self._engine)
         index.vectorizers.query_precision = self._precision
         if self._query_cache:
             index.vectorizers.cache = QueryCache(self._query_cache)
-        return index.using(self._query_encoder)
+        index = index.using(self._query_encoder)
+        return Generation(index, SummaryCache(index))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -163,7 +162,7 @@ class Reader:
 
         Searches in the queue at the end are answered.
         """
-        await self._do(partial(warm, self.served.index))
+        await in_thread(self._thread, partial(warm, self.served.index))
         following = asyncio.create_task(self._follow())
         try:
             yield
@@ -177,10 +176,7 @@ class Reader:
     @property
     def generation(self) -> Generation:
         """The generation in service. A request reads this property once: an update replaces it.
-
-        Raises:
-            IndexFormatError: a file of the generation was truncated.
-        """
+        Raises IndexFormatError if a file of the generation was truncated."""
         if self.state.status == "damaged":
             raise IndexFormatError(f"{self.path}: {self.state.reason}")
         return self.served
@@ -193,38 +189,25 @@ class Reader:
         return text
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Call a function in the models' thread.
-
-        Raises:
-            BusyError: ``MOST_WAITING`` requests are waiting.
-        """
+        """Call a function in the models' thread. Raises BusyError if ``MOST_WAITING`` requests
+        are waiting."""
         with self._place_in_line():
-            return await self._do(work)
+            return await in_thread(self._thread, work)
 
     async def read(self, work: Callable[[], T]) -> T:
-        """Call a function that reads documents, in a thread without models.
-
-        Raises:
-            BusyError: ``MOST_WAITING`` requests are waiting.
-        """
+        """Call a function that reads documents, in a thread without models; see ``run``."""
         with self._place_in_line():
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._second_thread, work)
-
-    async def _do(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return await in_thread(self._second_thread, work)
 
     async def search(self, request: SearchRequest) -> list[Hit]:
-        """Return the results of a search; a search by a model runs in the models' thread.
+        """Return the results of a search; a search by a model runs in the models' thread; see
+        ``run``.
 
         Searches that arrive while the model is busy are encoded together afterwards. A search that
         finds the model idle does not wait.
-
-        Raises:
-            BusyError: the search needs the thread, and ``MOST_WAITING`` requests are waiting.
         """
         if not request.needs_model or self._is_cached(request):
-            return request.run()
+            return search_together([request])[0]
         with self._place_in_line():
             queued = QueuedSearch(request, asyncio.get_running_loop().create_future())
             self._queue.append(queued)
@@ -262,7 +245,7 @@ class Reader:
             requests = [queued.request for queued in batch]
             answers: Sequence[list[Hit] | Exception]
             try:
-                answers = await self._do(partial(answer_together, requests))
+                answers = await in_thread(self._thread, partial(answer_together, requests))
             except Exception as error:  # each request has to know
                 answers = [error] * len(batch)
             for queued, answer in zip(batch, answers, strict=True):
@@ -308,7 +291,7 @@ class Reader:
             return
         self._tried = manifest
         try:
-            self.served = Generation.of(await self._load())
+            self.served = await self._load()
         except Exception as error:  # the next update must be followed too
             self._wait = min(max(FOLLOW_SECONDS, 2 * self._wait), MOST_SECONDS)
             self._retry_at = now + self._wait
@@ -318,12 +301,12 @@ class Reader:
             self._seen = manifest
             self._become(State("ok"))
 
-    async def _load(self) -> IndexReader:
+    async def _load(self) -> Generation:
         """Return the newest generation, with all loaded models that are unchanged."""
-        index = await asyncio.to_thread(self._open)
-        index.adopt(self.served.index)
-        await self._do(partial(warm, index))
-        return index
+        newest = await asyncio.to_thread(self._open)
+        newest.index.adopt(self.served.index)
+        await in_thread(self._thread, partial(warm, newest.index))
+        return newest
 
     def _become(self, state: State) -> None:
         """Change the state and log the change, once."""
@@ -335,6 +318,11 @@ class Reader:
             else:
                 logger.info("serving generation %s", self.served.index.folder.name)
         self.state = state
+
+
+async def in_thread(thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    """Call a function in a thread."""
+    return await asyncio.get_running_loop().run_in_executor(thread, work)
 
 
 def truncated(index: IndexReader) -> str | None:

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from math import isfinite
 from typing import Annotated, Any, get_origin
 
-from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import ValidationError
@@ -89,15 +89,26 @@ class SearchRoute(APIRoute):
         return answer
 
 
-def reader_of(request: Request) -> Reader:
+async def reader_of(request: Request) -> Reader:
     """Return the reader of the application's index."""
     reader: Reader = request.app.state.reader
     return reader
 
 
+async def index_of(request: Request) -> IndexReader:
+    """Return the generation in service. Raises IndexFormatError for a damaged index."""
+    reader: Reader = request.app.state.reader
+    return reader.generation.index
+
+
+# Dependencies that were no coroutines would run in a thread.
+TheReader = Annotated[Reader, Depends(reader_of)]
+TheIndex = Annotated[IndexReader, Depends(index_of)]
+
+
 async def search(request: Request, question: Annotated[SearchParameters, Query()]) -> Response:
     """Return the best documents for a query."""
-    reader = reader_of(request)
+    reader: Reader = request.app.state.reader
     generation = reader.generation
     index, cards = generation.index, generation.cards
     query, mask = await filtered(reader, index, parsed(index, question), question)
@@ -124,7 +135,8 @@ async def search(request: Request, question: Annotated[SearchParameters, Query()
         "total": total,
         "facets": facets,
     }
-    return send_json(f'{to_json(about)[:-1]},"results":[{listed}]}}')
+    text = f'{to_json(about)[:-1]},"results":[{listed}]}}'
+    return Response(text.encode(), media_type="application/json")
 
 
 router.add_api_route(
@@ -137,10 +149,10 @@ router.add_api_route(
 
 
 @router.get("/query", response_model=schema.Terms, responses=BUSY)
-async def query_terms(request: Request, question: Annotated[QueryParameters, Query()]) -> Response:
+async def query_terms(
+    reader: TheReader, index: TheIndex, question: Annotated[QueryParameters, Query()]
+) -> Response:
     """Return a query's words and concepts with weights."""
-    reader = reader_of(request)
-    index = reader.generation.index
     query = parsed(index, question)
     fired = await reader.run(lambda: index.query_terms(query, question.vocabulary))
     terms = [{**without_shares(term), "spans": spans(term.in_query)} for term in fired]
@@ -148,18 +160,13 @@ async def query_terms(request: Request, question: Annotated[QueryParameters, Que
 
 
 @router.get("/explain", response_model=schema.ScoreExplanation, responses=BUSY)
-async def explain(request: Request, question: Annotated[ExplainParameters, Query()]) -> Response:
+async def explain(
+    reader: TheReader, index: TheIndex, question: Annotated[ExplainParameters, Query()]
+) -> Response:
     """Return the contributions to a document's score."""
-    reader = reader_of(request)
-    index = reader.generation.index
     query, document_id = parsed(index, question), question.document_id
     stored(index, document_id)
-    try:
-        explanation = await reader.run(
-            lambda: index.explain(query, document_id, question.vocabulary)
-        )
-    except InputError as error:  # a phrase that can't be looked up
-        raise HTTPException(422, str(error)) from None
+    explanation = await reader.run(lambda: index.explain(query, document_id, question.vocabulary))
     return as_json(
         {
             "query": question.query,
@@ -183,10 +190,10 @@ async def explain(request: Request, question: Annotated[ExplainParameters, Query
 
 
 @router.get("/feedback", response_model=schema.Terms, responses=BUSY)
-async def feedback(request: Request, question: Annotated[FeedbackParameters, Query()]) -> Response:
+async def feedback(
+    reader: TheReader, index: TheIndex, question: Annotated[FeedbackParameters, Query()]
+) -> Response:
     """Return the words and concepts that feedback adds to a query, to be sent as `add`."""
-    reader = reader_of(request)
-    index = reader.generation.index
     query = parsed(index, question)
     for name in question.document_id:
         stored(index, name)
@@ -204,17 +211,14 @@ async def feedback(request: Request, question: Annotated[FeedbackParameters, Que
             added = {key: weight for key, weight in differences.items() if weight > 0}
         return added_terms(index, added)
 
-    try:
-        terms = await reader.run(find)
-    except InputError as error:
-        raise HTTPException(422, str(error)) from None
-    described = [{**without_shares(term), "spans": []} for term in terms]
+    described = [{**without_shares(term), "spans": []} for term in await reader.run(find)]
     return as_json({"query": question.query, "text": query.text, "terms": described})
 
 
 @router.get("/concepts", response_model=schema.Concepts, responses=BUSY)
 async def concepts(
-    request: Request,
+    reader: TheReader,
+    index: TheIndex,
     search: Annotated[
         str,
         Query(
@@ -224,35 +228,30 @@ async def concepts(
     top_k: TopK = 10,
 ) -> Response:
     """Return concepts by a text in the label or words."""
-    reader = reader_of(request)
-    index = reader.generation.index
     require_vocabulary(index, "concepts")
     return as_json(await reader.run(lambda: concept_list(index, search, top_k)))
 
 
 @router.get("/concepts/{number}", response_model=schema.ConceptDetail, responses=BUSY)
-async def concept(request: Request, number: int, top_k: TopK = 10) -> Response:
+async def concept(reader: TheReader, index: TheIndex, number: int, top_k: TopK = 10) -> Response:
     """Return a concept and the documents with the largest weights."""
-    reader = reader_of(request)
-    index = reader.generation.index
     require_dimension(index, "concepts", number)
     return as_json(await reader.run(lambda: concept_detail(index, number, top_k)))
 
 
 @router.get("/document", response_model=schema.StoredDocument, responses=DAMAGED)
 async def document(
-    request: Request, document_id: Annotated[str, Query(description="Id of the document.")]
+    index: TheIndex, document_id: Annotated[str, Query(description="Id of the document.")]
 ) -> Response:
     """Return a document, or a passage, by id."""
-    document = stored(reader_of(request).generation.index, document_id)
+    document = stored(index, document_id)
     passages = [passage._asdict() for passage in document.passages]
     return as_json({**document._asdict(), "passages": passages})
 
 
 @router.get("/fields", response_model=schema.Fields, responses=DAMAGED)
-async def fields(request: Request) -> Response:
+async def fields(index: TheIndex) -> Response:
     """Return the fields of the documents, for filters."""
-    index = reader_of(request).generation.index
     return as_json(
         {
             "fields": [
@@ -264,9 +263,8 @@ async def fields(request: Request) -> Response:
 
 
 @router.get("/health")
-async def health(request: Request) -> schema.Health:
+async def health(reader: TheReader) -> schema.Health:
     """Return the server's version, the size of the index, and the state."""
-    reader = reader_of(request)
     index = reader.served.index
     return schema.Health(
         status=reader.state.status,
@@ -301,11 +299,8 @@ def require_dimension(index: IndexReader, name: str, dimension: int) -> None:
 
 
 def dimension_numbers(index: IndexReader, texts: list[str]) -> DimensionNumbers:
-    """Return the numbers of ``vocabulary:dimension:number``.
-
-    Raises:
-        HTTPException: an unknown dimension.
-    """
+    """Return the numbers of ``vocabulary:dimension:number``. Raises HTTPException for an unknown
+    dimension."""
     numbers: dict[tuple[str, int], float] = {}
     for text in texts:
         name, dimension, number = text.split(":")
@@ -315,11 +310,8 @@ def dimension_numbers(index: IndexReader, texts: list[str]) -> DimensionNumbers:
 
 
 def parsed(index: IndexReader, question: QueryParameters) -> ParsedQuery:
-    """Return the parts of a request's query.
-
-    Raises:
-        HTTPException: an unknown vocabulary, dimension or document.
-    """
+    """Return the parts of a request's query. Raises HTTPException for an unknown vocabulary,
+    dimension or document."""
     if question.vocabulary is not None:
         require_vocabulary(index, question.vocabulary)
     boosts = {}
@@ -347,20 +339,18 @@ async def filtered(
     """Return a query with a request's filter, and the documents that meet all conditions.
 
     Raises:
-        HTTPException: a bad condition, or a facet of an unknown field.
+        HTTPException: a facet of an unknown field.
+        InputError: a bad condition.
     """
     for name in question.facet:
         if name not in index.fields:
             raise HTTPException(404, f"this index has no field {name!r}")
-    try:
-        if question.filter is not None:
-            query = replace(query, filter=parse_filter(question.filter))
-        if query.phrases or query.without:  # they read documents
-            (mask,) = await reader.read(lambda: index.query_masks([query]))
-        else:
-            (mask,) = index.query_masks([query])
-    except InputError as error:
-        raise HTTPException(422, str(error)) from None
+    if question.filter is not None:
+        query = replace(query, filter=parse_filter(question.filter))
+    if query.phrases or query.without:  # they read documents
+        (mask,) = await reader.read(lambda: index.query_masks([query]))
+    else:
+        (mask,) = index.query_masks([query])
     return query, mask
 
 
@@ -381,15 +371,10 @@ def spans(sources: Sources) -> list[dict[str, float]]:
     """Return spans and shares as JSON objects."""
     return [
         {"start": start, "end": end, "share": share}
-        for (start, end), share in zip(*sources, strict=True)
+        for (start, end), share in zip(sources.spans, sources.shares, strict=True)
     ]
 
 
 def as_json(content: Any) -> Response:
     """Return an answer of JSON values, without validation."""
-    return send_json(to_json(content))
-
-
-def send_json(text: str) -> Response:
-    """Return an answer of JSON text."""
-    return Response(text.encode(), media_type="application/json")
+    return Response(to_json(content).encode(), media_type="application/json")
