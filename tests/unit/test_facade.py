@@ -216,7 +216,7 @@ def test_an_explanation_is_readable(index):
 
 def test_evaluate(beir, tmp_path):
     index = lexicept.build(beir, tmp_path / "built", vocabulary="words")
-    found = index.evaluate(beir, "dev", out=tmp_path / "out")
+    found = lexicept.evaluate(index, beir, "dev", out=tmp_path / "out")
     assert found == lexicept.evaluate(index.path, beir, "dev")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         *("evaluation.json", "queries.csv", "runs"),

@@ -215,44 +215,44 @@ pets.choose_alpha(iterations="1") -> iterations must be a whole number, not '1'
 pets.choose_alpha(transform="x²") -> no transform 'x²', only: 1+x, x, lambda*x, log(1+x), exp(x), ta
 pets.choose_alpha(transform=None) -> transform must be a text, not None
 pets.verify(progress="yes") -> progress is True, False or a function, not 'yes'
-pets.evaluate(None) -> dataset must be a text or a path, not None
-pets.evaluate(5) -> dataset must be a text or a path, not 5
-pets.evaluate("") -> dataset must be a path, not ''
-pets.evaluate("no/such") -> no/such: no such file or folder, and ir_datasets knows no 'no/su
-pets.evaluate(beir, "nosuch") -> no split 'nosuch'; splits here: test
-pets.evaluate(beir, None) -> split must be a text, not None
-pets.evaluate(beir, "../x") -> bad split '../x': a split is a plain name such as test
-pets.evaluate(beir, 5) -> split must be a text, not 5
-pets.evaluate(beir, measures="AP") -> measures must be a list, each item a text, not 'AP'
-pets.evaluate(beir, measures=["nope"]) -> no measure 'nope'; examples: nDCG@10, RR@10, R@100, Succes
-pets.evaluate(beir, measures=[5]) -> measures must be a list, each item a text, not [5]
-pets.evaluate(beir, measures=None) -> measures must be a list, each item a text, not None
-pets.evaluate(beir, measures=5) -> measures must be a list, each item a text, not 5
-pets.evaluate(beir, systems="words") -> systems must be a list, each item
-pets.evaluate(beir, systems=["x"]) -> no system 'x': it is words, concepts, all, bm25, bm25:k1=0.9,
-pets.evaluate(beir, systems=["concepts"]) -> has no concepts, only words
-pets.evaluate(beir, systems=["words", "words"]) -> system 'words' is there twice
-pets.evaluate(beir, systems=["bm25:k=1"]) -> 'k=1' is not k1=NUMBER or b=NUMBER, each at most once
-pets.evaluate(beir, systems=["bm25:b=2"]) -> k1 must be at least 0, b within 0 and 1
-pets.evaluate(beir, systems=[5]) -> an index is an opened one or its path, not 5
-pets.evaluate(beir, systems=[tmp]) -> no index, or one that was never finished
-pets.evaluate(beir, systems=[{}]) -> a run in memory needs a name: systems={'name': run}
-pets.evaluate(beir, systems={"": "words"}) -> the name of a system is a text, not ''
-pets.evaluate(beir, systems={"r": {"q1": 5}}) -> run 'r': query 'q1' has no documents with scores
-pets.evaluate(beir, systems={"r": {"q1": {"a b": 1}}}) -> run 'r': bad id 'a b': an id is a text wit
-pets.evaluate(beir, systems={"r": {"q1": {"d1": None}}}) -> score None of 'd1' is not a finite numbe
-pets.evaluate(beir, systems={"r": {}}) -> run 'r' has results for no query that
-pets.evaluate(beir, out=5) -> out must be a text, a path or None, not 5
-pets.evaluate(beir, out="") -> out must be a path, not ''
-pets.evaluate(beir, out=beir/"qrels"/"test.tsv") -> test.tsv can't be created: File exists
-pets.evaluate(beir, curves=True) -> curves requires out
-lexicept.evaluate(pets.path, beir, restart=True) -> restart requires curves
-lexicept.evaluate(None, beir) -> an index is an opened one or its path, not None
-lexicept.evaluate(5, beir) -> an index is an opened one or its path, not 5
-lexicept.evaluate("no/such", beir) -> no/such: there is no index here
-lexicept.evaluate(closed, beir) -> the index is closed
-lexicept.evaluate(pets.path, beir, engine="nosuch") -> no engine 'nosuch', only: exact, seismic
-lexicept.evaluate(pets.path, beir, engine=None) -> engine must be a text, not None
+evaluate(pets, None) -> dataset must be a text or a path, not None
+evaluate(pets, 5) -> dataset must be a text or a path, not 5
+evaluate(pets, "") -> dataset must be a path, not ''
+evaluate(pets, "no/such") -> no/such: no such file or folder, and ir_datasets knows no 'no/su
+evaluate(pets, beir, "nosuch") -> no split 'nosuch'; splits here: test
+evaluate(pets, beir, None) -> split must be a text, not None
+evaluate(pets, beir, "../x") -> bad split '../x': a split is a plain name such as test
+evaluate(pets, beir, 5) -> split must be a text, not 5
+evaluate(pets, beir, measures="AP") -> measures must be a list, each item a text, not 'AP'
+evaluate(pets, beir, measures=["nope"]) -> no measure 'nope'; examples: nDCG@10, RR@10, R@100, Succe
+evaluate(pets, beir, measures=[5]) -> measures must be a list, each item a text, not [5]
+evaluate(pets, beir, measures=None) -> measures must be a list, each item a text, not None
+evaluate(pets, beir, measures=5) -> measures must be a list, each item a text, not 5
+evaluate(pets, beir, systems="words") -> systems must be a list, each item
+evaluate(pets, beir, systems=["x"]) -> no system 'x': it is words, concepts, all, bm25, bm25:k1=0.9,
+evaluate(pets, beir, systems=["concepts"]) -> has no concepts, only words
+evaluate(pets, beir, systems=["words", "words"]) -> system 'words' is there twice
+evaluate(pets, beir, systems=["bm25:k=1"]) -> 'k=1' is not k1=NUMBER or b=NUMBER, each at most once
+evaluate(pets, beir, systems=["bm25:b=2"]) -> k1 must be at least 0, b within 0 and 1
+evaluate(pets, beir, systems=[5]) -> an index is an opened one or its path, not 5
+evaluate(pets, beir, systems=[tmp]) -> no index, or one that was never finished
+evaluate(pets, beir, systems=[{}]) -> a run in memory needs a name: systems={'name': run}
+evaluate(pets, beir, systems={"": "words"}) -> the name of a system is a text, not ''
+evaluate(pets, beir, systems={"r": {"q1": 5}}) -> run 'r': query 'q1' has no documents with scores
+evaluate(pets, beir, systems={"r": {"q1": {"a b": 1}}}) -> run 'r': bad id 'a b': an id is a text wi
+evaluate(pets, beir, systems={"r": {"q1": {"d1": None}}}) -> score None of 'd1' is not a finite numb
+evaluate(pets, beir, systems={"r": {}}) -> run 'r' has results for no query that
+evaluate(pets, beir, out=5) -> out must be a text, a path or None, not 5
+evaluate(pets, beir, out="") -> out must be a path, not ''
+evaluate(pets, beir, out=beir/"qrels"/"test.tsv") -> test.tsv can't be created: File exists
+evaluate(pets, beir, curves=True) -> curves requires out
+evaluate(pets.path, beir, restart=True) -> restart requires curves
+evaluate(None, beir) -> an index is an opened one or its path, not None
+evaluate(5, beir) -> an index is an opened one or its path, not 5
+evaluate("no/such", beir) -> no/such: there is no index here
+evaluate(closed, beir) -> the index is closed
+evaluate(pets.path, beir, engine="nosuch") -> no engine 'nosuch', only: exact, seismic
+evaluate(pets.path, beir, engine=None) -> engine must be a text, not None
 closed.search("cat") -> the index is closed
 closed.search_many(["cat"]) -> the index is closed
 closed.explain("cat", "1") -> the index is closed
@@ -383,7 +383,12 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     closed.close()
     V, two = sp.csr_array(np.eye(2, dtype=np.float32)), (Vocabulary("words", 2),)
     return {
-        **{"lexicept": lexicept, "Document": Document, "SparseVectors": SparseVectors},
+        **{
+            "lexicept": lexicept,
+            "evaluate": lexicept.evaluate,
+            "Document": Document,
+            "SparseVectors": SparseVectors,
+        },
         **{"CS": lexicept.ConceptSettings, "Limits": lexicept.Limits},
         **{"Vocabulary": Vocabulary, "np": np, "nan": float("nan"), "inf": float("inf")},
         **{"tmp": tmp, "beir": beir, "new": tmp / "new", "T": TEXTS, "vec": vector},

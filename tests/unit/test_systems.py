@@ -122,10 +122,10 @@ def test_a_run_is_measured_as_ir_measures_does() -> None:
 def test_every_kind_of_system(both: Path, beir: Path, tmp_path: Path) -> None:
     index = lexicept.open(both)
     index.reweight(1.0, out=tmp_path / "my.rra")
-    index.evaluate(beir, systems=["concepts"], out=tmp_path / "out")
+    lexicept.evaluate(index, beir, systems=["concepts"], out=tmp_path / "out")
     run = tmp_path / "out" / "runs" / "concepts.run.gz"
     systems = ["words", "concepts", "all", "bm25", "bm25:k1=0,b=0", tmp_path / "my.rra", run]
-    found = index.evaluate(beir, systems=systems)
+    found = lexicept.evaluate(index, beir, systems=systems)
     names = ["words", "concepts", "all", "bm25", "bm25:k1=0,b=0", "my.rra", "concepts.run.gz"]
     assert list(found.systems) == names
     values = {name: results.values for name, results in found.systems.items()}
@@ -144,7 +144,7 @@ def test_every_kind_of_system(both: Path, beir: Path, tmp_path: Path) -> None:
     assert found.systems["concepts.run.gz"].per_query == measured
     # Each alone is what it is beside others.
     for name, system in zip(names[:3], systems, strict=False):
-        assert index.evaluate(beir, systems=[system]).systems[name] == found.systems[name]
+        assert lexicept.evaluate(index, beir, systems=[system]).systems[name] == found.systems[name]
 
 
 def test_systems_have_names(both: Path, beir: Path, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_queries_have_conditions_of_their_own(tmp_path: Path) -> None:
     (folder / "qrels" / "test.tsv").write_text("\n".join([header, *rows]))
     with lexicept.build(pets, tmp_path / "index", vocabulary="words") as index:
         found = lexicept.evaluate(index, folder, systems=["words", "bm25"], syntax=True)
-        assert index.evaluate(folder, systems=["words", "bm25"], syntax=True) == found
+        assert lexicept.evaluate(index, folder, systems=["words", "bm25"], syntax=True) == found
         plain = lexicept.evaluate(index, folder)
         with pytest.raises(InputError, match="syntax and curves can't be combined"):
             lexicept.evaluate(index, folder, syntax=True, curves=True, out=tmp_path / "out")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lexicept.engines.inverted import check_weight_bits
-from lexicept.errors import InputError, checked_arguments
+from lexicept.errors import InputError, checked_arguments, require
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.parallel.ray import joined_cluster
@@ -19,7 +19,6 @@ from lexicept.pipelines.index import Index
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress, reporting
 from lexicept.vectorizers.words import WordVectorizer
-from lexicept.vectors import Pruning
 from lexicept.weighting import BM25, Unchanged
 
 if TYPE_CHECKING:
@@ -96,14 +95,14 @@ def build(
     check_weight_bits(weight_bits)
     # Refused before any work: an unknown language, and limits out of range.
     words = WordVectorizer(language)
-    bounds = VocabularySettings(
+    VocabularySettings(
         BM25(),
-        limits.query_max_active_dims,
-        limits.document_max_active_dims,
-        limits.query_max_qd_flops,
+        query_max_active_dims=limits.query_max_active_dims,
+        document_max_active_dims=limits.document_max_active_dims,
+        query_max_qd_flops=limits.query_max_qd_flops,
     )
     if "concepts" in names:
-        source.check_installed()
+        require("concepts", "sentence_transformers", hint=", or build with vocabulary words")
     with (
         joined_cluster(ray, ray_workers) as cluster,
         IndexBuilder(path, cluster, restart=restart, overwrite=overwrite) as builder,
@@ -124,7 +123,7 @@ def build(
             settings = VocabularySettings(BM25(), pruning="impact")
             builder.add_vocabulary(words, settings, progress=report)
         if fitted is not None:
-            settings = _settings(fitted, limits.weighting, limits.pruning, bounds)
+            settings = _settings(fitted, limits)
             if "texts" not in names:
                 fitted = fitted._replace(texts=None)
             _add_concepts(builder, fitted, settings, language, labels, report, cluster)
@@ -189,21 +188,16 @@ def _labels(
     return read_explanations(Path(path), sae)
 
 
-def _settings(
-    fitted: Fitted,
-    weighting: Literal["bm25", "splade"] | None,
-    pruning: Pruning | None,
-    limits: VocabularySettings,
-) -> VocabularySettings:
+def _settings(fitted: Fitted, limits: Limits) -> VocabularySettings:
     """Return the settings of the call, and for those not given the model's."""
     head, trained = fitted.concepts.head.settings, fitted.concepts.encoder.index_settings
-    if weighting is not None:
-        trained = replace(trained, weighting=weighting)
+    if limits.weighting is not None:
+        trained = replace(trained, weighting=limits.weighting)
     return VocabularySettings(
         trained.weigh(head.pooling, head.query_scale),
-        limits.query_max_active_dims or head.query_max_active_dims,
-        limits.document_max_active_dims or head.document_max_active_dims,
-        limits.query_max_qd_flops or trained.query_max_qd_flops,
-        None if fitted.effort is None else asdict(fitted.effort),
-        pruning or head.pruning,
+        query_max_active_dims=limits.query_max_active_dims or head.query_max_active_dims,
+        document_max_active_dims=limits.document_max_active_dims or head.document_max_active_dims,
+        query_max_qd_flops=limits.query_max_qd_flops or trained.query_max_qd_flops,
+        adapted=None if fitted.effort is None else asdict(fitted.effort),
+        pruning=limits.pruning or head.pruning,
     )

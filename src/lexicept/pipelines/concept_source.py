@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lexicept.errors import InputError, ParameterError, require
+from lexicept.errors import InputError, ParameterError
 from lexicept.index.builder import IndexBuilder
 from lexicept.models.sources import DEFAULT_BACKBONE, MINI
 from lexicept.pipelines.settings import ConceptSettings, Limits
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from lexicept.models.backbone import Backbone
-    from lexicept.models.sources import Reference
     from lexicept.training.adaptation import Effort
     from lexicept.training.sae.settings import SAESettings
     from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -32,11 +31,11 @@ class Fitted(NamedTuple):
     effort: Effort | None = None
     """Effort of their adaptation; None where they were not adapted."""
     names: Sequence[str] | None = None
-    """Names that concepts keep where their documents say nothing about them, if any."""
+    """Names that concepts keep if the documents say nothing about them."""
     rows: Tensor | None = None
     """Encoder rows of the concepts with these names [M, d]."""
     read: Sequence[int] | None = None
-    """Numbers of the documents whose states the backbone has kept; None without any."""
+    """Numbers of the documents whose states the backbone has kept."""
     texts: TextVectorizer | None = None
     """Vectorizer of whole texts; None where the adaptation made no exemplars."""
 
@@ -52,13 +51,7 @@ class ConceptSource:
     @classmethod
     def of(cls, model: str | os.PathLike[str] | None, settings: ConceptSettings) -> ConceptSource:
         """Return the source that the parameters of ``build`` name, with absolute paths."""
-        resolved = replace(settings, sae=_local(settings.sae))
-        return cls(_local(model), resolved)
-
-    @property
-    def sae(self) -> str | None:
-        """Name or absolute path of the pretrained SAE."""
-        return _local(self.settings.sae)
+        return cls(_local(model), replace(settings, sae=_local(settings.sae)))
 
     @property
     def backbone(self) -> str:
@@ -91,17 +84,12 @@ class ConceptSource:
         del described["explanations"]  # labels come after the encoding
         return {"model": self.model, **described, "adapted": self.adapted}
 
-    def check_installed(self) -> None:
-        """Raise InputError where a package that the source needs is missing."""
-        require("concepts", "sentence_transformers", hint=", or build with vocabulary words")
-
     def load(self) -> ConceptVectorizer | Backbone:
-        """Load the concepts or, where they are trained on the documents, their backbone.
-
-        Raises:
-            InputError: no such model, SAE or backbone, or an SAE that does not fit the backbone.
-        """
+        """Load the concepts or, where they are trained on the documents, their backbone. Raises
+        InputError for an unknown model, SAE or backbone, or an SAE that does not fit the
+        backbone."""
         from lexicept.models.backbone import Backbone
+        from lexicept.models.sources import Reference
 
         loaded = self._load()
         model = loaded if isinstance(loaded, Backbone) else loaded.encoder
@@ -113,34 +101,25 @@ class ConceptSource:
         if self.settings.embed_model:
             backbone.adapters = None  # merged weights are written
         else:
-            backbone.reference = self._refer(backbone)
+            folder = Path(backbone.source)
+            reference = Reference.read(folder) if folder.is_dir() else None
+            backbone.reference = reference or Reference.to(self.model or backbone.source)
         return loaded
-
-    def _refer(self, backbone: Backbone) -> Reference | None:
-        """Return a reference to the backbone's weights; None for those of a folder."""
-        from lexicept.models.sources import Reference
-
-        folder = Path(backbone.source)
-        known = Reference.read(folder) if folder.is_dir() else None
-        return known or Reference.to(self.model or backbone.source)
 
     def _load(self) -> ConceptVectorizer | Backbone:
         from lexicept.models.backbone import Backbone
         from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 
         settings = self.settings
-        if self.sae is not None:
-            backbone = BackboneSettings(
-                self.backbone, settings.layer, settings.precision, settings.bidirectional
-            )
-            return ConceptVectorizer.pretrained(self.sae, backbone, settings.width)
+        reading: dict[str, Any] = {
+            "precision": settings.precision,
+            "bidirectional": settings.bidirectional,
+        }
+        if settings.sae is not None:
+            backbone = BackboneSettings(self.backbone, settings.layer, **reading)
+            return ConceptVectorizer.pretrained(str(settings.sae), backbone, settings.width)
         if self.training is not None:
-            return Backbone.from_pretrained(
-                self.backbone,
-                settings.layer,
-                bidirectional=settings.bidirectional,
-                precision=settings.precision,
-            )
+            return Backbone.from_pretrained(self.backbone, settings.layer, **reading)
         concepts = ConceptVectorizer.load(self.model or MINI)
         concepts.encoder.backbone.precision = settings.precision
         if self.adapted:
@@ -171,10 +150,11 @@ class ConceptSource:
             return Fitted(loaded)
         encoder, rows = loaded.encoder, loaded.head.rows.detach().clone()
         names = loaded.terms if loaded.named else None
-        to = (encoder, builder.contents, builder.work.kept("adaptation"), progress)
+        folder = builder.work.kept("adaptation")
         if not self.adapted:
-            return Fitted(loaded, None, names, rows, read_to_describe(*to))
-        done = adapt(*to, configure=packaged)
+            documents = read_to_describe(encoder, builder.contents, folder, progress)
+            return Fitted(loaded, None, names, rows, documents)
+        done = adapt(encoder, builder.contents, folder, progress, configure=packaged)
         if done.effort is None and not packaged:
             names = None  # the model's own names stay as they are
         concepts, texts = ConceptVectorizer(encoder), None
@@ -203,18 +183,21 @@ def check_together(
     if len(sources) > 1:
         text = " and ".join(f"{{{place}}}" for place in range(len(sources)))
         raise ParameterError(f"{text} are two sources of concepts: choose one", *sources)
-    source = sources[0] if sources else None
-    reading = [name for name in ("backbone", "layer", "bidirectional") if name in given]
-    if reading and source not in ("train", "sae"):
-        text = "{0} requires {1} or {2}: a saved model has its own backbone"
-        raise ParameterError(text, reading[0], "train", "sae")
-    if "adapted" in given and source not in (None, "model"):
-        text = "{0} goes with lexicept-mini or {1}, not {2}"
-        raise ParameterError(text, "adapted", "model", str(source))
-    if "width" in given and source != "sae":
-        raise ParameterError("{0} requires {1}", "width", "sae")
-    if "explanations" in given and source not in ("sae", "model"):
-        raise ParameterError("{0} requires {1} or {2}", "explanations", "sae", "model")
+    source = sources[0] if sources else "lexicept-mini"
+    saved_model = "{0} requires {1} or {2}: a saved model has its own backbone"
+    # By option: the sources with the option, and the message for the others.
+    options: dict[str, tuple[tuple[str, ...], str]] = {
+        **dict.fromkeys(("backbone", "layer", "bidirectional"), (("train", "sae"), saved_model)),
+        "width": (("sae",), "{0} requires {1}"),
+        "explanations": (("sae", "model"), "{0} requires {1} or {2}"),
+    }
+    for name, (suitable, text) in options.items():
+        if name in given and source not in suitable:
+            raise ParameterError(text, name, *suitable)
+    if "adapted" in given and source in ("sae", "train"):
+        raise ParameterError(
+            "{0} goes with lexicept-mini or {1}, not {2}", "adapted", "model", source
+        )
     if "concepts" not in vocabularies:
         for name in sources + [name for name in (*given, *limits.changed()) if name != "precision"]:
             raise ParameterError("{0} requires concepts, but {1} is words", name, "vocabulary")

@@ -75,13 +75,8 @@ def explain(
     """
     require("concepts", "sentence_transformers")
     (read,) = as_documents([document])
-    sae_options = {
-        "backbone": backbone,
-        "layer": layer,
-        "width": width,
-        "bidirectional": bidirectional,
-    }
-    loaded = _load(model, {name: value for name, value in sae_options.items() if value is not None})
+    options = {"backbone": backbone, "layer": layer, "width": width, "bidirectional": bidirectional}
+    loaded = _load(model, {name: value for name, value in options.items() if value is not None})
     query_text, document_text = loaded.weigh(query, "query"), loaded.weigh(read.content, "document")
     scores = {
         dimension: weight * document_text.weights[dimension]

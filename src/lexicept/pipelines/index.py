@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 from lexicept.errors import InputError, ParameterError, checked_arguments
@@ -16,7 +16,7 @@ from lexicept.index.generations import remove_unread
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import Verification, verify
-from lexicept.parallel.ray import joined_cluster
+from lexicept.parallel.ray import Cluster, joined_cluster
 from lexicept.pipelines.alpha import AlphaChoice, choose_alpha_for, rra_settings
 from lexicept.pipelines.documents import Documents, as_documents, skippable
 from lexicept.pipelines.searchable import OpenedIndex
@@ -30,13 +30,14 @@ class Index(OpenedIndex):
     and then replace the snapshot: searches in other threads see the index before or after a change.
     They raise InputError while another process changes the index, and for another engine than
     "exact". ``ray`` is the HOST:PORT of a Ray cluster or "local", ``ray_workers`` the number of Ray
-    processes (by default one for each processor, or GPU).
+    processes (by default one for each processor, or GPU). ``progress=True`` shows a bar on standard
+    error.
 
     Changes by other processes show after ``refresh``; until then the index is ``stale``, and the
     first search after ``LOOK_SECONDS`` at most gives a ``LexiceptWarning``.
 
     The path is resolved once: a link that is switched later, or another working folder, changes
-    nothing. A pickled index is a path and an engine: unpickling opens the path again.
+    nothing. A pickled index is a path and an engine.
 
     Threads may share an index: a search returns the same results as alone. Texts go through a
     concept model in turn; all other work runs side by side.
@@ -61,22 +62,14 @@ class Index(OpenedIndex):
         Args:
             documents: as for ``lexicept.build``; a text without an id gets the next free number.
             skip_errors: as for ``lexicept.build``.
-            progress: True shows a bar on standard error.
 
         Raises:
             InputError: a bad document, or duplicate ids among ``documents``.
         """
-        with self._changing:
-            path, ids = self._changeable(), {name for name, _ in self.reader.passages.spans()}
+        with self._change(ray, ray_workers, progress) as (report, cluster), skippable():
+            ids = set(self.reader.passages.names())
             fresh = as_documents(documents, first=len(ids) + 1, taken=ids, skip_errors=skip_errors)
-            with (
-                skippable(),
-                reporting(progress) as report,
-                joined_cluster(ray, ray_workers) as cluster,
-            ):
-                counts = updates.update(path, fresh, report, cluster)
-            self._move_on()
-        return counts
+            return updates.update(self.path, fresh, report, cluster)
 
     @checked_arguments
     def describe(
@@ -94,7 +87,6 @@ class Index(OpenedIndex):
 
         Args:
             language: of the documents, for stop words and stemming (ISO 639-1 code).
-            progress: True shows a bar on standard error.
 
         Raises:
             InputError: the index has no concepts, or the language has no stemmer.
@@ -110,11 +102,8 @@ class Index(OpenedIndex):
             with reading_on(cluster, encoder, index.folder / "concepts") as read:
                 return describe(encoder, texts, tf, language=language, read=read, progress=report)
 
-        with self._changing:
-            path = self._changeable()
-            with reporting(progress) as report, joined_cluster(ray, ray_workers) as cluster:
-                descriptions.describe(path, find)
-            self._move_on()
+        with self._change(ray, ray_workers, progress) as (report, cluster):
+            descriptions.describe(self.path, find)
         atlas = self.reader.atlas
         assert atlas is not None
         return atlas
@@ -127,10 +116,8 @@ class Index(OpenedIndex):
         """
         if isinstance(document_ids, str) or not isinstance(document_ids, Iterable):
             raise InputError(f"ids must be a list of texts, not {document_ids!r:.80}")
-        with self._changing:
-            count = updates.delete(self._changeable(), document_ids)
-            self._move_on()
-        return count
+        with self._change():
+            return updates.delete(self.path, document_ids)
 
     @checked_arguments
     def merge(self, *, ray: str | None = None, ray_workers: int | None = None) -> bool:
@@ -139,11 +126,8 @@ class Index(OpenedIndex):
         Changes of a large index leave several parts of postings behind, weighed by older
         statistics. Each part adds some microseconds to a search.
         """
-        with self._changing:
-            with joined_cluster(ray, ray_workers) as cluster:
-                merged = updates.merge(self._changeable(), cluster)
-            self._move_on()
-        return merged
+        with self._change(ray, ray_workers) as (_, cluster):
+            return updates.merge(self.path, cluster)
 
     @checked_arguments
     def reweight(
@@ -169,14 +153,12 @@ class Index(OpenedIndex):
             InputError: settings out of range, ``out`` exists, or ``ray`` without ``out``.
         """
         if out is None:
-            for name, value in (("ray", ray), ("ray_workers", ray_workers)):
-                if value is not None:
-                    raise ParameterError("{0} requires {1}", name, "out")
-            with self._changing:
-                path = self._changeable()
+            if ray is not None or ray_workers is not None:
+                name = "ray_workers" if ray is None else "ray"
+                raise ParameterError("{0} requires {1}", name, "out")
+            with self._change():
                 rra = rra_settings(self.reader, alpha, iterations, transform)
-                updates.reweight_in_place(path, rra)
-                self._move_on()
+                updates.reweight_in_place(self.path, rra)
             return self
         rra = rra_settings(self.reader, alpha, iterations, transform)
         with joined_cluster(ray, ray_workers) as cluster:
@@ -198,7 +180,6 @@ class Index(OpenedIndex):
             transform: as in ``reweight``.
             generator: a causal language model that writes queries, a hub name or a folder, whose
                 best α is taken. The queries stay beside the index (``queries-*.jsonl``).
-            progress: True shows a bar on standard error.
 
         Raises:
             InputError: settings out of range, or a generator that can't be loaded.
@@ -206,17 +187,26 @@ class Index(OpenedIndex):
         settings = RRASettings(iterations=iterations, transform=transform)
         return choose_alpha_for(self.reader, settings, generator, progress)
 
-    def _changeable(self) -> Path:
-        """Return the path of the index to change. Raise InputError for another engine."""
-        if (name := self.reader.searcher.name) != "exact":
-            problem = f"opened with the {name} engine, which a change makes out of date"
-            raise InputError(f"{self.path}: {problem}; open it with engine='exact'")
-        return self.path
+    @contextmanager
+    def _change(
+        self,
+        ray: str | None = None,
+        ray_workers: int | None = None,
+        progress: bool | Progress = False,
+    ) -> Iterator[tuple[Progress, Cluster | None]]:
+        """Keep other threads from changing the index, then read and keep the new generation alone.
 
-    def _move_on(self) -> None:
-        """Open the newly written generation, and remove the previous generation."""
-        self.refresh()
-        remove_unread(self.path)
+        Raises:
+            InputError: the index was opened with another engine, or is closed.
+        """
+        with self._changing:
+            if (name := self.reader.searcher.name) != "exact":
+                problem = f"opened with the {name} engine, which a change makes out of date"
+                raise InputError(f"{self.path}: {problem}; open it with engine='exact'")
+            with reporting(progress) as report, joined_cluster(ray, ray_workers) as cluster:
+                yield report, cluster
+            self.refresh()
+            remove_unread(self.path)
 
     def verify(self, *, progress: bool | Progress = False) -> Verification:
         """Check every file on disk: sizes, checksums, texts, and agreement of the parts.

@@ -46,11 +46,8 @@ def reader_of(index: IndexLike, *, engine: str = "exact") -> IndexReader:
 def read_judged(
     index: IndexReader, dataset: str | os.PathLike[str], split: str
 ) -> tuple[list[Query], list[Qrel]]:
-    """Return the judged queries of a dataset and its judgements.
-
-    Raises:
-        InputError: no such dataset or split, or no judgements of indexed documents.
-    """
+    """Return the judged queries of a dataset and its judgements. Raises InputError for an
+    unknown dataset or split, and without judgements of indexed documents."""
     queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
     check_judged(index, qrels, f"{os.fspath(dataset)} ({split})")
     return queries, qrels

@@ -1,16 +1,15 @@
-"""An opened index without changes: a snapshot, to search and explain."""
+"""An opened index without its changes: a snapshot, to search and explain."""
 
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning, checked_arguments
@@ -22,12 +21,7 @@ from lexicept.index.feedback import Marked, like, with_feedback
 from lexicept.index.reader import IndexReader
 from lexicept.index.results import Hits
 from lexicept.index.spelling import Suggestion, suggestions
-from lexicept.progress import Progress
 from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
-
-if TYPE_CHECKING:
-    from lexicept.pipelines.evaluate import Evaluation
-    from lexicept.pipelines.systems import Systems
 
 LOOK_SECONDS = 1.0
 """Seconds between looks of searches at whether the index on disk has changed."""
@@ -252,39 +246,6 @@ class OpenedIndex:
     def vocabularies(self) -> dict[str, int]:
         """The number of dimensions of each vocabulary, by name."""
         return {vocabulary.name: vocabulary.size for vocabulary in self.reader.vocabularies}
-
-    def evaluate(
-        self,
-        dataset: str | os.PathLike[str],
-        split: str = "test",
-        *,
-        systems: Systems = (),
-        measures: Sequence[str] = (),
-        ignore_identical_ids: bool = False,
-        query_encoder: Literal["model", "lookup"] = "model",
-        syntax: bool = False,
-        out: str | os.PathLike[str] | None = None,
-        curves: bool = False,
-        restart: bool = False,
-        progress: bool | Progress = False,
-    ) -> Evaluation:
-        """Return effectiveness and cost on judged queries; see ``lexicept.evaluate``."""
-        from lexicept.pipelines.evaluate import evaluate
-
-        return evaluate(
-            self,
-            dataset,
-            split,
-            systems=systems,
-            measures=measures,
-            ignore_identical_ids=ignore_identical_ids,
-            query_encoder=query_encoder,
-            syntax=syntax,
-            out=out,
-            curves=curves,
-            restart=restart,
-            progress=progress,
-        )
 
     def document(self, document_id: str) -> Document:
         """Return a whole document, or a passage, by id. Raises InputError for an unknown id."""

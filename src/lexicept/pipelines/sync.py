@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Container
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from lexicept.corpora import Document, is_folder_of_files
 from lexicept.corpora.folder import KINDS, UNREAD, Folder, file_of
@@ -94,49 +93,41 @@ def sync(
             skip_errors=True,
             progress=progress,
         ) as index:
-            return _synced(source.skipped, added=len(index))
+            return Synced(len(index), 0, 0, 0, **_skipped(source))
     with changing(path) as reader, reporting(progress) as report:
         update = _Update(reader, source, report)
-        changed = apply(reader, Changes(update.documents(), update.gone, update.kept), report)
+        changed = apply(reader, Changes(update.documents(), update, source.checksums), report)
         unchanged = reader.num_documents - changed.replaced - changed.deleted
     remove_unread(reader.path)
-    return _synced(source.skipped, *changed, unchanged)
+    return Synced(**changed._asdict(), unchanged=unchanged, **_skipped(source))
 
 
-def _synced(
-    skipped: Skipped, added: int, replaced: int = 0, deleted: int = 0, unchanged: int = 0
-) -> Synced:
-    errors = (skipped.files, skipped.errors, skipped.num_errors)
-    return Synced(added, replaced, deleted, unchanged, *errors)
+def _skipped(source: Folder) -> dict[str, Any]:
+    skipped = source.skipped
+    return {"skipped": skipped.files, "errors": skipped.errors, "num_errors": skipped.num_errors}
 
 
-class _Update:
-    """Changes of an index to what a folder holds.
+class _Update(Container[str]):
+    """Changes of an index to what a folder holds, and the ids of documents to delete.
 
     Args:
-        source: the folder; its ``checksums`` become ``kept``.
-
-    Attributes:
-        kept: the checksums of the files that the index is made of, once all documents are read.
-        gone: the documents to delete, once all documents are read.
+        source: the folder; its ``checksums`` become those of the new index.
     """
 
     def __init__(self, index: IndexReader, source: Folder, progress: Progress) -> None:
         self.index, self.source = index, source
         self.known = read_files(index.folder) or {}
         self.files = source.files()
-        indexed = {file_of(name) for name, _ in index.passages.spans()}
+        indexed = {file_of(name) for name in index.passages.names()}
         self.changed: dict[str, str] = {}
-        self.kept = source.checksums
         for done, (name, place) in enumerate(self.files.items(), 1):
             checksum = self.known.get(name, UNREAD)
             if checksum != UNREAD and name in indexed and _checksum(place) == checksum:
-                self.kept[name] = checksum
+                source.checksums[name] = checksum
             else:
                 self.changed[name] = place
             progress("files", done, len(self.files))
         self.same: set[str] = set()
-        self.gone = _Gone(self.known, self.files, self.changed, self.kept, self.same)
 
     def documents(self) -> DocumentStream:
         """Return the documents of changed files that differ from the documents of the index."""
@@ -152,29 +143,14 @@ class _Update:
             self.same.add(document.id)
         return same
 
-
-@dataclass(frozen=True)
-class _Gone(Container[str]):
-    """The documents that the folder no longer has."""
-
-    known: Container[str]
-    """Files of the index."""
-    files: Container[str]
-    """Files of the folder."""
-    changed: Container[str]
-    """Files that were read."""
-    kept: Mapping[str, str]
-    """Checksums of the files of the new index."""
-    same: Container[str]
-    """Documents that are unchanged in the index."""
-
     def __contains__(self, document_id: object) -> bool:
+        """Return True if the folder no longer has a document; called after the reading."""
         name = file_of(str(document_id))
         if name not in self.known or document_id in self.same:
             return False
         if name not in self.files:
             return True
-        return name in self.changed and self.kept.get(name) != UNREAD
+        return name in self.changed and self.source.checksums.get(name) != UNREAD
 
 
 def _comparable(document: Document) -> Document:
