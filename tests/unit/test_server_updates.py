@@ -287,7 +287,7 @@ def test_long_summaries_are_not_kept(path: Path, monkeypatch: pytest.MonkeyPatch
     updates.update(path, [Document("long", "kilo", "a title " * 200)])
     index = Reader(path).served.index
     cards = SummaryCache(index)
-    (long,) = index.document_rows("long")
+    (long,) = index.entries_of("long")
     for _ in range(2):
         assert cards.of(long).startswith('"id":"long","title":"a title a title')
     assert cards._cards == {}

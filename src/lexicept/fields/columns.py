@@ -48,14 +48,8 @@ class Column:
 
     @classmethod
     def open(cls, prefix: Path, entry: Any, num_documents: int) -> Column:
-        """Memory-map a column.
-
-        Args:
-            entry: the column's entry in ``LISTING``.
-
-        Raises:
-            IndexFormatError: damaged files, or another number of documents.
-        """
+        """Memory-map a column by its entry in ``LISTING``. Raises IndexFormatError for damaged
+        files and another number of documents."""
         kind, many, days = entry["kind"], entry["many"], entry["days"]
         if kind not in KINDS or type(many) is not bool or type(days) is not bool:
             raise IndexFormatError(f"{prefix.parent / LISTING} is damaged: {entry!r:.80}")
@@ -85,11 +79,8 @@ class Column:
             self.scalar(stored)
 
     def scalar(self, stored: int | float) -> Scalar | None:
-        """Return the value of a stored number; None for a missing value.
-
-        Raises:
-            IndexFormatError: the stored number stands for no value.
-        """
+        """Return the value of a stored number; None for a missing value. Raises IndexFormatError
+        if the stored number stands for no value."""
         if self.terms is not None:
             if not -1 <= stored < len(self.terms):
                 raise IndexFormatError(f"damaged field: there is no text {stored}")
@@ -104,12 +95,8 @@ class Column:
         return stored if isinstance(stored, int) or not stored.is_integer() else int(stored)
 
     def most_frequent(self, allowed: npt.NDArray[np.bool_], most: int) -> list[ValueCount]:
-        """Return the most frequent values; equal counts by value, ascending.
-
-        Args:
-            allowed: the documents to count [N].
-            most: values at most.
-        """
+        """Return the most frequent values in the allowed documents [N]; equal counts by value,
+        ascending."""
         offsets = np.arange(allowed.size + 1) if self.offsets is None else self.offsets
         if self.terms is not None:
             stored, codes = np.arange(len(self.terms)), np.asarray(self.values, np.int64)

@@ -71,6 +71,19 @@ class Some:
 Expression: TypeAlias = Condition | Not | All | Some
 
 
+def _compared(
+    name: str,
+    operator: str,
+    values: tuple[Scalar, ...],
+    place: int | None = None,
+    value_places: tuple[int, ...] = (),
+) -> Expression:
+    """Return a condition; != and "not in" are negations."""
+    sign = {"==": "=", "!=": "=", "not in": "in"}.get(operator, operator)
+    condition = Condition(name, sign, values, place, value_places)
+    return Not(condition) if operator in ("!=", "not in") else condition
+
+
 def all_of(expressions: Sequence[Expression]) -> Expression:
     """Return the conjunction of at least one condition."""
     return expressions[0] if len(expressions) == 1 else All(tuple(expressions))
@@ -89,11 +102,8 @@ class FilterError(InputError):
 
 
 def parse(filter_: Filter) -> Expression:
-    """Return the expression of a filter.
-
-    Raises:
-        FilterError: naming the position in a text, or the field in a dict.
-    """
+    """Return the expression of a filter. Raises FilterError, with the position
+    in a text or the field of a dict."""
     if isinstance(filter_, str):
         return _FilterParser(filter_).whole()
     if isinstance(filter_, Mapping):
@@ -223,21 +233,12 @@ class _FilterParser:
         operator = self._token
         if self._took("sign", "=", "!=", *ORDERS):
             value_place = self._token.place
-            value = self._value()
-            sign = "=" if operator.value == "!=" else operator.value
-            condition = Condition(name, sign, (value,), place, (value_place,))
-            return Not(condition) if operator.value == "!=" else condition
+            return _compared(name, operator.value, (self._value(),), place, (value_place,))
         if self._took("word", "exists"):
             return Condition(name, "exists", (), place)
         negated = self._took("word", "not")
         if not self._took("word", "in"):
             self._refuse("in" if negated else "=, !=, <, <=, >, >=, in, not in or exists")
-        values, places = self._list()
-        members = Condition(name, "in", values, place, places)
-        return Not(members) if negated else members
-
-    def _list(self) -> tuple[tuple[Scalar, ...], tuple[int, ...]]:
-        """Return the values of a list, and the places of the values."""
         if not self._took("sign", "["):
             self._refuse("[")
         values: list[Scalar] = []
@@ -247,7 +248,8 @@ class _FilterParser:
             values.append(self._value())
         if not self._took("sign", "]"):
             self._refuse(", or ]")
-        return tuple(values), tuple(places)
+        operator_name = "not in" if negated else "in"
+        return _compared(name, operator_name, tuple(values), place, tuple(places))
 
     def _value(self) -> Scalar:
         value: Scalar = self._token.value
@@ -305,12 +307,9 @@ def _condition(name: str, operator: object, value: Any) -> Expression:
     if operator in ("in", "not in"):
         if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
             raise FilterError(f"{name!r}: {operator} takes a list, not {value!r:.80}")
-        members = Condition(name, "in", tuple(_scalar(name, member) for member in value))
-        return members if operator == "in" else Not(members)
+        return _compared(name, str(operator), tuple(_scalar(name, member) for member in value))
     if operator in ("=", "==", "!=", *ORDERS):
-        sign = "=" if operator in ("==", "!=") else str(operator)
-        condition = Condition(name, sign, (_scalar(name, value),))
-        return Not(condition) if operator == "!=" else condition
+        return _compared(name, str(operator), (_scalar(name, value),))
     raise FilterError(f"{name!r}: no operator {operator!r:.80}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import math
 import re
 from bisect import bisect_left
@@ -64,11 +65,8 @@ def _condition(condition: Condition, columns: Columns) -> Flags:
 
 
 def intervals(condition: Condition, column: Column) -> list[Interval]:
-    """Return the numbers, or the microseconds of dates, within a condition.
-
-    Raises:
-        FilterError: a value of another type than the field's.
-    """
+    """Return the numbers, or the microseconds of dates, within a condition. Raises FilterError
+    for a value of another type than the field's."""
     numbers = column.kind.kind == "number"
     return (_number_intervals if numbers else _date_intervals)(condition, column)
 
@@ -180,12 +178,10 @@ def _period(value: Scalar) -> tuple[int, int] | None:
         start = parse_date(text)
         return None if start is None else (start, start + (DAY if len(text) == 10 else 1) - 1)
     year, month = int(match[1]), int(match[2] or 1)
-    after = (year, month + 1) if match[2] else (year + 1, 1)
-    after = (after[0] + 1, 1) if after[1] == 13 else after
+    last_month = month if match[2] else 12
+    last_day = calendar.monthrange(year, last_month)[1] if 0 < last_month <= 12 else 0
     try:
         start = microseconds_of(datetime(year, month, 1, tzinfo=UTC))
-        if after[0] > 9999:
-            return start, microseconds_of(datetime.max.replace(tzinfo=UTC))
-        return start, microseconds_of(datetime(*after, 1, tzinfo=UTC)) - 1
+        return start, microseconds_of(datetime(year, last_month, last_day, tzinfo=UTC)) + DAY - 1
     except ValueError:
         return None

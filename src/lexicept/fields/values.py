@@ -154,11 +154,8 @@ class FieldChecker:
         """By name: how many documents are read without it, the first, and its value's kind."""
 
     def check(self, document_id: str, fields: Fields) -> dict[str, Value]:
-        """Return a document's fields as an index stores them.
-
-        Raises:
-            ValueError: a value that no field may have, or of another type than before.
-        """
+        """Return a document's fields as an index stores them. Raises ValueError for a value that
+        no field may have, or of another type than before."""
         if not isinstance(fields, Mapping):
             raise ValueError(f"fields must be a mapping, not {fields!r:.80}")
         checked: dict[str, Value] = {}

@@ -113,11 +113,8 @@ class _FieldValues:
         self.values.append(value)
 
     def column(self, name: str, num_documents: int) -> _NewColumn:
-        """Return the column of all documents.
-
-        Raises:
-            InputError: a whole number that is not exact beside fractions.
-        """
+        """Return the column of all documents. Raises InputError for a whole number that is not
+        exact beside fractions."""
         texts = "date" if self.dates and self.codes else "keyword"
         kind = self.indexed or FieldKind("number" if self.family == "number" else texts)
         many, documents, values = self.many or kind.many, self.documents, np.array(self.values)
@@ -161,11 +158,8 @@ class FieldWriter:
         self._num_documents = 0
 
     def append(self, document_id: str, fields: Fields) -> None:
-        """Add the fields of the next document.
-
-        Raises:
-            InputError: more than ``MOST_FIELDS`` fields.
-        """
+        """Add the fields of the next document. Raises InputError for more than ``MOST_FIELDS``
+        fields."""
         if new := [name for name in fields if name not in self._fields]:
             if len(self._fields) + len(new) > MOST_FIELDS:
                 problem = f"more than {MOST_FIELDS:,} fields, with {new[-1]!r:.80}"

@@ -47,10 +47,8 @@ FEW = 4
 
 @dataclass(frozen=True)
 class PostingsChange:
-    """Postings that a change of documents keeps, and the documents that get new postings.
-
-    The first postings have number 0.
-    """
+    """Postings that a change of documents keeps, the first with number 0, and the documents that
+    get new postings."""
 
     unchanged: Sequence[int]
     """Numbers of the kept postings, including 0."""
@@ -65,15 +63,11 @@ class PostingsChange:
 
     @classmethod
     def plan(cls, engine: PostingsEngine, order: Integers) -> PostingsChange | None:
-        """Choose the postings that a change of documents keeps.
+        """Choose the postings that a change of documents keeps; None if all documents are to be
+        weighed at once, in a small index or after too many changes.
 
         Args:
-            engine: over the present postings.
             order: present number of each new document, counted on through fresh documents [N].
-
-        Returns:
-            None if all documents are to be weighed at once: the index is small, or too much
-            changes.
         """
         engines, numbers = _members(engine)
         present, first = engine.num_documents, engines[0].num_documents
@@ -99,11 +93,8 @@ class PostingsChange:
         return cls(unchanged, new_numbers, np.flatnonzero(~has_postings), deleted, bool(due))
 
     def outdated(self, postings: Path) -> list[str]:
-        """Return the beginnings of the names of files that are not linked.
-
-        Args:
-            postings: the folder of the present postings.
-        """
+        """Return the beginnings of the names of files in the present postings that are not
+        linked."""
         folders = enumerate(added_folders(postings), 1)
         removed = [folder.name for number, folder in folders if number not in self.unchanged]
         return [f"postings/{JOINED}/", *(f"postings/{ADDED}/{name}/" for name in removed)]
@@ -130,16 +121,8 @@ class PostingsUpdate:
     """Settings of each vocabulary."""
 
     def write(self, change: PostingsChange, changed: Parts, folder: Path) -> None:
-        """Write the postings of a change, beside the linked files of the kept postings.
-
-        Args:
-            changed: the new documents.
-            folder: of the new postings.
-
-        Raises:
-            InputError: weights that are not finite.
-            IndexFormatError: damaged files were read.
-        """
+        """Write the postings of the changed documents into ``folder``, beside the linked files
+        of the kept postings. Raises InputError for weights that are not finite."""
         all_sizes = np.array([*self.sizes.values()], np.int64)
         folders = [self.postings, *added_folders(self.postings)]
         columns = [columns_of(load_array(place / SIZES, np.int64), all_sizes) for place in folders]

@@ -97,26 +97,20 @@ class Findings:
     """Cosines [M, M]."""
 
     def save(self, folder: Path, ids: Sequence[str], contents: Sequence[str]) -> None:
-        """Write the labels and the folder ``atlas`` into the folder of a vocabulary.
-
-        Args:
-            ids: of the N documents.
-            contents: of the N documents.
-        """
+        """Write the labels and the folder ``atlas`` into the folder of a vocabulary, with the ids
+        and contents of the N documents."""
         TextStore.write(folder / "terms", self.labels)
         atlas = folder / "atlas"
         atlas.mkdir()
         write_json(atlas / "atlas.json", {"tokens": self.tokens})
         save_array(atlas / "sources.npy", self.sources.astype(np.uint8))
         save_array(atlas / "firings.npy", self.firings.astype(np.int64))
-        used, columns = np.unique(self.log_odds.indices, return_inverse=True)
+        used = _save_used_columns(atlas / "log_odds", self.log_odds)
         TextStore.write(atlas / "words", (self.words[word] for word in used))
-        _save_rows(atlas / "log_odds", self.log_odds, columns, used.size)
-        used, columns = np.unique(self.examples.indices, return_inverse=True)
+        used = _save_used_columns(atlas / "examples", self.examples)
         TextStore.write(atlas / "documents", (ids[document] for document in used))
         digests = np.array([digest(contents[document]) for document in used], np.uint64)
         save_array(atlas / "digests.npy", digests)
-        _save_rows(atlas / "examples", self.examples, columns, used.size)
         save_array(atlas / "spans.npy", self.spans.astype(np.int32))
         save_csr(atlas / "nearest", self.nearest)
 
@@ -210,8 +204,7 @@ class Atlas(Sequence[Concept]):
         ]
 
     def _examples_of(self, number: int) -> tuple[Example, ...]:
-        start = int(self._examples.indptr[number])
-        examples = []
+        examples, start = [], int(self._examples.indptr[number])
         for place, (document, activation) in enumerate(_row(self._examples, number), start):
             name = self._documents[document]
             content = self._content(name)
@@ -233,8 +226,7 @@ def unique_labels(labels: Sequence[str], changed: Collection[int] | None = None)
     Args:
         changed: concepts whose labels are made unique; None for all.
     """
-    numbers = range(len(labels)) if changed is None else changed
-    unique = list(labels)
+    numbers, unique = range(len(labels)) if changed is None else changed, list(labels)
     for number in numbers:
         unique[number] = one_line(labels[number])
     counts = Counter(label.casefold() for label in unique)
@@ -247,9 +239,12 @@ def unique_labels(labels: Sequence[str], changed: Collection[int] | None = None)
     return unique
 
 
-def _save_rows(prefix: Path, matrix: sp.csr_array, columns: Integers, width: int) -> None:
-    shape = (matrix.shape[0], width)
+def _save_used_columns(prefix: Path, matrix: sp.csr_array) -> Integers:
+    """Write the columns of a matrix with entries; return their numbers."""
+    used, columns = np.unique(matrix.indices, return_inverse=True)
+    shape = (matrix.shape[0], used.size)
     save_csr(prefix, sp.csr_array((matrix.data, columns, matrix.indptr), shape=shape))
+    return used
 
 
 def _row(matrix: sp.csr_array, number: int) -> list[tuple[int, float]]:

@@ -41,8 +41,7 @@ class IndexBuilder:
 
     Args:
         path: the index to create; the unfinished work is in ``<path>.partial`` (see ``Workspace``).
-        cluster: encodes documents and derives postings; this machine by default. Its nodes must see
-            the folder.
+        cluster: encodes documents and derives postings; its nodes must see the folder.
         restart: discard unfinished work instead of resuming it.
         overwrite: let ``commit`` make the new index the next generation of one at ``path``.
 
@@ -110,9 +109,7 @@ class IndexBuilder:
         progress: Progress = silent,
     ) -> sp.csr_array:
         """Count or encode all documents; return their tf in the first vocabulary, memory-mapped
-        [N, size].
-
-        The vectorizer is saved, with a token table if it makes one.
+        [N, size]. The vectorizer is saved, with a token table if it makes one.
 
         Args:
             settings: of each vocabulary of the vectorizer.
@@ -156,12 +153,10 @@ class IndexBuilder:
     def commit(self, rra: RRASettings | None = None, weight_bits: int = 32) -> IndexReader:
         """Weight, invert and publish the index, and remove the unfinished work.
 
-        Args:
-            weight_bits: bits of a posting's weight, see ``ExactEngine.build``.
-
         Raises:
-            InputError: no vocabulary, other ``weight_bits``, RRA's alpha makes weights infinite, or
-                another process is writing to the index to replace.
+            InputError: no vocabulary, other ``weight_bits`` than ``ExactEngine.build`` takes,
+                weights that are not finite, or another process is writing to the index to
+                replace.
         """
         if not self._sizes:
             raise InputError("an index needs at least one vocabulary")
@@ -192,11 +187,7 @@ class IndexBuilder:
 
 
 def map_over(cluster: Cluster | None, folder: Path) -> Over | None:
-    """Return the function that maps over shards in this folder on a cluster; None without one.
-
-    Raises:
-        InputError: a node of the cluster does not see the folder.
-    """
+    """Return the function that maps over shards on a cluster whose nodes see the folder, if any."""
     if cluster is None:
         return None
     cluster.check(folder)
@@ -253,15 +244,8 @@ def write_documents(
 def checked_once(
     documents: Iterable[Document], kinds: Mapping[str, FieldKind] = NOTHING
 ) -> Iterator[Document]:
-    """Yield documents, checked: a ``DocumentStream`` checks its own.
-
-    Args:
-        kinds: the kinds of the fields of an index that the documents are added to.
-
-    Raises:
-        InputError: a bad document, or an id twice; the message names the file, or the document's
-            number from 1.
-    """
+    """Yield documents, checked; errors name the file, or the document's number from 1. A
+    ``DocumentStream`` checks its own. Arguments as in ``write_documents``."""
     if not isinstance(documents, DocumentStream):
         documents = DocumentStream(
             (Place("the documents", number, "document"), partial(Document._make, document))

@@ -33,16 +33,12 @@ class FieldMasks:
 
     def __init__(self, columns: Columns, passages: Passages) -> None:
         # Not a method: the cycle would keep the index, and its generation, for longer.
-        self.matching = lru_cache(CACHED_MASKS)(partial(_field_mask, columns))
+        self.matching = lru_cache(CACHED_MASKS)(lambda entry: Mask(matching(entry, columns)))
         """Function from an expression to its mask; raises InputError where the fields differ."""
         self._columns, self._passages = columns, passages
 
     def of(self, filter: Filter | None) -> Mask | None:  # noqa: A002
-        """Return the mask of a filter; None without a filter.
-
-        Raises:
-            InputError: a malformed filter, or a filter that does not fit the fields.
-        """
+        """Return the mask of a filter, if any; InputError for one that does not fit the fields."""
         return None if filter is None else self.matching(parse(filter))
 
     def having(self, name: str) -> int:
@@ -58,11 +54,8 @@ class FieldMasks:
     def counts(
         self, names: Sequence[str], mask: Mask | None, most: int
     ) -> dict[str, list[ValueCount]]:
-        """Return the most frequent values of fields among the documents of a mask.
-
-        Raises:
-            InputError: an unknown field, or ``most`` below 1.
-        """
+        """Return the most frequent values of fields among the documents of a mask. Raises
+        InputError for an unknown field, or ``most`` below 1."""
         check_count("most", most)
         if isinstance(names, str) or not isinstance(names, Sequence):
             raise InputError(f"fields must be a list of names, not {names!r:.80}")
@@ -96,12 +89,9 @@ class QueryMasks:
         self._field_masks = field_masks
 
     def of(self, query: ParsedQuery) -> Mask | None:
-        """Return the mask of a query's conditions; None without any.
-
-        Raises:
-            InputError: a condition that does not fit the fields, a phrase or an excluded word
-                without a searched word, or an unknown hidden document.
-        """
+        """Return the mask of a query's conditions; None without any. Raises InputError for a
+        condition that does not fit the fields, a phrase without a searched word, or an unknown
+        hidden document."""
         expression = query.condition if query.filter is None else query.filter
         if query.condition is not None and query.filter is not None:
             expression = all_of([query.condition, query.filter])
@@ -118,10 +108,6 @@ def places_by_mask(masks: Sequence[Mask | None]) -> list[tuple[Mask | None, list
     return list(groups.values())
 
 
-def _field_mask(columns: Columns, expression: Expression) -> Mask:
-    return Mask(matching(expression, columns))
-
-
 def _query_mask(
     phrases: _Phrases,
     field_masks: FieldMasks,
@@ -135,7 +121,7 @@ def _query_mask(
     if expression is not None:
         allowed &= field_masks.matching(expression).allowed
     for document_id in hidden:
-        passages = stored.rows(document_id)
+        passages = stored.entries_of(document_id)
         if passages is None:
             raise InputError(f"no document {document_id!r} to hide")
         allowed[passages.start : passages.stop] = False

@@ -1,4 +1,4 @@
-"""Changes of the labels and descriptions of an index's concepts."""
+"""Changes of the labels and descriptions of an index's concepts; errors as in ``updates``."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str
         source: the origin of the labels, one of ``atlas.SOURCES``.
 
     Raises:
-        InputError: the index has no atlas or no concept of a number, an unknown source, or another
-            process is writing.
-        IndexFormatError: ``path`` is no index, or damaged, and left unchanged.
+        InputError: the index has no atlas or no concept of a number, or an unknown source.
     """
     if source not in SOURCES:
         raise InputError(f"unknown source of labels {source!r}; sources are {', '.join(SOURCES)}")
@@ -42,7 +40,7 @@ def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str
                 raise InputError(f"{path} has no concept {number}; it has {len(terms)}")
             terms[number], sources[number] = label, SOURCES.index(source)
         with next_generation(index) as folder:
-            linked = carry_over(index, folder, "concepts/terms.", "concepts/atlas/sources.npy")
+            linked = carry_over(index, folder, ["concepts/terms.", "concepts/atlas/sources.npy"])
             TextStore.write(folder / "concepts" / "terms", unique_labels(terms, labels.keys()))
             file = folder / "concepts" / "atlas" / "sources.npy"
             save_array(file, np.array(sources, np.uint8))
@@ -50,18 +48,13 @@ def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str
 
 
 def describe(path: str | os.PathLike[str], find: Callable[[IndexReader], Findings]) -> None:
-    """Replace the descriptions of an index's concepts by the result of ``find``.
-
-    Raises:
-        InputError: the index has no concepts, or another process is writing.
-        IndexFormatError: ``path`` is no index, or damaged, and left unchanged.
-    """
+    """Replace the descriptions of an index's concepts, if it has any, by the result of ``find``."""
     with changing(path) as index:
         if "concepts" not in index.settings:
             raise InputError(f"{path} has no concepts")
         findings = _with_known_names(index, find(index))
         with next_generation(index) as folder:
-            linked = carry_over(index, folder, "concepts/terms.", "concepts/atlas/")
+            linked = carry_over(index, folder, ["concepts/terms.", "concepts/atlas/"])
             findings.save(folder / "concepts", index.ids, Contents(folder))
             publish(index.path, folder, index.manifest, linked)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,55 +9,34 @@ import numpy as np
 from lexicept.engines.mask import Mask
 from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
 from lexicept.explanation.explanation import Explanation
-from lexicept.index.impacts import Derived
-from lexicept.index.queries import SearchQuery
-from lexicept.index.query_encoders import QueryEncoders
+from lexicept.index.queries import Dimension, QueryWeigher, SearchQuery
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.vectors import Floats, Integers
-
-Dimension = tuple[str, int]
-"""A vocabulary, and the number of a dimension in the vocabulary."""
 
 
 class Explainer:
-    """Explains the scores of an index.
+    """Explains the scores of an index for the queries of a weigher."""
 
-    Args:
-        query_encoder: "model", or "lookup" for the token table.
-    """
-
-    def __init__(
-        self,
-        vocabularies: Sequence[IndexVocabulary],
-        derived: Derived,
-        stored: StoredDocuments,
-        encoders: QueryEncoders,
-        query_encoder: str,
-    ) -> None:
-        self._vocabularies, self._encoders = vocabularies, encoders
-        self._derived, self._stored = derived, stored
-        self._query_encoder = query_encoder
+    def __init__(self, weigher: QueryWeigher, stored: StoredDocuments) -> None:
+        self._weigher, self._stored = weigher, stored
+        self._derived, self._encoders = weigher.derived, weigher.encoders
 
     def terms(self, query: SearchQuery) -> list[QueryTerm]:
         """Return the dimensions of a query, largest weights first."""
         order = np.argsort(-query.vector.data, kind="stable")
-        dimensions = self._numbered(query.vector.indices[order])
+        dimensions = self._weigher.numbered(query.vector.indices[order])
         weights = query.vector.data[order].tolist()
         sources = self._query_sources(query, dimensions)
         return [
-            QueryTerm(*dimension, self._term(dimension), weight, *sources_of_dimension)
+            QueryTerm(*dimension, self._weigher.term(dimension), weight, *sources_of_dimension)
             for dimension, weight, sources_of_dimension in zip(
                 dimensions, weights, sources, strict=True
             )
         ]
 
     def best_passage(self, query: SearchQuery, passages: range, mask: Mask | None) -> int:
-        """Return the number of the best passage of a document, the first of equals.
-
-        Args:
-            mask: passages to prefer.
-        """
+        """Return the number of a document's best passage, the first of equals. Passages in a
+        mask come first."""
         if len(passages) == 1:
             return passages[0]
         document = slice(passages.start, passages.stop)
@@ -72,11 +50,8 @@ class Explainer:
     def explain(
         self, query: SearchQuery, numbers: Sequence[int], *, spans: bool
     ) -> list[Explanation]:
-        """Return explanations of the scores of documents or passages.
-
-        Args:
-            spans: whether to find the characters that activate each dimension.
-        """
+        """Return explanations of the scores of documents or passages, with ``spans`` also the
+        characters that activate each dimension."""
         vector, engine = query.vector, self._derived.engine
         query_weights = vector.data.astype(np.float64)
         contents = [self._stored.document(number).content for number in numbers]
@@ -110,7 +85,7 @@ class Explainer:
         return [
             Contribution(
                 *dimension,
-                self._term(dimension),
+                self._weigher.term(dimension),
                 in_query * in_document,
                 in_query,
                 in_document,
@@ -120,7 +95,7 @@ class Explainer:
                 (),
             )
             for dimension, in_query, in_document in zip(
-                self._numbered(dimensions[order]),
+                self._weigher.numbered(dimensions[order]),
                 query_weights[order].tolist(),
                 document_weights[order].tolist(),
                 strict=True,
@@ -153,26 +128,12 @@ class Explainer:
             )
         ]
 
-    def _numbered(self, dimensions: Integers) -> list[Dimension]:
-        """Return the vocabularies and numbers of dimensions of the index."""
-        starts = [vocabulary.dimensions.start for vocabulary in self._vocabularies]
-        numbered = []
-        for place in dimensions.tolist():
-            vocabulary = self._vocabularies[bisect_right(starts, place) - 1]
-            numbered.append((vocabulary.name, place - vocabulary.dimensions.start))
-        return numbered
-
-    def _term(self, dimension: Dimension) -> str:
-        name, number = dimension
-        (vocabulary,) = (entry for entry in self._vocabularies if entry.name == name)
-        return vocabulary.term(number)
-
     def _query_sources(self, query: SearchQuery, dimensions: Sequence[Dimension]) -> list[Sources]:
         """Return the characters of a query behind dimensions; none for added dimensions."""
         sources: dict[Dimension, Sources] = {}
         for name in self._with_characters():
             if numbers := [n for v, n in dimensions if v == name and (v, n) in query.fired]:
-                _, lock = self._encoders.encoder(name, self._query_encoder)
+                _, lock = self._encoders.encoder(name, self._weigher.query_encoder)
                 with lock:
                     by_number = query.sources[name](numbers)
                 sources |= {(name, number): places for number, places in by_number.items()}
@@ -187,7 +148,7 @@ class Explainer:
             numbers = [[n for v, n in listed if v == name] for listed in dimensions]
             if not any(numbers):
                 continue
-            encoder, lock = self._encoders.encoder(name, self._query_encoder)
+            encoder, lock = self._encoders.encoder(name, self._weigher.query_encoder)
             with lock:
                 spans = encoder.document_sources(contents, numbers)
             for of_document, by_number in zip(sources, spans, strict=True):
@@ -196,4 +157,5 @@ class Explainer:
 
     def _with_characters(self) -> list[str]:
         """Return the vocabularies whose dimensions have characters."""
-        return [entry.name for entry in self._vocabularies if entry.kind.has_spans]
+        vocabularies = self._weigher.vocabularies
+        return [name for name in vocabularies if vocabularies[name].kind.has_spans]

@@ -31,16 +31,12 @@ def with_feedback(
     query: ParsedQuery,
     marked: Marked,
     vocabulary: str | None = None,
-    dimensions: int = DIMENSIONS,
-    strength: float = STRENGTH,
 ) -> ParsedQuery:
     """Return a query with the largest dimensions of relevant documents added.
 
     Args:
         marked: ids of relevant documents, or the number of first results to take.
         vocabulary: of the search for the first results, and of the added dimensions.
-        dimensions: the most dimensions to add.
-        strength: length of the added part, as a share of the query's.
 
     Raises:
         InputError: an unknown id, a number below 1, or an error of the search.
@@ -51,29 +47,24 @@ def with_feedback(
     elif isinstance(marked, str) or not isinstance(marked, Sequence):
         raise InputError(f"feedback is a number of results or a list of ids, not {marked!r:.80}")
     else:
-        numbers = [number for name in marked for number in index.document_rows(name)]
+        numbers = [number for name in marked for number in index.entries_of(name)]
     if not numbers:
         return query
     plain = replace(query, boosts={}, added={}, steering={})
     documents = document_weights(index, numbers, vocabulary)
     query_weights = index.query_vectors([plain], vocabulary)
-    vector = rocchio(query_weights, documents, dimensions, strength)
+    vector = rocchio(query_weights, documents)
     return replace(query, added=_sum(query.added, _by_dimension(index, vector)))
 
 
 def like(index: IndexReader, document_id: str, query: ParsedQuery | None = None) -> ParsedQuery:
-    """Return a query for similar documents: the largest dimensions of a document.
-
-    The document is left out of the results.
+    """Return a query for documents similar to a document, which is left out of the results.
 
     Args:
         query: further words to search for.
-
-    Raises:
-        InputError: an unknown id.
     """
     query = ParsedQuery("") if query is None else query
-    documents = document_weights(index, index.document_rows(document_id))
+    documents = document_weights(index, index.entries_of(document_id))
     added = _sum(query.added, _by_dimension(index, centroid(documents, DIMENSIONS)))
     return replace(query, hidden=(*query.hidden, document_id), added=added)
 
@@ -100,12 +91,8 @@ def document_weights(
 
 
 def added_terms(index: IndexReader, added: DimensionNumbers) -> list[QueryTerm]:
-    """Return added dimensions with labels, the largest weights first; words in the
-    spelling of documents.
-
-    Raises:
-        InputError: an unknown vocabulary or dimension.
-    """
+    """Return added dimensions with labels, the largest weights first; words in the spelling of
+    documents. Raises InputError for an unknown vocabulary or dimension."""
     terms = []
     for name, place, weight in index.weigher.placed("added", "weight", added):
         vocabulary = index.weigher.vocabulary(name)
@@ -123,23 +110,14 @@ def _sum(weights: DimensionNumbers, more: DimensionNumbers) -> dict[tuple[str, i
 
 def _by_dimension(index: IndexReader, vector: sp.csr_array) -> dict[tuple[str, int], float]:
     """Return the weights of a vector by vocabulary and dimension, the largest first."""
-    weights = {}
-    for place in np.argsort(-vector.data, kind="stable"):
-        column = int(vector.indices[place])
-        for vocabulary in index.vocabularies:
-            start = vocabulary.dimensions.start
-            if start <= column < vocabulary.dimensions.stop:
-                weights[vocabulary.name, column - start] = round(float(vector.data[place]), 6)
-    return weights
+    order = np.argsort(-vector.data, kind="stable")
+    weights = (round(float(weight), 6) for weight in vector.data[order])
+    return dict(zip(index.weigher.numbered(vector.indices[order]), weights, strict=True))
 
 
 def centroid(documents: sp.csr_array, dimensions: int) -> sp.csr_array:
-    """Return the largest dimensions of the mean of documents, each scaled to length 1 [1, V].
-
-    Args:
-        documents: weights [n, V].
-        dimensions: the most dimensions of the result, at least 1.
-    """
+    """Return the largest dimensions of the mean of documents [n, V], each scaled to length 1 [1,
+    V]."""
     check_count("dimensions", dimensions)
     lengths = np.sqrt(documents.multiply(documents).sum(axis=1))
     scaling = sp.diags_array(np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0))

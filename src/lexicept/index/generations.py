@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -38,7 +38,7 @@ from lexicept.storage.manifest import (
 
 
 @contextmanager
-def changing(path: str | os.PathLike[str], *unread: str) -> Iterator[IndexReader]:
+def changing(path: str | os.PathLike[str], unread: Sequence[str] = ()) -> Iterator[IndexReader]:
     """Yield the newest generation of an index, with no other writer. Readers are not held up.
 
     The files that a change reads are compared with their checksums: written files get new
@@ -54,16 +54,21 @@ def changing(path: str | os.PathLike[str], *unread: str) -> Iterator[IndexReader
     folder = resolved(path)
     read_manifest(folder)  # a lock file must not be left where there is no index
     with disk_errors(folder), _locked(folder):
-        files = read_manifest(folder)["files"]
-        read = {
-            n: files[n] for n in files if not any(fnmatchcase(n, pattern) for pattern in unread)
-        }
+        manifest = read_manifest(folder)
+        skipped = matching_files(manifest, unread)
+        read = {n: entry for n, entry in manifest["files"].items() if n not in skipped}
         check_files(folder, read, checksums=True)
         index = IndexReader.open(folder)
         try:
             yield index
         finally:
             index.release()
+
+
+def matching_files(manifest: Mapping[str, Any], patterns: Sequence[str]) -> dict[str, Any]:
+    """Return the entries of files with a name of one of the ``fnmatch`` patterns."""
+    files: dict[str, Any] = manifest["files"]
+    return {n: files[n] for n in files if any(fnmatchcase(n, pattern) for pattern in patterns)}
 
 
 @contextmanager
@@ -94,17 +99,10 @@ def next_generation(index: IndexReader) -> Iterator[Path]:
 
 
 def replace_generation(path: Path, generation: Path) -> None:
-    """Move the generation of another index to an index, as the next generation.
+    """Move a generation on the same file system to an index, as the next generation.
 
     All of the index but its manifest may be damaged. At any moment ``path`` is the old index or the
     new index; readers of the old index are not disturbed.
-
-    Args:
-        generation: on the same file system.
-
-    Raises:
-        InputError: another process is writing.
-        IndexFormatError: ``path`` is no index.
     """
     content = read_manifest(generation.parent)
     with _locked(path):
@@ -138,27 +136,20 @@ def _clean_up(path: Path, current: str) -> None:
     """Remove the generations that nobody reads; warn of files that are no part of the index."""
     _remove_others(path, current)
     if unknown := unknown_entries(path):
-        names = ", ".join(unknown)
-        warnings.warn(
-            f"{path}: left as it is, being no part of the index: {names}",
-            LexiceptWarning,
-            stacklevel=3,
-        )
+        message = f"{path}: left as it is, being no part of the index: {', '.join(unknown)}"
+        warnings.warn(message, LexiceptWarning, stacklevel=3)
 
 
-def carry_over(index: IndexReader, folder: Path, *without: str) -> dict[str, Any]:
-    """Link the files of a generation into the folder of another.
+def carry_over(index: IndexReader, folder: Path, without: Sequence[str]) -> dict[str, Any]:
+    """Link the files of a generation into the folder of another; return the files' descriptions.
 
     Args:
         without: beginnings of names of files to leave out.
-
-    Returns:
-        The descriptions of the files, for ``publish``.
     """
     linked, prefix = {}, f"{index.folder.name}/"
     for name, description in index.manifest["files"].items():
         inner = name.removeprefix(prefix)
-        if inner != name and not inner.startswith(without):
+        if inner != name and not inner.startswith(tuple(without)):
             link(index.folder / inner, folder / inner)
             linked[f"{folder.name}/{inner}"] = description
     return linked
@@ -196,17 +187,6 @@ class IndexLayout:
         sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
         return cls(sizes, index.settings, rra, index.engine.weight_bits)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the layout as it stands in a manifest."""
-        vocabularies = [
-            {"name": name, "size": size, **self.settings[name].to_json()}
-            for name, size in self.sizes.items()
-        ]
-        return {
-            "vocabularies": vocabularies,
-            "rra": None if self.rra is None else asdict(self.rra),
-        }
-
 
 def commit_generation(
     path: Path,
@@ -219,8 +199,7 @@ def commit_generation(
     """Derive the postings, then publish the generation, which holds the documents and their tf.
 
     Args:
-        over: see ``Derived.compute``.
-        linked: see ``publish``.
+        over, linked: see ``Derived.compute`` and ``publish``.
         write_postings: writes added postings instead; see ``index.added_postings``.
 
     Raises:
@@ -232,7 +211,15 @@ def commit_generation(
         _derive(parts, generation / "postings", layout, over)
     else:
         write_postings(parts)
-    publish(path, generation, {"documents": parts.order.size, **layout.to_json()}, linked)
+    content = {
+        "documents": parts.order.size,
+        "vocabularies": [
+            {"name": name, "size": size, **layout.settings[name].to_json()}
+            for name, size in layout.sizes.items()
+        ],
+        "rra": None if layout.rra is None else asdict(layout.rra),
+    }
+    publish(path, generation, content, linked)
 
 
 def _derive(parts: Parts, postings: Path, layout: IndexLayout, over: Over | None) -> None:

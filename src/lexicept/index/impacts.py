@@ -9,7 +9,7 @@ documents; see ``index.added_postings``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from operator import add
@@ -44,11 +44,8 @@ from lexicept.weighting import Statistics, Unchanged, Weighting, from_settings
 
 @dataclass(frozen=True)
 class VocabularySettings:
-    """Weighting and pruning of one vocabulary.
-
-    Raises:
-        InputError: an unknown ``pruning``, or a limit out of range.
-    """
+    """Weighting and pruning of one vocabulary. Raises InputError for an unknown ``pruning``, or
+    a limit out of range."""
 
     weighting: Weighting
     query_max_active_dims: int | None = None
@@ -123,11 +120,8 @@ class VocabularySettings:
 
 @dataclass(frozen=True)
 class RRASettings:
-    """Arguments of ``rra.reweight`` for a whole index.
-
-    Raises:
-        InputError: ``iterations`` below 1, or an unknown transform.
-    """
+    """Arguments of ``rra.reweight`` for a whole index. Raises InputError for ``iterations``
+    below 1, or an unknown transform."""
 
     alpha: float = 1.0
     iterations: int = 1
@@ -153,14 +147,11 @@ class Weighed(NamedTuple):
 
 
 class InvertedShards(NamedTuple):
-    """Documents of a segment, inverted."""
+    """Documents of a segment, inverted; see ``inverted_in_groups``, and ``Weighed``."""
 
     groups: list[tuple[slice, Inverted]]
-    """See ``inverted_in_groups``."""
     scales: Floats
-    """As of ``Weighed``."""
     lost: int
-    """As of ``Weighed``."""
 
 
 @dataclass(frozen=True)
@@ -179,10 +170,11 @@ class Weigher:
 
     def plain(self, shard: Shard) -> sp.csr_array:
         """Frequencies → weights → pruning, all vocabularies side by side [n, V]."""
-        parts = zip(shard.load(), self.settings, self.collection, strict=True)
-        weights = []
-        for tf, setting, statistics in parts:
-            weights.append(setting.prune_documents(setting.weighting.documents(tf, statistics)))
+        vocabularies = zip(shard.load(), self.settings, self.collection, strict=True)
+        weights = [
+            setting.prune_documents(setting.weighting.documents(tf, statistics))
+            for tf, setting, statistics in vocabularies
+        ]
         return canonical_csr(stack_columns(weights))
 
     def weigh(self, shard: Shard) -> Weighed:
@@ -199,24 +191,18 @@ class Weigher:
     def invert(
         self, shards: Sequence[Shard], scales: Floats, kind: np.dtype[Any]
     ) -> InvertedShards:
-        """Weigh and invert the documents of a segment, as if it were the first.
-
-        Args:
-            shards: the documents, in order.
-            scales: see ``inverted``.
-            kind: likewise.
-        """
-        blocks: list[ByDimension] = []
-        numbers: list[Floats] = []
-        first = lost = 0
-        for shard in shards:
-            weighed = self.weigh(shard)
-            blocks.append(ByDimension.of(weighed.weights, first))
-            numbers.append(weighed.scales)
-            first += weighed.scales.size
-            lost += weighed.lost
-        groups = inverted_in_groups(blocks, first, scales, kind, 0)
-        return InvertedShards(list(groups), np.concatenate(numbers), lost)
+        """Weigh and invert a segment's documents, as if it were the first; see ``inverted``."""
+        weighed = [self.weigh(shard) for shard in shards]
+        starts = np.cumsum([0, *(block.scales.size for block in weighed)]).tolist()
+        blocks = [
+            ByDimension.of(block.weights, start)
+            for block, start in zip(weighed, starts[:-1], strict=True)
+        ]
+        groups = inverted_in_groups(blocks, starts[-1], scales, kind, 0)
+        lost = sum(block.lost for block in weighed)
+        return InvertedShards(
+            list(groups), np.concatenate([block.scales for block in weighed]), lost
+        )
 
     def hear(self, shard: Shard, dialogue: rra.Dialogue) -> rra.Sums:
         """Return the shard's sums for RRA's next listener."""
@@ -260,12 +246,11 @@ class Derived:
         V and the number of documents, not on the non-zeros.
 
         Args:
-            tf: in memory or on disk.
             folder: a new folder for ``load``, from which the result is memory-mapped; None keeps
                 the result in memory.
             weight_bits: of the postings, see ``ExactEngine.build``.
-            over: maps over the shards on a cluster, which also inverts segments; this process
-                writes the result. None computes on this machine.
+            over: maps over the shards on a cluster; this process writes the result. None computes
+                on this machine.
 
         Raises:
             InputError: weights that are not finite, or arguments that ``rra.reweight`` or
@@ -287,15 +272,25 @@ class Derived:
             weigher = replace(weigher, dialogue=dialogue)
             if weight_bits < 32:  # it matters where weights are rounded
                 largest = reduce(np.maximum, mapped(weigher.bounds, shards))
+        scales, lost = np.full(weigher.num_documents, np.inf), 0
         with PostingsWriter(largest, weight_bits, folder) as postings:
             added: Iterator[tuple[int, Weighed | InvertedShards]]
             if over is None:
                 weighed = mapped(weigher.weigh, shards)
                 added = ((postings.add(shard.weights), shard) for shard in weighed)
             else:
-                segments = over(weigher.invert, segments_of(tf), postings.scales, postings.kind)
+                # A cluster inverts segments of neighbouring shards.
+                starts = range(0, weigher.num_documents, SEGMENT)
+                groups = [shards_of([t[start : start + SEGMENT] for t in tf]) for start in starts]
+                segments = over(weigher.invert, groups, postings.scales, postings.kind)
                 added = ((postings.add_segment(s.groups, s.scales.size), s) for s in segments)
-            engine, lost = _finish(added, postings, weigher.num_documents)
+            for first, block in added:
+                lost += block.lost
+                scales[first : first + block.scales.size] = block.scales
+            finite = np.isfinite(scales)
+            offsets = np.zeros(scales.size)
+            offsets[finite] = scales[finite] - scales[finite].min(initial=np.inf)
+            engine = ExactEngine.of(postings, offsets)
         if rra_settings is None and weight_bits == 32:
             bounds = postings.largest
         if folder is not None:
@@ -311,20 +306,14 @@ class Derived:
 
     @classmethod
     def load(cls, folder: Path) -> Derived:
-        """Memory-map the files of ``compute``; the postings are not read.
-
-        Raises:
-            IndexFormatError: damaged files, or numbers that are not finite.
-        """
-        engine: PostingsEngine
-        if (folder / JOINED).is_dir():
-            engine = JoinedEngine.open(folder)
-            background = np.zeros(engine.num_dimensions, np.float32)
-            bounds = load_array(folder / JOINED / "bounds.npy", np.float32)
-        else:
-            engine = ExactEngine.open(folder)
+        """Memory-map the files of ``compute``; the postings are not read. Raises
+        IndexFormatError for damaged files, or numbers that are not finite."""
+        joined = (folder / JOINED).is_dir()
+        engine: PostingsEngine = JoinedEngine.open(folder) if joined else ExactEngine.open(folder)
+        bounds = load_array((folder / JOINED if joined else folder) / "bounds.npy", np.float32)
+        background = np.zeros(engine.num_dimensions, np.float32)
+        if not joined:
             background = load_array(folder / "background.npy", np.float32)
-            bounds = load_array(folder / "bounds.npy", np.float32)
         if not bounds.size == background.size == engine.num_dimensions:
             raise IndexFormatError(f"{folder}: arrays of different numbers of dimensions")
         numbers = {"offsets": engine.offsets, "bounds": bounds, "background": background}
@@ -383,29 +372,3 @@ def reason(
         begin,
         settings.iterations,
     )
-
-
-def segments_of(tf: Sequence[Rows]) -> list[list[Shard]]:
-    """Return the shards of each segment of the documents of tf [N, V_i]."""
-    starts = range(0, tf[0].indptr.size - 1, SEGMENT)
-    return [shards_of([rows[start : start + SEGMENT] for rows in tf]) for start in starts]
-
-
-def _finish(
-    added: Iterable[tuple[int, Weighed | InvertedShards]],
-    postings: PostingsWriter,
-    num_documents: int,
-) -> tuple[ExactEngine, int]:
-    """Return the postings of documents, and how many postings RRA has lost.
-
-    Args:
-        added: each block of documents, after the number of its first document.
-    """
-    scales, lost = np.full(num_documents, np.inf), 0
-    for first, block in added:
-        lost += block.lost
-        scales[first : first + block.scales.size] = block.scales
-    finite = np.isfinite(scales)
-    offsets = np.zeros(num_documents)
-    offsets[finite] = scales[finite] - scales[finite].min(initial=np.inf)
-    return ExactEngine.of(postings, offsets), lost

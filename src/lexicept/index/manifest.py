@@ -26,12 +26,8 @@ def resolved(path: str | os.PathLike[str]) -> Path:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest of an index.
-
-    Raises:
-        IndexFormatError: no index, an unfinished one, or a manifest that is damaged or of another
-            version.
-    """
+    """Return the manifest of an index. Raises IndexFormatError for no index, an unfinished one,
+    or a manifest that is damaged or of another version."""
     if not path.is_dir():
         raise IndexFormatError(f"{path}: there is no index here")
     if not (path / MANIFEST).exists():
@@ -60,11 +56,8 @@ def manifest_identity(path: Path) -> tuple[int, int] | None:
 
 
 class CurrentManifest:
-    """The manifest of an index as it was read, which may be replaced later.
-
-    Raises:
-        IndexFormatError: see ``read_manifest``.
-    """
+    """The manifest of an index as it was read, which may be replaced later. Raises
+    IndexFormatError, see ``read_manifest``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -107,11 +100,8 @@ def write_files(generation: Path, files: Mapping[str, str]) -> None:
 
 
 def read_files(generation: Path) -> dict[str, str] | None:
-    """Read the list that ``write_files`` wrote; None for an index of other documents than a folder.
-
-    Raises:
-        IndexFormatError: the list is damaged.
-    """
+    """Read the list that ``write_files`` wrote; None for an index of other documents than a
+    folder. Raises IndexFormatError if the list is damaged."""
     if not (generation / FILES).exists():
         return None
     files = read_json(generation / FILES)

@@ -144,12 +144,8 @@ class MergePlan(NamedTuple):
 
 
 def plan_merges(counts: Sequence[int], remaining: Sequence[int]) -> MergePlan:
-    """Decide which parts are merged.
-
-    Args:
-        counts: documents of each part.
-        remaining: documents of each part that the generation has; a part with none is in no list.
-    """
+    """Decide which parts are merged, by the documents of each part, and by those of them that the
+    generation has; a part with none remaining is in no list."""
     levels: dict[int, list[list[int]]] = defaultdict(list)
     emptied = {part for part, count in enumerate(counts) if 2 * remaining[part] < count}
     for part, count in enumerate(counts):
@@ -184,14 +180,12 @@ def write_parts(
 ) -> list[Path]:
     """Merge parts for a new generation, and write the order of its documents.
 
+    Returns the folders of the parts to link.
+
     Args:
         parts: the documents of the generation.
-        folder: the generation.
         sizes: the dimensions of each vocabulary.
         check: called with the folders of parts before these are copied.
-
-    Returns:
-        The folders of the parts to link.
     """
     part_of = parts.part_of(parts.order)
     remaining = np.bincount(part_of, minlength=len(parts.counts)).tolist()

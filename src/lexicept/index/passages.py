@@ -9,7 +9,7 @@ another. An index without divided documents lacks the folder: every entry is a d
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -39,14 +39,9 @@ FIRST_DEPTH = 4
 
 
 class Passages:
-    """The divided documents of an index.
+    """The divided documents of an index, by the folder of the generation and the id of each entry.
 
-    Args:
-        folder: of the generation.
-        entry_ids: the id of each entry, a document or a passage.
-
-    Raises:
-        IndexFormatError: the files are damaged.
+    An entry is a document or a passage. Damaged files raise IndexFormatError.
     """
 
     def __init__(self, folder: Path, entry_ids: Sequence[str]) -> None:
@@ -98,7 +93,7 @@ class Passages:
         return self._entry_ids[entry] if number is None else self.ids[number]
 
     @cached_property
-    def of_rows(self) -> Integers:
+    def document_numbers(self) -> Integers:
         """The number of each entry's document among all documents [N]."""
         follows = np.zeros(len(self._entry_ids) + 1, np.int64)
         np.add.at(follows, self._starts + 1, 1)
@@ -109,16 +104,16 @@ class Passages:
     @cached_property
     def firsts(self) -> Integers:
         """The first entry of each document [documents]."""
-        return np.flatnonzero(np.diff(self.of_rows, prepend=-1))
+        return np.flatnonzero(np.diff(self.document_numbers, prepend=-1))
 
     def spans(self) -> Iterator[tuple[str, range]]:
         """Yield the id and the entries of every document, in order."""
         end = 0
-        for number in range(len(self.ids)):
+        for number, document_id in enumerate(self.ids):
             span = self.span(number)
             for undivided in range(end, span.start):
                 yield self._entry_ids[undivided], range(undivided, undivided + 1)
-            yield self.ids[number], span
+            yield document_id, span
             end = span.stop
         for undivided in range(end, len(self._entry_ids)):
             yield self._entry_ids[undivided], range(undivided, undivided + 1)
@@ -140,14 +135,14 @@ class Passages:
         entries: Integers = np.flatnonzero(mask)
         if not len(self.ids):
             return entries
-        return entries[np.diff(self.of_rows[entries], prepend=-1) > 0]
+        return entries[np.diff(self.document_numbers[entries], prepend=-1) > 0]
 
     def whole(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return a mask of all entries of the documents with an entry in a mask [N]."""
         if not len(self.ids):
             return mask
         documents: npt.NDArray[np.bool_] = np.logical_or.reduceat(mask, self.firsts)
-        return documents[self.of_rows]
+        return documents[self.document_numbers]
 
     def ranked(
         self,
@@ -158,38 +153,21 @@ class Passages:
         threads: int | None = None,
         mask: Mask | None = None,
     ) -> list[Ranking]:
-        """Return the best entries by an engine, one for each document.
-
-        Args:
-            factors: of the queries on RRA's offsets [n].
-        """
+        """Return the best entry of each of the ``top_k`` best documents, for every query; see
+        ``Engine.search``."""
         if not len(self.ids):
             return engine.search(queries, top_k, factors, threads, mask)
-
-        def search(numbers: Integers, depth: int) -> list[Ranking]:
-            selected = None if factors is None else factors[numbers]
-            return engine.search(queries[numbers], depth, selected, threads, mask)
-
-        return self._best(search, queries.shape[0], top_k)
-
-    def _best(
-        self,
-        search: Callable[[Integers, int], list[Ranking]],
-        num_queries: int,
-        top_k: int,
-    ) -> list[Ranking]:
-        """Return the best entry of each of the ``top_k`` best documents, for every query.
-
-        Args:
-            search: takes the numbers of queries and a depth; returns the best entries.
-        """
-        results: list[Ranking] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * num_queries
-        waiting, depth = np.arange(num_queries), FIRST_DEPTH * top_k
+        results: list[Ranking] = [(np.empty(0, np.int64), np.empty(0, np.float32))]
+        results *= queries.shape[0]
+        waiting, depth = np.arange(queries.shape[0]), FIRST_DEPTH * top_k
+        # A query whose best entries are of fewer documents is searched again, four times as deep.
         while waiting.size:
             depth = min(depth, len(self._entry_ids))
+            offsets = None if factors is None else factors[waiting]
+            rankings = engine.search(queries[waiting], depth, offsets, threads, mask)
             again = []
-            for query, (entries, scores) in zip(waiting, search(waiting, depth), strict=True):
-                _, firsts = np.unique(self.of_rows[entries], return_index=True)
+            for query, (entries, scores) in zip(waiting, rankings, strict=True):
+                _, firsts = np.unique(self.document_numbers[entries], return_index=True)
                 best = np.sort(firsts)[:top_k]
                 results[query] = entries[best], scores[best]
                 if best.size < top_k and entries.size == depth < len(self._entry_ids):
@@ -199,26 +177,24 @@ class Passages:
 
 
 def check_joined(old: Passages, new: Passages, gone: Container[str]) -> None:
-    """Check that no document has the id of a passage after a change.
+    """Raise InputError if a document has the id of a passage after a change.
 
     Args:
         gone: old documents that are replaced or deleted.
-
-    Raises:
-        InputError: a document does.
     """
     if not len(old) + len(new):
         return
-    checker, place = AnchorChecker(), Place("the index", 0, "document")
-    marks = (Passage("", ""),)
+    checker, marks = AnchorChecker(), (Passage("", ""),)
+
+    def check(place: Place, name: str, passages: Passages) -> None:
+        divided = name in passages.numbers
+        checker.check(place, Document(name, "", passages=marks if divided else ()))
+
     for name in old.names():
         if (name in old.numbers or "#" in name) and name not in gone:
-            passages = marks if name in old.numbers else ()
-            checker.check(place, Document(name, "", passages=passages))
+            check(Place("the index", 0, "document"), name, old)
     for number, name in enumerate(new.names(), 1):
-        passages = marks if name in new.numbers else ()
-        record = Place("the documents", number, "document")
-        checker.check(record, Document(name, "", passages=passages))
+        check(Place("the documents", number, "document"), name, new)
 
 
 def join_passages(folder: Path, old: Passages, new: Passages, order: Integers) -> None:
@@ -269,11 +245,8 @@ class PassageWriter:
         self._texts: tuple[TextWriter, TextWriter] | None = None
 
     def append(self, document: Document, first: int) -> None:
-        """Note a document that has passages.
-
-        Args:
-            first: number of the entry of the first passage.
-        """
+        """Note a document that has passages; ``first`` is the number of the first passage's
+        entry."""
         if self._texts is None:
             self._folder.mkdir()
             ids, titles = (TextWriter(self._folder / name) for name in ("ids", "titles"))

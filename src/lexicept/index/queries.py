@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -16,10 +17,13 @@ from lexicept.index.impacts import Derived
 from lexicept.index.query_encoders import QueryEncoders
 from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.vectors import canonical_csr, place_columns
+from lexicept.vectors import Integers, canonical_csr, place_columns
 
 MAX_FACTOR = 1e6
 """The largest factor of a steering: it keeps scores within single precision."""
+
+Dimension = tuple[str, int]
+"""A vocabulary, and the number of a dimension in the vocabulary."""
 
 SourceFinder = Callable[[Sequence[int]], dict[int, Sources]]
 """Returns the sources of dimensions of one vocabulary."""
@@ -34,7 +38,7 @@ class SearchQuery:
     """Weights after pruning and steering, CSR [1, V]."""
     sources: Mapping[str, SourceFinder]
     """By vocabulary."""
-    fired: frozenset[tuple[str, int]]
+    fired: frozenset[Dimension]
     """Vocabulary and dimension of the text's own dimensions; all others were added."""
 
 
@@ -48,11 +52,8 @@ class PlacedNumber(NamedTuple):
 
 
 def parsed_queries(queries: object) -> list[ParsedQuery]:
-    """Return parsed queries; the words of a text are taken literally.
-
-    Raises:
-        InputError: not a list, or a query that is no text in UTF-8.
-    """
+    """Return parsed queries; the words of a text are taken literally. Raises
+    InputError for anything but a list, and for a query that is no text in UTF-8."""
     if isinstance(queries, str) or not isinstance(queries, Iterable):
         raise InputError(f"queries are a list of texts, not {queries!r:.40}")
     parsed: list[ParsedQuery] = []
@@ -88,18 +89,32 @@ class QueryWeigher:
                 "of an SAE with k have one, in an index that this version built"
             )
         self._path, self.query_encoder = path, query_encoder
-        self._encoders, self._derived = encoders, derived
-        self._vocabularies = {vocabulary.name: vocabulary for vocabulary in vocabularies}
+        self.encoders, self.derived = encoders, derived
+        self.vocabularies = {vocabulary.name: vocabulary for vocabulary in vocabularies}
         self._searched = [v for v in vocabularies if v.searched_by(query_encoder)]
         self._num_dimensions = derived.engine.num_dimensions
         self._num_documents = derived.engine.num_documents
 
     def vocabulary(self, name: str) -> IndexVocabulary:
         """Return a vocabulary. Raises InputError for an unknown name."""
-        if not isinstance(name, str) or name not in self._vocabularies:
-            names = ", ".join(self._vocabularies)
+        if not isinstance(name, str) or name not in self.vocabularies:
+            names = ", ".join(self.vocabularies)
             raise InputError(f"{self._path} has no vocabulary {name!r}, only: {names}")
-        return self._vocabularies[name]
+        return self.vocabularies[name]
+
+    def numbered(self, dimensions: Integers) -> list[Dimension]:
+        """Return the vocabularies and numbers of dimensions of the index."""
+        starts = [vocabulary.dimensions.start for vocabulary in self.vocabularies.values()]
+        names, numbered = [*self.vocabularies], []
+        for place in dimensions.tolist():
+            vocabulary = bisect_right(starts, place) - 1
+            numbered.append((names[vocabulary], place - starts[vocabulary]))
+        return numbered
+
+    def term(self, dimension: Dimension) -> str:
+        """Return the label of a dimension."""
+        name, number = dimension
+        return self.vocabularies[name].term(number)
 
     def weights(self, queries: Sequence[ParsedQuery], vocabulary: str | None) -> sp.csr_array:
         """Return the weights of queries [n, V], in a vocabulary or all."""
@@ -108,7 +123,7 @@ class QueryWeigher:
         if not "".join(texts).strip():  # dimensions alone need no model
             weights = sp.csr_array((len(texts), self._num_dimensions), dtype=np.float32)
         else:
-            frequencies = self._encoders.frequencies(searched, self.query_encoder, texts)
+            frequencies = self.encoders.frequencies(searched, self.query_encoder, texts)
             weights = self._weighted(searched, frequencies)
         return self._changed(weights, queries, searched)
 
@@ -116,7 +131,7 @@ class QueryWeigher:
         """Encode a query for search and explanation."""
         searched = self._searched if vocabulary is None else [self._one(vocabulary)]
         names = [vocabulary.name for vocabulary in searched]
-        encoded = self._encoders.encode(names, self.query_encoder, query.text)
+        encoded = self.encoders.encode(names, self.query_encoder, query.text)
         weights = self._weighted(searched, {name: encoded[name].tf for name in names})
         return SearchQuery(
             query.text,
@@ -148,8 +163,8 @@ class QueryWeigher:
             weights = settings.weighting.queries(canonical_csr(frequencies[vocabulary.name]))
             weights = settings.prune_queries(
                 weights,
-                self._derived.bounds[dimensions],
-                self._derived.engine.df[dimensions],
+                self.derived.bounds[dimensions],
+                self.derived.engine.df[dimensions],
                 self._num_documents,
             )
             blocks.append((dimensions.start, weights))
@@ -172,12 +187,10 @@ class QueryWeigher:
         if not changed:
             return weights
         names = [vocabulary.name for vocabulary in searched]
-        vectors = []
-        for number, query in enumerate(queries):
-            if number not in changed:
-                vectors.append(weights[[number]])
-                continue
-            vector = weights[[number]].toarray()[0].astype(np.float32)
+        vectors = [weights[[number]] for number in range(len(queries))]
+        for number in changed:
+            query = queries[number]
+            vector = vectors[number].toarray()[0].astype(np.float32)
             for name, place, weight in self.placed("added", "weight", query.added):
                 if name in names:
                     vector[place] += weight
@@ -188,7 +201,7 @@ class QueryWeigher:
                 vector[self.vocabulary(name).dimensions] *= factor
             for _, place, factor in self.placed("steering", "factor", query.steering):
                 vector[place] *= factor
-            vectors.append(sp.csr_array(vector[None, :]))
+            vectors[number] = sp.csr_array(vector[None, :])
         return canonical_csr(sp.vstack(vectors, format="csr"))
 
     def placed(self, subject: str, noun: str, numbers: object) -> Iterator[PlacedNumber]:

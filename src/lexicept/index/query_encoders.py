@@ -92,10 +92,8 @@ class QueryCache:
 
     def _store(self, text: str, entry: CachedQuery) -> None:
         size = entry.bytes_with(text)
-        if size > self._most_bytes:
-            return
         with self._lock:
-            if text in self._entries:
+            if size > self._most_bytes or text in self._entries:
                 return
             self._entries[text] = entry
             self.num_bytes += size
@@ -119,7 +117,6 @@ class QueryEncoders:
     share a lock.
 
     Args:
-        folder: the generation.
         vocabularies: in the order of dimensions.
         files: the files of the index's manifest.
     """
@@ -176,9 +173,10 @@ class QueryEncoders:
     def of(self, names: Sequence[str]) -> list[AnyVectorizer]:
         """Return the vectorizers of vocabularies, a joint vectorizer for a model's vocabularies."""
         shared = {vocabulary.name for vocabulary in self._by_model}
-        if len(shared) < 2 or not shared <= {*names}:
+        if not shared <= {*names}:
             return [self.get(name) for name in names]
-        return [*(self.get(name) for name in names if name not in shared), self._joint()]
+        joint = [self._joint()] if shared else []
+        return [*(self.get(name) for name in names if name not in shared), *joint]
 
     def _joint(self) -> AnyVectorizer:
         """Return the vectorizer of all vocabularies of the model."""
@@ -227,11 +225,8 @@ class QueryEncoders:
         return encoded
 
     def encoder(self, name: str, query_encoder: str) -> tuple[QueryVectorizer, RLock]:
-        """Return the encoder of a vocabulary's queries, and the lock to hold during encoding.
-
-        Args:
-            query_encoder: "lookup" for the token table of the concepts, which must be there.
-        """
+        """Return the encoder of a vocabulary's queries, and the lock to hold during encoding; with
+        "lookup" the token table of the concepts, which must be there."""
         if query_encoder == "lookup" and self._vocabularies[name].kind.model == name:
             with self._table_lock:
                 if self._table is None:
@@ -254,14 +249,10 @@ class QueryEncoders:
         """Return the model's term frequencies of queries [n, size]; new texts run the model."""
         if self.cache is None:
             return self._encoded(texts)
-        entries = {
-            text: entry
-            for text in dict.fromkeys(texts)
-            if (entry := self.cache.get(text)) is not None
-        }
-        new = [text for text in dict.fromkeys(texts) if text not in entries]
-        if new:
-            entries.update(zip(new, self.cache.put(new, self._encoded(new)), strict=True))
+        cached = {text: self.cache.get(text) for text in dict.fromkeys(texts)}
+        entries = {text: entry for text, entry in cached.items() if entry is not None}
+        if new := [text for text in cached if text not in entries]:
+            entries |= zip(new, self.cache.put(new, self._encoded(new)), strict=True)
         return stack([entries[text] for text in texts], self._model_size)
 
     @property
@@ -285,12 +276,8 @@ class QueryEncoders:
             return sp.csr_array(sp.vstack([frequencies, later], format="csr")[order])
 
     def prepare(self, name: str, *, one_query: bool) -> None:
-        """Load the encoder of a vocabulary's queries before the first search.
-
-        Args:
-            one_query: True for a single query without sources, for which the faster model is
-                enough.
-        """
+        """Load the encoder of a vocabulary's queries before the first search. For ``one_query``
+        without sources the faster model is enough."""
         with self._locks[name]:
             by_model = self._vocabularies[name].kind.model == name
             if not one_query or not by_model or self._fast_model() is None:
@@ -325,11 +312,8 @@ class QueryEncoders:
 
     def adopt(self, older: QueryEncoders) -> None:
         """Take over equal vectorizers of another generation."""
-        equal = {
-            name
-            for name in self._vocabularies
-            if name in older._vocabularies and self._checksums(name) == older._checksums(name)
-        }
+        shared = self._vocabularies.keys() & older._vocabularies
+        equal = {name for name in shared if self._checksums(name) == older._checksums(name)}
         for name, vocabulary in self._vocabularies.items():
             # The vectorizer of whole texts holds the concepts' model.
             if {name, vocabulary.kind.model or name} <= equal and name in older._loaded:
@@ -346,12 +330,11 @@ class QueryEncoders:
     def _checksums(self, name: str) -> dict[str, str]:
         """Return the checksums of a vectorizer's files."""
         prefix = f"{self._folder.name}/{name}/"
-        checksums = {
+        return {
             file.removeprefix(prefix): str(entry["sha256"])
             for file, entry in self._files.items()
-            if file.startswith(prefix)
+            if file.startswith(prefix) and not file.startswith(f"{prefix}{_DOCUMENT_FILES}")
         }
-        return {f: c for f, c in checksums.items() if not f.startswith(_DOCUMENT_FILES)}
 
 
 def _inode(folder: Path) -> tuple[int, int] | None:

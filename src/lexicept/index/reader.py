@@ -12,7 +12,6 @@ import os
 import weakref
 from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -103,9 +102,7 @@ class IndexReader:
         self.weigher = QueryWeigher(
             self.path, self.vocabularies, self.derived, self.vectorizers, query_encoder
         )
-        self._explainer = Explainer(
-            self.vocabularies, self.derived, self._stored, self.vectorizers, query_encoder
-        )
+        self._explainer = Explainer(self.weigher, self._stored)
 
     @classmethod
     def open(
@@ -121,27 +118,24 @@ class IndexReader:
             IndexFormatError: not an index, half-written, damaged, or of another version.
             InputError: no such engine, or the index has changed since the engine was built.
         """
-        index = cls._open(path, checksums)
-        if engine != "exact":
-            folder = index.engine_folder(engine)
-            index.searcher = store.open_engine(folder, engine, index.postings)
-        return index
-
-    @classmethod
-    def _open(cls, path: str | os.PathLike[str], checksums: bool) -> IndexReader:
         folder = resolved(path)
         while True:
             current = CurrentManifest(folder)
             try:
                 with disk_errors(folder):
                     check_files(folder, current.content["files"], checksums=checksums)
-                    return cls(folder, current)
+                    index = cls(folder, current)
+                break
             except (KeyError, TypeError, ValueError) as error:
                 raise IndexFormatError(f"{folder}: its manifest is damaged ({error})") from None
             except (IndexFormatError, OSError):
                 # An update may have removed this generation since the manifest was read.
                 if not current.stale():
                     raise
+        if engine != "exact":
+            source = index.engine_folder(engine)
+            index.searcher = store.open_engine(source, engine, index.postings)
+        return index
 
     def _open_atlas(self) -> Atlas | None:
         folder = self.folder / "concepts" / "atlas"
@@ -187,11 +181,7 @@ class IndexReader:
         return cast(WordVectorizer, self.vectorizers.get("words"))
 
     def using(self, query_encoder: str) -> IndexReader:
-        """Return this index with another encoder of queries, "model" or "lookup".
-
-        Raises:
-            InputError: an unknown encoder of queries, or no token table.
-        """
+        """Return this index with another encoder of queries; InputError if there is none."""
         if query_encoder == self.query_encoder:
             return self
         other = copy(self)
@@ -210,26 +200,22 @@ class IndexReader:
         return self.passages.num_documents
 
     def __contains__(self, document_id: object) -> bool:
-        return self._stored.rows(document_id) is not None
+        return self._stored.entries_of(document_id) is not None
 
-    def document_rows(self, document_id: str) -> range:
-        """Return the numbers of a document's passages, or of a passage.
-
-        Raises:
-            InputError: an unknown id.
-        """
-        numbers = self._stored.rows(document_id) if isinstance(document_id, str) else None
+    def entries_of(self, document_id: str) -> range:
+        """Return the numbers of a document's passages, or of a passage; InputError if unknown."""
+        numbers = self._stored.entries_of(document_id) if isinstance(document_id, str) else None
         if numbers is None:
             raise InputError(f"no document {document_id!r} in {self.path}")
         return numbers
 
     def document_number(self, document_id: str) -> int:
         """Return the first number of a document. Raises InputError for an unknown id."""
-        return self.document_rows(document_id)[0]
+        return self.entries_of(document_id)[0]
 
     def document(self, document_id: str) -> Document:
         """Return a whole document, or a passage, by id. Raises InputError for an unknown id."""
-        return self._stored.whole(document_id, self.document_rows(document_id))
+        return self._stored.whole(document_id, self.entries_of(document_id))
 
     def documents(self) -> Iterator[Document]:
         """Return all whole documents, in order."""
@@ -262,10 +248,7 @@ class IndexReader:
 
     def parse(self, query: QueryLike) -> ParsedQuery:
         """Return the parts of a query by ``queries.syntax``; a parsed query stays unchanged.
-
-        Raises:
-            InputError: a query that is no text in UTF-8.
-        """
+        Raises InputError for a query that is no text in UTF-8."""
         if isinstance(query, str):
             return parse(query, self.fields.kinds)
         return query if isinstance(query, ParsedQuery) else ParsedQuery(query)
@@ -303,17 +286,11 @@ class IndexReader:
         empty = sp.csr_array((0, self.engine.num_dimensions), dtype=np.float32)
         vectors = sp.vstack([empty, *(query.vector for query in encoded)], format="csr")
         ranked = self.rank(sp.csr_array(vectors), top_k, parsed, masks, threads)
-        return [
-            [
-                replace(hit, explanation=explanation)
-                for hit, explanation in zip(
-                    hits,
-                    self._explainer.explain(query, [hit.number for hit in hits], spans=True),
-                    strict=True,
-                )
-            ]
-            for query, hits in zip(encoded, ranked, strict=True)
-        ]
+        for query, hits in zip(encoded, ranked, strict=True):
+            explained = self._explainer.explain(query, [hit.number for hit in hits], spans=True)
+            for hit, explanation in zip(hits, explained, strict=True):
+                hit.explanation = explanation
+        return ranked
 
     def query_vectors(
         self, queries: Sequence[QueryLike], vocabulary: str | None = None
@@ -333,10 +310,8 @@ class IndexReader:
     def query_masks(self, queries: Sequence[ParsedQuery]) -> list[Mask | None]:
         """Return the documents that meet each query's conditions; None without conditions.
 
-        Queries of the same conditions share a mask.
-
-        Raises:
-            InputError: a condition that does not fit the index.
+        Queries of the same conditions share a mask. A condition that does not fit the index raises
+        InputError.
         """
         masks: dict[object, Mask | None] = {}
         masks_of_queries = []
@@ -358,8 +333,7 @@ class IndexReader:
         """Return the best documents for query weights [n, V]; see ``search``.
 
         Args:
-            queries: the queries, if they have conditions [n].
-            masks: the documents that meet each query's conditions, see ``query_masks`` [n].
+            queries, masks: the queries, if they have conditions, and their ``query_masks`` [n].
         """
         if threads is not None:
             check_count("threads", threads)
@@ -404,11 +378,8 @@ class IndexReader:
     def matching(
         self, query: QueryLike, vocabulary: str | None = None, mask: Mask | None = None
     ) -> Mask:
-        """Return all results of a query; ``masks`` counts documents.
-
-        Args:
-            mask: the documents that meet the query's conditions; None computes the mask.
-        """
+        """Return all results of a query, from the documents that meet the query's conditions, the
+        ``mask`` if it is known; ``masks`` counts documents."""
         (parsed,) = parsed_queries([query])
         if mask is None:
             (mask,) = self.query_masks([parsed])
@@ -433,14 +404,13 @@ class IndexReader:
 
         Args:
             document_id: of a document, or of a passage.
-            vocabulary: as in ``search``.
             spans: whether to find the characters behind each dimension; for concepts the document
                 goes through the encoder again.
 
         Raises:
             InputError: an unknown document, or an error of ``search``.
         """
-        passages = self.document_rows(document_id)
+        passages = self.entries_of(document_id)
         (parsed,) = parsed_queries([query])
         encoded = self.weigher.encode(parsed, vocabulary)
         mask = self.query_masks([parsed])[0] if len(passages) > 1 else None

@@ -19,8 +19,6 @@ class Hits(list[Hit]):
     """The results of a query, best first.
 
     Args:
-        index: the index that was searched.
-        query: the parsed query.
         vocabulary: the vocabulary that was searched; None for all.
         written: the query as a person wrote it.
     """

@@ -47,7 +47,7 @@ class StoredDocuments:
         fields = self.fields.of(number)
         return Document(self.ids[number], self.texts[number], self.titles[number], fields)
 
-    def rows(self, document_id: object) -> range | None:
+    def entries_of(self, document_id: object) -> range | None:
         """Return the numbers of a document's passages, or of a passage; None for an unknown id."""
         if (place := self.passages.numbers.get(document_id)) is not None:  # type: ignore[call-overload]
             return self.passages.span(place)

@@ -43,27 +43,6 @@ Encode: TypeAlias = Callable[[Iterable[list[str]]], Iterator[EncodedDocuments]]
 """Encodes blocks of texts, in order; takes few blocks in advance."""
 
 
-@dataclass(frozen=True)
-class DocumentEncoder:
-    """Encodes documents by a vectorizer, and counts their tokens if the vectorizer can."""
-
-    vectorizer: AnyVectorizer
-    counts: bool = True
-    """False to count no tokens."""
-
-    def documents(self, texts: Sequence[str]) -> EncodedDocuments:
-        """Encode texts."""
-        counter = self.vectorizer
-        if self.counts and isinstance(counter, TokenCounter) and counter.counts_tokens:
-            return counter.encode_documents(texts)
-        return EncodedDocuments(self.vectorizer.documents(texts))
-
-    @classmethod
-    def load(cls, kind: type[Vectorizer], folder: Path, counts: bool) -> DocumentEncoder:
-        """Load a saved vectorizer."""
-        return cls(kind.load(folder), counts)
-
-
 def encode_on(
     cluster: Cluster | None, vectorizer: AnyVectorizer, folder: Path, *, counts: bool
 ) -> Encode:
@@ -74,11 +53,29 @@ def encode_on(
         counts: whether tokens are counted, if the vectorizer can.
     """
     if cluster is None:
-        return partial(map, DocumentEncoder(vectorizer, counts).documents)
+        return partial(map, partial(_encode, vectorizer, counts))
     if isinstance(vectorizer, WordVectorizer):
         return partial(_counted, cluster, vectorizer)
     kind = cast("type[Vectorizer]", type(vectorizer))
-    return partial(cluster.encode, partial(DocumentEncoder.load, kind, folder, counts))
+    return partial(cluster.encode, partial(_LoadedEncoder, kind, folder, counts))
+
+
+def _encode(vectorizer: AnyVectorizer, counts: bool, texts: Sequence[str]) -> EncodedDocuments:
+    """Encode documents, and count their tokens if the vectorizer can."""
+    if counts and isinstance(vectorizer, TokenCounter) and vectorizer.counts_tokens:
+        return vectorizer.encode_documents(texts)
+    return EncodedDocuments(vectorizer.documents(texts))
+
+
+class _LoadedEncoder:
+    """Encodes documents by a saved vectorizer, in a process of a cluster."""
+
+    def __init__(self, kind: type[Vectorizer], folder: Path, counts: bool) -> None:
+        self._vectorizer, self._counts = kind.load(folder), counts
+
+    def documents(self, texts: Sequence[str]) -> EncodedDocuments:
+        """Encode texts."""
+        return _encode(self._vectorizer, self._counts, texts)
 
 
 def _counted(
@@ -105,9 +102,6 @@ class TermFrequencyWriter:
     """Encodes texts by a vectorizer and writes their term frequencies.
 
     Args:
-        vectorizer: of one vocabulary, or of several that are read together.
-        texts: of the documents.
-        encode: encodes blocks of texts.
         units: keeps finished shards, which are not encoded again; None keeps none.
         count: takes the token sums of evenly spread shards, if ``encode`` returns any.
     """
@@ -149,7 +143,10 @@ class TermFrequencyWriter:
                 if self.count is not None and sums is not None:
                     self.count(sums)
                 progress(self.vectorizer.name, min(start + SHARD, len(texts)), len(texts))
-        return [load_csr(*pair) for pair in zip(prefixes, self._sizes(prefixes), strict=True)]
+        return [
+            load_csr(prefix, size)
+            for prefix, size in zip(prefixes, self._sizes(prefixes), strict=True)
+        ]
 
     def _sizes(self, matrices: Sequence[object]) -> list[int]:
         """Return the columns of each matrix that is written; of a growing vocabulary, up to now."""

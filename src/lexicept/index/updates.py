@@ -1,7 +1,10 @@
 """Changes of an index: update, delete, re-weight and merge; another engine.
 
 Each writes the next generation under another name and publishes it in one step (see
-``index.generations``), so that readers see the index before or after the change.
+``index.generations``), so that readers see the index before or after the change. Each raises
+InputError while another process writes, or for a node of a cluster that does not see the folder,
+and IndexFormatError for a path without an index and for damage, which is left as it is. A
+``cluster`` encodes documents and derives postings.
 """
 
 from __future__ import annotations
@@ -10,7 +13,6 @@ import os
 import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +32,7 @@ from lexicept.index.generations import (
     carry_over,
     changing,
     commit_generation,
+    matching_files,
     next_generation,
     publish,
 )
@@ -103,21 +106,15 @@ class Added(NamedTuple):
     """Documents with ids of the index."""
 
 
-def _check(index: IndexReader, *patterns: str) -> None:
-    """Compare files of a generation with their checksums; IndexFormatError on damage.
-
-    Args:
-        patterns: ``fnmatch`` patterns of names in the generation.
-    """
+def _check(index: IndexReader, patterns: Iterable[str]) -> None:
+    """Compare files of a generation, by ``fnmatch`` patterns, with their checksums."""
     full = [f"{index.folder.name}/{pattern}" for pattern in patterns]
-    entries = index.manifest["files"].items()
-    files = {n: entry for n, entry in entries if any(fnmatchcase(n, each) for each in full)}
-    check_files(index.path, files, checksums=True)
+    check_files(index.path, matching_files(index.manifest, full), checksums=True)
 
 
 def _check_parts(index: IndexReader, folders: Iterable[Path], files: str = "*") -> None:
-    """Compare files of parts with their checksums; IndexFormatError on damage."""
-    _check(index, *(f"{PARTS}/{folder.name}/{files}" for folder in folders))
+    """Compare files of parts with their checksums."""
+    _check(index, [f"{PARTS}/{folder.name}/{files}" for folder in folders])
 
 
 def update(
@@ -132,15 +129,10 @@ def update(
     or with RRA, all weights and postings are computed again; in a large index those of the new
     documents alone, from older statistics (see ``index.added_postings``).
 
-    Args:
-        cluster: encodes the documents and derives postings; see ``IndexBuilder``.
-
     Raises:
-        InputError: a bad document or duplicate ids among ``documents``, another process is writing,
-            or a node of the cluster does not see the folder.
-        IndexFormatError: ``path`` is no index, or damaged, and left unchanged.
+        InputError: a bad document, or duplicate ids among ``documents``.
     """
-    with changing(path, *_UNREAD) as index:
+    with changing(path, _UNREAD) as index:
         changed = apply(index, Changes(documents), progress, cluster)
     return Added(changed.added, changed.replaced)
 
@@ -151,15 +143,8 @@ def apply(
     progress: Progress = silent,
     cluster: Cluster | None = None,
 ) -> Changed:
-    """Write the next generation of an index of ``changing``, if anything changes.
-
-    Args:
-        cluster: see ``update``.
-
-    Raises:
-        InputError: a bad document, duplicate ids, an index without documents, or a node of the
-            cluster that does not see the folder.
-    """
+    """Write the next generation of an index of ``changing``, if anything changes. Raises
+    InputError for a bad document, duplicate ids, or an index without documents."""
     with next_generation(index) as folder:
         # On disk, because there may be any number of them.
         staged = folder / "fresh"
@@ -175,7 +160,7 @@ def apply(
             due = _rewrite(index, folder, fresh, order, changes.files, progress, cluster)
         elif changes.files is not None and changes.files != read_files(index.folder):
             remove(staged)
-            linked = carry_over(index, folder, FILES)
+            linked = carry_over(index, folder, [FILES])
             write_files(folder, changes.files)
             publish(index.path, folder, index.manifest, linked)
     if due:
@@ -186,33 +171,29 @@ def apply(
             finally:
                 later.release()
         except (LexiceptError, OSError) as error:
-            problem = f"the change is made, but not all documents could be weighed anew: {error}"
-            message = f"{problem}; lexicept index merge does that, and so does the next change"
-            warnings.warn(message, LexiceptWarning, stacklevel=3)
+            warnings.warn(
+                f"the change is made, but not all documents could be weighed anew: {error}; "
+                "lexicept index merge does that, and so does the next change",
+                LexiceptWarning,
+                stacklevel=3,
+            )
     return changed
 
 
 def _weigh(index: IndexReader, rra: RRASettings | None, cluster: Cluster | None = None) -> None:
     """Weigh all documents again, as the next generation."""
     with next_generation(index) as folder:
-        linked, over = carry_over(index, folder, "postings/"), map_over(cluster, folder)
+        linked, over = carry_over(index, folder, ["postings/"]), map_over(cluster, folder)
         commit_generation(index.path, folder, IndexLayout.of(index, rra), over, linked)
 
 
 def merge(path: str | os.PathLike[str], cluster: Cluster | None = None) -> bool:
-    """Weigh all documents again, and merge added postings; return whether there were any.
+    """Weigh all documents again, and merge added postings; return True if there were any.
 
     Changes of a large index without RRA do that by themselves once they are a sixteenth of the
     index (see ``index.added_postings``).
-
-    Args:
-        cluster: see ``update``.
-
-    Raises:
-        InputError: another process is writing, or a node of the cluster does not see the folder.
-        IndexFormatError: ``path`` is no index, or damaged, and left unchanged.
     """
-    with changing(path, *_UNWEIGHED) as index:
+    with changing(path, _UNWEIGHED) as index:
         joined = isinstance(index.engine, JoinedEngine)
         if joined:
             _weigh(index, index.rra, cluster)
@@ -246,14 +227,9 @@ def _order(
 
 
 def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
-    """Delete documents and return their number.
-
-    Raises:
-        InputError: an unknown id or a passage's (nothing is deleted then), an index without
-            documents, or another process is writing.
-        IndexFormatError: ``path`` is no index, or damaged, and left unchanged.
-    """
-    with changing(path, *_UNREAD) as index:
+    """Delete documents and return their number. Raises InputError for an unknown id or a
+    passage's (nothing is deleted then), or an index without documents."""
+    with changing(path, _UNREAD) as index:
         ids = [*document_ids]
         texts = {document_id for document_id in ids if isinstance(document_id, str)}
         names = {name for name in index.passages.names() if name in texts}
@@ -266,12 +242,7 @@ def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
 
 
 def reweight_in_place(path: str | os.PathLike[str], settings: RRASettings) -> None:
-    """Re-weight an index by RRA, as its next generation.
-
-    Raises:
-        InputError: settings that ``rra.reweight`` refuses, or another process is writing.
-        IndexFormatError: ``path`` is no index, or damaged, and left unchanged.
-    """
+    """Re-weight an index by RRA. Raises InputError for settings that ``rra.reweight`` refuses."""
     with changing(path) as index:
         _weigh(index, settings)
 
@@ -282,20 +253,12 @@ def reweight(
     settings: RRASettings,
     cluster: Cluster | None = None,
 ) -> IndexReader:
-    """Write the collection of ``path``, re-weighted by RRA, as another index.
-
-    Args:
-        cluster: derives postings; see ``IndexBuilder``.
-
-    Raises:
-        InputError: ``out`` exists, settings that ``rra.reweight`` refuses, or a node of the cluster
-            that does not see the folder.
-        IndexFormatError: ``path`` is no index, or damaged, and left unchanged.
-    """
+    """Write the collection of ``path``, re-weighted by RRA, as another index. Raises
+    InputError if ``out`` exists, and for settings that ``rra.reweight`` refuses."""
     index = IndexReader.open(path, checksums=True)
     with new_folder(out, "reweight") as staged:
         generation = staged / generation_name(1)
-        linked, over = carry_over(index, generation, "postings/"), map_over(cluster, staged)
+        linked, over = carry_over(index, generation, ["postings/"]), map_over(cluster, staged)
         commit_generation(staged, generation, IndexLayout.of(index, settings), over, linked)
     return IndexReader.open(out)
 
@@ -307,8 +270,7 @@ def add_engine(
     queries: Sequence[str] = (),
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Build another engine from an index and keep it beside it, for
-    ``IndexReader.open(engine=name)``.
+    """Build another engine from an index, for ``IndexReader.open(engine=name)``.
 
     Args:
         name: seismic.
@@ -316,12 +278,11 @@ def add_engine(
         queries: texts for tuning Seismic's pruning; pseudo-queries by default.
 
     Returns:
-        What the engine's manifest says.
+        The content of the engine's manifest.
 
     Raises:
-        InputError: no such engine, its package is missing, settings that it refuses, or what
+        InputError: no such engine, a missing package, or settings that the engine or
             ``store.build`` refuses.
-        IndexFormatError: ``path`` is no index, or damaged, and left unchanged.
     """
     index = IndexReader.open(path, checksums=True)
     engine = index.engine
@@ -351,11 +312,10 @@ def _rewrite(
 ) -> bool:
     """Publish the next generation, with present and fresh documents in this order.
 
+    Returns True if all documents are to be weighed again.
+
     Args:
         fresh: stored in ``folder``, where they are removed.
-
-    Returns:
-        True if all documents are to be weighed again.
     """
     staged, outdated = folder / "fresh", ["fields/", "passages/", ORDER]
     outdated += [] if files is None else [FILES]
@@ -373,7 +333,7 @@ def _rewrite(
     change = PostingsChange.plan(index.engine, order) if index.rra is None else None
     postings = index.folder / "postings"
     outdated += ["postings/"] if change is None else change.outdated(postings)
-    linked = carry_over(index, folder, *outdated)
+    linked = carry_over(index, folder, outdated)
     if files is not None:
         write_files(folder, files)
     join_columns(folder / "fields", index.fields, fresh.fields, order, documents.texts("ids"))
@@ -384,7 +344,7 @@ def _rewrite(
         _check_parts(index, parts.folders, "*.frequencies.*")
         commit_generation(index.path, folder, layout, over, linked)
         return False
-    _check(index, *_READ_POSTINGS)
+    _check(index, _READ_POSTINGS)
     weighed = [documents.order[change.written], index.parts.order[change.deleted]]
     numbers = np.unique(parts.part_of(np.concatenate(weighed)))
     read = parts.folders if change.due else [parts.folders[number] for number in numbers]
@@ -406,12 +366,7 @@ def _encode_fresh(
 ) -> list[str]:
     """Count or encode the fresh documents, and make them a part of a generation.
 
-    Args:
-        folder: of the generation.
-        sizes: dimensions of each vocabulary, which may grow.
-
-    Returns:
-        The beginnings of the names of files that are written anew.
+    Returns the beginnings of the names of files that are written anew; ``sizes`` may grow.
     """
     (place,), outdated = fresh.parts.folders, []
     contents = Contents(folder / "fresh")

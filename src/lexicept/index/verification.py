@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lexicept.engines import ExactEngine, PostingsEngine, store
+from lexicept.engines import ExactEngine, store
 from lexicept.engines.joined import JoinedEngine
 from lexicept.errors import IndexFormatError, LexiceptError
 from lexicept.index.atlas import Atlas
 from lexicept.index.impacts import load_statistics
 from lexicept.index.manifest import ENGINES, read_manifest, resolved, unknown_entries
 from lexicept.index.reader import IndexReader
+from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.models.exemplars import Exemplars
 from lexicept.parallel.shards import shards_of
 from lexicept.progress import Progress, silent
@@ -24,7 +25,7 @@ from lexicept.storage.arrays import load_csr
 from lexicept.storage.manifest import damage
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import TOKEN_TABLE
-from lexicept.vectors import Integers, Vocabulary, canonical_csr
+from lexicept.vectors import canonical_csr
 
 TOGETHER = 1024
 """Hashes compared at once."""
@@ -45,10 +46,7 @@ def verify(path: str | os.PathLike[str], progress: Progress = silent) -> Verific
     fit together and numbers are finite.
 
     Of models, only checksums are compared; a backbone outside of the index is checked whenever the
-    model is loaded.
-
-    Raises:
-        IndexFormatError: there is no index, or one of another version.
+    model is loaded. A missing index, or one of another version, raises IndexFormatError.
     """
     root = resolved(path)
     while True:
@@ -122,19 +120,16 @@ def _check_ids(index: IndexReader) -> None:
 def _check_postings(index: IndexReader) -> None:
     engine, folder = index.engine, index.folder
     assert isinstance(engine, ExactEngine | JoinedEngine)
-    for part in [engine] if isinstance(engine, ExactEngine) else engine.engines:
+    for part in [engine] if isinstance(engine, ExactEngine) else [*engine.engines, engine]:
         df = np.zeros(part.num_dimensions, np.int64)
         for number in range(part.num_segments):
-            weights = canonical_csr(part.segment(number))
+            weights = part.segment(number)
+            if isinstance(part, ExactEngine):  # the joined engine's come from these
+                weights = canonical_csr(weights)
             df += np.bincount(weights.indices, minlength=df.size)
             part.let_go()
-        _check_df(folder, df, part)
-    if isinstance(engine, JoinedEngine):
-        df = np.zeros(engine.num_dimensions, np.int64)
-        for number in range(engine.num_segments):
-            df += np.bincount(engine.segment(number).indices, minlength=df.size)
-            engine.let_go()
-        _check_df(folder, df, engine)
+        if (df != part.df).any():
+            raise IndexFormatError(f"{folder}: document frequencies that are not the postings'")
 
 
 def _check_statistics(index: IndexReader) -> None:
@@ -145,12 +140,7 @@ def _check_statistics(index: IndexReader) -> None:
         raise IndexFormatError(f"{folder}: statistics of other vocabularies")
 
 
-def _check_df(folder: Path, df: Integers, engine: PostingsEngine) -> None:
-    if (df != engine.df).any():
-        raise IndexFormatError(f"{folder}: document frequencies that are not the postings'")
-
-
-def _check_vocabulary(index: IndexReader, vocabulary: Vocabulary) -> None:
+def _check_vocabulary(index: IndexReader, vocabulary: IndexVocabulary) -> None:
     folder = index.folder / vocabulary.name
     _check_texts(vocabulary.terms or ())
     tf = index.stored_tf(vocabulary)
@@ -158,9 +148,9 @@ def _check_vocabulary(index: IndexReader, vocabulary: Vocabulary) -> None:
         raise IndexFormatError(f"{folder}: frequencies of {tf.indptr.size - 1} documents")
     for shard in shards_of([tf]):
         canonical_csr(*shard.load())
-    if vocabulary.name == "words":
-        index.vectorizer("words")
-    elif vocabulary.name == "texts":
+    if vocabulary.kind.model is None:
+        index.vectorizer(vocabulary.name)
+    elif vocabulary.kind.model != vocabulary.name:
         Exemplars.load(folder)
     elif index.vectorizers.has_table:
         load_csr(folder / TOKEN_TABLE / "rows", vocabulary.size)

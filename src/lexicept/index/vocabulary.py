@@ -39,15 +39,8 @@ class IndexVocabulary(Vocabulary):
 def open_vocabularies(
     folder: Path, entries: Sequence[Mapping[str, Any]]
 ) -> tuple[IndexVocabulary, ...]:
-    """Open the vocabularies of a generation.
-
-    Args:
-        folder: the generation.
-        entries: the vocabularies in the manifest.
-
-    Raises:
-        IndexFormatError: damaged terms, or a vocabulary of an unknown kind.
-    """
+    """Open the vocabularies of a generation by their entries in the manifest. Raises
+    IndexFormatError for damaged terms and unknown kinds."""
     vocabularies, start = [], 0
     for entry in entries:
         name, size = entry["name"], entry["size"]

@@ -138,7 +138,7 @@ def _score(index: IndexReader, queries: sp.csr_array, number: int, document: str
         float(
             weights @ engine.document_weights(passage, dimensions) + engine.offsets[passage] * prior
         )
-        for passage in index.document_rows(document)
+        for passage in index.entries_of(document)
     )
 
 
