@@ -164,6 +164,7 @@ def split_spans(
     """Return spans of a document's content as spans of its title and spans of its text."""
     title, text = len(document.title), len(document.text)
     joined = f"{document.title} {document.text}"
+    # The content has no spaces at the beginning, unlike the title and text joined here.
     stripped = len(joined) - len(joined.lstrip())
     spans = list(spans)
     return _within(spans, -stripped, title), _within(spans, title + 1 - stripped, text)

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from lexicept.corpora import Document
 from lexicept.explanation.contributions import (
+    Contribution,
     Sources,
     Span,
     shown_term,
@@ -22,10 +23,26 @@ from lexicept.explanation.contributions import (
 )
 from lexicept.sanitize import safe
 
-if TYPE_CHECKING:
-    from lexicept.explanation.explanation import Explanation
-
 TEMPLATES = Path(__file__).parent / "templates"
+
+
+class Explained(Protocol):
+    """The properties of an ``Explanation`` in the templates."""
+
+    @property
+    def query(self) -> str: ...
+
+    @property
+    def content(self) -> str: ...
+
+    @property
+    def contributions(self) -> tuple[Contribution, ...]: ...
+
+    @property
+    def prior(self) -> float: ...
+
+    @property
+    def score(self) -> float: ...
 
 
 PLAIN, WEAK, STRONG = range(3)
@@ -66,13 +83,13 @@ def highlighted(text: str, spans: Iterable[Span]) -> Markup:
     return html
 
 
-def explanation_page(explanation: Explanation, document: Document) -> str:
+def explanation_page(explanation: Explained, document: Document) -> str:
     """Return an HTML page, complete in itself, that explains a document's score."""
     template = environment().get_template("page.html")
     return template.render(_values(explanation, document))
 
 
-def explanation_fragment(explanation: Explanation, document: Document) -> str:
+def explanation_fragment(explanation: Explained, document: Document) -> str:
     """Return the query, the contributions and the document as HTML.
 
     The style sheet in the fragment applies to nothing outside of the fragment.
@@ -82,7 +99,7 @@ def explanation_fragment(explanation: Explanation, document: Document) -> str:
     return f"<style>\n{style}\n</style>\n{fragment}"
 
 
-def _values(explanation: Explanation, document: Document) -> dict[str, Any]:
+def _values(explanation: Explained, document: Document) -> dict[str, Any]:
     """Return the variables of the templates."""
     contributions = explanation.contributions
     prior = ["prior"] if explanation.prior else []
@@ -118,6 +135,7 @@ def _strong_and_weak(sources: Iterable[Sources]) -> tuple[list[Span], list[Span]
 
 def _pieces(text: str, strong: Iterable[Span], weak: Iterable[Span] = ()) -> list[Piece]:
     """Split a text at the ends of spans; a strong span hides an overlapping weak span."""
+    # A mark for each character; strong marks are painted over weak ones.
     marks = bytearray(len(text))
     for mark, spans in ((WEAK, weak), (STRONG, strong)):
         for start, end in spans:

@@ -98,6 +98,7 @@ class Column:
         """Return the most frequent values in the allowed documents [N]; equal counts by value,
         ascending."""
         offsets = np.arange(allowed.size + 1) if self.offsets is None else self.offsets
+        # Values become codes from 0, so that one kernel counts texts, numbers and dates.
         if self.terms is not None:
             stored, codes = np.arange(len(self.terms)), np.asarray(self.values, np.int64)
         else:

@@ -95,6 +95,7 @@ def _keywords(condition: Condition, column: Column) -> Flags:
     if condition.operator in ORDERS:
         problem = f"keyword, which {condition.operator} does not compare: = or in"
         raise FilterError(f"the field {condition.field!r} is a {problem}", condition.place)
+    # Terms are in order: each value is found once, then compared by its number.
     codes = []
     for position, value in enumerate(condition.values):
         if not isinstance(value, str):

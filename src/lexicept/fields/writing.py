@@ -48,6 +48,7 @@ class _NewColumn(NamedTuple):
         """Write the files of the column; return the column's entry in the listing."""
         values = self.values
         if self.kind.kind == "keyword":
+            # Terms without a value go; the others are numbered in order.
             used = np.unique(values[values >= 0])
             texts = [self.terms[code] for code in used.tolist()]
             order = sorted(set(texts))
@@ -128,6 +129,7 @@ class _FieldValues:
             if self.large is not None:
                 document_id, number = self.large
                 raise _too_many_digits(document_id, name, number)
+        # A list's offsets count values per document; single values have a place for each document.
         offsets = np.zeros(num_documents + 1, np.int64)
         if many:
             np.cumsum(np.bincount(documents, minlength=num_documents), out=offsets[1:])
@@ -214,6 +216,7 @@ def _joined(
     sides = [columns.get(name) for columns in (old, new)]
     (kind, *_) = (side.kind for side in sides if side is not None)
     many = any(side.kind.many for side in sides if side is not None)
+    # The second side's texts are numbered after the first side's.
     terms: list[str] = []
     values, lengths = [], []
     for columns, side in zip((old, new), sides, strict=True):

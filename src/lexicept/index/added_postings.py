@@ -83,9 +83,11 @@ class PostingsChange:
         counts = [int(np.count_nonzero(new >= 0)) for new in new_numbers]
         unchanged = [0, *(number for number in range(1, len(engines)) if counts[number])]
         num_written = int(np.count_nonzero(~stays))
+        # New documents absorb the last added postings, as long as these are few.
         while num_written and len(unchanged) > 1 and counts[unchanged[-1]] < FEW * num_written:
             num_written += counts[unchanged.pop()]
         new_numbers = [new_numbers[number] for number in unchanged]
+        # All documents outside of the kept postings are written: new ones and absorbed ones.
         has_postings = np.zeros(order.size, bool)
         for new in new_numbers:
             has_postings[new[new >= 0]] = True
@@ -128,6 +130,7 @@ class PostingsUpdate:
         columns = [columns_of(load_array(place / SIZES, np.int64), all_sizes) for place in folders]
         shards = self._shards(changed, change.written)
         weigher = self._weigher(change, columns, shards)
+        # df counts what each search can find: less deleted documents, plus written ones.
         df, bounds = self._present_numbers(all_sizes)
         self._count_changes(df, change, columns)
         for weighed in over(weigher.weigh, self._shards(self.documents, change.deleted)):

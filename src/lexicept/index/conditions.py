@@ -172,6 +172,7 @@ class _Phrases:
         word_numbers = [dimension for dimension in dimensions if dimension is not None]
         if len(word_numbers) < len(dimensions):
             return np.zeros(candidates.size, bool)
+        # Documents without one of the words are left out before any text is read.
         candidates = reduce(np.logical_and, map(self._having, word_numbers), candidates)
         if len(phrase) > 1:
             candidates = self._verified(vectorizer.tokenizer, phrase, np.flatnonzero(candidates))

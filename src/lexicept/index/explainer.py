@@ -25,14 +25,12 @@ class Explainer:
         """Return the dimensions of a query, largest weights first."""
         order = np.argsort(-query.vector.data, kind="stable")
         dimensions = self._weigher.numbered(query.vector.indices[order])
-        weights = query.vector.data[order].tolist()
-        sources = self._query_sources(query, dimensions)
-        return [
-            QueryTerm(*dimension, self._weigher.term(dimension), weight, *sources_of_dimension)
-            for dimension, weight, sources_of_dimension in zip(
-                dimensions, weights, sources, strict=True
-            )
-        ]
+        weights, sources = query.vector.data[order].tolist(), self._query_sources(query, dimensions)
+        terms = []
+        for dimension, weight, in_query in zip(dimensions, weights, sources, strict=True):
+            (name, number), term = dimension, self._weigher.term(dimension)
+            terms.append(QueryTerm(name, number, term, weight, in_query.spans, in_query.shares))
+        return terms
 
     def best_passage(self, query: SearchQuery, passages: range, mask: Mask | None) -> int:
         """Return the number of a document's best passage, the first of equals. Passages in a
@@ -82,25 +80,16 @@ class Explainer:
         document_weights = self._derived.engine.document_weights(number, dimensions)
         scores = query_weights * document_weights
         order = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores)]
-        return [
-            Contribution(
-                *dimension,
-                self._weigher.term(dimension),
-                in_query * in_document,
-                in_query,
-                in_document,
-                (),
-                (),
-                (),
-                (),
+        shared = self._weigher.numbered(dimensions[order])
+        weights = zip(query_weights[order].tolist(), document_weights[order].tolist(), strict=True)
+        contributions = []
+        for (name, number), (in_query, in_document) in zip(shared, weights, strict=True):
+            term, score = self._weigher.term((name, number)), in_query * in_document
+            contribution = Contribution(
+                name, number, term, score, in_query, in_document, (), (), (), ()
             )
-            for dimension, in_query, in_document in zip(
-                self._weigher.numbered(dimensions[order]),
-                query_weights[order].tolist(),
-                document_weights[order].tolist(),
-                strict=True,
-            )
-        ]
+            contributions.append(contribution)
+        return contributions
 
     def _with_spans(
         self,

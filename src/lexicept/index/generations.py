@@ -91,6 +91,7 @@ def next_generation(index: IndexReader) -> Iterator[Path]:
     with _place_for_next(index.path, index.folder.name) as folder:
         folder.mkdir()
         yield folder
+        # Nothing was published.
         if read_manifest(index.path)["generation"] != folder.name:
             remove(folder)
             return

@@ -264,6 +264,7 @@ class Derived:
         bounds = largest = background = np.zeros(num_dimensions, np.float32)
         if rra_settings is not None or weight_bits < 32:  # else these are the postings' largest
             bounds = largest = reduce(np.maximum, mapped(weigher.bounds, shards))
+        # RRA's rounds are passes of their own: each needs the sums of the one before.
         if rra_settings is not None:
             dialogue = reason(shards, weigher, num_dimensions, rra_settings, mapped)
             with np.errstate(over="ignore"):

@@ -152,6 +152,7 @@ def plan_merges(counts: Sequence[int], remaining: Sequence[int]) -> MergePlan:
         if remaining[part]:
             levels[_level(remaining[part] if part in emptied else count)].append([part])
     unchanged, merged, level = [], [], 0
+    # Merged parts go up a level at least, where they may complete another group.
     while level <= max(levels, default=-1):
         groups = levels[level]
         if len(groups) >= MERGED_TOGETHER:
@@ -193,6 +194,7 @@ def write_parts(
     old_starts = np.cumsum([0, *parts.counts])
     order = np.empty(parts.order.size, np.int64)
     start = 0
+    # Linked parts come first, with gaps of documents that have left; new parts follow.
     for part in unchanged:
         in_part = part_of == part
         order[in_part] = parts.order[in_part] - old_starts[part] + start

@@ -95,6 +95,7 @@ class Passages:
     @cached_property
     def document_numbers(self) -> Integers:
         """The number of each entry's document among all documents [N]."""
+        # The second and later entries of a divided document do not start a document.
         follows = np.zeros(len(self._entry_ids) + 1, np.int64)
         np.add.at(follows, self._starts + 1, 1)
         np.add.at(follows, self._starts + self._counts, -1)
@@ -206,6 +207,7 @@ def join_passages(folder: Path, old: Passages, new: Passages, order: Integers) -
             document, one after another [N].
     """
     first = len(old._entry_ids)
+    # The new place of each old entry; -1 for an entry that is left out.
     places = np.full(first + len(new._entry_ids), -1)
     places[order] = np.arange(order.size)
     starts = places[np.concatenate([old._starts, first + new._starts])]

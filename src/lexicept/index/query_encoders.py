@@ -199,6 +199,7 @@ class QueryEncoders:
             name = vocabulary.name
             if name in frequencies:
                 continue
+            # One reading serves all vocabularies of the model.
             if query_encoder == "model" and vocabulary.kind.model is not None:
                 frequencies |= self._split(self._read_by_model(texts))
             else:

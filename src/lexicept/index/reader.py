@@ -361,6 +361,7 @@ class IndexReader:
                 rankings = search(weights[places], top_k, offsets, threads, mask)
                 for place, ranking in zip(places, rankings, strict=True):
                     hits[place] = self._hits(ranking)
+        # Conditions alone give no scores: the first documents that meet them.
         for place, mask in enumerate(masks):
             if mask is not None and queries and queries[place].conditions_alone:
                 first = self.passages.first_of_each(mask.allowed)[:top_k]

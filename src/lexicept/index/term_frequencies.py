@@ -119,6 +119,7 @@ class TermFrequencyWriter:
             prefixes: of the files of each vocabulary, or of one matrix of all; see ``load_csr``.
         """
         texts, units = self.texts, self.units
+        # Texts that occurred before, and shards that are kept, are not encoded again.
         first = first_occurrences(texts)
         starts = range(0, len(texts), SHARD)
         counted_every = SHARD * max(1, -(-len(starts) // COUNTED_SHARDS))

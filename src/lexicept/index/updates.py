@@ -209,6 +209,7 @@ def _order(
     added = np.arange(len(index), len(index) + len(fresh.ids))
     new = {name: added[span.start : span.stop] for name, span in fresh.passages.spans()}
     bounds = np.append(index.passages.firsts, len(index))
+    # Runs of unchanged documents are copied whole, between the replaced and deleted ones.
     order, end = [], 0
     gone: set[str] = set()
     for number, name in enumerate(index.passages.names()):
@@ -324,6 +325,7 @@ def _rewrite(
     if len(fresh.ids):
         outdated += _encode_fresh(index, folder, fresh, sizes, progress, cluster)
         parts += Parts.open(folder)
+    # New parts, merged parts and the order; all other parts are linked.
     documents = parts[order]
     linked_parts = write_parts(documents, folder, sizes, partial(_check_parts, index))
     for place in set(parts.folders).difference(linked_parts):
@@ -340,6 +342,7 @@ def _rewrite(
     join_passages(folder, index.passages, fresh.passages, order)
     remove(staged)
     layout = replace(layout, sizes=sizes)
+    # Without added postings, all frequencies are read, and all postings derived again.
     if change is None:
         _check_parts(index, parts.folders, "*.frequencies.*")
         commit_generation(index.path, folder, layout, over, linked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError, ParameterError, checked_arguments, require
@@ -14,24 +14,12 @@ from lexicept.explanation.explanation import Explanation
 from lexicept.models.sources import DEFAULT_BACKBONE, MINI
 from lexicept.pipelines.convert import find_model
 from lexicept.pipelines.documents import as_documents
-from lexicept.vectorizers.interface import WeightedText
 
 if TYPE_CHECKING:
     from sentence_transformers import SparseEncoder
 
-
-class WeighingModel(Protocol):
-    """A model with explainable scores: texts → vectors, and the text behind each weight."""
-
-    @property
-    def kind(self) -> str:
-        """Kind of the dimensions: concepts, sub-words or words."""
-
-    def term(self, dimension: int) -> str:
-        """Return the name of a dimension."""
-
-    def weigh(self, text: str, task: str) -> WeightedText:
-        """Encode a text as a query or as a document."""
+    from lexicept.vectorizers.concepts import ConceptVectorizer
+    from lexicept.vectorizers.library import LibraryModel
 
 
 @checked_arguments
@@ -103,7 +91,7 @@ def explain(
     return Explanation(query, read.id, read.content, tuple(contributions), 0.0)
 
 
-def _load(model: Any, sae_options: Mapping[str, Any]) -> WeighingModel:
+def _load(model: Any, sae_options: Mapping[str, Any]) -> ConceptVectorizer | LibraryModel:
     """Return a model by name or folder, or from a loaded encoder."""
     from sentence_transformers import SparseEncoder
 

@@ -169,11 +169,7 @@ class OpenedIndex:
         return like(reader, document_id, reader.parse(query))
 
     def suggestions(self, word: str, most: int = 3) -> list[Suggestion]:
-        """Return similar words of the index, the nearest first.
-
-        There are none for a word of a document. ``did_you_mean`` of results is the query with the
-        first suggestions.
-        """
+        """Return similar words of the index, the nearest first; none for a word of a document."""
         return suggestions(self._snapshot(), word, most)
 
     def facets(

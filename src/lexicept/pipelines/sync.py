@@ -64,11 +64,7 @@ def sync(
     Args:
         folder: of files, see ``lexicept.build``.
         path: the folder of the index.
-        vocabulary: of a new index, as are the parameters below; see ``lexicept.build``.
-        language: likewise.
-        model: likewise.
-        concepts: likewise.
-        limits: likewise.
+        vocabulary, language, model, concepts, limits: of a new index, see ``lexicept.build``.
         progress: True shows bars on standard error; a callback gets the reports.
 
     Raises:

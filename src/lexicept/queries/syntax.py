@@ -125,6 +125,7 @@ class _QueryParser:
 
     def _item(self, place: int) -> int:
         """Take the item at a place; return the item's end."""
+        # A name before a colon counts only as a field of the index.
         start = _START.match(self._text, place)
         assert start is not None  # all of it is optional
         negated, name = bool(start["minus"]), _name(start["field"])

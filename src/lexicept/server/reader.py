@@ -359,6 +359,7 @@ def search_together(requests: Sequence[SearchRequest]) -> list[list[Hit]]:
         index, vocabulary = requests[places[0]].index, requests[places[0]].vocabulary
         weights = index.query_vectors([requests[place].query for place in places], vocabulary)
         together = [requests[place] for place in places]
+        # Encoded together, then ranked by numbers of results.
         for numbers in _grouped(together, lambda request: request.top_k):
             hits = index.rank(
                 weights if len(numbers) == len(places) else weights[numbers],
