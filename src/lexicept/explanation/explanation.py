@@ -36,11 +36,9 @@ class Explanation:
 
     @property
     def score(self) -> float:
-        """The sum of the contributions and the prior.
-
-        The sum is exact up to double precision. A search adds the same n numbers, none negative, in
-        single precision: both differ by at most (n + 1) · 2⁻²⁴ of the score.
-        """
+        """The sum of the contributions and the prior. The sum is exact up to double precision. A
+        search adds the same n numbers, none negative, in single precision: both differ by at
+        most (n + 1) · 2⁻²⁴ of the score."""
         return math.fsum([self.prior, *(entry.score for entry in self.contributions)])
 
     def __repr__(self) -> str:

@@ -59,9 +59,7 @@ class Piece(NamedTuple):
 @cache
 def environment(*folders: Path) -> Environment:
     """Return an environment for templates in folders and for the templates of explanations.
-
-    Values are escaped, also control characters and marks that reorder text.
-    """
+    Values are escaped, also control characters and marks that reorder text."""
     return Environment(
         loader=FileSystemLoader([*folders, TEMPLATES]),
         autoescape=True,
@@ -90,10 +88,8 @@ def explanation_page(explanation: Explained, document: Document) -> str:
 
 
 def explanation_fragment(explanation: Explained, document: Document) -> str:
-    """Return the query, the contributions and the document as HTML.
-
-    The style sheet in the fragment applies to nothing outside of the fragment.
-    """
+    """Return the query, the contributions and the document as HTML. The style sheet in the
+    fragment applies to nothing outside of the fragment."""
     style = environment().get_template("style.css").render()
     fragment = environment().get_template("fragment.html").render(_values(explanation, document))
     return f"<style>\n{style}\n</style>\n{fragment}"

@@ -84,10 +84,8 @@ def _locked(path: Path) -> Iterator[None]:
 @contextmanager
 def next_generation(index: IndexReader) -> Iterator[Path]:
     """Yield the folder of the next generation, empty, for a block that ends with ``publish``.
-
     Afterwards, generations that no reader holds are removed. A block that fails, or does not
-    publish, leaves no folder behind.
-    """
+    publish, leaves no folder behind."""
     with _place_for_next(index.path, index.folder.name) as folder:
         folder.mkdir()
         yield folder
@@ -100,11 +98,9 @@ def next_generation(index: IndexReader) -> Iterator[Path]:
 
 
 def replace_generation(path: Path, generation: Path) -> None:
-    """Move a generation on the same file system to an index, as the next generation.
-
-    All of the index but its manifest may be damaged. At any moment ``path`` is the old index or the
-    new index; readers of the old index are not disturbed.
-    """
+    """Move a generation on the same file system to an index, as the next generation. All of the
+    index but its manifest may be damaged. At any moment ``path`` is the old index or the new
+    index; readers of the old index are not disturbed."""
     content = read_manifest(generation.parent)
     with _locked(path):
         with _place_for_next(path, read_manifest(path)["generation"]) as folder:

@@ -176,10 +176,8 @@ class QueryWeigher:
         queries: Sequence[ParsedQuery],
         searched: Sequence[IndexVocabulary],
     ) -> sp.csr_array:
-        """Return weights [n, V] with added dimensions, times boosts and steering.
-
-        Added dimensions of vocabularies outside of the search are ignored.
-        """
+        """Return weights [n, V] with added dimensions, times boosts and steering. Added
+        dimensions of vocabularies outside of the search are ignored."""
         changed = []
         for number, query in enumerate(queries):
             if query.added or query.boosts or query.steering:

@@ -189,11 +189,9 @@ class QueryEncoders:
     def frequencies(
         self, vocabularies: Sequence[IndexVocabulary], query_encoder: str, texts: Sequence[str]
     ) -> dict[str, sp.csr_array]:
-        """Return the term frequencies of queries [n, size] by vocabulary.
-
-        Frequencies by a model come from ``cache``, if there is a cache. A few short queries do
-        without the vectorizer, unless it was loaded first.
-        """
+        """Return the term frequencies of queries [n, size] by vocabulary. Frequencies by a model
+        come from ``cache``, if there is a cache. A few short queries do without the vectorizer,
+        unless it was loaded first."""
         frequencies: dict[str, sp.csr_array] = {}
         for vocabulary in vocabularies:
             name = vocabulary.name

@@ -309,10 +309,8 @@ class IndexReader:
 
     def query_masks(self, queries: Sequence[ParsedQuery]) -> list[Mask | None]:
         """Return the documents that meet each query's conditions; None without conditions.
-
-        Queries of the same conditions share a mask. A condition that does not fit the index raises
-        InputError.
-        """
+        Queries of the same conditions share a mask. A condition that does not fit the index
+        raises InputError."""
         masks: dict[object, Mask | None] = {}
         masks_of_queries = []
         for query in queries:

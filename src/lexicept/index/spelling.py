@@ -35,9 +35,7 @@ class Suggestion(NamedTuple):
 
 def suggestions(index: IndexReader, word: str, most: int = 3) -> list[Suggestion]:
     """Return similar words of an index, the nearest first; equally near words by frequency.
-
-    There are none for a word of a document, for numbers, and in languages without spaces.
-    """
+    There are none for a word of a document, for numbers, and in languages without spaces."""
     vectorizer = index.word_vectorizer()
     lower = word.lower()
     limit = most_edits(lower)
@@ -91,10 +89,8 @@ def as_spelled(index: IndexReader, dimension: int) -> str:
 
 def most_edits(word: str) -> int:
     """Return the most edits of a suggestion: 1 for words of four characters, 2 for longer words.
-
     0 for shorter words (most are a single edit from another word), for numbers, and for words of
-    more than ``LONGEST`` characters.
-    """
+    more than ``LONGEST`` characters."""
     if not 4 <= len(word) <= LONGEST or not any(letter.isalpha() for letter in word):
         return 0
     return 1 if len(word) == 4 else 2

@@ -189,10 +189,8 @@ def _weigh(index: IndexReader, rra: RRASettings | None, cluster: Cluster | None 
 
 def merge(path: str | os.PathLike[str], cluster: Cluster | None = None) -> bool:
     """Weigh all documents again, and merge added postings; return True if there were any.
-
     Changes of a large index without RRA do that by themselves once they are a sixteenth of the
-    index (see ``index.added_postings``).
-    """
+    index (see ``index.added_postings``)."""
     with changing(path, _UNWEIGHED) as index:
         joined = isinstance(index.engine, JoinedEngine)
         if joined:
@@ -367,10 +365,8 @@ def _encode_fresh(
     progress: Progress,
     cluster: Cluster | None,
 ) -> list[str]:
-    """Count or encode the fresh documents, and make them a part of a generation.
-
-    Returns the beginnings of the names of files that are written anew; ``sizes`` may grow.
-    """
+    """Count or encode the fresh documents, and make them a part of a generation. Returns the
+    beginnings of the names of files that are written anew; ``sizes`` may grow."""
     (place,), outdated = fresh.parts.folders, []
     contents = Contents(folder / "fresh")
     for vectorizer in index.vectorizers.of([*sizes]):

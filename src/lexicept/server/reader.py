@@ -158,10 +158,8 @@ class Reader:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Load the models, then follow updates until the block ends.
-
-        Searches in the queue at the end are answered.
-        """
+        """Load the models, then follow updates until the block ends. Searches in the queue at
+        the end are answered."""
         await in_thread(self._thread, partial(warm, self.served.index))
         following = asyncio.create_task(self._follow())
         try:
@@ -201,11 +199,8 @@ class Reader:
 
     async def search(self, request: SearchRequest) -> list[Hit]:
         """Return the results of a search; a search by a model runs in the models' thread; see
-        ``run``.
-
-        Searches that arrive while the model is busy are encoded together afterwards. A search that
-        finds the model idle does not wait.
-        """
+        ``run``. Searches that arrive while the model is busy are encoded together afterwards. A
+        search that finds the model idle does not wait."""
         if not request.needs_model or self._is_cached(request):
             return search_together([request])[0]
         with self._place_in_line():
@@ -258,10 +253,8 @@ class Reader:
             await self._gather(len(batch))
 
     async def _gather(self, answered: int) -> None:
-        """Wait after a batch until the clients ask again, for another batch.
-
-        Otherwise the first query would be encoded alone, while the rest waits.
-        """
+        """Wait after a batch until the clients ask again, for another batch. Otherwise the first
+        query would be encoded alone, while the rest waits."""
         loop = asyncio.get_running_loop()
         end = loop.time() + GATHER_SECONDS
         while 1 < answered > len(self._queue) and loop.time() < end:
@@ -326,11 +319,9 @@ async def in_thread(thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
 
 
 def truncated(index: IndexReader) -> str | None:
-    """Return a message about a file of an open index that has become shorter, or None.
-
-    The system ends a process that reads a mapped file beyond the end. Mapped files stay readable
-    after removal.
-    """
+    """Return a message about a file of an open index that has become shorter, or None. The
+    system ends a process that reads a mapped file beyond the end. Mapped files stay readable
+    after removal."""
     for name, entry in index.manifest["files"].items():
         try:
             size = os.stat(index.path / name).st_size
