@@ -248,9 +248,9 @@ def test_the_command_has_the_choice(run, tmp_path):
     corpus.write_text(
         "\n".join(json.dumps({"id": str(n), "text": one}) for n, one in enumerate(TEXTS))
     )
-    for choice, adapted in (("adapted", {"tokens": 120, "steps": 3}), ("fixed", None)):
+    for choice, adapted in (("adapted", {"tokens": 120, "steps": 3}), ("no-adapted", None)):
         out = tmp_path / choice
-        report = run("build", corpus, "--out", out, "--concepts", choice, "--json").json
+        report = run("build", corpus, "--out", out, f"--{choice}", "--json").json
         entries = {entry["name"]: entry["adapted"] for entry in report["vocabularies"]}
         whole = {} if adapted is None else {"texts": None}
         assert entries == {"words": None, "concepts": adapted, **whole}

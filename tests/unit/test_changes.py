@@ -275,7 +275,7 @@ PETS = {
 }
 
 
-def test_an_alpha_that_makes_an_index_unusable_is_refused(tmp_path):
+def test_alphas_that_lose_matches_are_told_or_refused(tmp_path):
     texts = {str(n): f"{text} n{n}" for n, text in enumerate([PETS[p] for p in "abc"] * 3)}
     path = build(tmp_path / "index", texts).path
     before = content(path)
@@ -288,13 +288,10 @@ def test_an_alpha_that_makes_an_index_unusable_is_refused(tmp_path):
     assert content(path) == before
     assert names(tmp_path) == ["index"]
     assert names(path) == [".lock", "generation-000001", "manifest.json"]
-
-
-def test_matches_that_rra_loses_are_counted(tmp_path):
-    path = build(tmp_path / "index", PETS).path
+    path = build(tmp_path / "index2", PETS).path
     told = "RRA with alpha 10 and 3 iterations makes the weights of 1 of 23 postings too small"
     with pytest.warns(LexiceptWarning, match=told):
-        index = updates.reweight(path, tmp_path / "out", RRASettings(10.0, 3))
+        index = updates.reweight(path, tmp_path / "out2", RRASettings(10.0, 3))
     assert index.engine.num_postings == 22
     assert updates.reweight(path, tmp_path / "usual", RRASettings(3.0)).engine.num_postings == 23
 

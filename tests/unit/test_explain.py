@@ -148,15 +148,12 @@ def test_a_token_may_speak_against_a_latent(masked, tmp_path):
     assert min(shares) < 0 < max(shares)
 
 
-def test_other_pooling_has_contributions_without_words(masked, tmp_path):
+def test_models_of_other_pooling_and_of_weights(masked, tmp_path):
     folder = save_library(tmp_path / "model", autoencoder(masked, mode="cls"))
     explained = lexicept.explain("kilo", "kilo muba", folder)
     assert explained.contributions
     assert {part.document_spans for part in explained.contributions} == {()}
-
-
-def test_a_table_of_weights_has_tokens(masked, tmp_path):
-    folder = inference_free(tmp_path / "model", masked)
+    folder = inference_free(tmp_path / "model2", masked)
     explained = lexicept.explain("kilo bade kilo", " ".join(WORDS), folder)
     named = {part.term: part.in_query for part in explained.contributions}
     assert named.keys() <= {"kilo", "bade"}

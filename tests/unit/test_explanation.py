@@ -214,11 +214,17 @@ def test_scores_of_words_and_concepts_add_up(bert, tmp_path, limits, rra, poolin
                 assert not steering or names[0] not in kept
 
 
-def test_whole():
+def test_spans_are_of_whole_words_in_title_and_text():
     accent = "e\u0301t \u0301a"
     assert whole(accent, 0, 1) == (0, 2)
     assert accent[slice(*whole(accent, 0, 4))] == "e\u0301t"  # the space goes
     assert whole("  ", 0, 2) == (2, 2)
+    document = Document("d", "cat ", " A cat")
+    assert document.content == "A cat cat"
+    (found,) = WordVectorizer("en", ["cat"]).document_sources([document.content], [[0]])
+    spans = found[0].spans
+    assert split_spans(document, spans) == (((3, 6),), ((0, 3),))
+    assert split_spans(Document("d", "cat"), [Span(0, 3)]) == ((), ((0, 3),))
 
 
 def test_sources_and_spellings_by_hand():
@@ -283,15 +289,6 @@ def test_a_query_and_its_hits_run_the_backbone_once_each(bert, tmp_path, monkeyp
         assert encoded == [1, 1]
         assert alone == hit.explanation
         assert alone.score == pytest.approx(hit.score, rel=1e-6)
-
-
-def test_spans_at_the_border_of_title_and_text():
-    document = Document("d", "cat ", " A cat")
-    assert document.content == "A cat cat"
-    (found,) = WordVectorizer("en", ["cat"]).document_sources([document.content], [[0]])
-    spans = found[0].spans
-    assert split_spans(document, spans) == (((3, 6),), ((0, 3),))
-    assert split_spans(Document("d", "cat"), [Span(0, 3)]) == ((), ((0, 3),))
 
 
 @given(st.text("a<>&\"' \n", max_size=50), SPANS)

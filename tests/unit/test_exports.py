@@ -243,8 +243,8 @@ def test_bulk_requests(index, form):
     assert_ranked_as(index, "cat1 dog2", scores, 1e-5)
 
 
-def test_lucene_takes_query_weights_up_to_64():
-    """Lucene's FeatureField refuses a query weight above 64; a factor keeps the ranking."""
+def test_query_weights_that_formats_take():
+    # Lucene's FeatureField refuses a query weight above 64; a factor keeps the ranking.
     for weights, scale, written in (
         ([64.0, 0.5], 1.0, [64.0, 0.5]),
         ([65.0, 0.5], 0.5, [32.5, 0.25]),
@@ -257,6 +257,9 @@ def test_lucene_takes_query_weights_up_to_64():
         assert line["scale"] == scale
         tokens = line["body"]["query"]["sparse_vector"]["query_vector"]
         assert tokens == {str(number): weight for number, weight in enumerate(written)}
+    vector = Vector(np.array([3, 5, 9]), np.array([0.5, 2.0, 0.001], np.float32))
+    dimensions, levels = query_impacts(vector)
+    assert (dimensions.tolist(), levels.tolist()) == ([3, 5], [25, 100])
 
 
 def test_lucene_takes_normal_document_weights(tmp_path, monkeypatch):
@@ -485,12 +488,6 @@ def test_json_keeps_single_precision(weights):
     assert list(found) == [str(n) for n in range(len(weights))]
     packed = [struct.unpack("f", struct.pack("f", weight))[0] for weight in found.values()]
     assert packed == weights
-
-
-def test_query_impacts():
-    vector = Vector(np.array([3, 5, 9]), np.array([0.5, 2.0, 0.001], np.float32))
-    dimensions, levels = query_impacts(vector)
-    assert (dimensions.tolist(), levels.tolist()) == ([3, 5], [25, 100])
 
 
 def test_the_command(tmp_path, run):

@@ -24,7 +24,7 @@ from lexicept.models.model_card import make_card, published
 from lexicept.models.sae.model import SAE
 from lexicept.models.sources import Reference
 from lexicept.vectorizers.concepts import ConceptVectorizer
-from support.commands import Run, assert_error
+from support.commands import assert_error
 from support.tiny import tiny_backbone
 
 TEXTS = ["bade kilo", "muba"]
@@ -161,7 +161,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "saved"
 
 
-def test_a_model_comes_back(hub: Hub, model: Path, run: Run, monkeypatch: Any) -> None:
+def test_a_model_comes_back(hub, model, run, monkeypatch):
     report = run("model", "push", model, "team/tiny", "--license", "apache-2.0", "--json").json
     commit = f"{hub.address}/team/tiny/commit/{hub.sha('team/tiny')}"
     assert report == {"model": "team/tiny", "commit": commit}
@@ -190,9 +190,7 @@ def test_a_model_comes_back(hub: Hub, model: Path, run: Run, monkeypatch: Any) -
         Encoder.load("team/other")
 
 
-def test_an_index_of_a_pulled_model(
-    hub: Hub, model: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_of_a_pulled_model(hub, model, run, tmp_path, monkeypatch):
     push_model(model, "team/tiny", "")
     corpus = tmp_path / "corpus"
     corpus.mkdir()
@@ -218,7 +216,7 @@ def test_an_index_of_a_pulled_model(
     assert IndexReader.open(copied).search(["bade"])[0][0].score == hit.score
 
 
-def test_weights_that_have_changed_since(hub: Hub, model: Path, tmp_path: Path) -> None:
+def test_weights_that_have_changed_since(hub, model, tmp_path):
     push_model(model, "team/tiny", "")
     folder = model_folder("team/tiny")
     reference = Reference.to("team/tiny")
@@ -234,14 +232,14 @@ def test_weights_that_have_changed_since(hub: Hub, model: Path, tmp_path: Path) 
         Reference("team/none", None, reference.files).find()
 
 
-def test_a_model_is_converted_by_its_name(hub: Hub, model: Path, run: Run, tmp_path: Path) -> None:
+def test_a_model_is_converted_by_its_name(hub, model, run, tmp_path):
     push_model(model, "team/tiny", "")
     to = ("--to", "sentence-transformers", "--out", tmp_path / "out")
     assert run("model", "convert", "team/tiny", *to, "--json").json["found"] == "lexicept"
     assert (tmp_path / "out" / "1_WordWeights").is_dir()
 
 
-def test_private_models(hub: Hub, model: Path) -> None:
+def test_private_and_refused_models(hub, model, monkeypatch):
     push_model(model, "team/hidden", "", private=True)
     assert hub.private["team/hidden"]
     push_model(model, "team/hidden", "", private=True)
@@ -249,9 +247,6 @@ def test_private_models(hub: Hub, model: Path) -> None:
     with pytest.raises(InputError, match="team/open: is there already, and public"):
         push_model(model, "team/open", "after", private=True)
     assert hub.models["team/open"]["README.md"] == b"before"
-
-
-def test_what_the_hub_refuses(hub: Hub, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     push_model(model, "team/tiny", "")
     with pytest.raises(InputError, match=r"team/none: no such folder, .* none of that name"):
         Encoder.load("team/none")
@@ -264,7 +259,7 @@ def test_what_the_hub_refuses(hub: Hub, model: Path, monkeypatch: pytest.MonkeyP
         push_model(model, "team/tiny", "")
 
 
-def test_without_a_network(hub: Hub, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network(hub, model, monkeypatch):
     nobody = "http://127.0.0.1:9"
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", nobody)
     with pytest.raises(InputError, match="team/tiny: can't be pushed: the hub can't be reached"):
@@ -273,9 +268,7 @@ def test_without_a_network(hub: Hub, model: Path, monkeypatch: pytest.MonkeyPatc
         model_folder("team/tiny")
 
 
-def test_what_push_refuses(
-    model: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_push_refuses(model, run, tmp_path, monkeypatch):
     monkeypatch.delenv("HF_TOKEN", raising=False)
     assert_error(run("model", "push", model, "team/tiny"), "in HF_TOKEN")
     assert_error(run("model", "push", model, "tiny"), "not a hub's name")
@@ -285,7 +278,7 @@ def test_what_push_refuses(
     assert_error(run("model", "push", tmp_path, "team/tiny"), "push the merged model")
 
 
-def test_cards(model: Path) -> None:
+def test_cards(model):
     encoder = Encoder.load(model)
     linked = yaml.safe_load(make_card(encoder, "t", "owner/base").split("---\n")[1])
     assert linked["base_model"] == "owner/base"

@@ -83,13 +83,17 @@ def test_open_gives_what_was_built(tmp_path):
     assert not (tmp_path / "index.partial").exists()
 
 
-def test_titles_are_searched_and_returned(tmp_path):
+def test_titles_and_long_documents_are_searched(tmp_path):
     builder = IndexBuilder(tmp_path / "index")
     builder.add_documents([Document("x", "purrs", "The Cat"), Document("y", "barks")], {})
     builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
     index = builder.commit()
     assert [hit.id for hit in index.search(["cats"])[0]] == ["x"]
     assert index.document("x") == Document("x", "purrs", "The Cat")
+    text = "cat " * 250_000 + "yak"
+    index = build(tmp_path / "index2", {"big": text, "small": "cat"})
+    assert index.document("big").text == text
+    assert [hit.id for hit in index.search(["yak"])[0]] == ["big"]
 
 
 def test_query_weights_are_counts_of_known_words(tmp_path):
@@ -116,13 +120,6 @@ def test_empty_documents_are_kept_and_never_found(tmp_path):
     assert len(nothing) == 2
     assert nothing.search(["the cat"])[0] == []
     assert IndexReader.open(tmp_path / "nothing", checksums=True).document("y").text == "the"
-
-
-def test_a_document_of_a_megabyte(tmp_path):
-    text = "cat " * 250_000 + "yak"
-    index = build(tmp_path / "index", {"big": text, "small": "cat"})
-    assert index.document("big").text == text
-    assert [hit.id for hit in index.search(["yak"])[0]] == ["big"]
 
 
 @pytest.mark.usefixtures("_vowels")

@@ -101,7 +101,7 @@ def test_words_without_sub_words_of_the_head(bert, pieces):
         language_head(str(bert)).expanded([[5], pieces], ["the", "word"])
 
 
-def test_random_rows_are_a_function_of_the_seed(bert):
+def test_random_and_derived_heads_leave_the_first_alone(bert):
     head = language_head(str(bert))
     drawn, again, other = head.random(2000, 3), head.random(2000, 3), head.random(2000, 4)
     assert torch.equal(drawn.rows, again.rows)
@@ -112,10 +112,6 @@ def test_random_rows_are_a_function_of_the_seed(bert):
     assert (drawn.size, list(drawn.terms)[:2]) == (2000, ["#0", "#1"])
     states = torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
     assert torch.equal(drawn.transform(states), head.transform(states))
-
-
-def test_changing_a_derived_head_leaves_the_first_alone(bert):
-    head = language_head(str(bert))
     before = {name: value.clone() for name, value in head.state_dict().items()}
     for derived in (head.expanded([[5]], ["the"]), head.random(2)):
         with torch.no_grad():

@@ -36,7 +36,7 @@ def named(vectors, terms):
     ]
 
 
-def test_a_query_has_its_sub_words(backbone, head):
+def test_a_query_has_its_words_and_sub_words(backbone, head):
     lookup = Lookup.for_head(head, backbone.tokenizer)
     with torch.no_grad():
         lookup.weight[backbone.tokenizer.convert_tokens_to_ids("and")] = -3.0
@@ -46,9 +46,6 @@ def test_a_query_has_its_sub_words(backbone, head):
     assert len(pieces) > 2
     # A word twice counts once, and no weight is below zero.
     assert named(found, head.terms) == [dict.fromkeys(pieces, 1.0), {}]
-
-
-def test_a_query_has_its_words(backbone, head):
     words, pieces = expanded_words(TEXTS, backbone.tokenizer, 10)
     expanded = head.expanded(pieces, words)
     lookup = Lookup.for_head(expanded, backbone.tokenizer)

@@ -150,6 +150,8 @@ def test_random_negatives(large, tmp_path):
     drawable = [count for number, count in enumerate(counts) if number > 5 and number != 50]
     assert min(drawable) > 3  # mean 50 · 30 / 93 = 16, deviation 3.3
     assert max(drawable) < 30
+    (drawn,) = random_part(large, tmp_path / "a2", {"q": "apple"}, random_negatives=1000)
+    assert sorted(drawn) == sorted({f"d{i}" for i in range(6, 100)} - {"d50"})
 
 
 def test_documents_in_passages_are_mined_whole(tmp_path):
@@ -164,11 +166,6 @@ def test_documents_in_passages_are_mined_whole(tmp_path):
     vectors = index.query_vectors(["apple"])
     (hits,) = index.rank(vectors)
     assert mining._score(index, vectors, 0, "long") == pytest.approx(hits[0].score, rel=1e-5)
-
-
-def test_no_more_random_negatives_than_there_are(large, tmp_path):
-    (drawn,) = random_part(large, tmp_path / "a", {"q": "apple"}, random_negatives=1000)
-    assert sorted(drawn) == sorted({f"d{i}" for i in range(6, 100)} - {"d50"})
 
 
 # What is refused

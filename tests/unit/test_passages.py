@@ -146,7 +146,7 @@ def test_documents_are_found_read_and_counted_whole(index):
     assert index.reader.masks.having("year") == 2
 
 
-def test_the_best_passage_is_explained(index):
+def test_the_passage_that_was_found_is_explained(index, tmp_path):
     best = index.search("cats install", explain=True)[0]
     explained = index.explain("cats install", "guide.md")
     assert explained == best.explanation
@@ -157,12 +157,9 @@ def test_the_best_passage_is_explained(index):
     assert (other.passage, other.content) == ("guide.md#1", "Guide Welcome, cats.")
     assert index.explain("nothing", "guide.md").passage == "guide.md#1"
     assert index.explain("dog", "other").passage is None
-
-
-def test_the_passage_with_the_phrase_is_explained(tmp_path):
     passages = (Passage("Cats, cats, cats."), Passage("Red mice hide from one of many cats."))
     documents = [Document("d", "", "", {}, passages), Document("e", "Red mice.")]
-    with lexicept.build(documents, tmp_path / "index", vocabulary="words") as index:
+    with lexicept.build(documents, tmp_path / "phrase", vocabulary="words") as index:
         query = 'cats cats cats "red mice" -dogs'
         hit = index.search(query)[0]
         explanation = index.explain(query, "d")

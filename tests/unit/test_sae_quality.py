@@ -96,12 +96,16 @@ def test_a_perfect_sae_and_none(bert):
         report_sae(bert, some_sae(), [""])
 
 
-def test_a_transform_is_what_the_sae_reads(bert):
+def test_a_transform_is_what_an_sae_reads(bert):
     sae = some_sae()
     report = report_sae(bert, sae, TEXTS, transform=lambda states: 3 * states + 1)
     expected = report_states([3 * states_of(bert, TEXTS) + 1], sae)
     assert report.fvu == pytest.approx(expected.fvu, rel=1e-5)
     assert report.l0 == expected.l0
+    direction = torch.ones(32)
+    found = anisotropy(bert, TEXTS, transform=lambda states: states[:, :1].abs() * direction)
+    assert found[0] == anisotropy(bert, TEXTS)[0]
+    assert found[1] == pytest.approx(1.0)
 
 
 def head_over(backbone):
@@ -174,13 +178,6 @@ def test_anisotropy_is_the_mean_cosine_of_all_pairs(bert):
     assert found[0] != found[1]
     with pytest.raises(InputError, match="needs two tokens"):
         anisotropy(bert, ["", text(1)])
-
-
-def test_anisotropy_of_what_an_sae_reads(bert):
-    direction = torch.ones(32)
-    found = anisotropy(bert, TEXTS, transform=lambda states: states[:, :1].abs() * direction)
-    assert found[0] == anisotropy(bert, TEXTS)[0]
-    assert found[1] == pytest.approx(1.0)
 
 
 def test_a_sample_ends_with_the_texts_that_fill_it(bert, monkeypatch):

@@ -141,17 +141,14 @@ def test_the_gradients_of_all_parameters_are_clipped_together(architecture, monk
     assert float(norm) == pytest.approx(0.25, rel=1e-4)
 
 
-def test_adamw_s_epsilon_is_6e_10():
-    """A gradient of ε moves a weight by half of the learning rate: η ε / (ε + ε)."""
+def test_adamw_has_an_epsilon_and_groups_of_parameters():
+    # A gradient of ε moves a weight by half of the learning rate: η ε / (ε + ε).
     task = SAETask.begin(states(), SAESettings(64, 4, learning_rate=0.5, weight_decay=0.0))
     loop = Loop(task)
     for parameter in task.parameters():
         parameter.grad = torch.full_like(parameter, 6e-10)
     loop.optimizer.step()
     assert torch.allclose(task.sae.b_enc, torch.full((64,), -0.5 / 2), rtol=1e-4)
-
-
-def test_an_objective_s_own_parameters_have_their_own_rate_and_do_not_decay():
     task = SAETask.begin(states(), SAESettings(64, 4, architecture="gated", weight_decay=0.25))
     of_sae, own = Loop(task).optimizer.param_groups
     assert {id(p) for p in of_sae["params"]} == {id(p) for p in task.sae.parameters()}

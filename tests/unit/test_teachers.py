@@ -74,12 +74,9 @@ def test_bm25_is_that_of_an_index(tmp_path):
         np.log(1 + 3.5 / 2.5) * 2 / (2 + 1.5 * (0.25 + 0.75 * 5 / 3.4)), rel=1e-5
     )
     assert lists[3].scores == (0.0,)
-
-
-def test_bm25_of_another_language(tmp_path):
     documents = {"a": "猫が寝る", "b": "犬が走る"}
     items = [CandidateList("q", ("a", "b"), 0)]
-    (item,) = score_lists(items, {"q": "猫が"}, documents, BM25Teacher("ja"), tmp_path / "out")
+    (item,) = score_lists(items, {"q": "猫が"}, documents, BM25Teacher("ja"), tmp_path / "out2")
     assert item.scores is not None
     assert item.scores[0] > item.scores[1]
     with pytest.raises(InputError, match="no language 'xx'"):
@@ -89,16 +86,13 @@ def test_bm25_of_another_language(tmp_path):
 # Blends
 
 
-def test_standardised_by_hand():
+def test_standardised_and_blended_by_hand(tmp_path):
     assert standardised(np.array([1.0, 2, 3, 6])).tolist() == pytest.approx(
         [-2 / 3.5**0.5, -1 / 3.5**0.5, 0, 3 / 3.5**0.5]
     )
     assert standardised(np.array([0.1] * 3)).tolist() == [0, 0, 0]
     assert standardised(np.array([7.0])).tolist() == [0]
     assert standardised(np.array([])).tolist() == []
-
-
-def test_blend_by_hand(tmp_path):
     # Standardised [1, -1], [0, 0]; [-1, 1] and [1, -1]; the second teacher's scale is another.
     a = fixed(d1=3, d2=1, d3=5, d4=5)
     b = fixed(d1=-100, d2=100, d3=40, d4=20)

@@ -112,10 +112,15 @@ def test_words_are_remembered_where_spaces_part_tokens(query):
         assert remembering.queries([query]).toarray().tolist() == [counted.tolist()]
 
 
-def test_a_token_keeps_its_largest_means():
+def test_a_table_keeps_its_largest_means_and_comes_back(tmp_path):
     sums = sp.csr_array(np.array([[*range(1, 13), 1.0]], np.float32))
     kept = TokenTable.of(tokenizer(), sums, "sum").queries(["a"]).toarray()[0]
     assert np.flatnonzero(kept).tolist() == list(range(12 - LATENTS, 12))
+    made = table("max")
+    made.save(tmp_path / "table")
+    loaded = TokenTable.load(tmp_path / "table")
+    queries = ["a b", "d", ""]
+    assert (loaded.queries(queries) != made.queries(queries)).nnz == 0
 
 
 def test_sources_are_the_words_that_have_a_dimension():
@@ -131,14 +136,6 @@ def test_sources_are_the_words_that_have_a_dimension():
         {0: Sources()},
     ]
     assert table("sum").encode_query("a").sources([]) == {}
-
-
-def test_save_and_load(tmp_path):
-    made = table("max")
-    made.save(tmp_path / "table")
-    loaded = TokenTable.load(tmp_path / "table")
-    queries = ["a b", "d", ""]
-    assert (loaded.queries(queries) != made.queries(queries)).nnz == 0
 
 
 @pytest.mark.parametrize(

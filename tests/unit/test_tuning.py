@@ -118,7 +118,7 @@ def test_tuning_that_was_killed_goes_on(config, tmp_path):
     assert by_temperature(more)[9.0] in whole
 
 
-def test_a_trial_that_diverges_is_last(config, tmp_path):
+def test_trials_that_can_not_be_compared(config, tmp_path):
     vary = ["optimizer.learning_rate=1e30,1e-3"]
     path = config(optimizer={"warmup_steps": 0})
     trials = tune(path, vary, 3, tmp_path / "out")
@@ -126,6 +126,9 @@ def test_a_trial_that_diverges_is_last(config, tmp_path):
     assert trials[1].changes == ["optimizer.learning_rate=1e30"]
     with pytest.raises(InputError, match="no trial has a finite loss"):
         tune(path, ["optimizer.learning_rate=1e30"], 3, tmp_path / "none")
+    path = config(data={"count": 9}, validation={"queries": None})
+    with pytest.raises(LexiceptError, match="tuning needs judged queries"):
+        tune(path, VARY, 2, tmp_path / "out2")
 
 
 @pytest.mark.parametrize(
@@ -141,12 +144,6 @@ def test_values_that_are_refused_before_any_training(config, tmp_path, vary, mes
     with pytest.raises(InputError, match=message):
         tune(config(), [vary], 2, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_without_judged_queries_nothing_can_be_chosen(config, tmp_path):
-    path = config(data={"count": 9}, validation={"queries": None})
-    with pytest.raises(LexiceptError, match="tuning needs judged queries"):
-        tune(path, VARY, 2, tmp_path / "out")
 
 
 def test_the_command(config, tmp_path, run):
