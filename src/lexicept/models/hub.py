@@ -48,7 +48,7 @@ def model_folder(
     from huggingface_hub import snapshot_download
 
     name = os.fspath(source)
-    with _named(name, "no such folder, and the hub's can't be loaded"):
+    with hub_errors(name):
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
 
 
@@ -73,7 +73,7 @@ def push_model(folder: Path, name: str, card: str, *, private: bool = False) -> 
     operations = [CommitOperationAdd(CARD, card.encode())]
     operations += [CommitOperationAdd(path, folder / path) for path in sent]
     api = HfApi(token=token)
-    with _named(name, "can't be pushed"):
+    with hub_errors(name, "can't be pushed"):
         api.create_repo(name, private=private, exist_ok=True)
         if private and not api.model_info(name).private:
             raise InputError(f"{name}: is there already, and public")
@@ -82,7 +82,9 @@ def push_model(folder: Path, name: str, card: str, *, private: bool = False) -> 
 
 
 @contextmanager
-def _named(name: str, failed: str) -> Iterator[None]:
+def hub_errors(
+    name: str, failed: str = "no such folder, and the hub's can't be loaded"
+) -> Iterator[None]:
     """Turn the errors of the hub, its client and its transport into one InputError."""
     from huggingface_hub import errors
 

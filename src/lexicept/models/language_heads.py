@@ -20,7 +20,8 @@ from lexicept.storage.files import disk_errors
 
 
 def language_head(name: str) -> VocabularyHead:
-    """Load a backbone's pretrained head over tokens; see ``VocabularyHead``.
+    """Load a backbone's pretrained head over tokens, by a name as for ``Backbone.from_pretrained``;
+    of a saved encoder, the vocabulary head.
 
     Without a head in an encoder's checkpoint, the rows are the input embeddings and the dense layer
     is the identity; such a head needs training by masked language modelling before use.
@@ -29,13 +30,8 @@ def language_head(name: str) -> VocabularyHead:
     after any block (SPLARE, appendix F). Caps on logits are left out: Gemma 2's ``30 tanh(v / 30)``
     keeps order and signs.
 
-    Args:
-        name: a hub name or a folder, as for ``Backbone.from_pretrained``; of a saved encoder, the
-            vocabulary head.
-
-    Raises:
-        InputError: the model can't be loaded, an encoder's head is not dense layer, activation and
-            norm, or a decoder's head is missing or is not RMSNorm and rows.
+    Raises InputError for an encoder's head that is not dense layer, activation and norm, for a
+    decoder's that is not RMSNorm and rows, and for a model that can't be loaded.
     """
     path = resolve(name)
     saved = _saved(Path(path))

@@ -55,11 +55,8 @@ def keep_whole(tokenizer: Any) -> None:
 
 
 def longest_input(tokenizer: Any) -> int:
-    """Return the token limit of a tokenizer's model, special tokens included.
-
-    Raises:
-        InputError: the limit is no number, or leaves no room beside special tokens.
-    """
+    """Return the token limit of a tokenizer's model, special tokens included. Raises InputError for
+    a limit that is no number, or leaves no room beside special tokens."""
     limit, special = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > special:
         raise InputError(
@@ -283,11 +280,8 @@ class KnownStates(Protocol):
 def read_known(
     windows: Sequence[Window], stored: KnownStates | None, limit: int, fresh: list[int]
 ) -> Batches:
-    """Yield batches of stored states, and add the numbers of unknown windows to ``fresh``.
-
-    Args:
-        limit: tokens after which a batch is full.
-    """
+    """Yield batches of stored states, full after ``limit`` tokens, and add the numbers of unknown
+    windows to ``fresh``."""
     batch: list[int] = []
     batch_states: list[Tensor] = []
     tokens = 0

@@ -31,11 +31,7 @@ def whole_words(
     words: Sequence[int | None], offsets: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int]]:
     """Return start and end of every token's word, in characters; a token of no word has its own.
-
-    Args:
-        words: the number of every token's word; neighbouring tokens of one word share it.
-        offsets: start and end of every token, in characters.
-    """
+    Neighbouring tokens of one word share the word's number."""
     spans = list(offsets)
     start = 0
     for end in range(1, len(spans) + 1):

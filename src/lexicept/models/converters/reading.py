@@ -51,12 +51,8 @@ class Kind(StrEnum):
 
 
 def recognise(folder: Path) -> Kind | None:
-    """Return the layout of a model's folder; None if it holds no model.
-
-    Raises:
-        InputError: ``modules.json``, ``router_config.json`` or ``config.json`` is damaged, or the
-            model has no language-model head.
-    """
+    """Return the layout of a model's folder; None if it holds no model. Raises InputError for a
+    damaged configuration, or for a model without language-model head."""
     modules = _read(folder / "modules.json")
     if modules is not None:
         if _has_own_module(folder, modules):
@@ -146,9 +142,8 @@ def _require_safetensors(folder: Path) -> None:
 def load_in_own_library(folder: Path) -> SparseEncoder:
     """Load a model in sentence-transformers, without running its code or unpickling.
 
-    Raises:
-        InputError: pickled weights, Python code in the folder, damage, or a dense model, for which
-            the library would add an autoencoder of random weights.
+    Raises InputError for pickled weights, Python code in the folder, damage, or a dense model, for
+    which the library would add an autoencoder of random weights.
     """
     _require_safetensors(folder)
     listed = [_read(folder / name) for name in ("modules.json", "router_config.json")]
@@ -278,15 +273,9 @@ TOKENS = 16
 
 
 def require_same_logits(name: str, model: Any, backbone: Backbone, head: VocabularyHead) -> None:
-    """Compare the logits of a few tokens, evenly spread over the vocabulary.
-
-    Args:
-        name: the source's name, for the error.
-        model: a masked or causal language model of transformers.
-
-    Raises:
-        InputError: the logits differ, so the model computes more than backbone and head do.
-    """
+    """Compare the logits of a few tokens, evenly spread over the vocabulary, with those of a
+    language model of transformers. Raises InputError if they differ, so that the model computes
+    more than backbone and head do."""
     # Tokens from the whole vocabulary, since rows may have been replaced.
     step = max(1, len(backbone.tokenizer) // TOKENS)
     ids = torch.arange(0, len(backbone.tokenizer), step)[None, :TOKENS]

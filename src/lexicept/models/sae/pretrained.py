@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lexicept.errors import InputError, first_line_of
+from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
+from lexicept.models.hub import hub_errors
 from lexicept.models.sae.formats import LAYOUTS, Layout, PathFacts, Scale
 from lexicept.models.sae.model import SAE, layer_of
 
@@ -140,27 +140,17 @@ def _open_source(
     prefix = f"{inner}/" if inner else ""
     import huggingface_hub
 
-    with _reachable(name):
+    with hub_errors(name):
         listed = huggingface_hub.list_repo_files(name)
     files = [file.removeprefix(prefix) for file in listed if file.startswith(prefix)]
 
     def fetch(candidate: _Candidate) -> Path:
         patterns = [f"{prefix}{file}" for file in candidate.files()]
-        with _reachable(name):
+        with hub_errors(name):
             downloaded = huggingface_hub.snapshot_download(name, allow_patterns=patterns)
         return Path(downloaded, inner, candidate.folder)
 
     return f"{name}/{inner}".rstrip("/"), files, fetch
-
-
-@contextmanager
-def _reachable(name: str) -> Iterator[None]:
-    """Raise InputError for any error of the hub's client and the client's transport."""
-    try:
-        yield
-    except Exception as error:
-        reason = f"no such folder, and the hub's can't be loaded: {first_line_of(error)}"
-        raise InputError(f"{name}: {reason}") from None
 
 
 def _recognise(files: Sequence[str], where: str) -> list[_Candidate]:

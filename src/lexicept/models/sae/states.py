@@ -59,13 +59,11 @@ def backbone_reader(
 
 
 def origin_of(backbone: Backbone, *, transformed: bool) -> dict[str, Any]:
-    """Return the origin of an SAE over the states of a backbone.
+    """Return the origin of an SAE over the states of a backbone, perhaps transformed: no hook has
+    transformed states.
 
     The hook has TransformerLens' name in decoders, and the name of the last block's module in
     encoders: TransformerLens' hooks of encoders differ from model to model.
-
-    Args:
-        transformed: whether states are transformed before the SAE; no hook has transformed states.
     """
     origin: dict[str, Any] = {"bidirectional": backbone.bidirectional}
     if transformed:
