@@ -85,11 +85,8 @@ class RunData(NamedTuple):
 
 
 def read_run_data(run: RunFolder) -> RunData:
-    """Read the documents, queries, candidates and teacher scores of a run.
-
-    Raises:
-        InputError: data that do not fit together.
-    """
+    """Read the documents, queries, candidates and teacher scores of a run. Raises InputError for
+    data that do not fit together."""
     # Cheap checks come first: storing and indexing millions of documents takes minutes.
     settings, judged, given_lists = run.config.data, None, None
     check_corpora(run.config)
@@ -150,11 +147,7 @@ def open_corpus(
 
 
 def stored_documents(corpus: str, path: Path) -> Corpus:
-    """Return a corpus on disk without an index; absent or damaged documents are stored first.
-
-    Raises:
-        InputError: no documents, or a bad document.
-    """
+    """Return a corpus on disk without an index; absent or damaged documents are stored first."""
 
     def write() -> None:
         with new_folder(path, "documents") as folder:

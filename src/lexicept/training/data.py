@@ -82,11 +82,8 @@ class TrainingData:
         return [_number(self._document_numbers, name, "document") for name in document_ids]
 
     def check_lists(self, count: int = CHECKED_LISTS) -> None:
-        """Look up the queries and documents of ``count`` evenly spaced lists.
-
-        Raises:
-            InputError: an unknown id, before minutes of training.
-        """
+        """Look up the queries and documents of ``count`` evenly spaced lists, so that an unknown id
+        is an InputError before minutes of training."""
         step = max(1, len(self.lists) // count)
         for number in range(0, len(self.lists), step):
             candidates = self.lists[number]

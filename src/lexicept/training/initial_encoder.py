@@ -122,11 +122,8 @@ def _load_parts(config: TrainingConfig) -> Loaded:
 
 
 def initial_encoder(run: RunFolder, data: TrainingData, loaded: Loaded) -> Encoder:
-    """Return the encoder to train; an SAE may be trained first.
-
-    Raises:
-        InputError: settings that do not fit the models.
-    """
+    """Return the encoder to train; an SAE may be trained first. Raises InputError for settings that
+    do not fit the models."""
     settings = run.config.model
     if loaded.start is not None:
         encoder = loaded.start
@@ -225,11 +222,7 @@ def _sample_states(backbone: Backbone, texts: Sequence[str]) -> Tensor:
 
 def set_trainable(encoder: Encoder, config: TrainingConfig) -> None:
     """Choose the parameters to learn: the head's, adapters of the backbone, or the backbone's; an
-    SAE's decoder with the reconstruction loss.
-
-    Raises:
-        InputError: gradient checkpointing, and a backbone without it.
-    """
+    SAE's decoder with the reconstruction loss."""
     settings = config.model
     backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
     backbone.requires_grad_(settings.trained == "all")

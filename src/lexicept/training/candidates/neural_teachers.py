@@ -26,7 +26,7 @@ from lexicept.storage.cached import cached
 from lexicept.storage.files import fingerprint
 from lexicept.storage.manifest import describe_files
 from lexicept.storage.workspace import Workspace
-from lexicept.training.candidates.teachers import ById, Scorer, Texts, numbers
+from lexicept.training.candidates.teachers import ById, Scorer
 from lexicept.vectors import Floats
 
 SHARD = 1024
@@ -66,19 +66,19 @@ class DenseTeacher(_Network):
     def prepare(
         self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
     ) -> Scorer:
-        """Embed all texts without embeddings in ``folder``.
-
-        Raises:
-            InputError: the model can't be loaded.
-        """
+        """Embed all texts without embeddings in ``folder``. Raises InputError if the model can't be
+        loaded."""
         model = _load(SentenceTransformer, self.name, self.dtype)
         identity = model_identity(self.name)
         if self.dtype is not None:
             identity = [identity, self.dtype]
+        query_texts, document_texts = list(queries.values()), list(documents.values())
         query_vectors, document_vectors = _embeddings(
-            model, identity, Texts(queries), Texts(documents), folder, progress, self.batch_size
+            model, identity, query_texts, document_texts, folder, progress, self.batch_size
         )
-        query_numbers, document_numbers = numbers(queries), numbers(documents)
+        query_numbers, document_numbers = (
+            {name: number for number, name in enumerate(names)} for names in (queries, documents)
+        )
         similarity = SimilarityFunction.to_similarity_fn(model.similarity_fn_name)
 
         def score(query_ids: Sequence[str], document_ids: Sequence[Sequence[str]]) -> list[Floats]:
@@ -101,11 +101,7 @@ class CrossEncoderTeacher(_Network):
     def prepare(
         self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
     ) -> Scorer:
-        """Load the model.
-
-        Raises:
-            InputError: an unreadable model, or a model with several scores.
-        """
+        """Load the model. Raises InputError for an unreadable model or several scores."""
         model = _load(CrossEncoder, self.name, self.dtype)
         if model.num_labels != 1:
             raise InputError(f"{self.name} gives {model.num_labels} scores for a pair, not one")
@@ -139,14 +135,9 @@ def embeddings(
 ) -> tuple[Floats, Floats]:
     """Return embeddings f16 [n, d] of queries and documents, memory-mapped from ``folder``.
 
-    The file is written once for a model and texts; an interrupted run is resumed. Embeddings have
-    unit length if the model's similarity is the cosine.
-
-    Args:
-        bf16: run the model in bfloat16 if the device supports bfloat16.
-
-    Raises:
-        InputError: the model can't be loaded.
+    A file is written once for a model and texts; an interrupted run is resumed. Embeddings have
+    unit length if the model's similarity is the cosine. With ``bf16`` the model runs in bfloat16 if
+    the device supports it. Raises InputError if the model can't be loaded.
     """
     model = _load(SentenceTransformer, name)
     bf16 = bf16 and has_bfloat16(model.device)

@@ -19,7 +19,6 @@ from lexicept.errors import InputError
 from lexicept.index.term_frequencies import write_tf
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint
-from lexicept.storage.sequences import LazySequence
 from lexicept.storage.workspace import Workspace
 from lexicept.training.candidates.lists import CandidateList, Lists, append_lists
 from lexicept.vectorizers.words import WordVectorizer
@@ -69,10 +68,9 @@ class BM25Teacher:
         vectorizer = WordVectorizer(self.language)
         with TemporaryDirectory() as temporary:
             prefix = Path(temporary) / "frequencies"
-            texts = Texts(documents)
-            tf = write_tf(prefix, vectorizer, texts, None, progress)
+            tf = write_tf(prefix, vectorizer, list(documents.values()), None, progress)
         weights = BM25().documents(tf)
-        numbers_of = numbers(documents)
+        numbers_of = {name: number for number, name in enumerate(documents)}
 
         def score(query_ids: Sequence[str], document_ids: Sequence[Sequence[str]]) -> list[Floats]:
             texts = [queries[query] for query in query_ids]
@@ -125,25 +123,6 @@ class Blend:
             return totals
 
         return score
-
-
-class Texts(LazySequence[str]):
-    """Texts of a mapping by number, in the mapping's order, each looked up when it is read."""
-
-    def __init__(self, texts: ById) -> None:
-        self._texts = texts
-        self._ids = list(texts)
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def _read(self, number: int) -> str:
-        return self._texts[self._ids[number]]
-
-
-def numbers(texts: ById) -> dict[str, int]:
-    """Return id → number in the order of the mapping."""
-    return {name: number for number, name in enumerate(texts)}
 
 
 def standardised(scores: Floats) -> Floats:

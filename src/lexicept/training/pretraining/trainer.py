@@ -68,16 +68,8 @@ def encoder_to_pretrain(
     texts: Sequence[str],
     seed: int,
 ) -> Encoder:
-    """Return an encoder with a new head of some kind.
-
-    Args:
-        models: from ``load_backbone_and_head``.
-        size: largest number of words as dimensions; None for sub-words.
-        texts: source of the words.
-
-    Raises:
-        InputError: texts without words.
-    """
+    """Return an encoder of ``load_backbone_and_head``'s models with a new head of some kind, over
+    sub-words or, with a ``size``, at most so many words of the texts."""
     backbone, own_head = models
     vocabulary = HeadVocabulary(own_head.terms)
     if size is not None:

@@ -78,11 +78,8 @@ def train_concepts(
     checkpoints: Path | None = None,
     progress: Progress = silent,
 ) -> ConceptVectorizer:
-    """Train an SAE on the texts' token states; the latents are the concepts.
-
-    Raises:
-        InputError, NotFiniteError: see ``train_on_states``.
-    """
+    """Train an SAE on the texts' token states; the latents are the concepts. See
+    ``train_on_states``."""
     trained = train_sae(backbone, texts, sae, checkpoints, progress)
     return ConceptVectorizer(Encoder.of(backbone, SAEHead.of_concepts(trained)))
 
@@ -147,7 +144,7 @@ def train_on_states(
         task, batches = _begin(batches, settings)
         loop = Loop(task)
     assert isinstance(loop.task, SAETask)
-    loop.task.share(processes)
+    loop.task.objective.processes = processes
     loop.run(batches, checkpoints if processes.rank == 0 else None, progress)
     loop.task.objective.finish()
     return loop.task.sae.eval().requires_grad_(False)
@@ -173,14 +170,8 @@ def _begin(batches: Batches, settings: SAESettings) -> tuple[SAETask, Batches]:
 def resume(
     checkpoint: Checkpoint, settings: SAESettings, start: SAE | None = None
 ) -> tuple[Loop[Tensor], Position]:
-    """Return the loop of a checkpoint, and the position in the stream of batches.
-
-    Args:
-        start: the SAE at the beginning of training; None for a new SAE.
-
-    Raises:
-        InputError: a damaged checkpoint.
-    """
+    """Return the loop of a checkpoint, of further training of ``start`` or of a new SAE, and the
+    position in the stream of batches. Raises InputError for a checkpoint of another model."""
     with checkpoint.reading() as content:
         if start is not None:
             task = SAETask.going_on(start, settings)
@@ -211,10 +202,6 @@ class SAETask(Task[Tensor]):
         """Tokens since each latent was active."""
         self._last: tuple[Tensor, Outcome, int] | None = None
         """States, outcome and number of tokens, over all processes, of the current step."""
-
-    def share(self, processes: Processes) -> None:
-        """Compute this process's share of every batch."""
-        self.objective.processes = processes
 
     @classmethod
     def begin(cls, states: Tensor, settings: SAESettings) -> SAETask:
