@@ -119,7 +119,8 @@ def found(folder: Path, data: Path, name: str) -> list[str]:
         if one or other
     ]
     evaluated = [
-        next(iter(index.evaluate(data / name).systems.values())) for index in (whole, grown)
+        next(iter(lexicept.evaluate(index, data / name).systems.values()))
+        for index in (whole, grown)
     ]
     test = paired_t_test(*(own.per_query["nDCG@10"] for own in evaluated))
     shutil.rmtree(work)

@@ -12,7 +12,7 @@ from benchmarks.collections import zipf_collection
 from benchmarks.common import Table, ratio, seconds
 from lexicept.engines.exact import ExactEngine
 from lexicept.engines.mask import Mask
-from lexicept.fields.columns import Columns
+from lexicept.fields.columns import FieldColumns
 from lexicept.fields.filters import parse
 from lexicept.fields.matching import matching
 from lexicept.fields.writing import FieldWriter
@@ -39,7 +39,7 @@ def run(
             for document, number in enumerate(numbers):
                 known = {"number": number, "sorted": document, "tag": [f"t{number % 7}", "all"]}
                 writer.append(str(document), known)
-        columns = Columns(Path(folder) / "fields", num_documents)
+        columns = FieldColumns(Path(folder) / "fields", num_documents)
         plain = [engine.search(query, num_documents)[0] for query in queries]
         for share in SHARES:
             rows.append(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import lexicept
 from lexicept.corpora import Document, read_documents
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
-from lexicept.fields.columns import Columns
+from lexicept.fields.columns import FieldColumns
 from lexicept.fields.values import FieldKind, iso, parse_date, plain
 from lexicept.fields.writing import FieldWriter
 from lexicept.index.verification import verify
@@ -369,7 +369,7 @@ def test_columns_of_a_data_frame_are_fields(tmp_path):
     }
 
 
-# Columns on disk
+# FieldColumns on disk
 
 SCALARS = {
     "number": st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False),
@@ -407,7 +407,7 @@ def test_what_is_written_is_read(rows, tmp_path_factory):
         for number, row in enumerate(plain_rows):
             writer.append(str(number), row)
     assert [path.name for path in folder.iterdir()] in ([], ["fields"])
-    columns = Columns(folder / "fields", len(rows))
+    columns = FieldColumns(folder / "fields", len(rows))
     for number, row in enumerate(plain_rows):
         found = columns.of(number)
         assert found.keys() == row.keys()
@@ -422,10 +422,10 @@ def test_damage_is_found(tmp_path):
     index = build(tmp_path / "i", CATS, DOGS)
     folder = index.reader.folder / "fields"
     with pytest.raises(IndexFormatError, match="values of 2 documents, not 3"):
-        Columns(folder, 3)
+        FieldColumns(folder, 3)
     with pytest.raises(IndexFormatError, match="no text 7"):
         index.reader.fields["tag"].scalar(7)
     (folder / "fields.json").write_text('{"a": {"kind": "odd", "many": false, "days": false}}')
     with pytest.raises(IndexFormatError, match=r"fields\.json is damaged"):
-        Columns(folder, 2)
+        FieldColumns(folder, 2)
     assert any("fields.json" in problem for problem in verify(tmp_path / "i").problems)

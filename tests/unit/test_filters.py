@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexicept.errors import InputError
-from lexicept.fields.columns import Columns
+from lexicept.fields.columns import FieldColumns
 from lexicept.fields.filters import (
     All,
     Condition,
@@ -35,12 +35,12 @@ COMPARED = {
 }
 
 
-def columns(folder: Path, rows: list[dict[str, Any]]) -> Columns:
+def columns(folder: Path, rows: list[dict[str, Any]]) -> FieldColumns:
     with FieldWriter(folder / "fields") as writer:
         for number, row in enumerate(rows):
             kept = {name: plain(value) for name, value in row.items()}
             writer.append(str(number), {n: value for n, value in kept.items() if value is not None})
-    return Columns(folder / "fields", len(rows))
+    return FieldColumns(folder / "fields", len(rows))
 
 
 ROWS = [

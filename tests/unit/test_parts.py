@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.fields.columns import Columns
+from lexicept.fields.columns import FieldColumns
 from lexicept.fields.writing import FieldWriter, join_columns
 from lexicept.index import parts
 from lexicept.index.builder import IndexBuilder
@@ -177,7 +177,7 @@ def test_joined_columns_are_those_of_all_documents(
         second = columns(Path(folder) / "new", new, kinds)
         ids = [str(n) for n in order]
         join_columns(Path(folder) / "joined", first, second, np.array(order, np.int64), ids)
-        joined = Columns(Path(folder) / "joined", len(order))
+        joined = FieldColumns(Path(folder) / "joined", len(order))
         sources = [first.of(n) for n in range(len(old))] + [second.of(n) for n in range(len(new))]
         kinds = {**first.kinds, **second.kinds}
         expected = columns(Path(folder) / "expected", [sources[n] for n in order], kinds)
@@ -188,11 +188,15 @@ def test_joined_columns_are_those_of_all_documents(
             joined[name].check()
 
 
-def columns(folder: Path, rows: list[dict[str, object]], kinds: dict[str, object] = {}) -> Columns:  # noqa: B006
+def columns(
+    folder: Path,
+    rows: list[dict[str, object]],
+    kinds: dict[str, object] = {},  # noqa: B006
+) -> FieldColumns:
     with FieldWriter(folder, kinds) as writer:  # type: ignore[arg-type]
         for number, row in enumerate(rows):
             writer.append(str(number), row)
-    return Columns(folder, len(rows))
+    return FieldColumns(folder, len(rows))
 
 
 def test_a_number_that_fractions_would_change_is_refused(tmp_path: Path) -> None:
@@ -201,7 +205,7 @@ def test_a_number_that_fractions_would_change_is_refused(tmp_path: Path) -> None
     with pytest.raises(InputError, match=f"document 'b': the field 'n' is {2**53 + 1}, which"):
         join_columns(tmp_path / "out", old, new, np.array([1, 2]), ["b", "c"])
     join_columns(tmp_path / "out", old, new, np.array([2, 0]), ["c", "a"])
-    assert Columns(tmp_path / "out", 2).of(0) == {"n": 0.5}
+    assert FieldColumns(tmp_path / "out", 2).of(0) == {"n": 0.5}
 
 
 # How many rows there may be.

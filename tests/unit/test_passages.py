@@ -280,7 +280,7 @@ def test_evaluation_judges_documents(index, tmp_path):
     (folder / "qrels").mkdir(parents=True)
     (folder / "queries.jsonl").write_text('{"_id": "q", "text": "cats install"}\n')
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\tother\t1\n")
-    found = index.evaluate(folder)
+    found = lexicept.evaluate(index, folder)
     assert list(found.run["q"]) == ["guide.md", "other"]
     assert found.values["RR@10"] == 0.5
 

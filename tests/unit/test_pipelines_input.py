@@ -126,10 +126,10 @@ CALLS: dict[str, tuple[Callable[[lexicept.Index], object], str]] = {
         "iterations must be a whole number",
     ),
     "measures": (
-        lambda i: i.evaluate("x", measures="AP"),
+        lambda i: lexicept.evaluate(i, "x", measures="AP"),
         "measures must be a list, each item a text",
     ),
-    "split": (lambda i: i.evaluate("x", None), "split must be a text, not None"),
+    "split": (lambda i: lexicept.evaluate(i, "x", None), "split must be a text, not None"),
     "port": (lambda i: lexicept.serve(i, port=99999), r"can't serve at 127\.0\.0\.1:99999"),
     "layout": (
         lambda i: lexicept.convert("nosuch", "x", to="foo"),

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from lexicept.errors import InputError
-from lexicept.fields.columns import MISSING, Columns
+from lexicept.fields.columns import MISSING, FieldColumns
 from lexicept.fields.filters import All, Condition, Expression, Filter, Not, Some, parse
 from lexicept.fields.matching import Interval, intervals, matching
 from lexicept.fields.values import LARGEST_INTEGER, iso
@@ -23,7 +23,7 @@ GROUP = "fields"
 UNBOUNDED = (-math.inf, math.inf, -LARGEST_INTEGER, MISSING + 1, LARGEST_INTEGER)
 
 
-def elastic_condition(filter_: Filter, columns: Columns) -> JSON:
+def elastic_condition(filter_: Filter, columns: FieldColumns) -> JSON:
     """Return a filter as a query of Elasticsearch and OpenSearch. Raises InputError for a malformed
     filter, or a filter that does not fit the fields."""
     expression = parse(filter_)
@@ -31,7 +31,7 @@ def elastic_condition(filter_: Filter, columns: Columns) -> JSON:
     return _elastic(expression, columns)
 
 
-def _elastic(expression: Expression, columns: Columns) -> JSON:
+def _elastic(expression: Expression, columns: FieldColumns) -> JSON:
     if isinstance(expression, Not):
         return {"bool": {"must_not": [_elastic(expression.expression, columns)]}}
     if isinstance(expression, All):
@@ -54,7 +54,7 @@ def _elastic_some(conditions: Sequence[JSON]) -> JSON:
     return should if conditions else {"match_none": {}}
 
 
-def qdrant_condition(filter_: Filter, columns: Columns) -> JSON:
+def qdrant_condition(filter_: Filter, columns: FieldColumns) -> JSON:
     """Return a filter of Qdrant. Raises InputError as ``elastic_condition`` does, and for the name
     of a field that Qdrant can't be asked for."""
     expression = parse(filter_)
@@ -64,7 +64,7 @@ def qdrant_condition(filter_: Filter, columns: Columns) -> JSON:
     return condition if is_clause else {"must": [condition]}
 
 
-def _qdrant(expression: Expression, columns: Columns) -> JSON:
+def _qdrant(expression: Expression, columns: FieldColumns) -> JSON:
     if isinstance(expression, Not):
         return {"must_not": [_qdrant(expression.expression, columns)]}
     if isinstance(expression, All):
@@ -110,7 +110,7 @@ def _qdrant_key(name: str) -> str:
     return f'{GROUP}."{name}"'
 
 
-def _ranges(condition: Condition, columns: Columns) -> list[JSON]:
+def _ranges(condition: Condition, columns: FieldColumns) -> list[JSON]:
     """Return the inclusive ends of a condition's intervals; no intervals if nothing matches."""
     column = columns[condition.field]
     ranges = []

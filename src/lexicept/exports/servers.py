@@ -17,7 +17,7 @@ from lexicept.corpora import Document, Query
 from lexicept.errors import InputError
 from lexicept.exports.conditions import GROUP, elastic_condition, qdrant_condition
 from lexicept.exports.folder import ExportedIndex, at_least, write_numbered_files
-from lexicept.fields.columns import Column
+from lexicept.fields.columns import FieldColumn
 from lexicept.fields.filters import Filter
 from lexicept.progress import Progress
 from lexicept.storage.files import write_json
@@ -175,7 +175,7 @@ def _digits(vector: Vector) -> list[float]:
     return digits
 
 
-def _type(column: Column) -> str:
+def _type(column: FieldColumn) -> str:
     """Return the type of a field in a mapping."""
     if column.kind.kind == "number":
         return "long" if column.values.dtype.kind == "i" else "double"

@@ -1,6 +1,6 @@
 """Fields on disk: a column for each field of a collection, memory-mapped.
 
-``fields.json`` lists the fields. Column n is ``n.values.npy``, with the documents' places in
+``fields.json`` lists the fields. FieldColumn n is ``n.values.npy``, with the documents' places in
 ``n.offsets.npy`` for lists, and the distinct texts of keywords, in order, in
 ``n.terms``. A missing value is -1 for keywords, ``MISSING`` for whole numbers and dates, and NaN
 for numbers with fractions.
@@ -33,7 +33,7 @@ KINDS = ("keyword", "number", "date")
 
 
 @dataclass(frozen=True)
-class Column:
+class FieldColumn:
     """The values of a field in all documents."""
 
     kind: FieldKind
@@ -47,7 +47,7 @@ class Column:
     """The distinct texts of keywords, in order."""
 
     @classmethod
-    def open(cls, prefix: Path, entry: Any, num_documents: int) -> Column:
+    def open(cls, prefix: Path, entry: Any, num_documents: int) -> FieldColumn:
         """Memory-map a column by its entry in ``LISTING``. Raises IndexFormatError for damaged
         files and another number of documents."""
         kind, many, days = entry["kind"], entry["many"], entry["days"]
@@ -126,7 +126,7 @@ class ValueCount(NamedTuple):
     documents: int
 
 
-class Columns:
+class FieldColumns:
     """The fields of all documents.
 
     Args:
@@ -138,13 +138,13 @@ class Columns:
 
     def __init__(self, folder: Path, num_documents: int) -> None:
         self.num_documents = num_documents
-        self._columns: dict[str, Column] = {}
+        self._columns: dict[str, FieldColumn] = {}
         if not folder.is_dir():
             return
         try:
             listing = read_json(folder / LISTING)
             for number, (name, entry) in enumerate(listing.items()):
-                self._columns[name] = Column.open(folder / str(number), entry, num_documents)
+                self._columns[name] = FieldColumn.open(folder / str(number), entry, num_documents)
         except (KeyError, TypeError) as error:
             raise IndexFormatError(f"{folder / LISTING} is damaged: {error!r:.80}") from None
 
@@ -162,10 +162,10 @@ class Columns:
     def __contains__(self, name: object) -> bool:
         return name in self._columns
 
-    def __getitem__(self, name: str) -> Column:
+    def __getitem__(self, name: str) -> FieldColumn:
         return self._columns[name]
 
-    def get(self, name: str) -> Column | None:
+    def get(self, name: str) -> FieldColumn | None:
         """Return a column; None for an unknown name."""
         return self._columns.get(name)
 

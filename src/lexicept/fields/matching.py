@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lexicept.fields.columns import MISSING, Column, Columns
+from lexicept.fields.columns import MISSING, FieldColumn, FieldColumns
 from lexicept.fields.filters import ORDERS, All, Condition, Expression, FilterError, Not
 from lexicept.fields.values import LARGEST_INTEGER, Scalar, microseconds_of, parse_date
 from lexicept.fields.writing import DAY
@@ -26,7 +26,7 @@ Interval = tuple[Any, Any]
 """The least and the largest value, both included; empty if the largest is below the least."""
 
 
-def matching(expression: Expression, columns: Columns) -> Flags:
+def matching(expression: Expression, columns: FieldColumns) -> Flags:
     """Return the documents that pass a filter, as flags [N].
 
     A list meets a condition if at least one value does; documents without the field meet no
@@ -45,7 +45,7 @@ def matching(expression: Expression, columns: Columns) -> Flags:
     return reduce(join, flags, np.full(columns.num_documents, everything))
 
 
-def _condition(condition: Condition, columns: Columns) -> Flags:
+def _condition(condition: Condition, columns: FieldColumns) -> Flags:
     if condition.field not in columns:
         names = ", ".join(columns) or "none"
         raise FilterError(f"there is no field {condition.field!r}, only: {names}", condition.place)
@@ -64,7 +64,7 @@ def _condition(condition: Condition, columns: Columns) -> Flags:
     return passing
 
 
-def intervals(condition: Condition, column: Column) -> list[Interval]:
+def intervals(condition: Condition, column: FieldColumn) -> list[Interval]:
     """Return the numbers, or the microseconds of dates, within a condition. Raises FilterError
     for a value of another type than the field's."""
     numbers = column.kind.kind == "number"
@@ -90,7 +90,7 @@ def _refuse(condition: Condition, position: int, problem: str) -> FilterError:
     return FilterError(f"the field {condition.field!r} is a {problem}", place)
 
 
-def _keywords(condition: Condition, column: Column) -> Flags:
+def _keywords(condition: Condition, column: FieldColumn) -> Flags:
     assert column.terms is not None
     if condition.operator in ORDERS:
         problem = f"keyword, which {condition.operator} does not compare: = or in"
@@ -112,7 +112,7 @@ def _keywords(condition: Condition, column: Column) -> Flags:
     return members
 
 
-def _number_intervals(condition: Condition, column: Column) -> list[Interval]:
+def _number_intervals(condition: Condition, column: FieldColumn) -> list[Interval]:
     ranges = []
     for position, value in enumerate(condition.values):
         if isinstance(value, str):
@@ -151,7 +151,7 @@ def _fraction_interval(operator: str, value: float) -> Interval:
     return (nearest, nearest) if nearest == value else (1.0, 0.0)
 
 
-def _date_intervals(condition: Condition, column: Column) -> list[Interval]:
+def _date_intervals(condition: Condition, column: FieldColumn) -> list[Interval]:
     ranges = []
     for position, value in enumerate(condition.values):
         period = _period(value)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from lexicept.errors import InputError
-from lexicept.fields.columns import LISTING, MISSING, Column, Columns
+from lexicept.fields.columns import LISTING, MISSING, FieldColumn, FieldColumns
 from lexicept.fields.values import NOTHING, FieldKind, Fields, Value, family, parse_date
 from lexicept.storage.arrays import save_array
 from lexicept.storage.files import disk_errors, write_json
@@ -33,7 +33,7 @@ class _NewColumn(NamedTuple):
 
     kind: FieldKind
     values: Any
-    """As in ``Column``; of keywords, numbers of ``terms``."""
+    """As in ``FieldColumn``; of keywords, numbers of ``terms``."""
     offsets: Integers
     """The bounds of each document's values [N + 1]; read for lists only."""
     terms: Sequence[str] = ()
@@ -186,7 +186,7 @@ class FieldWriter:
 
 
 def join_columns(
-    folder: Path, old: Columns, new: Columns, order: Integers, ids: Sequence[str]
+    folder: Path, old: FieldColumns, new: FieldColumns, order: Integers, ids: Sequence[str]
 ) -> None:
     """Write the fields of documents from two collections; nothing if no document has a field.
 
@@ -211,7 +211,7 @@ def join_columns(
 
 
 def _joined(
-    old: Columns, new: Columns, name: str, order: Integers, ids: Sequence[str]
+    old: FieldColumns, new: FieldColumns, name: str, order: Integers, ids: Sequence[str]
 ) -> _NewColumn:
     sides = [columns.get(name) for columns in (old, new)]
     (kind, *_) = (side.kind for side in sides if side is not None)
@@ -251,7 +251,9 @@ def _joined(
     return _NewColumn(FieldKind(kind.kind, many), gathered, offsets, terms)
 
 
-def _side_values(side: Column | None, count: int, kind: str, many: bool) -> tuple[Any, Integers]:
+def _side_values(
+    side: FieldColumn | None, count: int, kind: str, many: bool
+) -> tuple[Any, Integers]:
     """Return the values of a side's documents, and the number of values of each [count]."""
     if side is None:
         if many:

@@ -11,7 +11,7 @@ import numpy as np
 from lexicept.engines import PostingsEngine
 from lexicept.engines.mask import Mask
 from lexicept.errors import InputError, check_count
-from lexicept.fields.columns import Columns, ValueCount
+from lexicept.fields.columns import FieldColumns, ValueCount
 from lexicept.fields.filters import Condition, Expression, Filter, all_of, parse
 from lexicept.fields.matching import Flags, matching
 from lexicept.index.passages import Passages
@@ -31,7 +31,7 @@ DOCUMENTS_PER_LOCK = 64
 class FieldMasks:
     """Masks of filters over the fields of an index, with a small cache."""
 
-    def __init__(self, columns: Columns, passages: Passages) -> None:
+    def __init__(self, columns: FieldColumns, passages: Passages) -> None:
         # Not a method: the cycle would keep the index, and its generation, for longer.
         self.matching = lru_cache(CACHED_MASKS)(lambda entry: Mask(matching(entry, columns)))
         """Function from an expression to its mask; raises InputError where the fields differ."""

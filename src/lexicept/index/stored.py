@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lexicept.corpora import Document
 from lexicept.corpora.passages import from_rows
-from lexicept.fields.columns import Columns
+from lexicept.fields.columns import FieldColumns
 from lexicept.index.parts import TEXTS, Parts
 from lexicept.index.passages import DocumentIds, Passages
 
@@ -19,7 +19,7 @@ class StoredDocuments:
     def __init__(self, folder: Path) -> None:
         self.parts = Parts.open(folder)
         self.ids, self.titles, self.texts = map(self.parts.texts, TEXTS)
-        self.fields = Columns(folder / "fields", len(self.ids))
+        self.fields = FieldColumns(folder / "fields", len(self.ids))
         self.passages = Passages(folder, self.ids)
         self.in_passages = len(self.passages) > 0
         """True if at least one document is stored in passages."""
