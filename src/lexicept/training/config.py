@@ -385,20 +385,16 @@ class TrainingConfig:
         if not data.corpus:
             raise InputError("data.corpus is missing: the documents to train on")
         if not (loss.kl or loss.margin_mse or loss.in_batch):
-            raise InputError(
-                "nothing to learn: one of loss.kl, loss.margin_mse, loss.in_batch must be above 0"
-            )
+            names = "loss.kl, loss.margin_mse, loss.in_batch"
+            raise InputError(f"nothing to learn: one of {names} must be above 0")
         if loss.margin_mse and not data.negatives:
             raise InputError("loss.margin_mse requires data.negatives of at least 1")
         if loss.kl and not (data.negatives or self.teacher.scores_all):
-            raise InputError(
-                "loss.kl requires data.negatives of at least 1, or a teacher of the whole batch"
-            )
+            needed = "data.negatives of at least 1, or a teacher of the whole batch"
+            raise InputError(f"loss.kl requires {needed}")
         if loss.reconstruction and (model.head != "sae" or model.freeze_head):
-            raise InputError(
-                "loss.reconstruction requires an SAE that learns: model.head: sae without "
-                "model.freeze_head"
-            )
+            needed = "model.head: sae without model.freeze_head"
+            raise InputError(f"loss.reconstruction requires an SAE that learns: {needed}")
         if self.optimizer.sharded and model.trained == "head":
             raise InputError("optimizer.sharded requires model.trained: lora or all")
         if loss.words and model.weighting == "bm25":
@@ -421,7 +417,7 @@ def load_config(source: ConfigSource, changes: Sequence[str] = ()) -> TrainingCo
             another type or out of range, or a malformed change.
     """
     if isinstance(source, TrainingConfig):
-        return _changed(to_mapping(source), changes)
+        source = to_mapping(source)
     if isinstance(source, Mapping):
         return _changed(copy.deepcopy(dict(source)), changes)
     content = read_yaml(source)
