@@ -5,8 +5,6 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -18,7 +16,6 @@ from lexicept import cli
 from lexicept.errors import LexiceptWarning
 from lexicept.ops.compiled import LOADING, by_work, compiled
 from lexicept.ops.machine_code import Cache
-from support.commands import Run
 
 
 def total(numbers):
@@ -29,28 +26,28 @@ def total(numbers):
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [UserProvidedCacheLocator])
     monkeypatch.setattr(Cache, "_warned", False)
     return tmp_path / "cache"
 
 
-def called() -> int:
+def called():
     """Call the function as a new process does; return how often its code came from the disk."""
     function = compiled()(total)
     assert function(np.array([1.0, 2.0, 4.0])) == 7
     return sum(function.dispatcher.stats.cache_hits.values())
 
 
-def test_code_is_kept(folder: Path) -> None:
+def test_code_is_kept(folder):
     assert [called(), called()] == [0, 1]
     (path,) = folder.rglob("*.*")
     assert path.name.startswith("test_compiled.total-")
 
 
 @pytest.mark.parametrize("damage", ["empty", "half", "zeros", "flip"])
-def test_damaged_code_is_compiled_again(folder: Path, damage: str) -> None:
+def test_damaged_code_is_compiled_again(folder, damage):
     called()
     (path,) = folder.rglob("*.*")
     whole = path.read_bytes()
@@ -63,9 +60,7 @@ def test_damaged_code_is_compiled_again(folder: Path, damage: str) -> None:
     assert called() == 1
 
 
-def test_code_of_another_source_is_not_used(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_of_another_source_is_not_used(folder, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     head = "from lexicept.ops.compiled import compiled\n"
     inner, outer = tmp_path / "inner_kernel.py", tmp_path / "outer_kernel.py"
@@ -85,7 +80,7 @@ def test_code_of_another_source_is_not_used(
     assert len(list(folder.rglob("outer*.compiled"))) == 1
 
 
-def test_a_full_disk_is_told_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told_once(folder, monkeypatch):
     def no_room(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -96,25 +91,21 @@ def test_a_full_disk_is_told_once(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert not list(folder.rglob("*.*"))
 
 
-def test_no_folder_to_write_into(folder: Path) -> None:
+def test_no_folder_to_write_into(folder):
     folder.write_text("not a folder")
     with pytest.warns(LexiceptWarning, match="compiled code is not kept.*no locator available"):
         assert called() == 0
     assert called() == 0
 
 
-def test_references_work_until_loading_would_have_been_faster(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_references_work_until_loading_would_have_been_faster(monkeypatch):
     monkeypatch.setattr("lexicept.ops.compiled._References.seconds", 0.0)
     kernel = compiled()(total)
     chosen = [by_work(LOADING / 3, kernel, total) for _ in range(4)]
     assert [function is total for function in chosen] == [True, True, False, False]
 
 
-def test_a_kernel_that_was_called_ends_the_work_of_references(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_kernel_that_was_called_ends_the_work_of_references(monkeypatch):
     monkeypatch.setattr("lexicept.ops.compiled._References.seconds", 0.0)
     kernel = compiled()(total)
     assert by_work(0, kernel, total) is total
@@ -122,7 +113,7 @@ def test_a_kernel_that_was_called_ends_the_work_of_references(
     assert by_work(0, kernel, total) is kernel
 
 
-def test_kernels_call_kernels() -> None:
+def test_kernels_call_kernels():
     assert sum_of_squares(np.array([1.0, 2.0, 3.0])) == 14
     assert sum_of_squares.py_func(np.array([1.0, 2.0, 3.0])) == 14
 
@@ -140,9 +131,7 @@ def square(number):
     return number * number
 
 
-def test_the_command_line_shows_warnings_as_lines(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_line_shows_warnings_as_lines(run, monkeypatch):
     def app(**_: Any) -> None:
         warnings.warn("ours and no other", LexiceptWarning, stacklevel=1)
         with pytest.warns(UserWarning, match="theirs"):

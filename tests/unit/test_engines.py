@@ -1,7 +1,6 @@
 """Every engine against the exact product: one fixture, one set of checks."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from lexicept.index import updates
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
 from lexicept.storage.manifest import describe, generations
-from support.commands import Run, assert_error
+from support.commands import assert_error
 from support.indexes import build, edit_manifest
 from support.strategies import collections
 
@@ -28,23 +27,24 @@ PRECISION = {"exact": 1e-6, "seismic": 2.0**-10}
 
 PACKAGES = {"exact": "numpy", "seismic": "seismic"}
 
+ONE_DOCUMENT = sp.csr_array([[1.0, 2.0]])
+
 Make = Callable[..., Engine]
 
 
 @pytest.fixture(params=list(PACKAGES))
-def name(request: pytest.FixtureRequest) -> str:
+def name(request):
     pytest.importorskip(PACKAGES[request.param], reason=f"needs lexicept[{request.param}]")
     return str(request.param)
 
 
 @pytest.fixture
-def make(name: str, tmp_path: Path) -> Make:
+def make(name, tmp_path):
     """Builds an engine in exact mode, and opens it."""
 
     def call(documents: Any, offsets: Any = None) -> Engine:
         if name == "exact":
-            ExactEngine.build(documents, offsets).save(tmp_path)
-            return ExactEngine.open(tmp_path)
+            return ExactEngine.build(documents, offsets)
         folder = tmp_path / "engines" / name
         store.build(folder, name, "p", {"documents": documents, "offsets": offsets})
         return store.open_engine(folder, name, "p")
@@ -52,7 +52,7 @@ def make(name: str, tmp_path: Path) -> Make:
     return call
 
 
-def random_matrix(rows: int, columns: int, per_row: int, seed: int) -> sp.csr_array:
+def random_matrix(rows, columns, per_row, seed):
     """Weights from .25 to 4.25; the first and the last row are empty, and so are columns."""
     random = np.random.default_rng(seed)
     dense = np.zeros((rows, columns), np.float32)
@@ -62,9 +62,7 @@ def random_matrix(rows: int, columns: int, per_row: int, seed: int) -> sp.csr_ar
     return sp.csr_array(dense)
 
 
-def assert_exact(
-    engine: Engine, documents: Any, queries: Any, top_k: int, offsets: Any, factors: Any
-) -> None:
+def assert_exact(engine, documents, queries, top_k, offsets, factors):
     """Scores are the product's at every rank, and those of the documents that are named."""
     tolerance = PRECISION[engine.name]
     product = (queries @ documents.T).toarray() + np.outer(factors, offsets)
@@ -82,7 +80,7 @@ def assert_exact(
 
 @pytest.mark.parametrize("columns", [9, 2**16 + 3])
 @pytest.mark.parametrize("rra", [False, True])
-def test_search_is_the_product(make: Make, columns: int, rra: bool) -> None:
+def test_search_is_the_product(make, columns, rra):
     documents = random_matrix(40, 9, 4, seed=0)
     documents.resize((40, columns))
     random = np.random.default_rng(1)
@@ -102,7 +100,7 @@ def test_search_is_the_product(make: Make, columns: int, rra: bool) -> None:
 
 
 @pytest.mark.parametrize("allowed", [0.0, 0.05, 0.5, 1.0])
-def test_a_mask_leaves_the_results_that_it_allows(make: Make, allowed: float) -> None:
+def test_a_mask_leaves_the_results_that_it_allows(make, allowed):
     documents = random_matrix(80, 9, 4, seed=0)
     engine = make(documents)
     mask = Mask(np.random.default_rng(5).random(80) < allowed)
@@ -115,7 +113,7 @@ def test_a_mask_leaves_the_results_that_it_allows(make: Make, allowed: float) ->
             np.testing.assert_allclose(own, scores[mask.allowed[numbers]][:top_k], rtol=1e-6)
 
 
-def test_an_engine_that_prunes_refuses_a_mask(tmp_path: Path) -> None:
+def test_an_engine_that_prunes_refuses_a_mask(tmp_path):
     pytest.importorskip("seismic", reason="needs lexicept[seismic]")
     from lexicept.engines.seismic import SeismicEngine
 
@@ -126,7 +124,7 @@ def test_an_engine_that_prunes_refuses_a_mask(tmp_path: Path) -> None:
         engine.search(documents, mask=Mask([True] * 80))
 
 
-def test_no_offset_counts_without_a_factor(make: Make) -> None:
+def test_no_offset_counts_without_a_factor(make):
     engine = make(sp.csr_array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), [0.0, 2.0, 1.0])
     query = sp.csr_array([[3.0, 0.0]])
     ((numbers, scores),) = engine.search(query)
@@ -135,7 +133,7 @@ def test_no_offset_counts_without_a_factor(make: Make) -> None:
     assert (numbers.tolist(), scores.tolist()) == ([0, 1, 2], [3.0, 2.0, 1.0])
 
 
-def test_untidy_queries(make: Make) -> None:
+def test_untidy_queries(make):
     engine = make(sp.csr_array([[1.0, 0.0, 4.0], [0.0, 2.0, 0.0]]))
     parts = (np.array([1.0, 0.0, 2.0, 0.5]), np.array([2, 1, 0, 2]), np.array([0, 4]))
     ((numbers, scores),) = engine.search(sp.csr_array(parts, shape=(1, 3)))
@@ -143,7 +141,7 @@ def test_untidy_queries(make: Make) -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0), (2, 3)])
-def test_nothing_to_find(make: Make, shape: tuple[int, int]) -> None:
+def test_nothing_to_find(make, shape):
     engine = make(sp.csr_array(shape, dtype=np.float32))
     assert (engine.num_documents, engine.num_dimensions) == shape
     for numbers, scores in engine.search(sp.csr_array(np.ones((2, shape[1])))):
@@ -151,14 +149,14 @@ def test_nothing_to_find(make: Make, shape: tuple[int, int]) -> None:
     assert engine.search(sp.csr_array((0, shape[1]))) == []
 
 
-def test_large_weights_keep_their_digits(make: Make) -> None:
+def test_large_weights_keep_their_digits(make):
     documents = sp.csr_array([[5e6, 0.0], [3e6, 2.0]])
     engine = make(documents, [0.0, 1e-7])
     queries = sp.csr_array([[1.0, 0.0], [0.0, 1.0]])
     assert_exact(engine, documents, queries, 10, np.array([0.0, 1e-7]), np.array([2.0, 0.0]))
 
 
-def test_bad_queries_are_refused(make: Make) -> None:
+def test_bad_queries_are_refused(make):
     engine = make(sp.csr_array([[1.0, 2.0]]))
     for bad in (np.nan, np.inf, -1.0):
         with pytest.raises(InputError, match="row 1: weights must be finite and not negative"):
@@ -178,7 +176,7 @@ def test_bad_queries_are_refused(make: Make) -> None:
         engine.search(query, mask=Mask([True] * 3))
 
 
-def test_bad_documents_are_refused(make: Make) -> None:
+def test_bad_documents_are_refused(make):
     for bad in (np.nan, np.inf, -1.0):
         with pytest.raises(InputError, match="row 0: weights must be finite and not negative"):
             make(sp.csr_array([[bad, 1.0]]))
@@ -190,9 +188,7 @@ def test_bad_documents_are_refused(make: Make) -> None:
 
 
 @given(collections(), st.data())
-def test_offsets_as_a_dimension_keep_every_score(
-    pair: tuple[sp.csr_array, sp.csr_array], data: st.DataObject
-) -> None:
+def test_offsets_as_a_dimension_keep_every_score(pair, data):
     queries, documents = pair
     number = st.integers(0, 4000).map(lambda n: n / 8)
     offsets = np.array(data.draw(st.lists(number, min_size=0, max_size=12)))
@@ -210,7 +206,7 @@ def test_offsets_as_a_dimension_keep_every_score(
             assert (scores / offset_dimension.scale == product + 0.5 * offsets).all()
 
 
-def test_negative_offsets_are_for_the_exact_engine_only() -> None:
+def test_negative_offsets_are_for_the_exact_engine_only():
     with pytest.raises(InputError, match="document offsets must be at least 0"):
         OffsetDimension.of(sp.csr_array([[1.0]]), [-1.0])
 
@@ -219,9 +215,7 @@ TEXTS = {"e": "", **{f"d{n}": f"cat{n % 7} dog{n % 5} bird{n % 3}" for n in rang
 
 
 @pytest.mark.parametrize("rra", [None, RRASettings(1.25)])
-def test_an_index_is_searched_by_another_engine(
-    name: str, rra: RRASettings | None, tmp_path: Path
-) -> None:
+def test_an_index_is_searched_by_another_engine(name, rra, tmp_path):
     exact = build(tmp_path / "index", TEXTS, rra=rra)
     if name != "exact":
         updates.add_engine(exact.path, name, {})
@@ -234,7 +228,7 @@ def test_an_index_is_searched_by_another_engine(
 
 
 @pytest.mark.parametrize("name", ["seismic"], indirect=True)
-def test_an_engine_of_an_older_index_is_refused(name: str, tmp_path: Path, run: Run) -> None:
+def test_an_engine_of_an_older_index_is_refused(name, tmp_path, run):
     path = build(tmp_path / "index", TEXTS).path
     with pytest.raises(
         InputError, match=f"has no engine {name}; build it with: lexicept index engine"
@@ -253,35 +247,30 @@ def test_an_engine_of_an_older_index_is_refused(name: str, tmp_path: Path, run: 
     assert [p.name for p in generations(path / "engines" / name)] == ["generation-000002"]
 
 
-def test_unknown_engines_are_refused(tmp_path: Path) -> None:
+def test_unknown_engines_are_refused(tmp_path):
     path = build(tmp_path / "index", TEXTS).path
     with pytest.raises(InputError, match="no engine 'lucene', only: exact, seismic"):
         IndexReader.open(path, engine="lucene")
 
 
-def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(store.ENGINES, "seismic", ("nosuchpackage", "Engine"))
     path = build(tmp_path / "index", TEXTS).path
     with pytest.raises(InputError, match="nosuchpackage missing: pip install"):
         updates.add_engine(path, "seismic", {})
 
 
-def test_a_build_that_fails_leaves_the_old_engine(tmp_path: Path) -> None:
-    pytest.importorskip("seismic", reason="needs lexicept[seismic]")
-    folder = tmp_path / "engines" / "seismic"
-    documents = sp.csr_array([[1.0, 2.0]])
-    store.build(folder, "seismic", "old", {"documents": documents})
+def test_a_build_that_fails_leaves_the_old_engine(seismic_folder):
+    folder, documents = seismic_folder, ONE_DOCUMENT
     with pytest.raises(InputError, match=r"a recall of 0.9 requires queries"):
         store.build(folder, "seismic", "new", {"documents": documents, "recall": 0.9})
     with pytest.raises(InputError, match="recall must be above 0 and at most 1, not 2"):
         store.build(folder, "seismic", "new", {"documents": documents, "recall": 2})
-    assert store.open_engine(folder, "seismic", "old").num_dimensions == 2
+    assert store.open_engine(folder, "seismic", "p").num_dimensions == 2
 
 
-def test_a_damaged_engine_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("seismic", reason="needs lexicept[seismic]")
-    folder = tmp_path / "engines" / "seismic"
-    store.build(folder, "seismic", "p", {"documents": sp.csr_array([[1.0, 2.0]])})
+def test_a_damaged_engine_is_refused(seismic_folder):
+    folder = seismic_folder
     file = folder / "generation-000001" / "documents.index.seismic"
     content = bytearray(file.read_bytes())
     content[-9] ^= 1
@@ -298,6 +287,14 @@ def test_a_damaged_engine_is_refused(tmp_path: Path) -> None:
             store.open_engine(folder, "seismic", "p")
 
 
+@pytest.fixture
+def seismic_folder(tmp_path):
+    """A folder with an engine of one document."""
+    pytest.importorskip("seismic", reason="needs lexicept[seismic]")
+    store.build(tmp_path / "seismic", "seismic", "p", {"documents": ONE_DOCUMENT})
+    return tmp_path / "seismic"
+
+
 class PanicException(BaseException):
     """What pyo3 raises where Rust panics; the real one can't be imported."""
 
@@ -311,12 +308,9 @@ class PanicException(BaseException):
     ],
 )
 def test_altered_files_whose_checksums_agree_end_in_one_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hits: Any, problem: str
-) -> None:
-    seismic = pytest.importorskip("seismic", reason="needs lexicept[seismic]")
-    folder = tmp_path / "engines" / "seismic"
-    documents = sp.csr_array([[1.0, 2.0]])
-    store.build(folder, "seismic", "p", {"documents": documents})
+    seismic_folder, monkeypatch, hits, problem
+):
+    folder = seismic_folder
     file = folder / "generation-000001" / "documents.index.seismic"
     content = file.read_bytes()
     for damaged in (content[: len(content) // 2], b""):
@@ -337,17 +331,17 @@ def test_altered_files_whose_checksums_agree_end_in_one_error(
             raise PanicException("capacity overflow")
         return Opened()
 
-    monkeypatch.setattr(seismic, "SeismicIndex", type("Index", (), {"load": staticmethod(load)}))
+    monkeypatch.setattr("seismic.SeismicIndex", type("Index", (), {"load": staticmethod(load)}))
     opens = False
     with pytest.raises(IndexFormatError, match="Seismic can't read its file: capacity overflow"):
         store.open_engine(folder, "seismic", "p")
     opens = True
     engine = store.open_engine(folder, "seismic", "p")
     with pytest.raises(IndexFormatError, match=problem):
-        engine.search(documents)
+        engine.search(ONE_DOCUMENT)
 
 
-def test_seismic_is_tuned_to_a_recall(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_seismic_is_tuned_to_a_recall(tmp_path, capfd):
     pytest.importorskip("seismic", reason="needs lexicept[seismic]")
     documents, queries = random_matrix(600, 300, 30, seed=3), random_matrix(60, 300, 6, seed=4)
     arguments = {"documents": documents, "queries": queries, "recall": 0.8}

@@ -6,12 +6,11 @@ from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexicept.engines import ExactEngine
@@ -26,17 +25,17 @@ from support.strategies import REALS, collections
 DOCUMENTS = sp.csr_array(np.array([[1, 0, 2], [0, 0, 0], [1, 0, 0], [3, 0, 2]], np.float32))
 
 
-def cut_into(patch: pytest.MonkeyPatch, segment: int) -> None:
+def cut_into(patch, segment):
     """Give segments so many documents."""
     for module in ("exact", "inverted"):
         patch.setattr(f"lexicept.engines.{module}.SEGMENT", segment)
 
 
-def as_lists(results: Any) -> list[tuple[list[int], list[float]]]:
+def as_lists(results):
     return [(documents.tolist(), scores.tolist()) for documents, scores in results]
 
 
-def dense_search(queries: Any, documents: Any, offsets: Any, factors: Any, top_k: int) -> Any:
+def dense_search(queries, documents, offsets, factors, top_k, mask=None):
     """What the docstrings promise, from the dense product."""
     Q, D = queries.toarray().astype(np.float64), documents.toarray().astype(np.float64)
     results = []
@@ -44,68 +43,53 @@ def dense_search(queries: Any, documents: Any, offsets: Any, factors: Any, top_k
         scores = D @ query + offsets * factor
         if not (D[:, query > 0] > 0).any():
             scores[:] = 0
+        if mask is not None:
+            scores[~mask.allowed] = 0
         ranking = sorted(np.flatnonzero(scores > 0).tolist(), key=lambda d: (-scores[d], d))
         results.append((ranking[:top_k], [scores[d] for d in ranking[:top_k]]))
     return results
 
 
-def quarters(size: int) -> st.SearchStrategy[Any]:
+def quarters(size):
     number = st.integers(-8, 8).map(lambda n: n / 4)
     return st.lists(number, min_size=size, max_size=size).map(np.array)
 
 
-def masks(size: int) -> st.SearchStrategy[Mask]:
+def masks(size):
     return st.lists(st.booleans(), min_size=size, max_size=size).map(Mask)
 
 
-@pytest.fixture(params=[1, 16])
-def _few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts allowed documents as few wherever there are any, too."""
-    monkeypatch.setattr("lexicept.engines.mask.FEW", request.param)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@pytest.mark.usefixtures("_few")
-@given(collections(), st.integers(1, 15), st.integers(1, 4), st.data())
-def test_a_mask_leaves_the_results_that_it_allows(
-    pair: tuple[sp.csr_array, sp.csr_array], top_k: int, segment: int, data: st.DataObject
-) -> None:
+@given(collections(), st.integers(1, 15), st.integers(1, 15), st.sampled_from([1, 16]), st.data())
+def test_all_is_the_dense_product(pair, top_k, segment, few, data):
+    """Of weights with exact products, so that equal scores are really equal; in segments of any
+    size, and with allowed documents that count as few wherever there are any."""
     queries, documents = pair
     offsets = data.draw(quarters(documents.shape[0]))
     factors = data.draw(quarters(queries.shape[0]))
-    mask = data.draw(masks(documents.shape[0]))
+    mask = data.draw(st.none() | masks(documents.shape[0]))
+    dense, dimensions = documents.toarray(), np.arange(documents.shape[1])
     with pytest.MonkeyPatch.context() as patch:
         cut_into(patch, segment)
+        patch.setattr("lexicept.engines.mask.FEW", few)
         engine = ExactEngine.build(documents, offsets)
-        everything = engine.search(queries, max(documents.shape[0], 1), factors)
         found = engine.search(queries, top_k, factors, mask=mask)
-    for (numbers, scores), (kept, own) in zip(everything, found, strict=True):
-        allowed = mask.allowed[numbers]
-        assert kept.tolist() == numbers[allowed][:top_k].tolist()
-        assert own.tolist() == scores[allowed][:top_k].tolist()
-
-
-@given(collections(), st.integers(1, 15), st.data())
-def test_search_is_the_dense_product(
-    pair: tuple[sp.csr_array, sp.csr_array], top_k: int, data: st.DataObject
-) -> None:
-    queries, documents = pair  # of weights with exact products: equal scores are really equal
-    offsets = data.draw(quarters(documents.shape[0]))
-    factors = data.draw(quarters(queries.shape[0]))
-    engine = ExactEngine.build(documents, offsets)
-    found = engine.search(queries, top_k, factors)
-    assert as_lists(found) == dense_search(queries, documents, offsets, factors, top_k)
-    # Without offsets' factors, offsets count for nothing.
-    zeros = np.zeros(queries.shape[0])
-    assert as_lists(engine.search(queries, top_k)) == dense_search(
-        queries, documents, offsets, zeros, top_k
-    )
+        assert as_lists(found) == dense_search(queries, documents, offsets, factors, top_k, mask)
+        # Without offsets' factors, offsets count for nothing.
+        zeros = np.zeros(queries.shape[0])
+        expected = dense_search(queries, documents, offsets, zeros, top_k)
+        assert as_lists(engine.search(queries, top_k)) == expected
+        assert engine.matrix().toarray().tolist() == dense.tolist()
+        assert engine.df.tolist() == np.count_nonzero(dense, axis=0).tolist()
+        columns, numbers = np.nonzero(dense.T)
+        postings = engine.postings(slice(0, dimensions.size))
+        assert postings[0].tolist() == numbers.tolist()
+        assert postings[1].tolist() == dense[numbers, columns].tolist()
+        for number, weights in enumerate(dense.tolist()):
+            assert engine.document_weights(number, dimensions).tolist() == weights
 
 
 @given(st.one_of(collections(), collections(REALS)), st.integers(1, 15), st.data())
-def test_a_process_s_first_search_finds_what_later_ones_find(
-    pair: tuple[sp.csr_array, sp.csr_array], top_k: int, data: st.DataObject
-) -> None:
+def test_a_process_s_first_search_finds_what_later_ones_find(pair, top_k, data):
     """By the reference and by the kernel, query by query and all at once: weights of a few values,
     so that scores are equal, and queries without a dimension."""
     queries, documents = pair
@@ -125,13 +109,7 @@ def test_a_process_s_first_search_finds_what_later_ones_find(
     assert found[0] == found[1] == as_lists(singles)
 
 
-def test_a_large_batch_keeps_its_order() -> None:
-    eye = sp.eye_array(50, format="csr")
-    found = ExactEngine.build(eye).search(eye)
-    assert [documents.tolist() for documents, _ in found] == [[i] for i in range(50)]
-
-
-def test_by_hand() -> None:
+def test_by_hand():
     engine = ExactEngine.build(DOCUMENTS, [0, 4, 8, 0])
     queries = sp.csr_array([[1.0, 0, 2], [0, 0, 0], [0, 5, 0], [2, 1, 0]])
     expected = [([3, 0, 2], [7, 5, 1]), ([], []), ([], []), ([3, 0, 2], [6, 2, 2])]
@@ -144,7 +122,7 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize("top_k", [1, 3, 10, 64, 200])
-def test_ties_are_in_document_order(top_k: int) -> None:
+def test_ties_are_in_document_order(top_k):
     scores = np.random.default_rng(0).integers(0, 4, 100).astype(np.float32)
     engine = ExactEngine.build(sp.csr_array(scores[:, None]))
     ((documents, found),) = engine.search(sp.csr_array([[1.0]]), top_k)
@@ -153,12 +131,12 @@ def test_ties_are_in_document_order(top_k: int) -> None:
     assert found.tolist() == scores[expected].tolist()
 
 
-def sound(**settings: Any) -> dict[str, Any]:
+def sound(**settings):
     engine = ExactEngine.build(DOCUMENTS, **settings)
     return {field.name: getattr(engine, field.name) for field in fields(engine)}
 
 
-def test_postings_by_hand() -> None:
+def test_postings_by_hand():
     parts = sound()
     assert parts["lengths"].tolist() == [[3, 0, 2]]
     assert parts["widths"].tolist() == [[0, 4, 4]]
@@ -175,7 +153,7 @@ def test_postings_by_hand() -> None:
     assert (documents.tolist(), weights.tolist()) == ([0, 2, 3, 0, 3], [1, 1, 3, 2, 2])
 
 
-def test_rounded_weights_by_hand() -> None:
+def test_rounded_weights_by_hand():
     parts = sound(weight_bits=8)
     assert parts["scales"].tolist() == pytest.approx([3 / 255, 1 / 255, 2 / 255])
     assert parts["table"].tolist() == [85, 0, 85, 255, 255, 0, 0, 255]
@@ -183,31 +161,8 @@ def test_rounded_weights_by_hand() -> None:
     assert ExactEngine(**parts).largest == pytest.approx(3)
 
 
-@given(collections(), st.integers(1, 15), st.integers(1, 3), st.data())
-def test_segments_change_nothing(
-    pair: tuple[sp.csr_array, sp.csr_array], top_k: int, segment: int, data: st.DataObject
-) -> None:
-    queries, documents = pair
-    offsets = data.draw(quarters(documents.shape[0]))
-    factors = data.draw(quarters(queries.shape[0]))
-    every = slice(0, documents.shape[1])
-    whole = ExactEngine.build(documents, offsets)
-    expected, postings = whole.search(queries, top_k, factors), whole.postings(every)
-    with pytest.MonkeyPatch.context() as patch:
-        cut_into(patch, segment)
-        cut = ExactEngine.build(documents, offsets)
-        assert as_lists(cut.search(queries, top_k, factors)) == as_lists(expected)
-        assert cut.matrix().toarray().tolist() == documents.toarray().tolist()
-        for a, b in zip(cut.postings(every), postings, strict=True):
-            assert a.tolist() == b.tolist()
-        assert cut.df.tolist() == whole.df.tolist()
-        dimensions = np.arange(documents.shape[1])
-        for number, row in enumerate(documents.toarray().tolist()):
-            assert cut.document_weights(number, dimensions).tolist() == row
-
-
 @lru_cache
-def skewed(offsets: bool, bits: int) -> ExactEngine:
+def skewed(offsets, bits):
     """200,000 documents. Two in three have the first of 13 dimensions, and half as many each of the
     following ones; weights have few values, larger ones where they are rare."""
     random = np.random.default_rng(0)
@@ -225,9 +180,7 @@ def skewed(offsets: bool, bits: int) -> ExactEngine:
 @pytest.mark.parametrize("factor", [0.0, 0.5, -1.0])
 @pytest.mark.parametrize("share", [1.0, 0.6, 0.01])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_threads_change_no_result(
-    bits: int, factor: float, share: float, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_change_no_result(bits, factor, share, threads, monkeypatch):
     monkeypatch.setattr("lexicept.ops.term_at_a_time.SHARE", 1)
     engine = skewed(factor != 0, bits)
     random = np.random.default_rng(1)
@@ -249,9 +202,7 @@ def test_threads_change_no_result(
 
 
 @given(collections())
-def test_rounding_moves_weights_by_half_a_step_at_most(
-    pair: tuple[sp.csr_array, sp.csr_array],
-) -> None:
+def test_rounding_moves_weights_by_half_a_step_at_most(pair):
     queries, documents = pair
     engine = ExactEngine.build(documents, weight_bits=8)
     exact, rounded = documents.toarray(), engine.matrix().toarray()
@@ -265,9 +216,7 @@ def test_rounding_moves_weights_by_half_a_step_at_most(
 
 
 @given(collections(REALS), st.integers(1, 6), st.sampled_from([8, 32]), st.data())
-def test_postings_come_block_by_block_and_in_groups_of_dimensions(
-    pair: tuple[sp.csr_array, sp.csr_array], together: int, bits: int, data: st.DataObject
-) -> None:
+def test_postings_come_block_by_block_and_in_groups_of_dimensions(pair, together, bits, data):
     """As they come at once, in memory and in files."""
     _, matrix = pair
     offsets = data.draw(quarters(matrix.shape[0]))
@@ -287,7 +236,7 @@ def test_postings_come_block_by_block_and_in_groups_of_dimensions(
 
 
 @pytest.mark.parametrize("bits", [0, 16, 33])
-def test_other_bits_are_refused(bits: int) -> None:
+def test_other_bits_are_refused(bits):
     with pytest.raises(InputError, match=f"weights have 32 or 8 bits, not {bits}"):
         ExactEngine.build(DOCUMENTS, weight_bits=bits)
 
@@ -311,7 +260,7 @@ def test_other_bits_are_refused(bits: int) -> None:
         ("offsets", [0, 0, 0]),
     ],
 )
-def test_damaged_postings_are_refused(part: str, values: Any) -> None:
+def test_damaged_postings_are_refused(part, values):
     parts = sound()
     parts[part] = np.array(values, parts[part].dtype)
     with pytest.raises(InputError, match="do not fit together"):
@@ -319,9 +268,7 @@ def test_damaged_postings_are_refused(part: str, values: Any) -> None:
 
 
 @pytest.mark.parametrize("spent", [-math.inf, math.inf])
-def test_postings_of_documents_that_are_not_there_are_refused_or_never_found(
-    spent: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_postings_of_documents_that_are_not_there_are_refused_or_never_found(spent, monkeypatch):
     monkeypatch.setattr("lexicept.ops.compiled._References.seconds", spent)
     parts = sound()
     parts["gaps"] = np.array([0xF0, *[0] * MARGIN], np.uint8)
@@ -332,7 +279,7 @@ def test_postings_of_documents_that_are_not_there_are_refused_or_never_found(
             use()
 
 
-def test_marks_that_are_not_the_documents_are_refused() -> None:
+def test_marks_that_are_not_the_documents_are_refused():
     parts = sound()
     parts["marks"] = np.array([1], np.uint16)
     with pytest.raises(IndexFormatError, match="marks are not the documents'"):
@@ -340,7 +287,7 @@ def test_marks_that_are_not_the_documents_are_refused() -> None:
 
 
 @st.composite
-def scattered(draw: st.DrawFn) -> tuple[ExactEngine, np.ndarray, np.ndarray]:
+def scattered(draw):
     """Lists of few to many of 70,000 documents, in one segment and a part; offsets in quarters."""
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     sizes = draw(
@@ -357,9 +304,7 @@ def scattered(draw: st.DrawFn) -> tuple[ExactEngine, np.ndarray, np.ndarray]:
 
 @settings(max_examples=40, deadline=None)
 @given(scattered(), st.data())
-def test_far_documents_are_found_as_in_a_dense_product(
-    case: tuple[ExactEngine, np.ndarray, np.ndarray], data: st.DataObject
-) -> None:
+def test_far_documents_are_found_as_in_a_dense_product(case, data):
     engine, dense, offsets = case
     matrix = engine.matrix().toarray()
     if engine.weight_bits == 32:

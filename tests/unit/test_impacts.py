@@ -1,9 +1,7 @@
 """Weights, RRA and postings by shards, on disk and in memory: the same numbers."""
 
 import pickle
-from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,12 +29,12 @@ REWEIGHTED = st.none() | st.builds(
 )
 
 
-def arrays(derived: Derived) -> dict[str, np.ndarray]:
+def arrays(derived):
     engine = {field.name: getattr(derived.engine, field.name) for field in fields(derived.engine)}
     return {**engine, "bounds": derived.bounds, "background": derived.background}
 
 
-def over_processes(function: Any, shards: Sequence[Any], *shared: Any) -> Iterator[Any]:
+def over_processes(function, shards, *shared):
     """A map over shards as another process would get its parts, and give its results back."""
     for shard in shards:
         function_there, *arguments = pickle.loads(pickle.dumps((function, shard, *shared)))

@@ -76,18 +76,6 @@ def assert_same(fast, reference, *arguments, atol=1e-12):
 
 
 @both
-@pytest.mark.parametrize("k", [None, 1, 4, 6, 100])
-@pytest.mark.parametrize("threshold", [None, random_threshold()], ids=["relu", "threshold"])
-def test_the_fast_twin_is_the_reference(fast, reference, k, threshold):
-    x, rows, bias = random_inputs()
-    text = torch.tensor([2, 0, 4, 2, 2, 0, 4, 4, 0])  # unsorted; texts 1 and 3 have no tokens
-    assert_same(fast, reference, x, text, 5, rows, bias, k, threshold)
-    pooled = fast(x, text, 5, rows, bias, k, threshold)
-    assert (pooled[[1, 3]] == 0).all()
-    assert (pooled[[0, 2, 4]].amax(dim=1) > 0).all()
-
-
-@both
 @pytest.mark.parametrize("k", [None, 5])
 @pytest.mark.parametrize("threshold", [None, 4 * random_threshold(300, dtype=torch.float32)])
 def test_the_fast_twin_is_the_reference_in_single_precision(fast, reference, k, threshold):
@@ -198,6 +186,9 @@ def test_any_shapes(fast, reference, data):
     with pytest.MonkeyPatch.context() as patch:
         cut_small(patch, data.draw(st.integers(1, 20)), data.draw(st.integers(1, 9)))
         assert_same(fast, reference, x, text, num_texts, rows, bias, k, threshold)
+        pooled = fast(x, text, num_texts, rows, bias, k, threshold)
+    without_tokens = torch.bincount(text, minlength=num_texts) == 0
+    assert (pooled[without_tokens] == 0).all()
 
 
 @pytest.mark.parametrize(("pool", "k"), [(maxima, None), (maxima, 5), (sums, 5), (logs, 5)])

@@ -1,7 +1,7 @@
-"""Search engines over sparse vectors, behind one interface.
+"""Search engines over sparse vectors, behind a common interface.
 
-``exact`` returns exactly the product's ranking. Seismic is imported when it is used, because it
-needs a package of its own; ``store`` keeps its files beside an index.
+``exact`` returns exactly the product's ranking. ``seismic`` needs a further package and is imported
+on use; ``store`` keeps Seismic's files beside an index.
 """
 
 from lexicept.engines.exact import ExactEngine

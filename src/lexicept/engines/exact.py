@@ -40,7 +40,7 @@ from lexicept.ops.posting_lists import (
     weight_reference,
 )
 from lexicept.ops.term_at_a_time import ROW, AllowedDocuments, WeightedQuery, all_scores, search
-from lexicept.storage.arrays import let_go, load_array, save_array
+from lexicept.storage.arrays import let_go, load_array
 from lexicept.vectors import Floats, Integers, largest_weights
 
 DAMAGED = "damaged postings: they name a document that is not there"
@@ -92,22 +92,17 @@ class ExactEngine(PostingsEngine):
 
     @classmethod
     def of(cls, writer: PostingsWriter, offsets: npt.ArrayLike) -> ExactEngine:
-        """Return the engine of all documents that were added, with an offset per document [N].
-
-        Raises:
-            InputError: offsets of another length, or that are not finite.
-        """
+        """Return the engine of all added documents, with offsets [N]; see ``build``."""
         arrays = writer.finish(checked_offsets(offsets, writer.num_documents))
         return cls(**arrays) if writer.folder is None else cls.open(writer.folder)
 
-    def save(self, folder: Path) -> None:
-        """Write the arrays into an existing folder."""
-        for field in fields(self):
-            save_array(folder / f"{field.name}.npy", getattr(self, field.name))
-
     @classmethod
     def open(cls, folder: Path) -> ExactEngine:
-        """Memory-map the arrays of ``save``. Raises IndexFormatError for anything else."""
+        """Memory-map the arrays of ``PostingsWriter``.
+
+        Raises:
+            IndexFormatError: damaged arrays.
+        """
         weights = load_array(folder / "weights.npy", list(SHARES))
         scales = load_array(folder / "scales.npy", np.float32)
         if not np.isfinite(scales).all():
@@ -166,8 +161,8 @@ class ExactEngine(PostingsEngine):
 
     @cached_property
     def lists(self) -> Postings:
-        """The arrays as kernels take them: plain, not memory-mapped, which numba recognises faster,
-        and in column order, because a query reads all segments of a few dimensions."""
+        """The arrays as kernels take them: plain, because numba recognises memory-mapped arrays
+        slowly, and in column order, because a query reads all segments of a few dimensions."""
         # Lists and rows follow each other: the sizes of earlier ones are their places.
         sizes = (
             self._entries,

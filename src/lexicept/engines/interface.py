@@ -67,18 +67,16 @@ class Engine(ABC):
         Args:
             queries: SciPy sparse matrix [n, V] of query weights; a query may be empty.
             top_k: results per query, at least 1; fewer if fewer documents match.
-            query_offsets: the factor of each query on the documents' offsets [n]; 0 by default. An
-                exact engine takes negative factors too.
-            threads: threads that share the queries, or the documents if a query reads many
-                postings; one per processor by default. Engines that schedule their own threads
-                ignore it.
-            mask: the documents that may be results; by default all. Scores are those without a
-                mask.
+            query_offsets: each query's factor on the documents' offsets [n], 0 by default; exact
+                engines take negative factors too.
+            threads: threads for the queries, or for the documents if a query reads many postings;
+                by default the number of processors. Seismic schedules threads alone.
+            mask: the documents that may be results, by default all; scores stay the same.
 
         Raises:
             InputError: NaN, infinite or negative weights, another V, ``top_k`` below 1, bad query
-                offsets, weights whose product is not finite, a mask of another N, or a mask that
-                the engine can't search exactly with.
+                offsets, a product of weights that is not finite, a mask of another N, or a mask for
+                an engine that prunes.
         """
         matrix = checked_queries(queries, self.num_dimensions)
         check_count("top_k", top_k)

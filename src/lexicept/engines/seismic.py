@@ -131,10 +131,10 @@ class SeismicEngine(Engine):
     def open(cls, folder: Path, numbers: Mapping[str, Any]) -> SeismicEngine:
         """Load the files and the facts of ``build``, after the checksums were verified.
 
-        Seismic trusts its files: a file altered together with its checksum can crash the process.
+        Seismic trusts files: a file altered together with the checksum can crash the process.
 
         Raises:
-            IndexFormatError: Seismic can't read it.
+            IndexFormatError: a file that Seismic can't read.
         """
         offset_dimension = OffsetDimension.load(folder, numbers)
         large = offset_dimension.used.size + 1 >= LARGE
@@ -369,7 +369,7 @@ def _refusing_damage(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence standard output, on which Seismic reports its work."""
+    """Silence standard output: Seismic reports progress there."""
     standard_output, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nothing, 1)

@@ -58,7 +58,7 @@ def _bits(halves: Tensor) -> np.ndarray:
 
 
 @compiled()
-def softmax_rows(bits, first, last):  # pragma: no cover - compiled
+def softmax_rows(bits, first, last):
     """Replace rows of bfloat16 [n, L], as signed integers, by their softmax."""
     powers = np.empty(bits.shape[1], np.float32)
     for i in range(first, last):
@@ -70,7 +70,7 @@ def softmax_rows(bits, first, last):  # pragma: no cover - compiled
 
 
 @compiled()
-def add_norm_rows(x, halves, norm, first, last):  # pragma: no cover - compiled
+def add_norm_rows(x, halves, norm, first, last):
     """Replace ``x`` [n, d] and ``halves`` [n, d], bfloat16 as signed integers, by the layer norm of
     their sum."""
     total = np.empty(x.shape[1], np.float32)
@@ -84,13 +84,13 @@ def add_norm_rows(x, halves, norm, first, last):  # pragma: no cover - compiled
 
 
 @compiled(inline="always")
-def _number(bits):  # pragma: no cover - compiled
+def _number(bits):
     """Return the bfloat16 number that has these bits."""
     return np.int32(np.int32(bits) << np.int32(16)).view(np.float32)
 
 
 @compiled(inline="always")
-def _half(number):  # pragma: no cover - compiled
+def _half(number):
     """Return the bits of a number's bfloat16, to nearest, ties to even."""
     word = np.float32(number).view(np.int32)
     # Half a unit of the kept bits, less one if they are even, carries to the nearest.
@@ -99,7 +99,7 @@ def _half(number):  # pragma: no cover - compiled
 
 
 @compiled()
-def _largest_key(bits):  # pragma: no cover - compiled
+def _largest_key(bits):
     """Return the largest of bits as integers in the order of the numbers."""
     largest = np.int16(-(2**15))
     for j in range(bits.size):
@@ -109,7 +109,7 @@ def _largest_key(bits):  # pragma: no cover - compiled
 
 
 @compiled(fastmath={"contract"})
-def _powers(bits, largest, powers):  # pragma: no cover - compiled
+def _powers(bits, largest, powers):
     """Write ``exp`` of scores, less the largest, to ``powers``: 2^n from the bits of an exponent n,
     times a polynomial for the rest."""
     for j in range(bits.size):
@@ -126,7 +126,7 @@ def _powers(bits, largest, powers):  # pragma: no cover - compiled
 
 
 @compiled(fastmath={"reassoc"})
-def _sum(numbers):  # pragma: no cover - compiled
+def _sum(numbers):
     total = np.float32(0)
     for j in range(numbers.size):
         total += numbers[j]
@@ -134,7 +134,7 @@ def _sum(numbers):  # pragma: no cover - compiled
 
 
 @compiled(fastmath={"reassoc", "contract"})
-def _sum_of_squares(numbers, mean):  # pragma: no cover - compiled
+def _sum_of_squares(numbers, mean):
     total = np.float32(0)
     for j in range(numbers.size):
         total += (numbers[j] - mean) * (numbers[j] - mean)
@@ -142,25 +142,25 @@ def _sum_of_squares(numbers, mean):  # pragma: no cover - compiled
 
 
 @compiled()
-def _add(x, halves, total):  # pragma: no cover - compiled
+def _add(x, halves, total):
     for j in range(x.size):
         total[j] = x[j] + _number(halves[j])
 
 
 @compiled(fastmath={"contract"})
-def _normalise(numbers, mean, scale, norm, x):  # pragma: no cover - compiled
+def _normalise(numbers, mean, scale, norm, x):
     weight, bias = norm.weight, norm.bias
     for j in range(x.size):
         x[j] = (numbers[j] - mean) * scale * weight[j] + bias[j]
 
 
 @compiled()
-def _narrow(numbers, bits):  # pragma: no cover - compiled
+def _narrow(numbers, bits):
     for j in range(bits.size):
         bits[j] = _half(numbers[j])
 
 
 @compiled()
-def _narrow_product(numbers, factor, bits):  # pragma: no cover - compiled
+def _narrow_product(numbers, factor, bits):
     for j in range(bits.size):
         bits[j] = _half(numbers[j] * factor)

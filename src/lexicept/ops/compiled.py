@@ -1,5 +1,4 @@
-"""Kernels: functions that numba compiles when they are first called, and the threads that share
-their work."""
+"""Kernels, compiled by numba on the first call, and threads for kernels."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ Result = TypeVar("Result")
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Kernel]:
-    """Compile a function when it is first called; it runs without Python's lock.
+    """Compile a function on the first call; compiled code runs without Python's lock.
 
     Args:
         options: numba's, such as ``inline`` and ``fastmath``.
@@ -63,7 +62,7 @@ class _References:
 
 
 class Kernel:
-    """A function that numba compiles when it is first called."""
+    """A function, compiled by numba on the first call."""
 
     _lock = RLock()
 
@@ -108,7 +107,7 @@ class Kernel:
         return {name: kernel for name, kernel in names.items() if isinstance(kernel, Kernel)}
 
     def _files(self) -> set[str]:
-        """Return the source files of the function and of the kernels that it calls."""
+        """Return the source files of the function and of all called kernels."""
         files = {self.py_func.__code__.co_filename}
         return files.union(*(kernel._files() for kernel in self._called().values()))
 

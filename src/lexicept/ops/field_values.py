@@ -27,7 +27,7 @@ def count_values_reference(codes: Any, offsets: Any, allowed: Any, size: int) ->
 
 
 @compiled()
-def count_values(codes, offsets, allowed, size):  # pragma: no cover - compiled
+def count_values(codes, offsets, allowed, size):
     """Compiled version of ``count_values_reference``. A value that a document has twice counts
     once."""
     counts = np.zeros(size, np.int64)
@@ -59,7 +59,7 @@ def any_of_reference(places: Any, offsets: Any) -> Any:
 
 
 @compiled()
-def any_of(places, offsets):  # pragma: no cover - compiled
+def any_of(places, offsets):
     """Compiled version of ``any_of_reference``."""
     matching = np.zeros(offsets.size - 1, np.bool_)
     for document in range(matching.size):

@@ -103,7 +103,7 @@ def _by_bytes(x: Tensor, ends: Sequence[int]) -> Callable[[Tensor, Tensor], Maxi
         if not bool((factors.sum() * of_columns.sum()).isfinite()):
             return _of_tile(x, ends, matrix, bias)
         tile = Tile(x.numpy(), matrix.numpy(), bias.numpy())
-        scores = ShortScores.of(rounded, short, tile.bias, of_columns)._replace(errors=of_texts)
+        scores = ShortScores.of(rounded, short, tile.bias, of_texts, of_columns)
         maxima = torch.zeros(len(ends) - 1, len(matrix))
         tokens = torch.zeros(maxima.shape, dtype=torch.long)
         find = partial(exact_maxima, scores, tile, bounds, maxima.numpy(), tokens.numpy())

@@ -154,6 +154,7 @@ def _by_tiles(
     # Comparisons lose a NaN, so that there must be none.
     finite = torch.ones(len(x), dtype=torch.bool)
     threads = torch.get_num_threads()
+    factors = short.factors() if short else torch.empty(0)
     for tile in tiles(len(x), matrix):
         # Either all outputs of the tile, or candidates by 8 bits and their exact outputs.
         if short is None:
@@ -164,9 +165,9 @@ def _by_tiles(
         else:
             short_tile = quantised(matrix[tile]) if rounded is None else rounded.take(tile)
             worst = worst_errors(short_tile, bias[tile])
-            finite &= (short.factors().sum(dim=1) * worst.sum()).isfinite()
+            finite &= (factors.sum(dim=1) * worst.sum()).isfinite()
             exact = Tile(x.numpy(), matrix[tile].numpy(), bias[tile].numpy())
-            candidates = ShortScores.of(short, short_tile, exact.bias, worst)
+            candidates = ShortScores.of(short, short_tile, exact.bias, factors.numpy(), worst)
             keep = partial(keep_largest_of_bytes, candidates, exact, tile.start, values, columns)
         over_rows(keep, len(x), threads)
     fill = by_work(values.size * 10 * LOOPED, fill_up, fill_up.py_func)

@@ -10,11 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from lexicept.ops.linear_max import largest_outputs
-from lexicept.ops.linear_topk import (
-    fire,
-    tokens_at_once,
-    top_activations,
-)
+from lexicept.ops.linear_topk import fire, tokens_at_once, top_activations
 from lexicept.ops.sparse_linear import chosen_outputs, sum_by_group
 from lexicept.ops.topk import top_columns_reference
 

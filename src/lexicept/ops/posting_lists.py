@@ -148,7 +148,7 @@ def pack_reference(
 
 
 @compiled()
-def pack_lists(documents, weights, sizes, widths, entries_before):  # pragma: no cover - compiled
+def pack_lists(documents, weights, sizes, widths, entries_before):
     """Compiled version of ``pack_reference``."""
     # First pass: entries with fillers, and bytes.
     lengths = np.zeros(sizes.size, np.int64)
@@ -254,7 +254,7 @@ def gaps_at(gaps: Integers, bits: Any, widths: Integers | int) -> Integers:
 
 
 @compiled()
-def unpack_lists(gaps, lengths, widths):  # pragma: no cover - compiled
+def unpack_lists(gaps, lengths, widths):
     """Compiled version of ``unpack_reference``."""
     documents = np.empty(lengths.sum(), np.int64)
     entry = byte = 0
@@ -302,7 +302,7 @@ def weight_reference(postings: Postings, number: int, dimension: int, document: 
 
 
 @compiled(inline="always")
-def eight_bytes(gaps, byte):  # pragma: no cover - compiled
+def eight_bytes(gaps, byte):
     """Return the 64 bits from a byte on: one load, to the compiler."""
     return (
         np.uint64(gaps[byte])
@@ -317,7 +317,7 @@ def eight_bytes(gaps, byte):  # pragma: no cover - compiled
 
 
 @compiled()
-def add_list(postings, number, dimension, factor, scores, count):  # pragma: no cover - compiled
+def add_list(postings, number, dimension, factor, scores, count):
     """Add the products of a list's weights and ``factor`` to the scores of ``count`` documents.
 
     Only 16 bits of a document's number count: damaged gaps name no score outside of the segment's
@@ -365,7 +365,7 @@ def add_list(postings, number, dimension, factor, scores, count):  # pragma: no 
 
 
 @compiled(inline="always")
-def weight_of(postings, number, dimension, document, count):  # pragma: no cover - compiled
+def weight_of(postings, number, dimension, document, count):
     """Compiled version of ``weight_reference``, in a segment of ``count`` documents; f32."""
     start = postings.starts[number, dimension]
     width = np.uint64(postings.widths[number, dimension])
@@ -409,7 +409,7 @@ def weight_of(postings, number, dimension, document, count):  # pragma: no cover
 
 
 @compiled()
-def place_of(documents, start, length, document, count):  # pragma: no cover - compiled
+def place_of(documents, start, length, document, count):
     """Return the place of a document, or of the first document after it, among ascending numbers.
 
     The search begins at the place that documents spread evenly over ``count`` would have.

@@ -118,7 +118,7 @@ def products(a: Quantised, b: Quantised) -> Tensor:
 
 
 @compiled()
-def quantise(numbers, rounded, norms, errors, scales, first, last):  # pragma: no cover - compiled
+def quantise(numbers, rounded, norms, errors, scales, first, last):
     """Round single precision [n, d] to multiples of a scale for each row, to nearest, ties to even.
 
     The results are those of ``Quantised``. Norms are not finite where a row is not. Rows of tiny
@@ -139,7 +139,7 @@ def quantise(numbers, rounded, norms, errors, scales, first, last):  # pragma: n
 
 
 @compiled()
-def _largest(bits):  # pragma: no cover - compiled
+def _largest(bits):
     """Return the largest magnitude of numbers with these bits; a NaN is the largest of all."""
     largest = np.int32(0)
     for j in range(bits.size):
@@ -148,7 +148,7 @@ def _largest(bits):  # pragma: no cover - compiled
 
 
 @compiled(fastmath={"reassoc", "contract"})
-def _rounded(numbers, per_scale, rounded):  # pragma: no cover - compiled
+def _rounded(numbers, per_scale, rounded):
     """Return the squared norms of numbers in units of a scale and of their rounding errors."""
     length, error = np.float32(0), np.float32(0)
     for j in range(numbers.size):

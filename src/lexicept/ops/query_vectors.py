@@ -43,9 +43,7 @@ def combine_rows_reference(
 
 
 @compiled()
-def combine_rows(  # pragma: no cover - compiled
-    numbers, indptr, indices, data, num_columns, largest
-):
+def combine_rows(numbers, indptr, indices, data, num_columns, largest):
     """Compiled version of ``combine_rows_reference``."""
     most = 0
     for number in numbers:
@@ -98,9 +96,7 @@ def kept_within_reference(
 
 
 @compiled()
-def kept_within(  # pragma: no cover - compiled
-    impact, columns, indptr, costs, budget, most
-):
+def kept_within(impact, columns, indptr, costs, budget, most):
     """Compiled version of ``kept_within_reference``."""
     keep = np.zeros(impact.size, np.bool_)
     ends = np.zeros_like(indptr)

@@ -28,9 +28,7 @@ class Listeners(NamedTuple):
 
 
 @compiled()
-def listener_sums(  # pragma: no cover - compiled
-    indptr, columns, spoken, prior, listeners, alpha
-):
+def listener_sums(indptr, columns, spoken, prior, listeners, alpha):
     """Compute the sums over some documents that the next listener needs.
 
     Args:
@@ -59,9 +57,7 @@ def listener_sums(  # pragma: no cover - compiled
 
 
 @compiled()
-def listener_reads(  # pragma: no cover - compiled
-    indptr, columns, spoken, prior, listeners, alpha
-):
+def listener_reads(indptr, columns, spoken, prior, listeners, alpha):
     """Compute the last listener's reading of some documents, whose sums end ``heard`` [k + 1, V].
 
     Returns:
@@ -85,9 +81,7 @@ def listener_reads(  # pragma: no cover - compiled
 
 
 @compiled()
-def _replay(  # pragma: no cover - compiled
-    columns, values, P, rounds, listeners, alpha
-):
+def _replay(columns, values, P, rounds, listeners, alpha):
     """Let the listeners and speakers so far read one document, in place; return its s_d.
 
     A speaker ignores a document's scale: with 1 as every document's largest value, no power
@@ -116,18 +110,18 @@ def _replay(  # pragma: no cover - compiled
 
 
 @compiled(inline="always")
-def _ratio(numerator, denominator):  # pragma: no cover - compiled
+def _ratio(numerator, denominator):
     """Divide, with 0/0 = 0: an empty column or row if f(0) = 0."""
     return numerator / denominator if denominator != 0 else 0.0
 
 
 @compiled(inline="always")
-def _power(base, exponent):  # pragma: no cover - compiled
+def _power(base, exponent):
     return base if exponent == 1 else base**exponent
 
 
 @compiled(inline="always")
-def _longest(indptr):  # pragma: no cover - compiled
+def _longest(indptr):
     longest = 0
     for document in range(indptr.size - 1):
         longest = max(longest, indptr[document + 1] - indptr[document])

@@ -311,7 +311,7 @@ def scan_reference(pre: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
 
 
 def scan(pre: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
-    """Fast version of ``scan_reference``: one pass counts, so that another has room to write."""
+    """Fast version of ``scan_reference``: a pass counts, and a second pass has room to write."""
     threads, scores, floors = torch.get_num_threads(), pre.numpy(), floor.numpy()
     counts = np.zeros(len(pre), np.int64)
     over_rows(partial(count_over, scores, floors, counts), len(pre), threads)
@@ -350,7 +350,7 @@ def _by_bytes(
             return None
         tile = Tile(x.numpy(), matrix[span].numpy(), bias[span].numpy())
         floors = floor[span].numpy()
-        scores = ShortScores.of(rounded, short, tile.bias - floors, worst)
+        scores = ShortScores.of(rounded, short, tile.bias - floors, factors.numpy(), worst)
         # A pass counts the candidates of each token; another computes and writes exact outputs.
         counts = np.zeros(len(x), np.int64)
         over_rows(partial(count_above, scores, counts), len(x), threads)

@@ -166,9 +166,7 @@ def all_scores(segment: int, postings: Postings, query: WeightedQuery) -> Floats
 
 
 @compiled()
-def search_postings(
-    segment, postings, query, allowed, documents, scores, begin, end
-):  # pragma: no cover - compiled
+def search_postings(segment, postings, query, allowed, documents, scores, begin, end):
     """Compiled version of ``search_postings_reference``: ``documents`` and ``scores`` are a heap
     until they are sorted."""
     # One factor per list: the query's weight times the scale of the stored weights.
@@ -208,7 +206,7 @@ def search_postings(
 
 
 @compiled()
-def set_offsets(offsets, factor, totals):  # pragma: no cover - compiled
+def set_offsets(offsets, factor, totals):
     """Begin the scores of a segment with the documents' offsets."""
     if factor == 0:
         totals[: offsets.size] = 0
@@ -218,7 +216,7 @@ def set_offsets(offsets, factor, totals):  # pragma: no cover - compiled
 
 
 @compiled()
-def add_few(postings, query, number, first, count, few, totals):  # pragma: no cover - compiled
+def add_few(postings, query, number, first, count, few, totals):
     """Compute the scores of a few documents of a segment.
 
     Args:
@@ -245,8 +243,8 @@ def add_few(postings, query, number, first, count, few, totals):  # pragma: no c
 
 
 @compiled()
-def push_few(few, first, totals, documents, scores, size):  # pragma: no cover - compiled
-    """Put the few documents whose scores exceed the worst result on the heap; return its size."""
+def push_few(few, first, totals, documents, scores, size):
+    """Put few documents with scores above the worst result on the heap; return the heap's size."""
     bar = lowest_result(scores, size)
     for i in range(few.size):
         score = totals[few[i]]
@@ -257,8 +255,8 @@ def push_few(few, first, totals, documents, scores, size):  # pragma: no cover -
 
 
 @compiled()
-def push_above(count, first, totals, documents, scores, size):  # pragma: no cover - compiled
-    """Put the documents whose scores exceed the worst result on the heap; return its size."""
+def push_above(count, first, totals, documents, scores, size):
+    """Put documents with scores above the worst result on the heap; return the heap's size."""
     bar = lowest_result(scores, size)
     for block in range(0, count, BLOCK):
         stop = min(block + BLOCK, count)
@@ -277,16 +275,16 @@ def push_above(count, first, totals, documents, scores, size):  # pragma: no cov
 
 
 @compiled(inline="always")
-def lowest_result(scores, size):  # pragma: no cover - compiled
+def lowest_result(scores, size):
     """Return the score that a result has to exceed: 0 until the heap is full."""
     return scores[0] if size == scores.size else np.float32(0)
 
 
 @compiled(inline="always")
-def push(scores, documents, size, score, document):  # pragma: no cover - compiled
-    """Put a document on a binary heap, in place of the worst if the heap is full; return its size.
+def push(scores, documents, size, score, document):
+    """Put a document on a binary heap, instead of the worst on a full heap; return the heap's size.
 
-    The worst is on top: of two documents that of the lower score, of equal scores the later.
+    The worst is on top: the lowest score, and of equal scores the latest document.
     """
     if size < scores.size:
         # Room at the end: better parents move down.
@@ -307,7 +305,7 @@ def push(scores, documents, size, score, document):  # pragma: no cover - compil
 
 
 @compiled(inline="always")
-def sift_down(scores, documents, size, score, document):  # pragma: no cover - compiled
+def sift_down(scores, documents, size, score, document):
     """Return the place of a document that replaces the heap's top, after moving worse ones up."""
     hole = 0
     while True:
@@ -329,7 +327,7 @@ def sift_down(scores, documents, size, score, document):  # pragma: no cover - c
 
 
 @compiled()
-def sort_heap(documents, scores, size):  # pragma: no cover - compiled
+def sort_heap(documents, scores, size):
     """Sort a heap in place, best first: the worst moves to the end of a heap that shrinks."""
     for last in range(size - 1, -1, -1):
         worst_score, worst_document = scores[0], documents[0]

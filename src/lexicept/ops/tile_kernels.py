@@ -55,11 +55,13 @@ class ShortScores(NamedTuple):
     """[3], or [T, 3] for each column."""
 
     @classmethod
-    def of(cls, x: Quantised, tile: Quantised, summands: Floats, row_errors: Tensor) -> ShortScores:
+    def of(
+        cls, x: Quantised, tile: Quantised, summands: Floats, errors: Floats, row_errors: Tensor
+    ) -> ShortScores:
         """Multiply tokens [n, d] and the rows of a tile [T, d]."""
-        errors, row_scales = x.factors().numpy(), tile.scales.numpy()
+        scales, row_scales = x.scales.numpy(), tile.scales.numpy()
         scores = products(x, tile).numpy()
-        return cls(scores, x.scales.numpy(), errors, row_scales, summands, row_errors.numpy())
+        return cls(scores, scales, errors, row_scales, summands, row_errors.numpy())
 
 
 class SomeOutputs(NamedTuple):
@@ -104,7 +106,7 @@ def keep_largest_reference(
 
 
 @compiled()
-def keep_largest(scores, start, values, columns, first, last):  # pragma: no cover - compiled
+def keep_largest(scores, start, values, columns, first, last):
     """Compiled version of ``keep_largest_reference``."""
     for i in range(first, last):
         for begin in range(0, scores.shape[1], BLOCK):
@@ -121,9 +123,7 @@ def keep_largest(scores, start, values, columns, first, last):  # pragma: no cov
 
 
 @compiled()
-def keep_largest_of_bytes(
-    short, tile, start, values, columns, first, last
-):  # pragma: no cover - compiled
+def keep_largest_of_bytes(short, tile, start, values, columns, first, last):
     """Do as ``keep_largest`` with the outputs of a tile: only candidates for the largest, within
     the error bounds of ``short``, are computed."""
     scores = np.empty(tile.bias.size, np.float32)
@@ -163,33 +163,33 @@ def keep_largest_of_bytes(
 
 
 @compiled(inline="always")
-def _error(short, i):  # pragma: no cover - compiled
+def _error(short, i):
     """Return the bound on the errors of a token's scores."""
     errors, row_errors = short.errors, short.row_errors
     return errors[i, 0] * row_errors[0] + errors[i, 1] * row_errors[1] + row_errors[2]
 
 
 @compiled(inline="always")
-def _output(tile, i, column):  # pragma: no cover - compiled
+def _output(tile, i, column):
     """Return a token's exact output."""
     return _dot(tile.x[i], tile.matrix[column]) + tile.bias[column]
 
 
 @compiled(fastmath={"contract"})
-def _scores(products, scale, row_scales, bias, scores):  # pragma: no cover - compiled
+def _scores(products, scale, row_scales, bias, scores):
     for j in range(scores.size):
         scores[j] = np.float32(products[j]) * (scale * row_scales[j]) + bias[j]
 
 
 @compiled()
-def _in_order(bits):  # pragma: no cover - compiled
+def _in_order(bits):
     """Turn bits of single precision into integers in the order of the numbers."""
     for j in range(bits.size):
         bits[j] = bits[j] ^ ((bits[j] >> np.int32(31)) & np.int32(0x7FFFFFFF))
 
 
 @compiled()
-def _largest_key(keys):  # pragma: no cover - compiled
+def _largest_key(keys):
     largest = keys[0]
     for j in range(keys.size):
         largest = max(largest, keys[j])
@@ -197,20 +197,20 @@ def _largest_key(keys):  # pragma: no cover - compiled
 
 
 @compiled()
-def _key_of(number):  # pragma: no cover - compiled
+def _key_of(number):
     """Return the integer that ``_in_order`` makes of a number's bits."""
     bits = np.float32(number).view(np.int32)
     return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
 
 
 @compiled()
-def _number_of(key):  # pragma: no cover - compiled
+def _number_of(key):
     """Return the number of a key of ``_key_of``."""
     return np.int32(key ^ ((key >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32)
 
 
 @compiled()
-def _insert(values, columns, value, column):  # pragma: no cover - compiled
+def _insert(values, columns, value, column):
     """Replace the last entry, and keep the values falling."""
     place = values.size - 1
     while place > 0 and values[place - 1] < value:
@@ -220,7 +220,7 @@ def _insert(values, columns, value, column):  # pragma: no cover - compiled
 
 
 @compiled()
-def fill_up(values, columns, first, last):  # pragma: no cover - compiled
+def fill_up(values, columns, first, last):
     """Fill empty places, after fewer entries above 0, with other columns, none twice."""
     for i in range(first, last):
         column = 0
@@ -233,7 +233,7 @@ def fill_up(values, columns, first, last):  # pragma: no cover - compiled
 
 
 @compiled()
-def ragged_dots(x, matrix, starts, columns, products, first, last):  # pragma: no cover - compiled
+def ragged_dots(x, matrix, starts, columns, products, first, last):
     """Write ``x_i · matrix[columns_p]`` to ``products``, for p from ``starts[i]`` to
     ``starts[i + 1]``."""
     for i in range(first, last):
@@ -242,11 +242,11 @@ def ragged_dots(x, matrix, starts, columns, products, first, last):  # pragma: n
 
 
 @compiled()
-def count_above(short, counts, first, last):  # pragma: no cover - compiled
-    """Count the outputs of each token that may be above their floors [n].
+def count_above(short, counts, first, last):
+    """Count each token's candidates for outputs above floors [n].
 
     Args:
-        short: outputs less their floors.
+        short: outputs less floors.
     """
     scores = np.empty(short.summands.size, np.float32)
     for i in range(first, last):
@@ -255,11 +255,11 @@ def count_above(short, counts, first, last):  # pragma: no cover - compiled
 
 
 @compiled()
-def fill_above(short, tile, floor, outputs, first, last):  # pragma: no cover - compiled
-    """Write the columns of each token whose exact outputs are above a floor, and these outputs.
+def fill_above(short, tile, floor, outputs, first, last):
+    """Write the columns and values of each token's exact outputs above a floor.
 
     Args:
-        short: outputs less their floors.
+        short: outputs less floors.
         tile: for exact outputs.
         floor: [T]
         outputs: ``SomeOutputs`` with room for every candidate, a result.
@@ -289,8 +289,8 @@ def fill_above(short, tile, floor, outputs, first, last):  # pragma: no cover - 
 
 
 @compiled()
-def count_over(scores, floor, counts, first, last):  # pragma: no cover - compiled
-    """Count the scores [n, M] of each token that are not at most their floors [M]."""
+def count_over(scores, floor, counts, first, last):
+    """Count each token's scores [n, M] above floors [M], and NaNs."""
     for i in range(first, last):
         over = 0
         for j in range(floor.size):
@@ -299,9 +299,8 @@ def count_over(scores, floor, counts, first, last):  # pragma: no cover - compil
 
 
 @compiled()
-def fill_over(scores, floor, outputs, first, last):  # pragma: no cover - compiled
-    """Write the columns of each token whose scores are above their floors, and the first NaN's; see
-    ``fill_above``."""
+def fill_over(scores, floor, outputs, first, last):
+    """Write each token's scores above floors and first NaN; see ``fill_above``."""
     starts, counts = outputs.starts, outputs.counts
     for i in range(first, last):
         counts[i], lost = 0, False
@@ -323,7 +322,7 @@ def fill_over(scores, floor, outputs, first, last):  # pragma: no cover - compil
 
 
 @compiled()
-def add_products(starts, columns, values, matrix, sums, first, last):  # pragma: no cover - compiled
+def add_products(starts, columns, values, matrix, sums, first, last):
     """Add up, for each column from ``first`` to ``last``, the products of its row and the values of
     the tokens that have an entry of it.
 
@@ -349,7 +348,7 @@ def add_products(starts, columns, values, matrix, sums, first, last):  # pragma:
 
 
 @compiled()
-def exact_maxima(short, tile, bounds, maxima, tokens, first, last):  # pragma: no cover - compiled
+def exact_maxima(short, tile, bounds, maxima, tokens, first, last):
     """Find the largest output above 0 of each text's tokens, in columns ``first`` to ``last``.
 
     Only candidates for the largest, within the error bounds, are computed.
@@ -387,7 +386,7 @@ def exact_maxima(short, tile, bounds, maxima, tokens, first, last):  # pragma: n
 
 
 @compiled()
-def _number_above(scores, least):  # pragma: no cover - compiled
+def _number_above(scores, least):
     above = np.int32(0)
     for j in range(scores.size):
         above = np.int32(above + np.int32(scores[j] > least))
@@ -395,7 +394,7 @@ def _number_above(scores, least):  # pragma: no cover - compiled
 
 
 @compiled()
-def _number_over(scores, least):  # pragma: no cover - compiled
+def _number_over(scores, least):
     above = np.int32(0)
     for j in range(scores.size):
         above = np.int32(above + np.int32(scores[j] > least[j]))
@@ -403,13 +402,13 @@ def _number_over(scores, least):  # pragma: no cover - compiled
 
 
 @compiled()
-def _raise(largest, scores):  # pragma: no cover - compiled
+def _raise(largest, scores):
     for j in range(largest.size):
         largest[j] = scores[j] if scores[j] > largest[j] else largest[j]
 
 
 @compiled()
-def _lower(largest, errors, row_errors):  # pragma: no cover - compiled
+def _lower(largest, errors, row_errors):
     """Lower the largest scores below every candidate for the maximum above 0."""
     for j in range(largest.size):
         error = errors[0] * row_errors[j, 0] + errors[1] * row_errors[j, 1] + row_errors[j, 2]
@@ -419,7 +418,7 @@ def _lower(largest, errors, row_errors):  # pragma: no cover - compiled
 
 
 @compiled(fastmath={"reassoc", "contract"})
-def _dot(a, b):  # pragma: no cover - compiled
+def _dot(a, b):
     total = np.float32(0)
     for j in range(a.size):
         total += a[j] * b[j]
