@@ -94,8 +94,12 @@ class Tokenizer:
     def __call__(self, text: str) -> list[str]:
         if self.bigrams:
             return self.split(text)
-        tokens = self._pattern.findall(text.lower())
-        return [stem for token in tokens if (stem := self._stem(token)) is not None]
+        terms = []
+        # A loop: a comprehension would be a frame more on the way of every search.
+        for token in self._pattern.findall(text.lower()):
+            if (stem := self._stem(token)) is not None:
+                terms.append(stem)
+        return terms
 
     def spans(self, text: str) -> Iterator[tuple[str, Span]]:
         """Yield the terms in order, each with the characters in the text."""
