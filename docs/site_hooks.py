@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from mkdocs.structure.pages import Page
 from nbconvert import MarkdownExporter
 
 import lexicept
+from lexicept.cli import make_app
 
 ROOT = Path(__file__).parents[1]
 INCLUDED = {
@@ -33,7 +32,6 @@ INCLUDED = {
 """Repository path → site path of the pages and pictures that live outside docs/."""
 
 ORIGINS = {site: repository for repository, site in INCLUDED.items()}
-COMMANDS = [sys.executable, "-m", "typer", "lexicept.cli", "utils", "docs", "--name", "lexicept"]
 LINK = re.compile(r"(?<=\]\()(?P<path>(?!\w+:)[^)#\s]+)(?=[)#\s])")
 CODE = re.compile(r"^(```.*?^```|<!--.*?-->)$", re.MULTILINE | re.DOTALL)
 NO_RUN = re.compile(r"^```(\w+) no-run$", re.MULTILINE)
@@ -53,9 +51,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def command_line_reference() -> str:
-    """Return the page of all commands, generated from the typer application."""
-    page = subprocess.run(COMMANDS, check=True, capture_output=True, text=True).stdout
-    return page.replace("# `lexicept`", "# Command line", 1)
+    """Return the page of all commands, generated from the application."""
+    page = make_app().generate_docs(usage_name="lexicept")
+    return page.replace("# lexicept", "# Command line", 1)
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:

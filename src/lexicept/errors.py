@@ -28,7 +28,7 @@ class InputError(LexiceptError, ValueError):
 
 
 class ParameterError(InputError):
-    """Parameters that do not go together.
+    """Parameters that do not go together, or a parameter out of range.
 
     Args:
         text: the message, with ``{0}``, ``{1}`` and so on in place of the names.
@@ -62,7 +62,7 @@ def check_count(name: str, value: object) -> None:
     except TypeError:
         raise InputError(f"{name} must be a whole number, not {value!r:.40}") from None
     if number < 1:
-        raise InputError(f"{name} must be at least 1, not {number}")
+        raise ParameterError(f"{{0}} must be at least 1, not {number}", name)
 
 
 def require(extra: str, *modules: str, hint: str = "") -> None:
@@ -189,15 +189,20 @@ class _Unknown:
 
 def _check(name: str, value: object, annotation: Any) -> None:
     if not _fits(value, annotation):
-        raise InputError(f"{name} must be {_described(annotation)}, not {value!r:.80}")
+        raise _refused(name, _described(annotation), value)
     for member in _members(annotation):
         for limit in getattr(member, "__metadata__", ()):
             if isinstance(limit, AtLeast) and isinstance(value, Real) and value < limit.least:
-                raise InputError(f"{name} must be at least {limit.least}, not {value!r:.80}")
+                raise _refused(name, f"at least {limit.least}", value)
     if isinstance(value, str | os.PathLike) and os.PathLike in map(_origin, _members(annotation)):
         path = os.fspath(value)
         if not path or "\0" in path:
-            raise InputError(f"{name} must be a path, not {path!r:.80}")
+            raise _refused(name, "a path", path)
+
+
+def _refused(name: str, allowed: str, value: object) -> ParameterError:
+    problem = f" must be {allowed}, not {value!r:.80}"
+    return ParameterError("{0}" + problem.replace("{", "{{").replace("}", "}}"), name)
 
 
 def _origin(annotation: Any) -> Any:

@@ -19,9 +19,9 @@ class Result(NamedTuple):
 Run = Callable[..., Result]
 
 
-def assert_error(result: Result, *parts: str) -> None:
-    """Exit code 1 and one line on standard error (after a progress bar), no traceback."""
-    assert result.code == 1
+def assert_error(result: Result, *parts: str, code: int = 1) -> None:
+    """The exit code and one line on standard error (after a progress bar), no traceback."""
+    assert result.code == code
     lines = [line for line in result.err.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1
     assert result.err.rstrip("\n").endswith(lines[0])

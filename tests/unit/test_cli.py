@@ -122,7 +122,12 @@ def test_top_k(index: Path, run: Run) -> None:
     for top_k, count in (("1", 1), ("2", 2), ("1000", 2), ("9" * 30, 2)):
         found = run("search", index, "apple", "--top-k", top_k, "--json").json
         assert len(found["results"]) == count
-    assert run("search", index, "apple", "--top-k", "0").code == 2
+    assert_error(run("search", index, "apple", "--top-k", "0"), "--top-k must be at least 1, not 0")
+    assert_error(
+        run("search", index, "apple", "--top-k", "x"),
+        "Invalid value for --top-k: 'x' is not a whole number",
+        code=2,
+    )
 
 
 def test_no_results(index: Path, run: Run) -> None:
@@ -343,7 +348,8 @@ def test_rra(index: Path, run: Run) -> None:
 def test_rra_refusals(index: Path, run: Run) -> None:
     out = index.with_name("out")
     for alpha in ("abc", "", "0", "-1", "nan", "inf"):
-        assert_error(run("index", "reweight", index, "--out", out, f"--alpha={alpha}"), "alpha")
+        result = run("index", "reweight", index, "--out", out, f"--alpha={alpha}")
+        assert_error(result, "alpha", code=2 if alpha in ("abc", "") else 1)
     assert_error(
         run("index", "reweight", index, "--out", out, "--alpha=1", "--transform", "x²"), "x²"
     )
@@ -351,7 +357,10 @@ def test_rra_refusals(index: Path, run: Run) -> None:
     assert_error(run("index", "reweight", index, "--out", out, *generator), "--alpha auto")
     assert_error(run("index", "reweight", index, "--out", index), "exists already")
     assert_error(run("index", "reweight", out, "--out", out), "no index here")
-    assert run("index", "reweight", index, "--out", out, "--alpha=1", "--iterations", "0").code == 2
+    assert_error(
+        run("index", "reweight", index, "--out", out, "--alpha=1", "--iterations", "0"),
+        "iterations",
+    )
     assert not out.exists()
 
 
@@ -411,7 +420,7 @@ def test_what_build_refuses(beir: Path, tmp_path: Path, run: Run) -> None:
     assert (tmp_path / "file").read_text() == "precious"
     assert not (tmp_path / "x").exists()
     for option in ("--query-max-active-dims", "--document-max-active-dims"):
-        assert build("--out", tmp_path / "x", option, "0").code == 2
+        assert_error(build("--out", tmp_path / "x", option, "0"), option)
     assert_error(
         build("--out", tmp_path / "x", "--pruning", "impact"), "--pruning requires concepts"
     )

@@ -1,6 +1,5 @@
 """Pretraining on the command line: a model that the other commands take, and what is refused."""
 
-import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from lexicept.cli.pretrain import pretrain
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.lora import has_adapters
-from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.training import loop
 from lexicept.training.loop import Loop
 from lexicept.training.pretraining import trainer as pretraining
@@ -272,11 +269,6 @@ def test_options_are_the_settings(go: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert seen == [
         PretrainingSettings(**expected, learning_rate=0.5, steps=3, batch_size=2)  # type: ignore[arg-type]
     ]
-    defaults = PretrainingSettings()
-    for name, parameter in inspect.signature(pretrain).parameters.items():
-        if hasattr(defaults, name) and name != "masking":
-            assert parameter.default == getattr(defaults, name), name
-    assert inspect.signature(pretrain).parameters["backbone"].default == DEFAULT_BACKBONE
 
 
 def test_help_needs_no_model() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import lexicept.cli
 
 LINES = 40
-"""Most lines of a function's body in ``lexicept.cli``, its docstring included."""
+"""Most lines of a function's body in ``lexicept.cli``, without its docstring."""
 
 
 def bodies() -> dict[str, int]:
@@ -17,7 +17,8 @@ def bodies() -> dict[str, int]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 last = node.body[-1].end_lineno
                 assert last is not None
-                lines[f"{path.stem}.{node.name}"] = last - node.body[0].lineno + 1
+                first = node.body[1 if ast.get_docstring(node) and node.body[1:] else 0]
+                lines[f"{path.stem}.{node.name}"] = last - first.lineno + 1
     return lines
 
 

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lexicept.cli.build import ArchitectureChoice
 from lexicept.models.sae.model import SAE
 from lexicept.ops import linear_topk
 from lexicept.ops.jump_relu import Count, Jump
@@ -490,7 +489,6 @@ def test_training_resumes_to_the_same_weights(architecture, tmp_path, monkeypatc
 
 def test_the_architectures_are_those_of_the_settings():
     assert list(Architecture.__args__) == ARCHITECTURES
-    assert [choice.value for choice in ArchitectureChoice] == ARCHITECTURES
 
 
 def test_an_index_is_built_with_any_architecture(run, tmp_path):

@@ -12,14 +12,14 @@ from support.processes import HEAVY, MAIN, loaded_after
 @pytest.mark.parametrize("arguments", [["--help"], ["build", "--help"], ["search", "--help"]])
 def test_help(arguments: list[str]) -> None:
     loaded = loaded_after(MAIN, *arguments)
-    assert "typer" in loaded
+    assert "cyclopts" in loaded
     assert not loaded & (HEAVY | {"numpy", "scipy", "numba", "ir_measures"})
 
 
 def test_imports_load_no_model() -> None:
     loaded = loaded_after("import lexicept")
     assert "lexicept" in loaded
-    assert not loaded & (HEAVY | {"numpy", "scipy", "numba", "typer", "rich"})
+    assert not loaded & (HEAVY | {"numpy", "scipy", "numba", "cyclopts", "rich"})
     loaded = loaded_after("from lexicept import *")
     assert "numpy" in loaded
     assert not loaded & HEAVY

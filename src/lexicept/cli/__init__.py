@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from lexicept.cli import (
-    build,
-    concepts,
-    convert,
-    data,
-    engine,
-    evaluate,
-    explain,
-    export,
-    index,
-    mcp,
-    pairs,
-    pretrain,
-    push,
-    report,
-    sae,
-    search,
-    serve,
-    soup,
-    sweep,
-    sync,
-    train,
-    tune,
-)
 from lexicept.errors import LexiceptError, LexiceptWarning
 from lexicept.sanitize import safe
+
+if TYPE_CHECKING:
+    from cyclopts import App
 
 START = """\
 lexicept searches your documents by words and by concepts, and explains every score.
@@ -45,110 +23,71 @@ lexicept searches your documents by words and by concepts, and explains every sc
   lexicept --help                             show all commands"""
 """Printed by ``lexicept`` alone."""
 
-Panels = dict[str, dict[str, Callable[..., Any]]]
-"""Commands by name, by the panel of the help that lists them."""
-
-PANELS: Panels = {
+COMMANDS = {
     "Search your documents": {
-        "build": build.build,
-        "sync": sync.sync,
-        "search": search.search,
-        "explain": explain.explain,
-        "add": index.add,
-        "delete": index.delete,
-        "serve": serve.serve,
-        "mcp": mcp.mcp,
-        "demo": serve.demo,
+        "build": "build:build",
+        "sync": "build:sync",
+        "search": "search:search",
+        "explain": "explain:explain",
+        "add": "index:add",
+        "delete": "index:delete",
+        "serve": "serve:serve",
+        "mcp": "serve:mcp",
+        "demo": "serve:demo",
     },
     "Measure and train": {
-        "evaluate": evaluate.evaluate,
-        "report": report.report,
-        "train": train.train,
+        "evaluate": "evaluate:evaluate",
+        "report": "evaluate:report",
+        "train": "train:train",
     },
+    "Inspect": {"index info": "index:info", "index verify": "index:verify"},
+    "Changes": {"index merge": "index:merge"},
+    "Concepts": {
+        "index concepts": "concepts:concepts",
+        "index describe": "concepts:describe",
+        "index label": "concepts:label",
+    },
+    "Two models": {"index pairs": "pairs:pairs"},
+    "Effectiveness and cost": {
+        "index sweep": "sweep:sweep",
+        "index reweight": "index:reweight",
+    },
+    "Other engines": {"index engine": "export:engine", "index export": "export:export"},
+    "Train": {
+        "model pretrain": "train:pretrain",
+        "model tune": "train:tune",
+        "model soup": "models:soup",
+    },
+    "Exchange": {"model convert": "models:convert", "model push": "models:push"},
+    "Training data": {
+        "data pseudo-queries": "data:pseudo_queries",
+        "data import": "data:import_texts",
+        "data mine": "data:mine",
+        "data score": "data:score",
+    },
+    "Commands": {"sae report": "sae:report"},
 }
-"""The everyday commands."""
+"""Functions by command, by the panel of the help that lists the command."""
 
-GROUPS: dict[str, tuple[str, Panels]] = {
-    "index": (
-        "Inspect, merge, reweight, export and label an index.",
-        {
-            "Inspect": {"info": index.info, "verify": index.verify},
-            "Changes": {"merge": index.merge},
-            "Concepts": {
-                "concepts": concepts.concepts,
-                "describe": concepts.describe,
-                "label": concepts.label,
-            },
-            "Two models": {"pairs": pairs.pairs},
-            "Effectiveness and cost": {"sweep": sweep.sweep, "reweight": index.reweight},
-            "Other engines": {"engine": engine.engine, "export": export.export},
-        },
-    ),
-    "model": (
-        "Pretrain, tune, average, convert and publish models.",
-        {
-            "Train": {"pretrain": pretrain.pretrain, "tune": tune.tune, "soup": soup.soup},
-            "Exchange": {"convert": convert.convert, "push": push.push},
-        },
-    ),
-    "data": (
-        "Make training data: queries, candidate lists, teacher scores.",
-        {
-            "Commands": {
-                "pseudo-queries": data.pseudo_queries,
-                "import": data.import_texts,
-                "mine": data.mine,
-                "score": data.score,
-            }
-        },
-    ),
-    "sae": (
-        "Measure sparse autoencoders (SAEs), the source of concepts.",
-        {"Commands": {"report": sae.report}},
-    ),
+GROUPS = {
+    "index": "Inspect, merge, reweight, export and label an index.",
+    "model": "Pretrain, tune, average, convert and publish models.",
+    "data": "Make training data: queries, candidate lists, teacher scores.",
+    "sae": "Measure sparse autoencoders (SAEs), the source of concepts.",
 }
-"""The help and the commands of each group."""
+"""Help of each group of commands."""
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
+def make_app(words: Sequence[str] | None = None) -> App:
+    """Return the application: all of it, or what a call with some arguments needs."""
+    from lexicept.cli import app
 
-        print(f"lexicept {version('lexicept')}")
-        raise typer.Exit
-
-
-def start(
-    context: typer.Context,
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
-    ] = False,
-) -> None:
-    """Search documents by words and concepts in one inverted index, with explanations."""
-    if context.invoked_subcommand is None:
-        print(START)
-
-
-def make_app() -> typer.Typer:
-    """Return the whole command line."""
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.callback(invoke_without_command=True)(start)
-    _add(app, PANELS)
-    for group, (summary, panels) in GROUPS.items():
-        child = typer.Typer(help=summary, no_args_is_help=True)
-        _add(child, panels)
-        app.add_typer(child, name=group, rich_help_panel="More commands, in groups")
-    return app
-
-
-def _add(app: typer.Typer, panels: Panels) -> None:
-    for panel, commands in panels.items():
-        for name, command in commands.items():
-            app.command(name, rich_help_panel=panel)(command)
-
-
-app = make_app()
+    commands = {
+        tuple(name.split()): (f"lexicept.cli.{path}", panel)
+        for panel, paths in COMMANDS.items()
+        for name, path in paths.items()
+    }
+    return app.make_app(commands, GROUPS, words)
 
 
 def main() -> None:
@@ -156,17 +95,30 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # Documents may have characters that a terminal or pipe can't encode.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    from cyclopts import CycloptsError
+
+    if not (words := sys.argv[1:]):
+        print(START)
+        sys.exit(0)
+    app = make_app(None if "--install-completion" in words else words)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", LexiceptWarning)
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
-            app(prog_name="lexicept")
+            app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        print(safe(f"error: {error}"), file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of the output is gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except (LexiceptError, OSError) as error:  # OSError: a full disk, a folder without permission
         print(safe(f"error: {_reason(error)}"), file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+    sys.exit(0)
 
 
 def _reason(error: LexiceptError | OSError) -> str:

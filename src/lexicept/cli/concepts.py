@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from lexicept.cli.common import (
-    IndexArgument,
-    JsonOption,
-    RayOption,
-    RayWorkersOption,
-    RestartOption,
-    option_names,
-    print_json,
-    print_report,
-    require_concepts,
-)
-from lexicept.cli.configuration import ConfigOption
-from lexicept.errors import InputError, require
+from lexicept.cli.common import print_json, print_report, require_concepts
+from lexicept.cli.declarations import takes
+from lexicept.errors import InputError, check_count, require
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,17 +22,22 @@ CONTEXT = 60
 
 
 def concepts(
-    index: IndexArgument,
-    number: Annotated[
-        int | None, typer.Argument(help="Number of a concept to show, with examples.")
-    ] = None,
-    search: Annotated[
-        str | None, typer.Option(help="List only concepts with this text in their label or words.")
-    ] = None,
-    top_k: Annotated[int, typer.Option(min=1, help="Number of concepts to list.")] = 50,
-    as_json: JsonOption = False,
+    index: Path,
+    number: int | None = None,
+    /,
+    *,
+    search: str | None = None,
+    top_k: int = 50,
+    as_json: bool = False,
 ) -> None:
-    """List the concepts of an index, the most frequent first, or show one of them."""
+    """List the concepts of an index, the most frequent first, or show one of them.
+
+    Args:
+        number: number of a concept to show, with examples.
+        search: list only concepts with this text in their label or words.
+        top_k: number of concepts to list.
+    """
+    check_count("top_k", top_k)
     from lexicept.index.reader import IndexReader
 
     opened = IndexReader.open(index)
@@ -71,18 +65,8 @@ def concepts(
         _print_list(shown, len(numbers), len(opened))
 
 
-def describe(
-    index: IndexArgument,
-    language: Annotated[
-        str,
-        typer.Option(
-            help="Language of the documents, for stop words and stemming (ISO 639-1 code)."
-        ),
-    ] = "en",
-    ray: RayOption = None,
-    ray_workers: RayWorkersOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@takes("lexicept.pipelines.index:Index.describe")
+def describe(index: Path, as_json: bool = False, **options: Any) -> None:
     """Describe an index's concepts: how often each fires, on which words, with examples.
 
     The model reads a sample of the documents, and others for the concepts that it missed.
@@ -90,31 +74,31 @@ def describe(
     require_concepts()
     import lexicept
 
-    with lexicept.open(index) as opened, option_names():
-        atlas = opened.describe(language=language, ray=ray, ray_workers=ray_workers, progress=True)
+    with lexicept.open(index) as opened:
+        atlas = opened.describe(**options, progress=True)
     print_report({"concepts": len(atlas), "that fire": len(atlas.most_frequent())}, as_json)
 
 
 def label(
-    index: IndexArgument,
-    endpoint: Annotated[
-        str, typer.Option(help="Base address of an OpenAI-compatible API: http://…/v1")
-    ],
-    model: Annotated[str, typer.Option(help="Name of the model at the endpoint.")],
-    api_key_env: Annotated[
-        str | None, typer.Option(help="Environment variable that holds the API key.")
-    ] = None,
-    concepts: Annotated[
-        int, typer.Option(min=1, help="Number of concepts to label, the most frequent first.")
-    ] = 1000,
-    restart: RestartOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    index: Path,
+    *,
+    endpoint: str,
+    model: str,
+    api_key_env: str | None = None,
+    concepts: int = 1000,
+    restart: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Label concepts with a language model, which is shown their words and examples.
 
     Excerpts of the documents are sent to the endpoint. Labels are stored beside the index as they
     arrive; re-running the command resumes an interrupted run.
+
+    Args:
+        endpoint: base address of an OpenAI-compatible API: http://…/v1
+        model: name of the model at the endpoint.
+        api_key_env: environment variable that holds the API key.
+        concepts: number of concepts to label, the most frequent first.
     """
     require("llm", "httpx2")
     from lexicept.interpretation.llm_labels import Endpoint, label_index

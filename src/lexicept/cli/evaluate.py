@@ -1,86 +1,30 @@
-"""The command that measures systems on judged queries: evaluate."""
+"""Commands that measure an index: evaluate, report."""
 
 from __future__ import annotations
 
 import math
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from lexicept.cli.common import (
-    DatasetArgument,
-    IgnoreIdenticalIdsOption,
-    IndexArgument,
-    JsonOption,
-    QueryEncoder,
-    QueryEncoderOption,
-    RestartOption,
-    SearchEngineOption,
     ignored_ids,
     open_to_search,
-    option_names,
     print_json,
+    print_report,
     working,
 )
-from lexicept.cli.configuration import ConfigOption
+from lexicept.cli.declarations import takes
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from lexicept.pipelines.evaluate import Evaluation
 
-SystemOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="What to measure; may be repeated, and the first is what others are compared with: "
-        "words, concepts, all, bm25, bm25:k1=0.9,b=0.4, the folder of another index, or a TREC "
-        "run (.gz too). Default: all vocabularies of the index."
-    ),
-]
-MeasureOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Additional measure, such as AP or P@5 (ir_measures); may be repeated."),
-]
-SyntaxOption = Annotated[
-    bool,
-    typer.Option(
-        "--syntax", help='Read "exact phrase", -word and field:value in the queries as search does.'
-    ),
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder to write to: evaluation.json, queries.csv (the values of every query), "
-        "runs/*.run.gz (TREC runs)."
-    ),
-]
-CurvesOption = Annotated[
-    bool,
-    typer.Option(
-        "--curves",
-        help="Also search each index with fewer dimensions, and plot nDCG@10 against QD-FLOPs "
-        "(curves.png in --out).",
-    ),
-]
 
-
+@takes("lexicept.pipelines.evaluate:evaluate")
 def evaluate(
-    index: IndexArgument,
-    dataset: DatasetArgument,
-    split: Annotated[str, typer.Option(help="Split of the judged queries.")] = "test",
-    system: SystemOption = None,
-    engine: SearchEngineOption = "exact",
-    query_encoder: QueryEncoderOption = QueryEncoder.model,
-    syntax: SyntaxOption = False,
-    measure: MeasureOption = None,
-    out: OutOption = None,
-    curves: CurvesOption = False,
-    ignore_identical_ids: IgnoreIdenticalIdsOption = False,
-    config: ConfigOption = None,
-    restart: RestartOption = False,
-    as_json: JsonOption = False,
+    index: Path, dataset: str, engine: str = "exact", as_json: bool = False, **options: Any
 ) -> None:
     """Measure systems on judged queries: effectiveness with confidence intervals, and cost.
 
@@ -90,29 +34,29 @@ def evaluate(
     from lexicept.pipelines.evaluate import evaluate
     from lexicept.pipelines.systems import needs_model
 
-    with option_names():
-        loaded = query_encoder if needs_model(system or ()) else QueryEncoder.lookup  # no model
-        opened, _ = open_to_search(index, engine=engine, query_encoder=loaded, one_query=False)
-        with opened, nullcontext() if curves else working("searching"):
-            report = evaluate(
-                opened,
-                dataset,
-                split,
-                systems=system or (),
-                measures=measure or (),
-                ignore_identical_ids=ignore_identical_ids,
-                query_encoder=query_encoder.value,
-                syntax=syntax,
-                out=out,
-                curves=curves,
-                restart=restart,
-                progress=curves,
-            )
+    curves = options.get("curves", False)
+    encoder = options.get("query_encoder") if needs_model(options.get("systems", ())) else "lookup"
+    opened, _ = open_to_search(index, engine=engine, query_encoder=encoder, one_query=False)
+    with opened, nullcontext() if curves else working("searching"):
+        report = evaluate(opened, dataset, **options, progress=curves)
+    ignored = options.get("ignore_identical_ids", False)
     if as_json:
-        print_json(report.to_json() | {"ignore_identical_ids": ignore_identical_ids})
+        print_json(report.to_json() | {"ignore_identical_ids": ignored})
     else:
-        title = f"{dataset}, {split}: {report.num_queries} queries"
-        _print(report, title + ignored_ids(ignore_identical_ids))
+        title = f"{dataset}, {options.get('split', 'test')}: {report.num_queries} queries"
+        _print(report, title + ignored_ids(ignored))
+
+
+@takes("lexicept.pipelines.report:report")
+def report(as_json: bool = False, **options: Any) -> None:
+    """Write an HTML report about an index: topics and results, then cost and posting lists.
+
+    The report is one file that works offline and without scripts.
+    """
+    from lexicept.pipelines.report import report
+
+    path = report(**options, progress=True)
+    print_report({"file": str(path), "bytes": path.stat().st_size}, as_json)
 
 
 def _print(report: Evaluation, title: str) -> None:

@@ -2,126 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, Any, Literal
 
 from lexicept.cli.common import (
-    AttentionOption,
-    BoostOption,
-    JsonOption,
-    QueryEncoder,
-    QueryEncoderOption,
-    SearchVocabularyOption,
-    WidthOption,
+    SearchVocabulary,
     open_to_search,
-    option_names,
     print_json,
     read_boosts,
     working,
 )
+from lexicept.cli.declarations import takes
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
     from lexicept.corpora import Document
     from lexicept.explanation.explanation import Explanation
 
-TextsArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="[INDEX] QUERY DOCUMENT",
-        help="An index, a query, and the id of a document, as search shows it. With --model a "
-        "query and the text of a document.",
-        show_default=False,
-    ),
-]
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Explain this model's score instead, without an index: a folder or Hugging Face name "
-        "of a SPLADE model, a SparseEncoder of sentence-transformers, a model of OpenSearch's or "
-        "lexicept's, or an SAE; or lexicept-mini."
-    ),
-]
 
-
+@takes("lexicept.pipelines.explain:explain", without=("query", "document"))
 def explain(
-    texts: TextsArgument,
-    model: ModelOption = None,
-    vocabulary: SearchVocabularyOption = None,
-    query_encoder: QueryEncoderOption = QueryEncoder.model,
-    boost: BoostOption = None,
-    backbone: Annotated[
-        str | None,
-        typer.Option(help="Model whose states an SAE reads.", show_default="all-MiniLM-L6-v2"),
-    ] = None,
-    layer: Annotated[
-        int | None,
-        typer.Option(min=1, help="Blocks of the backbone to run. Default: those before the SAE."),
-    ] = None,
-    bidirectional: AttentionOption = None,
-    width: WidthOption = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write an HTML page to this file instead.")
-    ] = None,
-    as_json: JsonOption = False,
+    texts: list[str],
+    *,
+    model: str | None = None,
+    vocabulary: SearchVocabulary | None = None,
+    query_encoder: Literal["model", "lookup"] | None = None,
+    boost: str | None = None,
+    out: Path | None = None,
+    as_json: bool = False,
+    **sae_options: Any,
 ) -> None:
-    """Explain a score: the share of every dimension, and the words that activate it."""
+    """Explain a score: the share of every dimension, and the words that activate it.
+
+    Args:
+        texts: INDEX QUERY DOCUMENT: an index, a query, and the id of a document, as search shows
+            it. With --model QUERY DOCUMENT: a query and the text of a document.
+        model: explain this model's score instead, without an index: a folder or Hugging Face name
+            of a SPLADE model, a SparseEncoder of sentence-transformers, a model of OpenSearch's or
+            lexicept's, or an SAE; or lexicept-mini.
+        vocabulary: vocabulary to search. By default all that the index has.
+        query_encoder: model: run the concept model on the query. lookup: look its tokens up in a
+            table of the index, without torch.
+        boost: factors on the weights of whole vocabularies: words=1,concepts=.5.
+        out: write an HTML page to this file instead.
+    """
     if len(texts) != (3 if model is None else 2):
         form = "INDEX QUERY DOCUMENT_ID" if model is None else "QUERY DOCUMENT with --model"
         raise InputError(f"explain takes {form}, not {len(texts)} arguments")
-    if model is None:
-        given = {"--backbone": backbone, "--layer": layer, "--width": width}
-        for name, value in (given | {"--bidirectional or --causal": bidirectional}).items():
-            if value is not None:
-                raise InputError(f"{name} requires --model")
-        found = _of_index(texts, vocabulary, query_encoder, read_boosts(boost))
-    else:
-        if vocabulary or boost or query_encoder != QueryEncoder.model:
+    if model is not None:
+        if vocabulary or boost or query_encoder:
             options = "--vocabulary, --boost and --query-encoder"
             raise InputError(f"{options} are for an index, not for --model")
         from lexicept.corpora import Document
-        from lexicept.pipelines.explain import explain as explain_by_model
+        from lexicept.pipelines.explain import explain
 
-        document = Document("document", texts[1])
-        with working("explaining"), option_names():
-            found = (
-                explain_by_model(
-                    texts[0],
-                    document,
-                    model,
-                    backbone=backbone,
-                    layer=layer,
-                    width=width,
-                    bidirectional=bidirectional,
-                ),
-                document,
-            )
-    _show(*found, out, as_json)
-
-
-def _of_index(
-    texts: Sequence[str],
-    vocabulary: SearchVocabularyOption,
-    query_encoder: QueryEncoder,
-    boosts: Mapping[str, float] | None,
-) -> tuple[Explanation, Document]:
-    """Return the explanation of a document's score in an index, and the document."""
-    path, query, document_id = texts
-    opened, name = open_to_search(
-        Path(path), vocabulary, query_encoder=query_encoder, one_query=False
-    )
-    with working("explaining"), opened:
-        found = opened.explain(
-            query,
-            document_id,
-            vocabulary=name,
-            boosts=boosts,
-            query_encoder=query_encoder.value,
+        query, text = texts
+        document = Document("document", text)
+        with working("explaining"):
+            explanation = explain(query, document, model, **sae_options)
+    else:
+        for parameter in sae_options:
+            option = parameter if parameter != "bidirectional" else "bidirectional or --causal"
+            raise InputError(f"--{option} requires --model")
+        path, query, document_id = texts
+        encoder: Literal["model", "lookup"] = query_encoder or "model"
+        opened, name = open_to_search(
+            Path(path), vocabulary, query_encoder=encoder, one_query=False
         )
-        return found, opened.document(found.passage or document_id)
+        boosts = read_boosts(boost)
+        with working("explaining"), opened:
+            explanation = opened.explain(
+                query, document_id, vocabulary=name, boosts=boosts, query_encoder=encoder
+            )
+            document = opened.document(explanation.passage or document_id)
+    _show(explanation, document, out, as_json)
 
 
 def _show(explanation: Explanation, document: Document, out: Path | None, as_json: bool) -> None:

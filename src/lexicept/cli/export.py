@@ -1,61 +1,75 @@
-"""The command that writes an index in the format of another engine: export."""
+"""Commands that write an index for other engines: engine, export."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Literal
 
-import typer
-
-from lexicept.cli.common import IndexArgument, JsonOption, RestartOption, print_report
-from lexicept.cli.configuration import ConfigOption
+from lexicept.cli.common import print_report
 from lexicept.errors import InputError
 
 
-class FormatChoice(StrEnum):
-    """Formats of other engines."""
+def engine(
+    index: Path,
+    name: Literal["seismic"],
+    *,
+    recall: float = 0.95,
+    queries: str | None = None,
+    split: str = "train",
+    as_json: bool = False,
+) -> None:
+    """Build another engine beside an index; `lexicept search --engine` searches with it.
 
-    anserini = "anserini"
-    ciff = "ciff"
-    opensearch = "opensearch"
-    elasticsearch = "elasticsearch"
-    qdrant = "qdrant"
+    An existing engine is replaced once the new one is complete. After a change of the index, build
+    the engine again.
+
+    Args:
+        name: engine to build.
+        recall: for seismic: share of the 10 best documents that it must find. A lower share is
+            faster; 1 prunes nothing.
+        queries: queries to tune it on, a BEIR folder or an ir_datasets name. By default sentences
+            of the documents.
+    """
+    import time
+
+    from lexicept.corpora import read_queries
+    from lexicept.index import updates
+    from lexicept.index.reader import IndexReader
+    from lexicept.progress import ProgressBars
+
+    texts = [] if queries is None else [query.text for query in read_queries(queries, split)]
+    start = time.monotonic()
+    with ProgressBars() as progress:
+        manifest = updates.add_engine(index, name, {"recall": recall}, texts, progress)
+    seconds = round(time.monotonic() - start, 1)
+    built = IndexReader.open(index, engine=name).searcher
+    facts = {key: value for key, value in manifest["facts"].items() if "scale" not in key}
+    report = {"engine": name, **facts, "bytes": built.size, "seconds": seconds}
+    print_report({key: value for key, value in report.items() if value is not None}, as_json)
 
 
 def export(
-    index: IndexArgument,
-    format_: Annotated[FormatChoice, typer.Option("--format", help="Engine to write for.")],
-    out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")],
-    bits: Annotated[
-        int,
-        typer.Option(
-            min=1, max=16, help="Bits per weight for anserini and ciff, which take integers."
-        ),
-    ] = 8,
-    queries: Annotated[
-        str | None,
-        typer.Option(
-            help="Queries to write too, in the engine's format: a BEIR folder or an ir_datasets "
-            "name."
-        ),
-    ] = None,
-    split: Annotated[str, typer.Option(help="Split of --queries.")] = "test",
-    filter_: Annotated[
-        str | None,
-        typer.Option(
-            "--filter",
-            help="Which documents the written --queries may find, by their fields; for "
-            "opensearch, elasticsearch and qdrant.",
-        ),
-    ] = None,
-    config: ConfigOption = None,
-    restart: RestartOption = False,
-    as_json: JsonOption = False,
+    index: Path,
+    *,
+    format: Literal["anserini", "ciff", "opensearch", "elasticsearch", "qdrant"],  # noqa: A002
+    out: Path,
+    bits: int = 8,
+    queries: str | None = None,
+    split: str = "test",
+    filter: str | None = None,  # noqa: A002
+    restart: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Write an index in the format of another engine, which needs no lexicept to load it.
 
     Re-running the command resumes an interrupted export.
+
+    Args:
+        format: engine to write for.
+        bits: bits of a weight, 1 to 16, for anserini and ciff, which take integers.
+        queries: queries to write too, in the engine's format: a BEIR folder or an ir_datasets name.
+        filter: documents that the written queries may find, by their fields; for opensearch,
+            elasticsearch and qdrant.
     """
     from lexicept.corpora import read_queries
     from lexicept.exports import (
@@ -70,11 +84,11 @@ def export(
     from lexicept.index.reader import IndexReader
     from lexicept.progress import ProgressBars
 
-    filtered: list[ExportFormat] = [Elasticsearch(filter_), OpenSearch(filter_), Qdrant(filter_)]
-    forms: list[ExportFormat] = filtered if filter_ is not None else [Anserini(), CIFF(), *filtered]
-    form = {form.name: form for form in forms}.get(format_.value)
+    filtered: list[ExportFormat] = [Elasticsearch(filter), OpenSearch(filter), Qdrant(filter)]
+    forms: list[ExportFormat] = filtered if filter is not None else [Anserini(), CIFF(), *filtered]
+    form = {form.name: form for form in forms}.get(format)
     if form is None:
-        raise InputError(f"--filter: {format_.value} keeps no fields")
+        raise InputError(f"--filter: {format} keeps no fields")
     opened = IndexReader.open(index)
     asked = [] if queries is None else list(read_queries(queries, split))
     with ProgressBars() as progress:

@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from lexicept.cli.common import (
-    CorpusArgument,
-    IndexArgument,
-    JsonOption,
-    NewIndexOption,
-    RayOption,
-    RayWorkersOption,
-    SkipErrorsOption,
-    option_names,
-    print_json,
-    print_report,
-    print_table,
-    working,
-)
+from lexicept.cli.common import print_json, print_report, print_table, working
+from lexicept.cli.declarations import takes
 from lexicept.errors import InputError
 from lexicept.sanitize import safe
 
@@ -28,30 +15,22 @@ if TYPE_CHECKING:
     from lexicept.pipelines.index import Index
 
 
-def add(
-    index: IndexArgument,
-    corpus: CorpusArgument,
-    skip_errors: SkipErrorsOption = False,
-    ray: RayOption = None,
-    ray_workers: RayWorkersOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@takes("lexicept.pipelines.index:Index.add")
+def add(index: Path, documents: str, as_json: bool = False, **options: Any) -> None:
     """Add documents to an index; one with a known id replaces the old one."""
     import lexicept
 
-    with lexicept.open(index) as opened, option_names():
-        counts = opened.add(
-            corpus, skip_errors=skip_errors, ray=ray, ray_workers=ray_workers, progress=True
-        )
+    with lexicept.open(index) as opened:
+        counts = opened.add(documents, **options, progress=True)
     print_report(counts._asdict(), as_json)
 
 
-def delete(
-    index: IndexArgument,
-    document_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of documents.")],
-    as_json: JsonOption = False,
-) -> None:
-    """Delete documents from an index, by their ids."""
+def delete(index: Path, document_ids: list[str], *, as_json: bool = False) -> None:
+    """Delete documents from an index, by their ids.
+
+    Args:
+        document_ids: ids of documents.
+    """
     import lexicept
 
     with working("deleting"), lexicept.open(index) as opened:
@@ -59,12 +38,8 @@ def delete(
     print_report({"deleted": count}, as_json)
 
 
-def merge(
-    index: IndexArgument,
-    ray: RayOption = None,
-    ray_workers: RayWorkersOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@takes("lexicept.pipelines.index:Index.merge")
+def merge(index: Path, as_json: bool = False, **options: Any) -> None:
     """Weigh all documents of an index anew, and merge its parts.
 
     Changes of an index of 131,072 documents or more add parts, whose weights are computed from
@@ -73,61 +48,48 @@ def merge(
     """
     import lexicept
 
-    with working("merging"), lexicept.open(index) as opened, option_names():
-        merged = opened.merge(ray=ray, ray_workers=ray_workers)
+    with working("merging"), lexicept.open(index) as opened:
+        merged = opened.merge(**options)
     print_report({"merged": merged}, as_json)
 
 
+@takes("lexicept.pipelines.index:Index.reweight")
 def reweight(
-    index: IndexArgument,
-    out: NewIndexOption,
-    alpha: Annotated[
-        str,
-        typer.Option(help="RRA's strength: a number above 0, or auto to choose on pseudo-queries."),
-    ] = "auto",
-    generator: Annotated[
-        str | None,
-        typer.Option(
-            help="Causal language model that writes the pseudo-queries (hub name or folder)."
-        ),
-    ] = None,
-    iterations: Annotated[int, typer.Option(min=1, help="Rounds of RRA.")] = 1,
-    transform: Annotated[
-        str, typer.Option(help="Transform f of weights (RRA, equation 1).")
-    ] = "1+x",
-    ray: RayOption = None,
-    ray_workers: RayWorkersOption = None,
-    as_json: JsonOption = False,
+    index: Path, *, generator: str | None = None, as_json: bool = False, **options: Any
 ) -> None:
-    """Write a copy of an index, re-weighted by Rational Retrieval Acts (RRA).
+    """Re-weight an index, or a copy of it, by Rational Retrieval Acts (RRA).
 
-    A dimension gains weight in the documents that it tells apart from the others.
+    A dimension gains weight in the documents that it tells apart from the others. Without --out the
+    index itself changes.
+
+    Args:
+        generator: causal language model that writes the pseudo-queries, a hub name or a folder.
     """
     import lexicept
     from lexicept.storage import workspace
 
     report: dict[str, Any] = {}
-    workspace.refuse_existing(out)
-    given = None if alpha == "auto" else _number("--alpha", alpha)
-    if given is not None and generator is not None:
+    if "out" in options:
+        workspace.refuse_existing(options["out"])
+    alpha = options.pop("alpha", "auto")
+    if alpha != "auto" and generator is not None:
         raise InputError("--generator requires --alpha auto")
-    settings: dict[str, Any] = {"iterations": iterations, "transform": transform}
-    with option_names():
-        opened, chosen = lexicept.open(index), given
-        if chosen is None:
+    with lexicept.open(index) as opened:
+        if alpha == "auto":
+            settings = {key: options[key] for key in ("iterations", "transform") if key in options}
             with nullcontext() if generator else working("choosing alpha"):
                 choice = opened.choose_alpha(
                     **settings, generator=generator, progress=generator is not None
                 )
             tried = {str(value): ndcg for value, ndcg in sorted(choice.tried.items())}
             report["pseudo_query_nDCG@10"] = {"without": choice.without, **tried}
-            chosen = choice.alpha
+            alpha = choice.alpha
         with working("re-weighting"):
-            opened.reweight(chosen, **settings, out=out, ray=ray, ray_workers=ray_workers)
-    print_report({"alpha": chosen, **report}, as_json)
+            opened.reweight(alpha, **options)
+    print_report({"alpha": alpha, **report}, as_json)
 
 
-def info(index: IndexArgument, as_json: JsonOption = False) -> None:
+def info(index: Path, as_json: bool = False) -> None:
     """Show the documents, vocabularies and size of an index."""
     import lexicept
 
@@ -136,7 +98,7 @@ def info(index: IndexArgument, as_json: JsonOption = False) -> None:
     print_info(opened, as_json)
 
 
-def verify(index: IndexArgument, as_json: JsonOption = False) -> None:
+def verify(index: Path, as_json: bool = False) -> None:
     """Check every file of an index: sizes, checksums, texts, and whether the parts fit together.
 
     Problems are printed one per line; the exit status is then 1. A backbone that the index refers
@@ -157,14 +119,7 @@ def verify(index: IndexArgument, as_json: JsonOption = False) -> None:
         count = len(result.problems) or "no"
         print(safe(f"{index}: {result.files} files, {count} problems"))
     if result.problems:
-        raise typer.Exit(1)
-
-
-def _number(option: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"{option} must be a number or auto, not {text!r}") from None
+        raise SystemExit(1)
 
 
 def print_info(index: Index, as_json: bool) -> None:

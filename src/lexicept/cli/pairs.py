@@ -2,84 +2,67 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
-
-from lexicept.cli.common import JsonOption, option_names, print_json, print_table, working
+from lexicept.cli.common import print_json, print_table, working
+from lexicept.cli.declarations import takes
 
 if TYPE_CHECKING:
     from lexicept.interpretation.pairs import Group
     from lexicept.pipelines.pairs import NamedPairs
 
-
-class GroupsChoice(StrEnum):
-    """Groups of pairs."""
-
-    synonyms = "synonyms"
-    senses = "senses"
-
-
 SHOWN = 12
 """Most members of a group that a line shows."""
 
 
+@takes("lexicept.pipelines.pairs:index_pairs")
 def pairs(
-    tokens: Annotated[Path, typer.Argument(help="Index whose dimensions are tokens or words.")],
-    latents: Annotated[
-        Path, typer.Argument(help="Index of the same documents, whose dimensions are latents.")
-    ],
-    groups: Annotated[
-        GroupsChoice,
-        typer.Option(
-            help="synonyms: tokens that one latent covers (SAE-SPLADE, Table 8). "
-            "senses: latents that tell a token's meanings apart (Table 9)."
-        ),
-    ] = GroupsChoice.synonyms,
-    token_vocabulary: Annotated[
-        str | None, typer.Option(help="Vocabulary of the first index. Default: its only one.")
-    ] = None,
-    latent_vocabulary: Annotated[
-        str | None, typer.Option(help="Vocabulary of the second index. Default: its only one.")
-    ] = None,
-    top_k: Annotated[int, typer.Option(min=1, help="Number of groups, largest first.")] = 20,
-    as_json: JsonOption = False,
+    tokens: Path,
+    latents: Path,
+    *,
+    groups: Literal["synonyms", "senses"] = "synonyms",
+    top_k: int = 20,
+    as_json: bool = False,
+    **options: Any,
 ) -> None:
     """Pair tokens and latents of two models by the documents that have both.
 
     A pair is synonymy, polysemy or identity by its conditional probabilities (SAE-SPLADE,
     appendix E).
+
+    Args:
+        tokens: index with dimensions that are tokens or words.
+        latents: index of the same documents, with dimensions that are latents.
+        groups: synonyms: tokens that one latent covers (SAE-SPLADE, Table 8). senses: latents that
+            tell a token's meanings apart (Table 9).
+        top_k: number of groups, largest first.
     """
+    from lexicept.errors import check_count
     from lexicept.interpretation.pairs import senses, synonyms
     from lexicept.pipelines.pairs import index_pairs
 
-    with option_names(), working("pairing dimensions"):
-        found = index_pairs(
-            tokens,
-            latents,
-            token_vocabulary=token_vocabulary,
-            latent_vocabulary=latent_vocabulary,
-        )
-    make = synonyms if groups == GroupsChoice.synonyms else senses
-    shown = [_named(group, found, groups) for group in make(found.pairs)[:top_k]]
+    check_count("top_k", top_k)
+    with working("pairing dimensions"):
+        named = index_pairs(tokens, latents, **options)
+    make = synonyms if groups == "synonyms" else senses
+    largest = [_named(group, named, groups) for group in make(named.pairs)[:top_k]]
+    counts = {str(relation): count for relation, count in named.pairs.counts.items()}
     if as_json:
-        counts = {str(relation): count for relation, count in found.pairs.counts.items()}
-        print_json({"associated": found.pairs.associated, **counts, "groups": shown})
+        print_json({"associated": named.pairs.associated, **counts, "groups": largest})
         return
-    rows = [("associated pairs", f"{found.pairs.associated:,}")]
-    rows += [(relation, f"{count:,}") for relation, count in found.pairs.counts.items()]
-    for group in shown:
+    lines = [("associated pairs", f"{named.pairs.associated:,}")]
+    lines += [(relation, f"{count:,}") for relation, count in counts.items()]
+    for group in largest:
         names = [member["name"] for member in group["members"]]
-        rest = f", … {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        rows.append((group["name"], ", ".join(names[:SHOWN]) + rest))
-    print_table(f"{tokens} and {latents}: {groups.value}", rows)
+        more = f", … {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        lines.append((group["name"], ", ".join(names[:SHOWN]) + more))
+    print_table(f"{tokens} and {latents}: {groups}", lines)
 
 
-def _named(group: Group, found: NamedPairs, groups: GroupsChoice) -> dict[str, Any]:
+def _named(group: Group, found: NamedPairs, groups: str) -> dict[str, Any]:
     """Return a group with names, its members' probabilities and their lift."""
-    of_latent = groups == GroupsChoice.synonyms
+    of_latent = groups == "synonyms"
     own, others = found.latents, found.tokens
     if not of_latent:
         own, others = others, own

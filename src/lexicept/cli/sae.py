@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from lexicept.cli.common import (
-    CorpusArgument,
-    JsonOption,
-    print_json,
-    print_table,
-    require_concepts,
-    working,
-)
+from lexicept.cli.common import print_json, print_table, require_concepts, working
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,21 +14,15 @@ if TYPE_CHECKING:
     from lexicept.models.sae.quality import LanguageModel
 
 
-def report(
-    model: Annotated[Path, typer.Argument(help="Folder of a saved model with an SAE.")],
-    corpus: CorpusArgument,
-    base: Annotated[
-        str | None,
-        typer.Option(
-            help="Language model that the backbone comes from. Adds the share of its loss that the "
-            "SAE recovers, and the anisotropy of its states."
-        ),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Measure an SAE on a corpus: reconstruction error (FVU), activity, and anisotropy.
+def report(model: Path, documents: str, *, base: str | None = None, as_json: bool = False) -> None:
+    """Measure an SAE on documents: reconstruction error (FVU), activity, and anisotropy.
 
     Shows how many latents fire how often, how many never do, and each layer's anisotropy.
+
+    Args:
+        model: folder of a saved model with an SAE.
+        base: language model that the backbone comes from. Adds the share of its loss that the SAE
+            recovers, and the anisotropy of its states.
     """
     require_concepts()
     from lexicept.corpora import read_documents
@@ -51,7 +36,7 @@ def report(
     if autoencoder is None:
         raise InputError(f"{model}: the model has no SAE")
     language_model = None if base is None else _language_model(base, backbone)
-    texts = [document.content for document in read_documents(corpus)]
+    texts = [document.content for document in read_documents(documents)]
     with ProgressBars() as progress:
         quality = report_sae(
             backbone,
@@ -70,7 +55,7 @@ def report(
     if as_json:
         print_json(values)
     else:
-        print_table(f"{model}, {corpus}", _rows(values))
+        print_table(f"{model}, {documents}", _rows(values))
 
 
 def _language_model(name: str, backbone: Backbone) -> LanguageModel:

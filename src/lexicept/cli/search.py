@@ -5,24 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from lexicept.cli.common import (
-    BoostOption,
-    IndexArgument,
-    JsonOption,
-    QueryEncoder,
-    QueryEncoderOption,
-    SearchEngineOption,
-    SearchVocabularyOption,
+    SearchVocabulary,
     open_to_search,
     print_json,
     read_boosts,
     working,
 )
-from lexicept.cli.configuration import ConfigOption
+from lexicept.cli.declarations import takes
 from lexicept.cli.session import hold_session
 from lexicept.errors import InputError
 
@@ -39,82 +31,66 @@ BATCH = 256
 SHOWN = 8
 """Dimensions that are shown of those that are added to a query; --json has all."""
 
-QueryArgument = Annotated[
-    str | None,
-    typer.Argument(
-        help='Text to search for. Syntax: "exact phrase", -word, field:value.', show_default=False
-    ),
-]
 
-
+@takes("lexicept.pipelines.searchable:OpenedIndex.search", without=("steering", "boosts"))
 def search(
-    index: IndexArgument,
-    query: QueryArgument = None,
-    top_k: Annotated[int, typer.Option(min=1, help="Number of results.")] = 10,
-    vocabulary: SearchVocabularyOption = None,
-    engine: SearchEngineOption = "exact",
-    query_encoder: QueryEncoderOption = QueryEncoder.model,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show the words and concepts behind each score.")
-    ] = False,
-    filter_: Annotated[
-        str | None,
-        typer.Option(
-            "--filter", help="Which documents may be results: year >= 2020 and tag in ['bio']."
-        ),
-    ] = None,
-    boost: BoostOption = None,
-    feedback: Annotated[
-        int | None,
-        typer.Option(min=1, help="Add what this many first results have in common to the query."),
-    ] = None,
-    relevant: Annotated[
-        list[str] | None,
-        typer.Option(help="Id of a relevant document, to add to the query; may be repeated."),
-    ] = None,
-    like: Annotated[
-        str | None, typer.Option(help="Id of a document: find documents like it.")
-    ] = None,
-    queries: Annotated[
-        Path | None,
-        typer.Option(help="File with several queries: a line each, or .jsonl or .tsv with ids."),
-    ] = None,
-    facet: Annotated[
-        list[str] | None,
-        typer.Option(help="Field whose values to count among all results; may be repeated."),
-    ] = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    index: Path,
+    query: str | None = None,
+    /,
+    *,
+    vocabulary: SearchVocabulary | None = None,
+    engine: str = "exact",
+    boost: str | None = None,
+    feedback: int | None = None,
+    relevant: Sequence[str] = (),
+    like: str | None = None,
+    queries: Path | None = None,
+    facet: Sequence[str] = (),
+    as_json: bool = False,
+    **options: Any,
 ) -> None:
-    """Search an index and show the best documents; without a query, ask for one after another."""
+    """Search an index and show the best documents; without a query, ask for one after another.
+
+    Args:
+        query: text to search for. Syntax: "exact phrase", -word, field:value.
+        vocabulary: vocabulary to search. By default all that the index has.
+        boost: factors on the weights of whole vocabularies: words=1,concepts=.5.
+        feedback: add what this many first results have in common to the query.
+        relevant: id of a relevant document, to add to the query; may be repeated.
+        like: id of a document: find documents like it.
+        queries: file with several queries: a line each, or .jsonl or .tsv with ids.
+        facet: field whose values to count among all results; may be repeated.
+    """
     session = _asks_for_session(query, like, queries, feedback, relevant, facet, as_json)
-    one = queries is None
+    explain, top_k = options.pop("explain", False), options.pop("top_k", 10)
+    filtered = "filter" in options
     opened, name = open_to_search(
-        index, vocabulary, engine=engine, query_encoder=query_encoder, one_query=one and not explain
+        index,
+        vocabulary,
+        engine=engine,
+        query_encoder=options.get("query_encoder"),
+        one_query=queries is None and not explain,
     )
+    shared = {**options, "vocabulary": name}
     boosts = read_boosts(boost)
-    shared: Any = {"vocabulary": name, "query_encoder": query_encoder.value, "filter": filter_}
     if session:
         shared |= {"explain": explain, "boosts": boosts, "feedback": feedback}
-        show = partial(_print_results, counts={}, filtered=filter_ is not None)
-        hold_session(opened, top_k, show, **shared)
+        hold_session(opened, top_k, partial(_print_results, counts={}, filtered=filtered), **shared)
         return
     if queries is not None:
         several = _results_of_file(opened, queries, top_k, boosts=boosts, **shared)
-        _print_several(several, as_json, filter_ is not None)
+        _print_several(several, as_json, filtered)
         return
     with working("searching"):
-        asked = query or "" if like is None else opened.like(like, query or "")
+        text = query or "" if like is None else opened.like(like, query or "")
         marked = relevant or feedback
-        hits = opened.search(
-            asked, top_k, explain=explain, boosts=boosts, feedback=marked, **shared
-        )
+        hits = opened.search(text, top_k, explain=explain, boosts=boosts, feedback=marked, **shared)
         counts = opened.facets(facet, query=hits.query, **shared) if facet else {}
-    shown = query or f"documents like {like}"
+    title = query or f"documents like {like}"
     if as_json:
-        print_json(_results_json(shown, hits, counts))
+        print_json(_results_json(title, hits, counts))
     else:
-        _print_results(shown, hits, counts, filter_ is not None)
+        _print_results(title, hits, counts, filtered)
 
 
 def _asks_for_session(
@@ -122,11 +98,11 @@ def _asks_for_session(
     like: str | None,
     queries: Path | None,
     feedback: int | None,
-    relevant: list[str] | None,
-    facet: list[str] | None,
+    relevant: Sequence[str],
+    facet: Sequence[str],
     as_json: bool,
 ) -> bool:
-    """Return whether no query is given, so that queries are typed.
+    """Return True if no query is given, so that queries are typed.
 
     Raises:
         InputError: arguments that can't be combined.

@@ -1,49 +1,16 @@
-"""Commands that serve an index over HTTP: serve, demo."""
+"""Commands that serve an index: serve, mcp, demo."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
-
-from lexicept.cli.common import (
-    IndexArgument,
-    PrecisionChoice,
-    QueryEncoder,
-    QueryEncoderOption,
-    SearchEngineOption,
-)
-from lexicept.cli.configuration import ConfigOption
+from lexicept.cli.declarations import takes
+from lexicept.errors import require
 
 
-def serve(
-    index: IndexArgument,
-    host: Annotated[
-        str, typer.Option(help="Address to bind to; 0.0.0.0 lets other machines in.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-    ] = 8000,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that share the port.")] = 1,
-    engine: SearchEngineOption = "exact",
-    query_encoder: QueryEncoderOption = QueryEncoder.model,
-    query_cache_mb: Annotated[
-        int,
-        typer.Option(min=0, help="Memory of a worker for queries that were encoded; 0: none."),
-    ] = 32,
-    query_precision: Annotated[
-        PrecisionChoice,
-        typer.Option(
-            help="Number format in which models read queries; bfloat16 is used only where it is "
-            "faster, and changes scores a little."
-        ),
-    ] = PrecisionChoice.float32,
-    api_key_file: Annotated[
-        Path | None, typer.Option(help="File with the key that every request must carry.")
-    ] = None,
-    config: ConfigOption = None,
-) -> None:
+@takes("lexicept.pipelines.serve:serve")
+def serve(**options: Any) -> None:
     """Serve a search page and an HTTP API (/openapi.json) until interrupted.
 
     The page searches, explains and steers. Changes of the index are served within seconds. Each
@@ -51,31 +18,24 @@ def serve(
     """
     from lexicept.pipelines.serve import serve
 
-    serve(
-        index,
-        host=host,
-        port=port,
-        workers=workers,
-        engine=engine,
-        query_encoder=query_encoder.value,
-        query_cache_mb=query_cache_mb,
-        query_precision=query_precision.value,
-        api_key_file=api_key_file,
-    )
+    serve(**options)
 
 
-def demo(
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-    ] = 8000,
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
-    ] = True,
-    folder: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the indexes. Default: one in the user's cache."),
-    ] = None,
-) -> None:
+@takes("lexicept.integrations.mcp:serve")
+def mcp(index: Path, **options: Any) -> None:
+    """Serve an index to language models as tools of the Model Context Protocol (MCP).
+
+    A client starts this command by itself and talks to its standard input and output. The tools
+    search, explain, read documents, list concepts and steer.
+    """
+    require("mcp", "mcp")
+    from lexicept.integrations.mcp import serve
+
+    serve(index, **options)
+
+
+@takes("lexicept.pipelines.demo:demo", without=("say",))
+def demo(**options: Any) -> None:
     """Search Python's own documentation on a page, without building anything first.
 
     Its words are indexed in seconds, its concepts meanwhile, once.
@@ -84,4 +44,4 @@ def demo(
 
     from lexicept.pipelines.demo import demo
 
-    demo(folder=folder, port=port, browser=browser, say=Console(stderr=True).print)
+    demo(**options, say=Console(stderr=True).print)

@@ -40,7 +40,7 @@ questions."""
 @checked_arguments
 def build(
     documents: Documents,
-    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
     *,
     vocabulary: Literal["words", "concepts", "all"] = "all",
     language: str = "en",
@@ -67,11 +67,12 @@ def build(
             tuples, a data frame or Hugging Face data set with these columns, or a corpus by its
             path or data set name: a folder of files, or a file. A document without an id gets its
             number: "1", "2", and so on.
-        path: the folder of the index.
-        vocabulary: "words" needs no model; "concepts" needs torch; "all" has words, concepts and,
-            where lexicept-mini is adapted, whole texts.
-        language: ISO 639-1 code for the words' stop words and stemming.
-        model: a saved concept model, a folder or a hub's name.
+        out: the folder of the new index; must not exist.
+        vocabulary: what to index: "words" needs no model; "concepts" needs torch; "all" has words,
+            concepts and, where lexicept-mini is adapted, whole texts.
+        language: language of the stop words and the stemmer (ISO 639-1 code).
+        model: a saved concept model, a folder or a Hugging Face name; by default lexicept-mini, in
+            the package.
         concepts: the source of the concepts, and how their model reads texts.
         limits: weighting of concepts, and the most concepts of a query or document.
         weight_bits: bits of a posting's weight: 32, or 8 for half the size.
@@ -79,15 +80,15 @@ def build(
             them at the end.
         ray: the HOST:PORT of a Ray cluster that encodes documents and derives postings, or "local".
         ray_workers: the number of Ray processes; by default one for each processor, or GPU.
-        overwrite: replace an index at ``path``, in one step; those who have opened the old one
+        overwrite: replace an index at ``out``, in one step; those who have opened the old one
             keep reading that.
         restart: discard an interrupted build instead of resuming it.
         progress: True shows bars on standard error; a callback gets the reports.
 
     Raises:
-        InputError: parameters that do not go together, a bad document, something at ``path``, an
+        InputError: parameters that do not go together, a bad document, something at ``out``, an
             interrupted build with other arguments, or a package or model that is missing.
-        IndexFormatError: with ``overwrite``, what is at ``path`` is no index.
+        IndexFormatError: with ``overwrite``, what is at ``out`` is no index.
     """
     names = VOCABULARIES[vocabulary]
     check_together(names, model, concepts, limits)
@@ -105,10 +106,10 @@ def build(
         require("concepts", "sentence_transformers", hint=", or build with vocabulary words")
     with (
         joined_cluster(ray, ray_workers) as cluster,
-        IndexBuilder(path, cluster, restart=restart, overwrite=overwrite) as builder,
+        IndexBuilder(out, cluster, restart=restart, overwrite=overwrite) as builder,
         reporting(progress) as report,
     ):
-        folder = folder_of(documents, places_of(path))
+        folder = folder_of(documents, places_of(out))
         fresh = as_documents(documents if folder is None else folder, skip_errors=skip_errors)
         # Whatever can be refused is loaded before the first pass over the documents.
         loaded = source.load() if "concepts" in names else None

@@ -15,6 +15,7 @@ from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import Workspace
 
 if TYPE_CHECKING:
+    from lexicept.training.head_kinds import Masking
     from lexicept.training.pretraining.settings import PretrainingSettings
 
 
@@ -28,6 +29,7 @@ def pretrain(
     head: Literal["mlm", "expanded", "random"] = "mlm",
     size: int | None = None,
     vocabulary: Documents | None = None,
+    masking: Masking | None = None,
     restart: bool = False,
     overwrite: bool = False,
     progress: bool | Progress = False,
@@ -50,11 +52,14 @@ def pretrain(
             default.
         vocabulary: texts to count words in, such as the texts of later training (ESPLADE, 3.1.3);
             the corpus by default.
+        masking: masked units, which become dimensions: by default words for the head expanded,
+            subwords for the other heads. For decoders, mntp masks sub-words and predicts each from
+            the position before it, with bidirectional attention; causal predicts every next
+            sub-word.
         restart: discard unfinished work instead of resuming it.
         overwrite: replace the model at ``out``.
         progress: True shows bars on standard error; a callback gets the reports.
-        settings: fields of ``PretrainingSettings``, such as ``steps=100``. ``masking`` is by
-            default ``words`` for the head ``expanded``, ``subwords`` for the other heads.
+        settings: other fields of ``PretrainingSettings``, such as ``steps=100``.
 
     Returns:
         The folder of the model.
@@ -68,7 +73,7 @@ def pretrain(
     require("concepts", "sentence_transformers", "peft", "pydantic")
     from lexicept.training.pretraining.settings import PretrainingSettings, masking_of, words_of
 
-    masked = masking_of(head, settings.pop("masking", None))
+    masked = masking_of(head, masking)
     words = words_of(masked, size)
     pretraining = PretrainingSettings(masking=masked, **settings)
     if vocabulary is not None and words is None:

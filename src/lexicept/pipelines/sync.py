@@ -44,7 +44,7 @@ class Synced(NamedTuple):
 @checked_arguments
 def sync(
     folder: str | os.PathLike[str],
-    path: str | os.PathLike[str],
+    index: str | os.PathLike[str],
     *,
     vocabulary: Literal["words", "concepts", "all"] = "all",
     language: str = "en",
@@ -62,25 +62,30 @@ def sync(
     Documents that were added in other ways stay too, except those with the id of a file.
 
     Args:
-        folder: of files, see ``lexicept.build``.
-        path: the folder of the index.
-        vocabulary, language, model, concepts, limits: of a new index, see ``lexicept.build``.
+        folder: folder of files, see ``lexicept.build``.
+        index: the folder of the index; built if there is none.
+        vocabulary: what to index, for a new index, as are the parameters below; see
+            ``lexicept.build``.
+        language: language of the stop words and the stemmer (ISO 639-1 code).
+        model: a saved concept model, a folder or a Hugging Face name.
+        concepts: the source of the concepts.
+        limits: weights and limits of the concepts.
         progress: True shows bars on standard error; a callback gets the reports.
 
     Raises:
         InputError: no such folder, a BEIR folder, no documents in it, or another process is
             changing the index.
-        IndexFormatError: something else is at ``path``, or a damaged index.
+        IndexFormatError: something else is at ``index``, or a damaged index.
     """
     if not is_folder_of_files(folder):
         problem = "has a corpus.jsonl, a collection to build from" if os.path.isdir(folder) else ""
         raise InputError(f"{os.fspath(folder)}: {problem or 'no such folder'}")
     skipped = Skipped(os.fspath(folder), KINDS, quiet=True)  # the result names them
-    source = Folder(folder, skipped, places_of(path))
-    if not Path(path).exists():
+    source = Folder(folder, skipped, places_of(index))
+    if not Path(index).exists():
         with build(
             source,
-            path,
+            index,
             vocabulary=vocabulary,
             language=language,
             model=model,
@@ -88,9 +93,9 @@ def sync(
             limits=limits,
             skip_errors=True,
             progress=progress,
-        ) as index:
-            return Synced(len(index), 0, 0, 0, **_skipped(source))
-    with changing(path) as reader, reporting(progress) as report:
+        ) as built:
+            return Synced(len(built), 0, 0, 0, **_skipped(source))
+    with changing(index) as reader, reporting(progress) as report:
         update = _Update(reader, source, report)
         changed = apply(reader, Changes(update.documents(), update, source.checksums), report)
         unchanged = reader.num_documents - changed.replaced - changed.deleted

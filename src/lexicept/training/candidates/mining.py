@@ -41,6 +41,7 @@ class MiningSettings:
     """Documents drawn from the whole collection by ``seed`` and the query's id, neither relevant
     nor found, to add to each list."""
     seed: int = 0
+    """Seed of these documents."""
 
     def __post_init__(self) -> None:
         if self.depth < 0 or self.random_negatives < 0 or not self.depth + self.random_negatives:

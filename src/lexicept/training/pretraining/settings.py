@@ -35,7 +35,7 @@ class PretrainingSettings:
     ``causal`` masks nothing and predicts every sub-word from the previous position, as in a
     decoder's own training."""
     mask_share: Annotated[Positive, Field(le=1)] | None = None
-    """Share of a window's sub-words or words to mask, at least one; null for 0.2 with ``mntp``
+    """Share of a window's sub-words or words to mask, at least one; by default 0.2 with ``mntp``
     (SPLARE) and 0.15 otherwise (BERT, ESPLADE)."""
     hidden_share: Annotated[NotNegative, Field(le=1)] = HIDDEN_SHARE
     """Share of the masked sub-words or words to replace, by the mask token or, one in nine, by a
@@ -51,8 +51,8 @@ class PretrainingSettings:
     batch_size: Count = 32
     """Windows of text in a step."""
     max_tokens: Annotated[Count, Field(ge=8)] | None = None
-    """Length at which texts are cut, special tokens included (ESPLADE's titles: 64); null reads
-    texts of any length, in windows of the backbone's length."""
+    """Length at which texts are cut, special tokens included (ESPLADE's titles: 64); by
+    default texts of any length are read, in windows of the backbone's length."""
     learning_rate: Positive = 1e-3
     """AdamW's learning rate after warm-up, with linear decay to 0. A backbone needs less than a
     head, such as 1.6e-4."""
@@ -63,10 +63,10 @@ class PretrainingSettings:
     bf16: Flag = False
     """Multiply matrices in bfloat16; weights stay in ``dtype``."""
     dtype: Dtype | None = None
-    """Type of the backbone's weights, trained and saved; null for the saved model's type, or
-    float32. Under adapters, always float32, bfloat16 halves the memory."""
+    """Type of the backbone's weights, trained and saved; by default the saved model's
+    type, or float32. Under adapters, always float32, bfloat16 halves the memory."""
     attn_implementation: AttentionKernel | None = None
-    """Implementation of attention; null for transformers' choice, mostly sdpa."""
+    """Implementation of attention; by default transformers' choice, mostly sdpa."""
     gradient_checkpointing: Flag = False
     """Compute the backbone's blocks again in the backward pass instead of keeping activations."""
     seed: Seed = 0

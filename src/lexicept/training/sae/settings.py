@@ -59,11 +59,11 @@ class SAESettings:
     dead_tokens: Count = 200_000
     """Tokens without activity after which a latent counts as dead."""
     ks: Items[Count] | None = None
-    """For hierarchical: the values of k with a reconstruction loss, ascending to ``k``; null for 1,
-    2, 4, 8 and so on."""
+    """For hierarchical: the values of k with a reconstruction loss, ascending to ``k``; by
+    default 1, 2, 4, 8 and so on."""
     prefixes: Items[Count] | None = None
-    """For matryoshka: the number of latents of each prefix, ascending to ``num_latents``; null for
-    1, 3, 7 and 15 parts of 32, and all (SAE-SPLADE's 2048 to 65,536)."""
+    """For matryoshka: the number of latents of each prefix, ascending to ``num_latents``; by
+    default 1, 3, 7 and 15 parts of 32, and all (SAE-SPLADE's 2048 to 65,536)."""
     normalise: Flag = False
     """Normalise states to (h − h̄) / σ, with the mean state h̄ [d] and the mean norm σ of the first
     states (SAE-SPLADE, B.1)."""
@@ -71,7 +71,7 @@ class SAESettings:
     """Decoder rows before training: states of random tokens, or random directions. The encoder
     starts as a copy of them."""
     decoder_bias: Literal["mean", "zero"] = "mean"
-    """b_dec before training: the mean of the first states, or 0 (SAE-SPLADE, App. A)."""
+    """Decoder bias before training: the mean of the first states, or 0 (SAE-SPLADE, App. A)."""
     drop_sinks: Flag = True
     """Leave attention sinks, states 10 times as long as the median, out of training."""
     buffer_tokens: Count = 2**19

@@ -1,0 +1,77 @@
+"""Commands that convert, average and publish models: convert, soup, push."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lexicept.cli.common import print_report, require_concepts, working
+from lexicept.cli.declarations import takes
+from lexicept.errors import InputError, require
+
+
+@takes("lexicept.pipelines.convert:convert")
+def convert(source: str, out: Path, as_json: bool = False, **options: Any) -> None:
+    """Convert a pretrained SAE or model to another layout.
+
+    The dimensions of a model must be sub-words, but for --to onnx. Pickles are read for SAEs only,
+    and only tensors.
+    """
+    from lexicept.pipelines.convert import convert
+
+    with working("converting"):
+        report = convert(source, out, **options)
+    print_report({**report, "written": f"{out} ({options.get('to', 'lexicept')})"}, as_json)
+
+
+def soup(models: list[Path], *, out: Path, as_json: bool = False) -> None:
+    """Average the weights of models that were trained from the same start (a model soup).
+
+    Args:
+        models: folders of models with the same architecture.
+        out: folder of the averaged model; must not exist.
+    """
+    require_concepts()
+    from lexicept.models.soup import soup
+
+    with working("averaging"):
+        soup(models, out)
+    print_report({"model": str(out), "models": len(models)}, as_json)
+
+
+def push(
+    model: Path,
+    name: str,
+    *,
+    private: bool = False,
+    license: str | None = None,  # noqa: A002
+    as_json: bool = False,
+) -> None:
+    """Publish a model and its card on the Hugging Face Hub; HF_TOKEN holds the token.
+
+    Args:
+        model: folder of a saved model.
+        name: name on the Hugging Face Hub: OWNER/NAME.
+        private: create a private repository, if there is none yet.
+        license: license for the model card, such as apache-2.0.
+    """
+    require("concepts", "sentence_transformers")
+    from lexicept.models.encoder import Encoder
+    from lexicept.models.hub import CARD, push_model
+    from lexicept.models.model_card import make_card, published
+
+    if not model.is_dir():
+        raise InputError(f"{model}: no such folder")
+    if (model / "adapter_config.json").exists():
+        raise InputError(f"{model}: LoRA adapters alone; push the merged model")
+    with working("loading"):
+        encoder = Encoder.load(model)
+    title = name.rpartition("/")[2]
+    written = model / CARD
+    try:
+        card = written.read_text("utf-8") if written.exists() else make_card(encoder, title)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{written}: not UTF-8: {error.reason}") from None
+    with working("uploading"):
+        commit = push_model(model, name, published(card, name, license), private=private)
+    print_report({"model": name, "commit": commit}, as_json)
