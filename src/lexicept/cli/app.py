@@ -47,7 +47,7 @@ class Command:
     def complete(self) -> Callable[..., None]:
         """Return the function with the signature that cyclopts reads the options from."""
         options = options_of(self.function)
-        flat = list(_flat(options))
+        flat = list(flattened(options))
         if all(option.name != "config" for option in flat):
             flat.append(CONFIG)
         titles = dict.fromkeys(option.panel for option in flat if option.panel)
@@ -84,13 +84,13 @@ class Command:
         return call
 
 
-def _flat(options: Sequence[Option]) -> Iterator[Option]:
+def flattened(options: Sequence[Option]) -> Iterator[Option]:
     """Yield the options, with the fields of settings in place of the settings."""
     for option in options:
         if option.settings is None or option.is_flag:
             yield option
         if option.settings is not None:
-            yield from _flat(option.settings.options)
+            yield from flattened(option.settings.options)
 
 
 def _values(options: Sequence[Option], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,6 +130,7 @@ def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter
         "help": option.help,
         "group": groups[option.panel] if option.panel else group,
         "show_default": _shown(option.default) or False,
+        "allow_repeating": True,
     }
     if not option.positional:
         settings["name"] = option_name(option)
@@ -142,7 +143,7 @@ def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter
         kind = list[Any] if option.items and not _joined(option) else Any
         settings["negative"] = ()
         settings["converter"] = partial(_converted, option)
-        settings["metavar"] = None if option.positional else _metavar(option)
+        settings["metavar"] = None if option.positional else metavar(option)
         settings["choices"] = option.choices or None
     place = (
         inspect.Parameter.POSITIONAL_ONLY if option.positional else inspect.Parameter.KEYWORD_ONLY
@@ -156,7 +157,7 @@ def _joined(option: Option) -> bool:
     return bool({int, float} & set(option.items))
 
 
-def _metavar(option: Option) -> str:
+def metavar(option: Option) -> str:
     kinds = set(option.members)
     if _joined(option) or option.choices:
         return "VALUES" if option.items else "CHOICE"

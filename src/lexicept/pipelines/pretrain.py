@@ -13,9 +13,9 @@ from lexicept.progress import Progress, reporting
 from lexicept.storage.files import sha256
 from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import Workspace
+from lexicept.training.head_kinds import Masking
 
 if TYPE_CHECKING:
-    from lexicept.training.head_kinds import Masking
     from lexicept.training.pretraining.settings import PretrainingSettings
 
 

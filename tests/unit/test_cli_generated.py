@@ -1,0 +1,119 @@
+"""The command line follows from the declarations of public functions and settings."""
+
+import inspect
+import re
+import shutil
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from lexicept.cli import COMMANDS, app, declarations, make_app
+from lexicept.cli.declarations import declared, load, options_of
+from support.commands import Run, assert_error
+
+PATHS = {
+    name: f"lexicept.cli.{path}" for names in COMMANDS.values() for name, path in names.items()
+}
+
+
+@pytest.fixture
+def narrow(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command line in a terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    return run
+
+
+def test_help_of_build(narrow: Run) -> None:
+    text = narrow("build", "--help").out
+    assert narrow("build", "-h").out == text
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    panels = re.findall(r"^╭─ ([\w ]+?) ─", text, re.M)
+    assert panels == ["Arguments", "Options", "Concept settings", "SAE settings", "Limits", "Ray"]
+    for option in app.flattened(options_of(load("lexicept.cli.build:build"))):
+        assert app.option_name(option) in text.replace("\n", " ").split(), option.name
+
+
+def test_every_option_has_help() -> None:
+    for name, path in PATHS.items():
+        for option in app.flattened(options_of(load(path))):
+            assert len(option.help) > 8, (name, option.name)
+            assert "``" not in option.help
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "lexicept.pipelines.build:build",
+        "lexicept.pipelines.evaluate:evaluate",
+        "lexicept.pipelines.sweep:sweep",
+        "lexicept.pipelines.searchable:OpenedIndex.search",
+        "lexicept.training.sae.settings:SAESettings",
+        "lexicept.training.pretraining.settings:PretrainingSettings",
+    ],
+)
+def test_declarations_that_are_read_are_those_that_run(path: str) -> None:
+    parameters = dict(inspect.signature(load(path)).parameters)
+    parameters.pop("self", None)
+    options = {option.name: option for option in declared(path) if option.name != "self"}
+    assert options.keys() == parameters.keys()
+    for name, option in options.items():
+        if option.settings is None:
+            assert option.default == parameters[name].default, name
+
+
+def test_a_new_option_is_one_declaration(
+    narrow: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A field of the settings is all that a new option of build takes on the command line."""
+    ignored = shutil.ignore_patterns("__pycache__", "mini", "page")
+    shutil.copytree(declarations.PACKAGE, tmp_path / "lexicept", ignore=ignored)
+    settings = tmp_path / "lexicept" / "pipelines" / "settings.py"
+    field = '    adapted: bool | None = None\n    """'
+    added = '    depth: Count | None = 3\n    """Depth of a test."""\n'
+    settings.write_text(settings.read_text("utf-8").replace(field, added + field, 1), "utf-8")
+    monkeypatch.setattr(declarations, "PACKAGE", tmp_path / "lexicept")
+    for cached in (declarations.names_of, declared):
+        monkeypatch.setattr(declarations, cached.__name__, cache(cached.__wrapped__))
+    text = " ".join(narrow("build", "--help").out.split())
+    assert "--depth NUMBER Depth of a test. [default: 3]" in text
+
+
+def test_names_that_are_near(index: Path, run: Run) -> None:
+    assert_error(run("bild"), 'Did you mean "build"?', code=2)
+    assert_error(run("index", "swep"), 'Did you mean "sweep"?', code=2)
+    assert_error(run("search", index, "x", "--topk", 3), "Did you mean --top-k?", code=2)
+    assert_error(run("build", index), "requires an argument", code=2)
+    refused = run("search", index, "x", "--vocabulary", "wrds")
+    assert_error(refused, 'Choose from: "words", "concepts", "texts", "all"', code=2)
+
+
+def test_settings_need_their_flag(index: Path, run: Run, tmp_path: Path) -> None:
+    built = ("build", index, "--out", tmp_path / "new")
+    assert_error(run(*built, "--num-latents", 8), "--num-latents requires --train")
+
+
+def test_the_last_of_a_repeated_option_wins(index: Path, run: Run) -> None:
+    found = run("search", index, "cats dog river", "--top-k", 3, "--top-k", 1, "--json").json
+    assert len(found["results"]) == 1
+
+
+def test_none_is_no_limit(index: Path, beir: Path, run: Run, tmp_path: Path) -> None:
+    options = ("--query-max-active-dims", "none", "--document-max-active-dims", "none")
+    swept = ("index", "sweep", index, beir, "--out", tmp_path / "out", "--alpha", "none")
+    assert run(*swept, *options, "--json").json["points"] == 1
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str) -> None:
+    script = make_app().generate_completion(shell=shell)  # type: ignore[arg-type]
+    assert "query-max-active-dims" in script
+    assert "pseudo-queries" in script
+
+
+def test_start_and_version(run: Run) -> None:
+    assert "lexicept build DOCUMENTS --out my.index" in run().out
+    assert re.fullmatch(r"lexicept \d+\.\d+.*\n", run("--version").out)
+    everything = run("--help").out
+    for name in PATHS:
+        assert name.split()[0] in everything
