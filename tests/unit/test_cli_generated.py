@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from lexicept.cli import COMMANDS, app, declarations, make_app
 from lexicept.cli.declarations import declared, load, options_of
@@ -27,7 +28,7 @@ def narrow(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_help_of_build(narrow: Run) -> None:
     text = narrow("build", "--help").out
     assert narrow("build", "-h").out == text
-    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    assert max(cell_len(line.rstrip()) for line in text.splitlines()) <= 80
     panels = re.findall(r"^╭─ ([\w ]+?) ─", text, re.M)
     assert panels == ["Arguments", "Options", "Concept settings", "SAE settings", "Limits", "Ray"]
     for option in app.flattened(options_of(load("lexicept.cli.build:build"))):
