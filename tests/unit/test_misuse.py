@@ -53,12 +53,12 @@ lexicept.build([Document("a", None)], new, **words) -> the documents, document 1
 lexicept.build([Document(1, "x")], new, **words) -> the documents, document 1: its id must be a text
 lexicept.build([Document("a", "x"), Document("a", "y")], new, **words) -> the documents, document 2:
 lexicept.build(["\ud800"], new, **words) -> the documents, document 1: lone surrogate '\ud800': UTF-
-lexicept.build(T, None, **words) -> path must be a text or a path, not None
-lexicept.build(T, 5, **words) -> path must be a text or a path, not 5
-lexicept.build(T, "", **words) -> path must be a path, not ''
+lexicept.build(T, None, **words) -> out must be a text or a path, not None
+lexicept.build(T, 5, **words) -> out must be a text or a path, not 5
+lexicept.build(T, "", **words) -> out must be a path, not ''
 lexicept.build(T, tmp/"pets", **words) -> exists already: name another place or remove it first
 lexicept.build(T, tmp, overwrite=True, **words) -> no index, or one that was never finished (no mani
-lexicept.build(T, "a\0b", **words) -> path must be a path, not 'a\x00b'
+lexicept.build(T, "a\0b", **words) -> out must be a path, not 'a\x00b'
 lexicept.build(T, new, vocabulary=None) -> vocabulary must be 'words', 'concepts' or 'all', not Non
 lexicept.build(T, new, vocabulary="x") -> vocabulary must be 'words', 'concepts' or 'all', not 'x'
 lexicept.build(T, new, vocabulary=["words"]) -> vocabulary must be 'words', 'concepts' or 'all', no
