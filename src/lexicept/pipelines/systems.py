@@ -69,9 +69,10 @@ def resolve_systems(systems: Systems, index: IndexReader) -> dict[str, ResolvedS
             for name, system in systems.items()
         }
         return named or resolve_systems([], index)
-    first, *others = index.vocabularies
-    default = "all" if others else first.name
-    resolved = [_resolve(system, index) for system in systems] or [_vocabulary(default, index)]
+    resolved = [_resolve(system, index) for system in systems]
+    if not resolved:
+        first, *others = index.vocabularies
+        resolved = [_vocabulary("all" if others else first.name, index)]
     count = Counter(system.name for system in resolved)
     names = [system.name if count[system.name] == 1 else system.path for system in resolved]
     check_different("system", names)
