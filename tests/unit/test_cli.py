@@ -343,6 +343,9 @@ def test_rra(index: Path, run: Run) -> None:
     assert "alpha 1.25, iterations 2, transform 1+x" in run("index", "info", fixed).out
     assert run("search", fixed, "banana", "--json").json["results"][0]["id"] == "d1"
     assert_error(run(*arguments), "exists already")
+    # Without --out the index itself changes.
+    assert run("index", "reweight", index, "--alpha", "1.25", "--json").json == {"alpha": 1.25}
+    assert run("index", "info", index, "--json").json["rra"]["alpha"] == 1.25
 
 
 def test_rra_refusals(index: Path, run: Run) -> None:

@@ -18,7 +18,7 @@ from lexicept.cli.declarations import Option, load, members, options_of
 from lexicept.errors import InputError, ParameterError
 
 NAMES = {"as_json": "json", "changes": "set", "measures": "measure", "systems": "system"}
-"""Options with another name than the parameter: options that are repeated, and ``--json``."""
+"""Options with another name than the parameter: repeated options, and ``--json``."""
 
 NEGATIVES = {"bidirectional": "--causal"}
 """The negative of a flag, if it is not ``--no-NAME``."""
