@@ -126,12 +126,15 @@ def keep_largest(scores, start, values, columns, first, last):
 def keep_largest_of_bytes(short, tile, start, values, columns, first, last):
     """Do as ``keep_largest`` with the outputs of a tile: only candidates for the largest, within
     the error bounds of ``short``, are computed."""
-    scores = np.empty(tile.bias.size, np.float32)
+    # Out of the loops: each reading of a tuple's array counts a reference.
+    products, scales, errors, row_scales, summands, row_errors = short
+    x, matrix, bias = tile
+    scores = np.empty(bias.size, np.float32)
     keys = scores.view(np.int32)
     maxima = np.empty(-(-scores.size // GROUP), np.int32)
     for i in range(first, last):
-        error = _error(short, i)
-        _scores(short.products[i], short.scales[i], short.row_scales, short.summands, scores)
+        error = _error(errors[i], row_errors)
+        _scores(products[i], scales[i], row_scales, summands, scores)
         # Integers in the order of the scores: their maxima are vectorised, also with NaN.
         _in_order(keys)
         for group in range(maxima.size):
@@ -152,7 +155,7 @@ def keep_largest_of_bytes(short, tile, start, values, columns, first, last):
                 if group_scores[j] <= least:
                     continue
                 column = group * GROUP + j
-                score = _output(tile, i, column)
+                score = _dot(x[i], matrix[column]) + bias[column]
                 if score > lowest:
                     _insert(values[i], columns[i], score, start + column)
                     lowest = values[i, -1]
@@ -163,16 +166,9 @@ def keep_largest_of_bytes(short, tile, start, values, columns, first, last):
 
 
 @compiled(inline="always")
-def _error(short, i):
+def _error(errors, row_errors):
     """Return the bound on the errors of a token's scores."""
-    errors, row_errors = short.errors, short.row_errors
-    return errors[i, 0] * row_errors[0] + errors[i, 1] * row_errors[1] + row_errors[2]
-
-
-@compiled(inline="always")
-def _output(tile, i, column):
-    """Return a token's exact output."""
-    return _dot(tile.x[i], tile.matrix[column]) + tile.bias[column]
+    return errors[0] * row_errors[0] + errors[1] * row_errors[1] + row_errors[2]
 
 
 @compiled(fastmath={"contract"})
@@ -248,10 +244,11 @@ def count_above(short, counts, first, last):
     Args:
         short: outputs less floors.
     """
-    scores = np.empty(short.summands.size, np.float32)
+    products, scales, errors, row_scales, summands, row_errors = short
+    scores = np.empty(summands.size, np.float32)
     for i in range(first, last):
-        _scores(short.products[i], short.scales[i], short.row_scales, short.summands, scores)
-        counts[i] = _number_above(scores, -_error(short, i))
+        _scores(products[i], scales[i], row_scales, summands, scores)
+        counts[i] = _number_above(scores, -_error(errors[i], row_errors))
 
 
 @compiled()
@@ -264,14 +261,16 @@ def fill_above(short, tile, floor, outputs, first, last):
         floor: [T]
         outputs: ``SomeOutputs`` with room for every candidate, a result.
     """
+    products, scales, errors, row_scales, summands, row_errors = short
+    x, matrix, bias = tile
     starts, counts = outputs.starts, outputs.counts
     scores = np.empty(floor.size, np.float32)
     for i in range(first, last):
         counts[i] = 0
         if starts[i] == starts[i + 1]:
             continue
-        error = _error(short, i)
-        _scores(short.products[i], short.scales[i], short.row_scales, short.summands, scores)
+        error = _error(errors[i], row_errors)
+        _scores(products[i], scales[i], row_scales, summands, scores)
         for begin in range(0, scores.size, GROUP):
             # Few groups have a candidate.
             group_scores = scores[begin : begin + GROUP]
@@ -281,7 +280,7 @@ def fill_above(short, tile, floor, outputs, first, last):
                 if group_scores[j] <= -error:
                     continue
                 column = begin + j
-                output = _output(tile, i, column)
+                output = _dot(x[i], matrix[column]) + bias[column]
                 if output > floor[column]:
                     outputs.columns[starts[i] + counts[i]] = column
                     outputs.values[starts[i] + counts[i]] = output
@@ -359,27 +358,30 @@ def exact_maxima(short, tile, bounds, maxima, tokens, first, last):
         bounds: text t has tokens ``bounds[t]`` to ``bounds[t + 1]``.
         maxima, tokens: the results [texts, T]; 0 at first.
     """
+    # Out of the loops: each reading of a tuple's array counts a reference.
+    products, scales = short.products, short.scales
+    x, matrix, bias = tile
     scores = np.empty(STRIP, np.float32)
     least = np.empty(STRIP, np.float32)
     for begin in range(first, last, STRIP):  # whose rows stay in the cache
         end = min(begin + STRIP, last)
         some, bar = scores[: end - begin], least[: end - begin]
-        scales, summands = short.row_scales[begin:end], short.summands[begin:end]
+        row_scales, summands = short.row_scales[begin:end], short.summands[begin:end]
         for text in range(bounds.size - 1):
             # First pass: the largest score of each column, lowered to the least candidate.
             bar[:] = -np.inf
             for i in range(bounds[text], bounds[text + 1]):
-                _scores(short.products[i, begin:end], short.scales[i], scales, summands, some)
+                _scores(products[i, begin:end], scales[i], row_scales, summands, some)
                 _raise(bar, some)
             _lower(bar, short.errors[text], short.row_errors[begin:end])
             # Second pass: exact outputs of candidates.
             for i in range(bounds[text], bounds[text + 1]):
-                _scores(short.products[i, begin:end], short.scales[i], scales, summands, some)
+                _scores(products[i, begin:end], scales[i], row_scales, summands, some)
                 if _number_over(some, bar) == 0:
                     continue
                 for j in range(some.size):
                     if some[j] > bar[j]:
-                        output = _output(tile, i, begin + j)
+                        output = _dot(x[i], matrix[begin + j]) + bias[begin + j]
                         if output > maxima[text, begin + j]:
                             maxima[text, begin + j] = output
                             tokens[text, begin + j] = i
