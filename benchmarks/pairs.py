@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from lexicept.index.reader import IndexReader
-from lexicept.interpretation.pairs import Pair, Pairs, Relation, dimension_pairs
+from reproduction.pairs import Pair, Pairs, Relation, dimension_pairs
 
 DRAWN: dict[Relation, int] = {"synonymy": 20, "polysemy": 15, "identity": 15}
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from lexicept.corpora import Document
 from lexicept.index.impacts import VocabularySettings
-from lexicept.interpretation.pairs import Group, dimension_pairs, senses, synonyms
 from lexicept.models.encoder import Encoder
 from lexicept.training.validation import encode
 from lexicept.vectors import SparseVectors, Vocabulary
@@ -16,6 +15,7 @@ from lexicept.weighting import Unchanged
 from reproduction.data import Data, fetching
 from reproduction.jobs import PairsJob, TrainingJob
 from reproduction.measuring import Measurements
+from reproduction.pairs import Group, dimension_pairs, senses, synonyms
 from reproduction.stored import documents_of
 from reproduction.trained import models_of
 

@@ -12,7 +12,6 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Document, read_documents
 from lexicept.errors import InputError
-from lexicept.interpretation.pairs import align
 from lexicept.models.encoder import Encoder
 from lexicept.training.validation import encode
 from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
@@ -21,6 +20,7 @@ from lexicept.weighting import BM25
 from reproduction.data import Data, Judged, fetching, judged
 from reproduction.jobs import OverlapJob
 from reproduction.measuring import Collection, Measurements, measure
+from reproduction.pairs import align
 from reproduction.trained import models_of
 
 

@@ -47,7 +47,6 @@ COMMANDS = {
         "index describe": "concepts:describe",
         "index label": "concepts:label",
     },
-    "Two models": {"index pairs": "pairs:pairs"},
     "Effectiveness and cost": {
         "index sweep": "sweep:sweep",
         "index reweight": "index:reweight",

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from lexicept.errors import InputError
-from lexicept.interpretation import pairs
-from lexicept.interpretation.pairs import Pair, dimension_pairs, senses, synonyms
 from lexicept.vectors import SparseVectors, Vocabulary
+from reproduction import pairs
+from reproduction.pairs import Pair, dimension_pairs, senses, synonyms
 
 
 def vectors(dense: np.ndarray, ids: list[str] | None = None) -> SparseVectors:
