@@ -180,21 +180,26 @@ class _Names(dict[str, Any]):
     """The names of a module, and a stand-in for each that is imported for type checkers only."""
 
     def __missing__(self, name: str) -> Any:
-        return getattr(builtins, name, None) or type(name, (_Unknown,), {})
+        return getattr(builtins, name, None) or type(name, (UnknownClass,), {})
 
 
-class _Unknown:
+class UnknownClass:
     """A class that is known by its name only, so that it need not be imported."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __class_getitem__(cls, _: Any) -> Any:
+        return cls
 
 
 def _check(name: str, value: object, annotation: Any) -> None:
     if not _fits(value, annotation):
         raise _refused(name, _described(annotation), value)
-    for member in _members(annotation):
+    for member in members_of(annotation):
         for limit in getattr(member, "__metadata__", ()):
             if isinstance(limit, AtLeast) and isinstance(value, Real) and value < limit.least:
                 raise _refused(name, f"at least {limit.least}", value)
-    if isinstance(value, str | os.PathLike) and os.PathLike in map(_origin, _members(annotation)):
+    if isinstance(value, str | os.PathLike) and os.PathLike in map(_origin, members_of(annotation)):
         path = os.fspath(value)
         if not path or "\0" in path:
             raise _refused(name, "a path", path)
@@ -209,23 +214,23 @@ def _origin(annotation: Any) -> Any:
     return typing.get_origin(annotation) or annotation
 
 
-def _members(annotation: Any) -> tuple[Any, ...]:
+def members_of(annotation: Any) -> tuple[Any, ...]:
     """Return the members of a union, or the annotation alone."""
     if _origin(annotation) in (Union, types.UnionType):
-        return tuple(m for part in typing.get_args(annotation) for m in _members(part))
+        return tuple(m for part in typing.get_args(annotation) for m in members_of(part))
     return (type(None) if annotation is None else annotation,)
 
 
-def _plain(annotation: Any) -> Any:
+def without_metadata(annotation: Any) -> Any:
     """Return an annotation without its metadata."""
     return annotation.__origin__ if hasattr(annotation, "__metadata__") else annotation
 
 
 def _fits(value: object, annotation: Any) -> bool:
-    members = _members(annotation)
+    members = members_of(annotation)
     if len(members) > 1:
         return any(_fits(value, member) for member in members)
-    kind = _plain(members[0])
+    kind = without_metadata(members[0])
     origin, parts = _origin(kind), typing.get_args(kind)
     if origin is Literal:
         return any(type(value) is type(part) and value == part for part in parts)
@@ -240,7 +245,7 @@ def _fits(value: object, annotation: Any) -> bool:
         return all(_fits(element, parts[0]) for element in elements)
     if origin is Any or not isinstance(origin, type) or getattr(origin, "_is_protocol", False):
         return True
-    if issubclass(origin, _Unknown):
+    if issubclass(origin, UnknownClass):
         return origin.__name__ in [known.__name__ for known in type(value).__mro__]
     return isinstance(value, origin)
 
@@ -248,7 +253,7 @@ def _fits(value: object, annotation: Any) -> bool:
 def _described(annotation: Any) -> str:
     """Return an annotation as people read it."""
     words: list[str] = []
-    for member in map(_plain, _members(annotation)):
+    for member in map(without_metadata, members_of(annotation)):
         origin, parts = _origin(member), typing.get_args(member)
         if origin is Literal:
             words += [repr(part) for part in parts]

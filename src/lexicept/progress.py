@@ -70,7 +70,7 @@ class ProgressBars:
 
 @contextmanager
 def reporting(progress: bool | Progress) -> Iterator[Progress]:
-    """Yield what long work reports to: bars on standard error for True, nothing for False.
+    """Yield a report of long work: bars on standard error for True, nothing for False.
 
     Args:
         progress: True, False, or a ``Progress`` of the caller's own.

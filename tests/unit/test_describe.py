@@ -138,7 +138,7 @@ def test_small_buffers_change_nothing(tiny, frequencies, monkeypatch):
 
 def test_concepts_that_the_sample_misses_have_examples(tiny, frequencies, monkeypatch):
     monkeypatch.setattr(describing, "SAMPLE_TOKENS", 60)
-    read = list(describing.sample(TEXTS, range(len(TEXTS))))
+    read = list(describing.spread(TEXTS, range(len(TEXTS)), 4 * 60))
     assert len(read) < len(TEXTS) // 2
     found = describe(tiny, TEXTS, frequencies)
     fired, _, _ = brute_force(tiny, TEXTS)
@@ -165,7 +165,7 @@ def test_words_are_compared_with_the_text_that_they_were_counted_in(tiny, freque
     monkeypatch.setattr(describing, "WORDS", 1000)
     with monkeypatch.context() as small:
         small.setattr(describing, "SAMPLE_TOKENS", 60)
-        read = list(describing.sample(TEXTS, range(len(TEXTS))))
+        read = list(describing.spread(TEXTS, range(len(TEXTS)), 4 * 60))
         found = describe(tiny, TEXTS, frequencies)
     # What the sample has is described as if there were nothing else.
     alone = describe(tiny, [TEXTS[n] for n in read], frequencies[read])

@@ -32,7 +32,6 @@ from lexicept.training.pretraining.windows import (
     StreamPosition,
     WindowStream,
     mask,
-    subword_spans,
 )
 from support.language_models import TEXT, VOCABULARY, save
 from support.processes import KilledError
@@ -80,6 +79,11 @@ def masked(ids: list[int], spans: list[WordSpan], share: float = 0.15, seed: int
 # Masking
 
 
+def spans_of(ids):
+    """Return a span for each token, special tokens aside."""
+    return [WordSpan(place, place + 1, i) for place, i in enumerate(ids) if i not in (2, 3)]
+
+
 @pytest.mark.parametrize(
     ("tokens", "share", "count"),
     [(1, 0.15, 1), (3, 0.15, 1), (9, 0.15, 1), (12, 0.15, 2), (20, 0.15, 3), (100, 0.15, 15),
@@ -87,7 +91,7 @@ def masked(ids: list[int], spans: list[WordSpan], share: float = 0.15, seed: int
 )  # fmt: skip
 def test_an_exact_share_of_the_tokens_is_masked(tokens, share, count):
     ids = [2, *[5 + i % 20 for i in range(tokens)], 3]
-    spans = subword_spans(ids, [i not in (2, 3) for i in ids])
+    spans = spans_of(ids)
     chosen = Counter[int]()
     for seed in range(50):
         window = masked(ids, spans, share, seed)
@@ -103,17 +107,17 @@ def test_an_exact_share_of_the_tokens_is_masked(tokens, share, count):
 
 def test_masking_follows_the_seed_and_leaves_its_input():
     ids = [2, 5, 6, 7, 3]
-    masked(ids, subword_spans(ids, [False, True, True, True, False]), 1.0)
+    masked(ids, spans_of(ids), 1.0)
     assert ids == [2, 5, 6, 7, 3]
     ids = list(range(5, 25)) * 5
-    spans = subword_spans(ids, [True] * 100)
+    spans = spans_of(ids)
     assert masked(ids, spans, seed=1) == masked(ids, spans, seed=1)
     assert masked(ids, spans, seed=1) != masked(ids, spans, seed=2)
 
 
 def test_eighty_ten_ten():
     ids = [6] * 500  # 6 is one of 20 replacements
-    spans = subword_spans(ids, [True] * 500)
+    spans = spans_of(ids)
     random = np.random.default_rng(0)
     found = Counter[int]()
     for _ in range(100):
@@ -132,7 +136,7 @@ def test_eighty_ten_ten():
 
 def test_what_is_not_hidden_is_predicted_as_it_stands():
     ids = [2, *[6] * 90, 3]
-    spans = subword_spans(ids, [i == 6 for i in ids])
+    spans = spans_of(ids)
     random = np.random.default_rng(0)
     shown = mask(ids, spans, 1.0, MASK, REPLACEMENTS, random, hidden_share=0.0)
     assert shown.token_ids == ids

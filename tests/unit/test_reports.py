@@ -29,7 +29,7 @@ from lexicept.reports.page import (
     Column,
     Page,
     Paragraph,
-    Section,
+    ReportSection,
     Table,
     metered,
     passage,
@@ -379,7 +379,9 @@ def test_tables_hold_raw_values_for_sorting():
     columns = [text_column("Name"), Column("Size", lambda size: f"{size} MB")]
     long = Table("Sizes", columns, [(f"n{i}", i) for i in range(21)], total=("all", 210))
     short = Table("Few", columns, [("a", 1)])
-    html = render(Page("T", "", [Section("s", "S", "Intro\x00", [long, short, Paragraph("<p>")])]))
+    html = render(
+        Page("T", "", [ReportSection("s", "S", "Intro\x00", [long, short, Paragraph("<p>")])])
+    )
     Structure(html)
     assert '<td class="number" data-sort="20">20 MB</td>' in html
     assert html.count('<table class="sortable">') == 1

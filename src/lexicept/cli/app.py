@@ -38,50 +38,44 @@ CONFIG = Option(
 )
 
 
-class Command:
-    """A command: a function and the options that it takes."""
+def complete(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with the signature that cyclopts reads the options from."""
+    options = options_of(function)
+    flat = list(flattened(options))
+    if all(option.name != "config" for option in flat):
+        flat.append(CONFIG)
+    titles = dict.fromkeys(option.panel for option in flat if option.panel)
+    groups = {title: Group(title, sort_key=n) for n, title in enumerate(titles, 2)}
+    names = {option.name: option_name(option) for option in flat}
+    parameters = inspect.signature(function).parameters.values()
+    first = [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_ONLY]
+    signature = inspect.Signature([_parameter(option, groups) for option in flat])
 
-    def __init__(self, path: str) -> None:
-        self.function = load(path)
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> None:
+        arguments = signature.bind(*args, **kwargs).arguments
+        try:
+            values = _values(options, arguments)
+            function(*[values.pop(name, None) for name in first], **values)
+        except ParameterError as error:  # of options, as a person typed them
+            text = error.text.format(*(names.get(n, n) for n in error.names))
+            raise InputError(text) from None
 
-    def complete(self) -> Callable[..., None]:
-        """Return the function with the signature that cyclopts reads the options from."""
-        options = options_of(self.function)
-        flat = list(flattened(options))
-        if all(option.name != "config" for option in flat):
-            flat.append(CONFIG)
-        titles = dict.fromkeys(option.panel for option in flat if option.panel)
-        groups = {title: Group(title, sort_key=n) for n, title in enumerate(titles, 2)}
-        names = {option.name: option_name(option) for option in flat}
-        own = inspect.signature(self.function).parameters.values()
-        first = [p.name for p in own if p.kind is inspect.Parameter.POSITIONAL_ONLY]
-        signature = inspect.Signature([_parameter(option, groups) for option in flat])
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    text = (inspect.getdoc(function) or "").partition("\n\nArgs:")[0]
+    call.__doc__ = re.sub(r"(?<=.)\n(?=.)", " ", text)
+    call.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+    del call.__wrapped__
+    return call
 
-        @wraps(self.function)
-        def call(*args: Any, **kwargs: Any) -> None:
-            given = signature.bind(*args, **kwargs).arguments
-            try:
-                values = _values(options, given)
-                self.function(*[values.pop(name, None) for name in first], **values)
-            except ParameterError as error:  # of options, as a person typed them
-                raise InputError(
-                    error.text.format(*(names.get(n, n) for n in error.names))
-                ) from None
 
-        call.__signature__ = signature  # type: ignore[attr-defined]
-        text = (inspect.getdoc(self.function) or "").partition("\n\nArgs:")[0]
-        call.__doc__ = re.sub(r"(?<=.)\n(?=.)", " ", text)
-        call.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
-        del call.__wrapped__
-        return call
+def summary(function: Callable[..., None]) -> Callable[[], None]:
+    """Return a command without options, for a list of commands."""
 
-    def summary(self) -> Callable[[], None]:
-        """Return a function without options, for a list of commands."""
+    def call() -> None: ...
 
-        def call() -> None: ...
-
-        call.__doc__ = self.function.__doc__
-        return call
+    call.__doc__ = function.__doc__
+    return call
 
 
 def flattened(options: Sequence[Option]) -> Iterator[Option]:
@@ -178,7 +172,7 @@ def _shown(default: Any) -> str:
 def _converted(option: Option, _: Any, tokens: Sequence[Token]) -> Any:
     """Return the value of an option's texts."""
     texts = [token.value for token in tokens]
-    kinds = option.items or list(members(option.annotation))
+    kinds = option.items or members(option.annotation)
     if _joined(option):
         return tuple(_value(kinds, text.strip()) for text in texts[0].split(","))
     return [_value(kinds, text) for text in texts] if option.items else _value(kinds, texts[0])
@@ -273,8 +267,8 @@ def make_app(
     called = next((c for c in commands if words and tuple(words[: len(c)]) == c), None)
     for number, (name, (path, panel)) in enumerate(commands.items()):
         if called is None or name == called:
-            command = Command(path)
-            function = command.complete() if called or words is None else command.summary()
+            command = load(path)
+            function = complete(command) if called or words is None else summary(command)
             parent = children[name[0]] if len(name) > 1 else app
             parent.command(function, name=name[-1], group=panels[panel], sort_key=number)
     return app

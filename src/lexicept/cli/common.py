@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from lexicept.errors import InputError, require
 
 if TYPE_CHECKING:
-    from lexicept.index.reader import IndexReader
     from lexicept.pipelines.index import Index
 
 SearchVocabulary = Literal["words", "concepts", "texts", "all"]
@@ -66,6 +65,7 @@ def open_to_search(
         The index, and the vocabulary to search alone, or None for all of them.
     """
     from lexicept.pipelines.index import open as open_index
+    from lexicept.pipelines.opened import single_vocabulary
 
     with working("opening index"):
         index = open_index(path, engine=engine)
@@ -77,23 +77,8 @@ def open_to_search(
     return index, name
 
 
-def single_vocabulary(index: IndexReader, choice: SearchVocabulary | None) -> str | None:
-    """Return the vocabulary to search alone, or None for all of them.
-
-    Raises:
-        InputError: the index does not have it.
-    """
-    if choice is None:
-        return None
-    present = [vocabulary.name for vocabulary in index.vocabularies]
-    for name in ("words", "concepts") if choice == "all" else (choice,):
-        if name not in present:
-            raise InputError(f"{index.path} has no {name}, only {', '.join(present)}")
-    return None if choice == "all" else choice
-
-
 def ignored_ids(ignored: bool) -> str:
-    """Return what the title of results says about ``--ignore-identical-ids``."""
+    """Return the note on ``--ignore-identical-ids`` in a title of results."""
     return ", without hits of the query's own id" if ignored else ""
 
 
@@ -112,11 +97,17 @@ def print_report(values: dict[str, Any], as_json: bool) -> None:
 
 def print_table(title: str, rows: list[tuple[str, str]]) -> None:
     """Print names and values in two columns."""
-    from rich.console import Console
-
     from lexicept.cli.display import key_values
 
-    Console().print(key_values(title, rows))
+    show(key_values(title, rows))
+
+
+def show(*views: object) -> None:
+    """Print views of rich, from top to bottom."""
+    from rich.console import Console
+
+    for view in views:
+        Console().print(view)
 
 
 def print_json(content: dict[str, Any], indent: int | None = 1) -> None:

@@ -6,13 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexicept.cli.common import print_json, print_report, require_concepts
+from lexicept.cli.common import print_json, print_report, require_concepts, show
 from lexicept.cli.declarations import takes
 from lexicept.errors import InputError, check_count, require
 
 if TYPE_CHECKING:
     from rich.table import Table
-    from rich.text import Text
 
     from lexicept.index.atlas import Atlas, Concept, Example
     from lexicept.index.reader import IndexReader
@@ -120,33 +119,24 @@ def label(
 
 
 def _print_list(shown: list[Concept], matches: int, documents: int) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from lexicept.cli.display import folded, grid, plain, right
 
-    from lexicept.sanitize import safe
-
-    table = Table(box=None, padding=(0, 1), header_style="bold")
-    for name in ("concept", "documents"):
-        table.add_column(name, justify="right")
-    for name in ("label", "words"):
-        table.add_column(name, overflow="fold")
+    columns = right("concept"), right("documents"), folded("label"), folded("words")
+    table = grid(*columns, header_style="bold")
     for concept in shown:
         words = ", ".join(word for word, _ in concept.words)
         table.add_row(
             str(concept.number),
             f"{concept.documents / documents:.1%}",
-            _text(safe(concept.label), "magenta"),
-            _text(safe(words), "dim"),
+            plain(concept.label, "magenta"),
+            plain(words, "dim"),
         )
-    console = Console()
-    console.print(table)
+    show(table)
     if matches > len(shown):
-        console.print(_text(f"{matches - len(shown):,} more (--top-k)", "dim"))
+        show(plain(f"{matches - len(shown):,} more (--top-k)", "dim"))
 
 
 def _print_concept(index: IndexReader, atlas: Atlas, concept: Concept) -> None:
-    from rich.console import Console
-
     from lexicept.cli.display import key_values
 
     share = f"{concept.documents:,} of {len(index):,}"
@@ -160,41 +150,28 @@ def _print_concept(index: IndexReader, atlas: Atlas, concept: Concept) -> None:
         ("nearest" if place == 0 else "", f"{cosine:.2f}  {atlas.labels[near]} ({near})")
         for place, (near, cosine) in enumerate(concept.nearest)
     ]
-    console = Console()
-    console.print(key_values(f"{concept.number}: {concept.label}", rows))
-    console.print(_examples_table(index, concept.examples))
+    heading = f"{concept.number}: {concept.label}"
+    show(key_values(heading, rows), _examples_table(index, concept.examples))
 
 
 def _examples_table(index: IndexReader, examples: tuple[Example, ...]) -> Table:
-    from rich.table import Table
-
-    from lexicept.sanitize import around, safe
-
-    table = Table(box=None, padding=(0, 1), show_header=False)
-    table.add_column(justify="right", style="green")
-    table.add_column(overflow="fold")
-    for example in examples:
-        document_id, start, end, activation = example
-        text = index.document(document_id).content
-        first, last = around(text, start, end, CONTEXT)
-        context = _text("…" if first else "")
-        context.append(_flat(text[first:start]))
-        context.append(_flat(text[start:end]), style="bold reverse")
-        context.append(_flat(text[end:last]))
-        context.append("…" if last < len(text) else "")
-        context.append(f"  {safe(document_id)}", style="dim")
-        table.add_row(f"{activation:.2f}", context)
-    return table
-
-
-def _flat(text: str) -> str:
-    """Return a piece of a text in one line."""
-    from lexicept.sanitize import safe
-
-    return safe(text.replace("\n", " "))
-
-
-def _text(text: str, style: str = "") -> Text:
     from rich.text import Text
 
-    return Text(text, style=style)
+    from lexicept.cli.display import folded, grid, plain, right
+    from lexicept.sanitize import around
+
+    table = grid(right(style="green"), folded())
+    for document_id, start, end, activation in examples:
+        text = index.document(document_id).content
+        first, last = around(text, start, end, CONTEXT)
+        text = text.replace("\n", " ")
+        context = Text.assemble(
+            "…" if first else "",
+            plain(text[first:start]),
+            plain(text[start:end], "bold reverse"),
+            plain(text[end:last]),
+            "…" if last < len(text) else "",
+            plain(f"  {document_id}", "dim"),
+        )
+        table.add_row(f"{activation:.2f}", context)
+    return table

@@ -12,13 +12,14 @@ import builtins
 import inspect
 import re
 import sys
-import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Union
+from typing import Any, Literal, NamedTuple
+
+from lexicept.errors import UnknownClass, members_of, without_metadata
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -60,7 +61,7 @@ class Option(NamedTuple):
     positional: bool = False
     panel: str | None = None
     """Title of the panel in the help."""
-    settings: Settings | None = None
+    settings: SettingsOptions | None = None
     """Fields of a dataclass that the parameter takes, as options of their own."""
 
     @property
@@ -73,7 +74,7 @@ class Option(NamedTuple):
         """Members of the type of a sequence's items; empty if the option takes one text."""
         for member in self.members:
             if typing.get_origin(member) in (Sequence, Iterable, list) and str not in self.members:
-                return list(members(typing.get_args(member)[0]))
+                return members(typing.get_args(member)[0])
         return []
 
     @property
@@ -89,22 +90,16 @@ class Option(NamedTuple):
         return [str(choice) for kind in kinds for choice in typing.get_args(kind)]
 
 
-class Settings(NamedTuple):
+class SettingsOptions(NamedTuple):
     """A dataclass, and its fields as options."""
 
     path: str
     options: list[Option]
 
 
-def members(annotation: Any) -> Iterator[Any]:
-    """Yield the members of a union, or the annotation alone, without metadata."""
-    if typing.get_origin(annotation) is Annotated:
-        annotation = annotation.__origin__
-    if typing.get_origin(annotation) in (Union, types.UnionType):
-        for member in typing.get_args(annotation):
-            yield from members(member)
-    else:
-        yield type(None) if annotation is None else annotation
+def members(annotation: Any) -> list[Any]:
+    """Return the members of a union, or the annotation alone, without metadata."""
+    return [without_metadata(member) for member in members_of(without_metadata(annotation))]
 
 
 def load(path: str) -> Any:
@@ -187,7 +182,7 @@ def _option(names: Names, entry: _Entry, panel: str | None) -> Option:
     option = Option(entry.name, annotation, default, text, entry.positional, panel)
     kinds = [kind for kind in option.members if kind is not bool]
     if len(kinds) == 1 and "settings" in getattr(kinds[0], "__dict__", ()):
-        settings = Settings(kinds[0].settings, declared(kinds[0].settings))
+        settings = SettingsOptions(kinds[0].settings, declared(kinds[0].settings))
         option = option._replace(settings=settings, panel=settings.options[-1].panel)
     return option
 
@@ -223,15 +218,6 @@ def _fields(node: ast.ClassDef) -> Iterator[_Entry]:
             text = following.value if isinstance(following, ast.Expr) else None
             help_text = text.value if isinstance(text, ast.Constant) else ""
             yield _Entry(item.target.id, item.annotation, item.value, str(help_text))
-
-
-class _Unknown:
-    """A class that is known by its name only, so that it need not be imported."""
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def __class_getitem__(cls, _: Any) -> Any:
-        return cls
 
 
 class Names(dict[str, Any]):
@@ -278,10 +264,10 @@ class Names(dict[str, Any]):
                 kinds = {ast.unparse(decorator).partition("(")[0] for decorator in decorators}
                 path = f"{self.module}:{name}"
                 content = {"settings": path} if kinds & {"dataclass", "settings"} else {}
-                return type(name, (_Unknown,), content)
+                return type(name, (UnknownClass,), content)
             case ast.expr() as expression:
                 return self.evaluate(expression)
-        return getattr(builtins, name, None) or type(name, (_Unknown,), {})
+        return getattr(builtins, name, None) or type(name, (UnknownClass,), {})
 
 
 @cache

@@ -7,10 +7,11 @@ import re
 import textwrap
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from rich.box import HEAVY_HEAD
 from rich.console import Group
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from lexicept.corpora import Document
@@ -29,6 +30,9 @@ from lexicept.sanitize import safe
 SNIPPET = 240
 """Characters of a document shown under a result."""
 
+BORDERS = HEAVY_HEAD
+"""Borders of a table of measurements."""
+
 _COLOURS = {"words": "cyan", "concepts": "magenta", "texts": "yellow"}
 
 
@@ -44,12 +48,7 @@ class _Mark(NamedTuple):
 
 def results_table(query: str, hits: Sequence[Hit]) -> Table:
     """Return the results, best first, each with its explanation where there is one."""
-    table = Table(
-        title=Text(safe(query)), title_justify="left", show_header=False, box=None, padding=(0, 1)
-    )
-    table.add_column(justify="right", style="bold")
-    table.add_column(justify="right", style="green")
-    table.add_column(overflow="fold")
+    table = grid(right(style="bold"), right(style="green"), folded(), title=query)
     for hit in hits:
         document, explanation = hit.document, hit.explanation
         in_title, in_text = _marks(document, explanation, query)
@@ -67,14 +66,10 @@ def results_table(query: str, hits: Sequence[Hit]) -> Table:
 
 def facets_table(counts: Mapping[str, Sequence[ValueCount]]) -> Table:
     """Return the values of fields, each with the number of documents that have it."""
-    table = Table(show_header=False, box=None, padding=(0, 1))
-    table.add_column(style="dim")
-    table.add_column(justify="right", style="green")
-    table.add_column(overflow="fold")
-    for name, found in counts.items():
-        for number, (value, documents) in enumerate(found):
-            heading = "" if number else safe(name)
-            table.add_row(Text(heading), f"{documents:,}", Text(safe(str(value))))
+    table = grid(Column(style="dim"), right(style="green"), folded())
+    for name, values in counts.items():
+        for number, (value, documents) in enumerate(values):
+            table.add_row(plain("" if number else name), f"{documents:,}", plain(str(value)))
     return table
 
 
@@ -96,11 +91,9 @@ def explanation_view(explanation: Explanation, document: Document) -> Group:
         for span in spans
     ]
     in_title, in_text = _marks(document, explanation, explanation.query)
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    for name in ("score", "share", "query", "document"):
-        table.add_column(name, justify="right")
-    for name in ("", "", "in the query", "in the document"):
-        table.add_column(name, overflow="fold")
+    texts = map(folded, ("", "", "in the query", "in the document"))
+    numbers = map(right, ("score", "share", "query", "document"))
+    table = grid(*numbers, *texts, header_style="dim")
     score = explanation.score
     for part in explanation.contributions:
         table.add_row(
@@ -108,13 +101,13 @@ def explanation_view(explanation: Explanation, document: Document) -> Group:
             Text(f"{part.score / score:.1%}", style="green"),
             f"{part.query_weight:.3f}",
             f"{part.document_weight:.3f}",
-            Text(safe(part.vocabulary.removesuffix("s")), style="dim"),
-            Text(
-                safe(shown_term(part, explanation.query, explanation.content)),
-                style=_COLOURS.get(part.vocabulary, ""),
+            Text(part.vocabulary.removesuffix("s"), style="dim"),
+            plain(
+                shown_term(part, explanation.query, explanation.content),
+                _COLOURS.get(part.vocabulary, ""),
             ),
-            Text(safe(spelled(explanation.query, part.in_query))),
-            Text(safe(spelled(explanation.content, part.in_document))),
+            plain(spelled(explanation.query, part.in_query)),
+            plain(spelled(explanation.content, part.in_document)),
         )
     if explanation.prior:
         share = Text(f"{explanation.prior / score:.1%}", style="green")
@@ -218,7 +211,30 @@ def _snippet(text: str, marks: Sequence[_Mark]) -> Text:
 
 def key_values(title: str, rows: Sequence[tuple[str, str]]) -> Table:
     """Return a table of names and values."""
-    table = Table(title=Text(safe(title)), title_justify="left", show_header=False, box=None)
+    table = grid("", "", title=title)
     for name, value in rows:
-        table.add_row(Text(safe(name)), Text(safe(value)))
+        table.add_row(plain(name), plain(value))
     return table
+
+
+def grid(*columns: Column | str, title: str = "", **options: Any) -> Table:
+    """Return a table, by default without borders; a column with a name gives it a header."""
+    named = any(column.header if isinstance(column, Column) else column for column in columns)
+    options = {"box": None, "title_justify": "left", **options}
+    heading = plain(title) if title else None
+    return Table(*columns, title=heading, show_header=bool(named), **options)
+
+
+def right(name: str = "", **options: Any) -> Column:
+    """Return a right-aligned column."""
+    return Column(name, justify="right", **options)
+
+
+def folded(name: str | Text = "") -> Column:
+    """Return a column of texts that may take several lines."""
+    return Column(name, overflow="fold")
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Return a text that a terminal can show, without markup."""
+    return Text(safe(text), style=style)

@@ -12,6 +12,7 @@ from lexicept.cli.common import (
     open_to_search,
     print_json,
     print_report,
+    show,
     working,
 )
 from lexicept.cli.declarations import takes
@@ -60,35 +61,25 @@ def report(as_json: bool = False, **options: Any) -> None:
 
 
 def _print(report: Evaluation, title: str) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
+    from lexicept.cli.display import plain
     from lexicept.measures import explanations
 
-    console = Console()
-    console.print(_values(report, title))
     names = dict.fromkeys(key for results in report.systems.values() for key in results.values)
-    for note in explanations(names):
-        console.print(Text(note, style="dim"))
+    show(_values(report, title), *(plain(note, "dim") for note in explanations(names)))
     if report.comparisons:
-        console.print()
-        console.print(_differences(report))
         note = "p: paired t-test over the queries; p (Holm): corrected for the number of systems"
-        console.print(Text(note, style="dim"))
+        show("", _differences(report), plain(note, "dim"))
 
 
 def _values(report: Evaluation, title: str) -> Table:
     """Return the table of measures and costs, with a column for each system."""
-    from rich.table import Table
-    from rich.text import Text
+    from rich.table import Column
 
+    from lexicept.cli.display import folded, grid, plain
     from lexicept.measures import measure_named
-    from lexicept.sanitize import safe
 
-    table = Table(title=Text(safe(title)), title_justify="left", box=None, padding=(0, 1))
-    table.add_column(no_wrap=True)
-    for name in report.systems:
-        table.add_column(Text(safe(name)), overflow="fold")
+    columns = [folded(plain(name)) for name in report.systems]
+    table = grid(Column(no_wrap=True), *columns, title=title)
     intervals = report.intervals()
     names = {key: None for results in report.systems.values() for key in results.values}
     for key in names:
@@ -110,19 +101,15 @@ def _half(width: float) -> str:
 
 def _differences(report: Evaluation) -> Table:
     """Return the table of the differences from the first system."""
-    from rich.table import Table
-    from rich.text import Text
+    from rich.table import Column
 
-    from lexicept.sanitize import safe
+    from lexicept.cli.display import folded, grid, plain, right
 
+    numbers = [right(name, no_wrap=True) for name in ("difference", "p", "p (Holm)")]
     title = f"differences from {report.comparisons[0].baseline}"
-    table = Table(title=Text(safe(title)), title_justify="left", box=None, padding=(0, 1))
-    table.add_column("", no_wrap=True)
-    table.add_column("system", overflow="fold")
-    for name in ("difference", "p", "p (Holm)"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for one in report.comparisons:
-        half = _half(one.interval.high - one.interval.low)
-        ps = ("–" if math.isnan(p) else f"{p:.2g}" for p in (one.p, one.p_holm))
-        table.add_row(one.measure, Text(safe(one.system)), f"{one.difference:+.4f}{half}", *ps)
+    table = grid(Column(no_wrap=True), folded("system"), *numbers, title=title)
+    for test in report.comparisons:
+        difference = f"{test.difference:+.4f}{_half(test.interval.high - test.interval.low)}"
+        ps = ("–" if math.isnan(p) else f"{p:.2g}" for p in (test.p, test.p_holm))
+        table.add_row(test.measure, plain(test.system), difference, *ps)
     return table

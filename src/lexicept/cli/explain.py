@@ -10,6 +10,7 @@ from lexicept.cli.common import (
     open_to_search,
     print_json,
     read_boosts,
+    show,
     working,
 )
 from lexicept.cli.declarations import takes
@@ -51,8 +52,9 @@ def explain(
         raise InputError(f"explain takes {form}, not {len(texts)} arguments")
     if model is not None:
         if vocabulary or boost or query_encoder:
-            options = "--vocabulary, --boost and --query-encoder"
-            raise InputError(f"{options} are for an index, not for --model")
+            raise InputError(
+                "--vocabulary, --boost and --query-encoder are for an index, not for --model"
+            )
         from lexicept.corpora import Document
         from lexicept.pipelines.explain import explain
 
@@ -75,10 +77,10 @@ def explain(
                 query, document_id, vocabulary=name, boosts=boosts, query_encoder=encoder
             )
             document = opened.document(explanation.passage or document_id)
-    _show(explanation, document, out, as_json)
+    _print(explanation, document, out, as_json)
 
 
-def _show(explanation: Explanation, document: Document, out: Path | None, as_json: bool) -> None:
+def _print(explanation: Explanation, document: Document, out: Path | None, as_json: bool) -> None:
     """Print an explanation, or write it as an HTML page."""
     if out is not None:
         from lexicept.explanation.html import explanation_page
@@ -88,8 +90,6 @@ def _show(explanation: Explanation, document: Document, out: Path | None, as_jso
     elif as_json:
         print_json(explanation.to_json())
     else:
-        from rich.console import Console
-
         from lexicept.cli.display import explanation_view
 
-        Console().print(explanation_view(explanation, document))
+        show(explanation_view(explanation, document))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from lexicept.cli.common import (
     open_to_search,
     print_json,
     read_boosts,
+    show,
     working,
 )
 from lexicept.cli.declarations import takes
@@ -79,7 +80,11 @@ def search(
         return
     if queries is not None:
         several = _results_of_file(opened, queries, top_k, boosts=boosts, **shared)
-        _print_several(several, as_json, filtered)
+        for query_id, written, hits in several:
+            if as_json:
+                print_json({"id": query_id, **_results_json(written, hits, {})}, indent=None)
+            else:
+                _print_results(f"{query_id}: {written}", hits, {}, filtered)
         return
     with working("searching"):
         text = query or "" if like is None else opened.like(like, query or "")
@@ -131,19 +136,12 @@ def _results_of_file(
 
     from lexicept.corpora import read_query_file
 
-    given = read_query_file(path)
-    while batch := list(islice(given, BATCH)):
-        found = index.search_many([one.text for one in batch], top_k, **options)
-        yield from ((one.id, one.text, hits) for one, hits in zip(batch, found, strict=True))
-
-
-def _print_several(results: Iterable[tuple[str, str, Hits]], as_json: bool, filtered: bool) -> None:
-    """Print the results of several queries: as JSON a line for each, or tables."""
-    for name, text, hits in results:
-        if as_json:
-            print_json({"id": name, **_results_json(text, hits, {})}, indent=None)
-        else:
-            _print_results(f"{name}: {text}", hits, {}, filtered)
+    queries = read_query_file(path)
+    while batch := list(islice(queries, BATCH)):
+        results = index.search_many([query.text for query in batch], top_k, **options)
+        yield from (
+            (query.id, query.text, hits) for query, hits in zip(batch, results, strict=True)
+        )
 
 
 def _results_json(
@@ -154,8 +152,8 @@ def _results_json(
         "unmatched_words": hits.unmatched_words,
         "note": hits.note,
         "did_you_mean": hits.did_you_mean,
-        "added": [{**one._asdict()} for one in hits.added],
-        "facets": {field: [one._asdict() for one in found] for field, found in counts.items()},
+        "added": [term._asdict() for term in hits.added],
+        "facets": {field: [c._asdict() for c in values] for field, values in counts.items()},
         "results": [_to_json(hit) for hit in hits],
     }
 
@@ -165,10 +163,8 @@ def _print_results(
 ) -> None:
     """Print results with what the query lacked, and what feedback added to it."""
     from rich.console import Console
-    from rich.text import Text
 
-    from lexicept.cli.display import facets_table, results_table
-    from lexicept.sanitize import safe
+    from lexicept.cli.display import facets_table, plain, results_table
 
     conditional = filtered or any(hits.query.conditions)
     documents = "document that meets its conditions" if conditional else "document"
@@ -177,28 +173,25 @@ def _print_results(
     if hits.did_you_mean:
         notes.append(f"did you mean: {hits.did_you_mean}")
     for note in notes:
-        Console(stderr=True).print(Text(safe(note), style="yellow"))
+        Console(stderr=True).print(plain(note, "yellow"))
     if hits.added:
-        Console().print(Text(safe(f"added to the query: {_added(hits.added)}"), style="dim"))
-    Console().print(results_table(query, hits) if hits else nothing)
+        show(plain(f"added to the query: {_added(hits.added)}", "dim"))
+    show(results_table(query, hits) if hits else nothing)
     if counts:
-        Console().print(facets_table(counts))
+        show(facets_table(counts))
 
 
 def _added(terms: Sequence[QueryTerm]) -> str:
     """Return the largest dimensions that a query was given, with their weights, in one line."""
-    shown = [
-        f"{one.vocabulary.removesuffix('s')} {one.term} {one.weight:.2f}" for one in terms[:SHOWN]
-    ]
+    shown = [f"{t.vocabulary.removesuffix('s')} {t.term} {t.weight:.2f}" for t in terms[:SHOWN]]
     more = f", and {len(terms) - SHOWN} more" if len(terms) > SHOWN else ""
     return f"{', '.join(shown)}{more}"
 
 
 def _to_json(hit: Hit) -> dict[str, Any]:
-    row: dict[str, Any] = {"rank": hit.rank, "id": hit.id, "passage": hit.passage}
-    row["score"] = hit.score
-    row |= {"title": hit.title, "text": hit.text, "fields": hit.fields}
+    names = ("rank", "id", "passage", "score", "title", "text", "fields")
+    content = {name: getattr(hit, name) for name in names}
     if hit.explanation is not None:
         described = hit.explanation.to_json()
-        row |= {name: described[name] for name in ("prior", "contributions")}
-    return row
+        content |= {name: described[name] for name in ("prior", "contributions")}
+    return content

@@ -6,6 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from lexicept.cli.common import show
 from lexicept.errors import InputError, LexiceptError
 from lexicept.sanitize import safe
 
@@ -82,8 +83,6 @@ def _obey(line: str, index: Index, query: str, count: int, options: dict[str, An
         raise InputError(f"{line}: the last query has {count} results")
     hit = index.search(query, rank, **{**options, "explain": True})[rank - 1]
     assert hit.explanation is not None
-    from rich.console import Console
-
     from lexicept.cli.display import explanation_view
 
-    Console().print(explanation_view(hit.explanation, hit.document))
+    show(explanation_view(hit.explanation, hit.document))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexicept.cli.common import SearchVocabulary, ignored_ids, print_json, single_vocabulary
+from lexicept.cli.common import SearchVocabulary, ignored_ids, print_json, show
 from lexicept.cli.declarations import takes
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def sweep(
         vocabulary: vocabulary to search. By default all that the index has.
     """
     from lexicept.pipelines.index import open as open_index
+    from lexicept.pipelines.opened import single_vocabulary
     from lexicept.pipelines.sweep import sweep
 
     with open_index(index) as opened:
@@ -43,28 +44,19 @@ def sweep(
         report = {"points": len(result.points), "folder": str(result.folder), "front": best}
         print_json(report | {"ignore_identical_ids": ignored})
     else:
-        from rich.console import Console
-
         title = f"{len(result.front)} of {len(result.points)} points: {result.folder}"
-        Console().print(_table(result.front, title + ignored_ids(ignored)))
+        show(_table(result.front, title + ignored_ids(ignored)))
 
 
 def _table(front: list[Point], title: str) -> Table:
     """Return the Pareto front as a table, with settings as the options take them."""
-    from rich.table import Table
-    from rich.text import Text
-
+    from lexicept.cli.display import BORDERS, grid, right
     from lexicept.measures import E2, NDCG, QD_FLOPS, RR
-    from lexicept.sanitize import safe
 
-    table = Table(title=Text(safe(title)), title_justify="left")
     measures = (QD_FLOPS, NDCG, RR, E2)
-    columns = (
-        *(measure.title for measure in measures),
-        *("query dims", "document dims", "k", "alpha", "query scale", "QD-FLOPs limit"),
-    )
-    for column in columns:
-        table.add_column(column, justify="right")
+    names = [measure.title for measure in measures]
+    names += ["query dims", "document dims", "k", "alpha", "query scale", "QD-FLOPs limit"]
+    table = grid(*map(right, names), title=title, box=BORDERS)
     for point in front:
         setting = point.setting
         table.add_row(

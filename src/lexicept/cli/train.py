@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexicept.cli.common import print_json, print_report, require_concepts
+from lexicept.cli.common import print_json, print_report, require_concepts, show
 from lexicept.cli.declarations import takes
 from lexicept.errors import require
 from lexicept.pipelines.train import MODULES
@@ -69,9 +69,7 @@ def tune(
         best = str(out / "best.yaml")
         print_json({"best": best, "trials": [asdict(trial) for trial in trials]})
     else:
-        from rich.console import Console
-
-        Console().print(_table(trials, f"{len(trials)} trials of {steps} steps: {out}"))
+        show(_table(trials, f"{len(trials)} trials of {steps} steps: {out}"))
 
 
 @takes(
@@ -98,19 +96,13 @@ def pretrain(as_json: bool = False, **options: Any) -> None:
 
 def _table(trials: list[Trial], title: str) -> Table:
     """Return the trials as a table, the best first."""
-    from rich.table import Table
-    from rich.text import Text
+    from lexicept.cli.display import BORDERS, grid, plain, right
 
-    from lexicept.sanitize import safe
-
-    table = Table(title=Text(safe(title)), title_justify="left")
     names = ("selection", "ndcg", "mrr", "qd_flops", "query_length", "document_length", "e2")
-    for column in ("values", "step", *names):
-        table.add_column(
-            column.replace("_", " "), justify="left" if column == "values" else "right"
-        )
+    columns = [right(name.replace("_", " ")) for name in ("step", *names)]
+    table = grid("values", *columns, title=title, box=BORDERS)
     for trial in trials:
         numbers = [getattr(trial, name) for name in names]
         shown = ["not finite" if value is None else f"{value:.4g}" for value in numbers]
-        table.add_row(Text(safe(" ".join(trial.changes))), str(trial.step), *shown)
+        table.add_row(plain(" ".join(trial.changes)), str(trial.step), *shown)
     return table

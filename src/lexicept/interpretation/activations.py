@@ -109,7 +109,7 @@ class FiringReader:
         """Number of occurrences of every word."""
         self._words: dict[str, int] = {}
         self._best = _Best(size)
-        self._sums = _Sums()
+        self._sums = _SumsByKey()
         self._states = _Means(encoder.head.d_in)
         self._counted = np.zeros(size, np.int64)
 
@@ -240,7 +240,7 @@ class _Best:
         return self._blocks[0]
 
 
-class _Sums:
+class _SumsByKey:
     """Sums of values by key."""
 
     def __init__(self) -> None:

@@ -21,7 +21,6 @@ from lexicept.index.atlas import SOURCES, Findings, unique_labels
 from lexicept.interpretation.activations import FiringReader, Read
 from lexicept.interpretation.word_labels import SIGNIFICANT, Firing, Namer, document_terms
 from lexicept.models.encoder import Encoder
-from lexicept.models.heads.base import Head
 from lexicept.progress import Progress, silent
 from lexicept.segments import Booleans, csr_of_rows, first_of_rows, ranks
 from lexicept.vectorizers.words import Tokenizer
@@ -94,7 +93,8 @@ def describe(
     active[tf.indices] = True
     reader = FiringReader(encoder, texts, read)
     readable = range(len(texts)) if among is None else sorted(among)
-    reader.read(sample(texts, readable), "naming", progress)
+    # About four characters to a token: enough texts for the sample, from the whole collection.
+    reader.read(spread(texts, readable, 4 * SAMPLE_TOKENS), "naming", progress)
     sampled, sample_words = reader.has_example.copy(), reader.background
     _read_missed(reader, tf, active, readable, progress)
     counts = reader.word_counts()
@@ -116,14 +116,8 @@ def describe(
         log_odds=log_odds,
         examples=examples,
         spans=spans,
-        nearest=nearest(directions(head), active, progress),
+        nearest=nearest(head.directions.detach().float(), active, progress),
     )
-
-
-def sample(texts: Sequence[str], among: Sequence[int]) -> Sequence[int]:
-    """Return evenly spread document numbers with about ``SAMPLE_TOKENS`` tokens, or all."""
-    # About four characters to a token: enough texts for the sample, from the whole collection.
-    return spread(texts, among, 4 * SAMPLE_TOKENS)
 
 
 def spread(texts: Sequence[str], among: Sequence[int], characters: int) -> Sequence[int]:
@@ -250,11 +244,6 @@ def weighted_log_odds(counts: sp.csr_array, background: Floats) -> sp.csr_array:
     order = order[z[order] > 0]
     lengths = np.bincount(concepts[order], minlength=counts.shape[0])
     return csr_of_rows(z[order], counts.indices[order], lengths, counts.shape)
-
-
-def directions(head: Head) -> torch.Tensor:
-    """Return each dimension's direction in the space of states [M, d], in single precision."""
-    return head.directions.detach().float()
 
 
 def nearest(vectors: torch.Tensor, active: Booleans, progress: Progress = silent) -> sp.csr_array:

@@ -216,31 +216,28 @@ def _ask(
 ) -> str | _ReplyError:
     """Ask for the label of a concept; return it, or the problem with the last reply."""
     body = {"model": endpoint.model, "messages": prompt(index, number)}
-    problem = ""
-    no_label = None
+    problem: str | _ReplyError = ""
+    wait = 0.0
     for attempt in range(ATTEMPTS):
-        wait = min(FIRST_WAIT * 2 ** (attempt - 1), LONGEST_WAIT) if attempt else 0.0
+        if stop.wait(wait):
+            break
+        wait = min(FIRST_WAIT * 2**attempt, LONGEST_WAIT)
         try:
-            if stop.wait(wait):
-                break
             response = client.post(endpoint.address, json=body)
-        except httpx2.HTTPError as error:
-            no_label, problem = None, f"{type(error).__name__}: {error}"
-            continue
-        if response.is_success:
-            try:
+            if response.is_success:
                 return read_reply(response.content)
-            except _ReplyError as error:
-                no_label = error
-                continue
-        reason = one_line(response.text[:1000])[:200]
-        no_label, problem = None, f"{response.status_code} {reason}"
+        except httpx2.HTTPError as error:
+            problem = f"{type(error).__name__}: {error}"
+            continue
+        except _ReplyError as error:
+            problem = error
+            continue
+        problem = f"{response.status_code} {one_line(response.text[:1000])[:200]}"
         if response.status_code not in _AGAIN:
             raise InputError(f"{endpoint.address} answered {problem}")
-        if stop.wait(_retry_after(response)):
-            break
-    if no_label is not None:
-        return no_label
+        wait += _retry_after(response)
+    if isinstance(problem, _ReplyError):
+        return problem
     raise InputError(f"{endpoint.address}: {ATTEMPTS} requests failed, the last: {problem}")
 
 

@@ -22,7 +22,6 @@ from lexicept.models.backbone import Backbone
 from lexicept.models.blocks import find_blocks
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import Head
-from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.windows import BORDERS
 from lexicept.ops.linear_topk import fire
 from lexicept.ops.pooling import root_of_sums
@@ -122,7 +121,15 @@ def write_onnx(encoder: Encoder, folder: Path, number: Number = "float32") -> di
     backbone, head = encoder.backbone, encoder.head
     _require_exportable(encoder)
     sides = ("document", "query") if encoder.lookup is None else ("document",)
-    alike = len(sides) == 2 and _as_document(head.settings) == head.settings
+    settings = head.settings
+    # Alike but for the index's pruning of queries.
+    as_document = replace(
+        settings,
+        query_k=settings.document_k,
+        query_max_active_dims=settings.document_max_active_dims,
+        query_scale=1.0,
+    )
+    alike = len(sides) == 2 and settings == as_document
     files = {side: "model.onnx" if alike else f"{side}.onnx" for side in sides}
     for side, name in files.items():
         if not (folder / name).exists():
@@ -143,16 +150,6 @@ def write_onnx(encoder: Encoder, folder: Path, number: Number = "float32") -> di
     }
     write_json(folder / DESCRIPTION, content)
     return content
-
-
-def _as_document(settings: HeadSettings) -> HeadSettings:
-    """Return settings that treat queries like documents, except for the index's pruning."""
-    return replace(
-        settings,
-        query_k=settings.document_k,
-        query_max_active_dims=settings.document_max_active_dims,
-        query_scale=1.0,
-    )
 
 
 def _require_exportable(encoder: Encoder) -> None:

@@ -132,38 +132,32 @@ def known_items(index: IndexReader, seed: int = 0) -> KnownItems:
     return KnownItems.mismatched(documents, vectors, seed)
 
 
+def written_items(index: IndexReader, generator: str, progress: bool | Progress) -> KnownItems:
+    """Return a query each of random documents, written by a language model."""
+    require("train", "torch", "transformers")
+    from lexicept.training.candidates.query_generation import generate_known_items
+
+    with reporting(progress) as report:
+        numbers, texts = generate_known_items(
+            generator, len(index), index.stored, index.path.parent, progress=report
+        )
+    return KnownItems(numbers, index.query_vectors(texts))
+
+
 def choose_index_alpha(
     index: IndexReader,
     iterations: int = 1,
     transform: str = "1+x",
-    items: KnownItems | None = None,
+    generator: str | None = None,
+    progress: bool | Progress = False,
 ) -> AlphaChoice:
-    """Choose RRA's α for an index, re-weighted already or not, on ``items`` or ``known_items``; see
-    ``choose_alpha``."""
+    """Choose RRA's α for an index, re-weighted already or not; see ``Index.choose_alpha``."""
+    RRASettings(1.0, iterations, transform)  # refused before a model writes queries
+    items = known_items(index) if generator is None else written_items(index, generator, progress)
     settings = list(index.settings.values())
     return choose_alpha(
-        lambda rra: Derived.compute(index.tf(), settings, rra),
-        known_items(index) if items is None else items,
-        iterations,
-        transform,
+        lambda rra: Derived.compute(index.tf(), settings, rra), items, iterations, transform
     )
-
-
-def choose_alpha_for(
-    reader: IndexReader, settings: RRASettings, generator: str | None, progress: bool | Progress
-) -> AlphaChoice:
-    """Choose α for an index; see ``Index.choose_alpha``. The α of the settings is ignored."""
-    items = None
-    if generator is not None:
-        require("train", "torch", "transformers")
-        from lexicept.training.candidates.query_generation import generate_known_items
-
-        with reporting(progress) as report:
-            numbers, texts = generate_known_items(
-                generator, len(reader), reader.stored, reader.path.parent, progress=report
-            )
-        items = KnownItems(numbers, reader.query_vectors(texts))
-    return choose_index_alpha(reader, settings.iterations, settings.transform, items)
 
 
 def rra_settings(

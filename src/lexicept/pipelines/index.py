@@ -13,11 +13,10 @@ from lexicept.index import descriptions, updates
 from lexicept.index.atlas import Atlas, Findings
 from lexicept.index.builder import Contents
 from lexicept.index.generations import remove_unread
-from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import Verification, verify
 from lexicept.parallel.ray import Cluster, joined_cluster
-from lexicept.pipelines.alpha import AlphaChoice, choose_alpha_for, rra_settings
+from lexicept.pipelines.alpha import AlphaChoice, choose_index_alpha, rra_settings
 from lexicept.pipelines.documents import Documents, as_documents, skippable
 from lexicept.pipelines.searchable import OpenedIndex
 from lexicept.progress import Progress, reporting
@@ -184,8 +183,7 @@ class Index(OpenedIndex):
         Raises:
             InputError: settings out of range, or a generator that can't be loaded.
         """
-        settings = RRASettings(iterations=iterations, transform=transform)
-        return choose_alpha_for(self.reader, settings, generator, progress)
+        return choose_index_alpha(self.reader, iterations, transform, generator, progress)
 
     @contextmanager
     def _change(

@@ -43,6 +43,16 @@ def reader_of(index: IndexLike, *, engine: str = "exact") -> IndexReader:
     return index.reader
 
 
+def single_vocabulary(index: IndexReader, choice: str | None) -> str | None:
+    """Return the vocabulary to search alone, or None for all: "all" are words and concepts, and
+    whole texts if present. Raises InputError for a vocabulary that the index does not have."""
+    present = [vocabulary.name for vocabulary in index.vocabularies]
+    for name in ("words", "concepts") if choice == "all" else (choice,):
+        if name is not None and name not in present:
+            raise InputError(f"{index.path} has no {name}, only {', '.join(present)}")
+    return None if choice == "all" else choice
+
+
 def read_judged(
     index: IndexReader, dataset: str | os.PathLike[str], split: str
 ) -> tuple[list[Query], list[Qrel]]:

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 from lexicept.errors import InputError
 from lexicept.evaluation.runs import Run, read_run
 from lexicept.index.reader import IndexReader
-from lexicept.pipelines.opened import IndexLike, reader_of
+from lexicept.pipelines.opened import IndexLike, reader_of, single_vocabulary
 from lexicept.weighting import BM25
 
 System: TypeAlias = IndexLike | Run
@@ -75,15 +75,9 @@ def resolve_systems(systems: Systems, index: IndexReader) -> dict[str, ResolvedS
         resolved = [_vocabulary("all" if others else first.name, index)]
     count = Counter(system.name for system in resolved)
     names = [system.name if count[system.name] == 1 else system.path for system in resolved]
-    check_different("system", names)
+    if twice := [name for name, uses in Counter(names).items() if uses > 1]:
+        raise InputError(f"system {twice[0]!r} is there twice")
     return {name: system.system for name, system in zip(names, resolved, strict=True)}
-
-
-def check_different(kind: str, names: Iterable[str]) -> None:
-    """Raise InputError for a name that is there twice."""
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise InputError(f"{kind} {twice[0]!r} is there twice")
 
 
 def needs_model(systems: Iterable[object]) -> bool:
@@ -134,12 +128,10 @@ def _index(reader: IndexReader, like: IndexReader) -> _NamedSystem:
 
 
 def _vocabulary(name: str, index: IndexReader) -> _NamedSystem:
-    present = [vocabulary.name for vocabulary in index.vocabularies]
-    for vocabulary in ("words", "concepts") if name == "all" else (name,):
-        if vocabulary not in present:
-            raise InputError(f"{index.path} has no {vocabulary}, only {', '.join(present)}")
-    alone = None if name == "all" or len(present) == 1 else name
-    return _NamedSystem(name, name, SearchedIndex(index, alone))
+    alone = single_vocabulary(index, name)
+    return _NamedSystem(
+        name, name, SearchedIndex(index, alone if len(index.vocabularies) > 1 else None)
+    )
 
 
 def _bm25(text: str) -> BM25:

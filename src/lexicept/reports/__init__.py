@@ -17,7 +17,7 @@ from lexicept.reports.comparison import comparison
 from lexicept.reports.cost import cost
 from lexicept.reports.effectiveness import effectiveness
 from lexicept.reports.measured import MeasuredIndex, ReportQueries
-from lexicept.reports.page import Page, Section, render
+from lexicept.reports.page import Page, ReportSection, render
 
 __all__ = ["build_report"]
 
@@ -45,7 +45,7 @@ def build_report(
     searched = judged or ReportQueries.from_documents(index)
     name, other_name = _names(index, against)
     measured = MeasuredIndex(index, name, searched if searched.queries else None)
-    steps: list[Callable[[], Section]] = [
+    steps: list[Callable[[], ReportSection]] = [
         lambda: summary(measured, index.atlas),
         lambda: topics(measured, index.atlas),
     ]

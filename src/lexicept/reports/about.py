@@ -22,7 +22,7 @@ FREQUENT_CONCEPTS = 150
 TELLING_DIMENSIONS = 60
 
 
-def summary(measured: MeasuredIndex, atlas: Atlas | None) -> page.Section:
+def summary(measured: MeasuredIndex, atlas: Atlas | None) -> page.ReportSection:
     """Write the first section: the subject of the collection, and the results of queries."""
     lengths = np.sum([measured.spread(name).lengths for name in measured.vocabularies], axis=0)
     empty = int((lengths == 0).sum())
@@ -47,7 +47,7 @@ def summary(measured: MeasuredIndex, atlas: Atlas | None) -> page.Section:
                 page.Paragraph(f"The {name} that tell documents apart: {', '.join(names)}.")
             )
     blocks.append(page.Numbers(numbers))
-    return page.Section(
+    return page.ReportSection(
         "summary",
         "Summary",
         "What the documents are about, and how well queries find them. The words and concepts of "
@@ -86,7 +86,7 @@ def _telling_names(measured: MeasuredIndex, vocabulary: str, atlas: Atlas | None
     return [name for name in dict.fromkeys(names) if name]
 
 
-def topics(measured: MeasuredIndex, atlas: Atlas | None) -> page.Section:
+def topics(measured: MeasuredIndex, atlas: Atlas | None) -> page.ReportSection:
     """Write the section with the most telling and the most frequent dimensions."""
     blocks: list[page.Block] = []
     for name in reversed(measured.vocabularies):  # concepts describe topics better than words
@@ -101,7 +101,7 @@ def topics(measured: MeasuredIndex, atlas: Atlas | None) -> page.Section:
         if name == "concepts":
             group.insert(0, page.Note("This index has no atlas: concepts are shown by name only."))
         blocks.append(page.Group(name.capitalize(), group))
-    return page.Section(
+    return page.ReportSection(
         "topics",
         "Topics of the collection",
         "The most telling dimensions are those whose weight varies most from document to document. "
@@ -118,7 +118,7 @@ def _card(measured: MeasuredIndex, atlas: Atlas, number: int, card_numbers: list
     for example in concept.examples[:EXAMPLES]:
         content = measured.index.document(example.document_id).content
         html = page.passage(content, example.start, example.end)
-        passages.append(page.Passage(html, example.document_id))
+        passages.append(page.Excerpt(html, example.document_id))
     nearest = [
         page.Link(atlas.labels[other], f"concept-{other}" if other in card_numbers else None)
         for other, _ in concept.nearest[:4]

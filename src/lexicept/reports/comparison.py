@@ -42,7 +42,7 @@ class Duel(NamedTuple):
     """The first irrelevant result of the losing side; None without any."""
 
 
-def comparison(measured: MeasuredIndex, other: MeasuredIndex) -> page.Section:
+def comparison(measured: MeasuredIndex, other: MeasuredIndex) -> page.ReportSection:
     """Write the section with the measures of both indexes, and explained wins and losses. Raises
     InputError if the indexes share no document."""
     shared = len(measured.document_ids & other.document_ids)
@@ -63,7 +63,7 @@ def comparison(measured: MeasuredIndex, other: MeasuredIndex) -> page.Section:
         blocks.append(
             page.Note("No queries, and no sentences in the documents: nothing to compare.")
         )
-    return page.Section(
+    return page.ReportSection(
         "comparison",
         "Two indexes compared",
         f"{measured.name} against {other.name}, query by query. A win is a query with a higher "

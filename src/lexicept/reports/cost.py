@@ -20,7 +20,7 @@ EXPENSIVE = 15
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
 
-def cost(measured: MeasuredIndex) -> page.Section:
+def cost(measured: MeasuredIndex) -> page.ReportSection:
     """Write the section with weighting, lengths, QD-FLOPs, posting lists and size on disk."""
     postings = page.count(measured.index.engine.num_postings)
     numbers = [
@@ -38,7 +38,7 @@ def cost(measured: MeasuredIndex) -> page.Section:
     if measured.has_queries:
         blocks.append(_expensive(measured))
     blocks += [_posting_lists(measured), *_ranked_lists(measured), _disk(measured)]
-    return page.Section(
+    return page.ReportSection(
         "cost",
         "Cost and sparsity",
         "An inverted index stores, for every dimension, the posting list of the documents that "

@@ -17,7 +17,7 @@ TOP = 10
 FAILURES = 12
 
 
-def effectiveness(measured: MeasuredIndex) -> page.Section:
+def effectiveness(measured: MeasuredIndex) -> page.ReportSection:
     """Write the section with measures, the spread over queries, and the worst queries."""
     blocks: list[page.Block] = []
     if not measured.queries.judged:
@@ -34,7 +34,7 @@ def effectiveness(measured: MeasuredIndex) -> page.Section:
     failures = _failures(measured, ndcg)
     if failures.rows:
         blocks.append(failures)
-    return page.Section(
+    return page.ReportSection(
         "evaluation",
         "Evaluation",
         "nDCG@10 is 1 if the relevant documents come first, lower the deeper they rank, and 0 if "

@@ -114,7 +114,7 @@ class Table(Block):
         return len(self.rows) > LONG
 
 
-class Passage(NamedTuple):
+class Excerpt(NamedTuple):
     """A passage of a document."""
 
     html: Markup
@@ -136,7 +136,7 @@ class Card:
     label: str
     facts: str
     words: Sequence[str]
-    passages: Sequence[Passage]
+    passages: Sequence[Excerpt]
     nearest: Sequence[Link]
 
 
@@ -156,7 +156,7 @@ class Group(Block):
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A section of the report; ``id`` is the id of the HTML element."""
 
     id: str
@@ -171,7 +171,7 @@ class Page:
 
     title: str
     subtitle: str
-    sections: Sequence[Section]
+    sections: Sequence[ReportSection]
 
 
 def render(page: Page) -> str:

@@ -31,19 +31,6 @@ class Masked(NamedTuple):
     """Dimension to predict at each place."""
 
 
-def subword_spans(token_ids: Sequence[int], ordinary: Sequence[bool]) -> list[WordSpan]:
-    """Return a span for every ordinary token, with the token's id as the dimension.
-
-    Args:
-        ordinary: for each token, False if it is special and so never predicted.
-    """
-    return [
-        WordSpan(place, place + 1, token)
-        for place, (token, is_ordinary) in enumerate(zip(token_ids, ordinary, strict=True))
-        if is_ordinary
-    ]
-
-
 def mask(
     token_ids: Sequence[int],
     spans: Sequence[WordSpan],
@@ -172,9 +159,11 @@ class WindowStream:
                 spans = self._finder.spans(window, cut_start=cut_start, cut_end=cut_end)
             else:
                 first = int(self._settings.shifted)  # nothing is before the first token
-                places = enumerate(window.token_ids)
-                ordinary = [p >= first and token not in self._special for p, token in places]
-                spans = subword_spans(window.token_ids, ordinary)
+                spans = [
+                    WordSpan(place, place + 1, token)
+                    for place, token in enumerate(window.token_ids)
+                    if place >= first and token not in self._special
+                ]
             if spans:
                 examples.append(MaskableWindow(window.token_ids, spans))
         return examples
