@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 from contextlib import suppress
+from datetime import date
 from pathlib import Path
 
 import pandas as pd
@@ -15,8 +16,8 @@ from lexicept.corpora import Document, folder, html, read_documents
 from lexicept.corpora.files import read_one
 from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.html import parse_html
-from lexicept.corpora.markdown import headings, parse_markdown
-from lexicept.corpora.passages import NothingToRead, Parsed, Section
+from lexicept.corpora.markdown import markdown_blocks, parse_markdown
+from lexicept.corpora.passages import Heading, NothingToRead, Parsed, Section
 from lexicept.corpora.pdf import parse_pdf
 from lexicept.corpora.records import checked
 from lexicept.corpora.skipped import Skipped
@@ -78,25 +79,84 @@ def test_markdown_and_its_front_matter():
         ("intro", "", ""),
         ("x", "Set", "set"),
         ("y", "Set › Deep", "deep"),
-        ("> ## quoted", "Empty", "empty"),
-        ("```\n# code\n```", "Last c", "last-c"),
+        ("quoted", "Empty", "empty"),
+        ("# code", "Last c", "last-c"),
     ]
     parsed = parse_markdown("a.md", "---\ntitle: Given\n---\n# Other\ntext\n## Bare\n")
     assert parsed.title == "Given"
-    assert parsed.text.startswith("# Other")
+    assert parsed.text.startswith("Other")
     assert [part.title for part in parsed.sections] == ["", "Other", "Other › Bare"]
     assert parsed.sections[2].text == "Bare"  # a heading without text is not lost
+    parsed = parse_markdown("a.md", '+++\ntitle = "Toml"\ndate = 2020-01-02\n+++\nx')
+    assert (parsed.title, parsed.text, parsed.fields) == ("Toml", "x", {"date": date(2020, 1, 2)})
 
 
-@given(st.text("# -=`\n>ab\t\\[]()*_", max_size=60))
-def test_sections_hold_all_of_a_markdown_text(text):
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("The _gearbox_, __clutch__ and ~~old~~ **a**b", ["The gearbox, clutch and old ab"]),
+        ("caf&eacute; &#x41;&shy; max\\_speed \\{{ x }}", ["café A\xad max_speed {{ x }}"]),
+        ("[top](#index) [r][x] [x] <https://a.b>\n\n[x]: http://c.d", ["top r x https://a.b"]),
+        ('![An *owl*](a/b.png "t") <img src=x alt="a cat">', ["An owl a cat"]),
+        ("`a_b *c*` soft\nline\\\nhard<br>e", ["a_b *c* soft line\nhard\ne"]),
+        ("a<!-- x -->b <b id=x>c</b>d<script>e</script>f", ["ab cdf"]),
+        ("```py title=x\na_1 = {{ _b_ }}\n\nc\n```\n\n    d_2", ["a_1 = {{ _b_ }}\n\nc", "d_2"]),
+        ("| A | B |\n|---|:-:|\n| *c* | |", ["A\tB\nc\t"]),
+        ("- [x] one\n- [ ] two\n  1. three\n\nfour", ["one\ntwo\nthree", "four"]),
+        ("> [!NOTE]\n> text\n\n> [!tip]- Mine", ["text", "Mine"]),
+        ("a[^1]\n\n[^1]: Foot\n[^b]: two\n  more", ["a", "Foot", "two more"]),
+        ('{{< tabs "x" >}}\nin\n{{< /tabs >}}', ["in"]),
+        ('a {{< n b="c_d_e*" >}}in{{< /n >}} {% if x %}kept{% endif %}', ["a in kept"]),
+        ('{{< figure\n\n  src="lost.png" >}}\ntext', ["text"]),
+        ("{{% note %}}noted{{% /note %}} {# gone #} {{ site.name }}", ["noted"]),
+        ('see [the page]({{< ref "a b.md" >}}).', ["see the page."]),
+        ("{% highlight rb %}\na_b *c*\n{% endhighlight %}", ["a_b *c*"]),
+        (
+            '!!! warning "Look *out*"\n    In **it**\n\n        code\n\nout',
+            ["Look out", "In it", "code", "out"],
+        ),
+        ('=== "Tab"\n    one\n\n??? tip\n    two', ["Tab", "one", "two"]),
+        (
+            "::: tip My title\nin\n:::\n\n::: a.b\n    options: 1\n\n:::note[T]\nx\n:::",
+            ["My title", "in", "T", "x"],
+        ),
+        (
+            "```{note} Care\nSome *text* {ref}`label <goal>` {f}`x`\n```",
+            ["Care", "Some text label x"],
+        ),
+        ("[[Page|label]] [[Other]] :material-check: 10:30:20", ["label Other  10:30:20"]),
+        ("[b](x){ .button } [ ] {a} [!x]", ["b [ ] {a} [!x]"]),
+        ("<div>\n<p>a<i>b</i></p>c<br>d</div>\n\n*e*", ["ab", "c", "d", "e"]),
+    ],
+)
+def test_markdown_is_read_as_it_is_shown(source, shown):
+    assert markdown_blocks(source) == shown
+
+
+def test_headings_in_html_and_with_anchors_of_their_own():
+    assert markdown_blocks("<h1 align=center>My <b>t</b>ool</h1>\n\n## Use `it` {#use .x}\n") == [
+        Heading(1, "My tool", "my-tool"),
+        Heading(2, "Use it", "use"),
+    ]
+
+
+@given(st.text("# -=\n>ab\t*_~+", max_size=60))
+def test_no_letter_of_markdown_is_lost(text):
+    def letters(shown):
+        return [letter for letter in shown if letter in "ab"]
+
     parsed = parse_markdown("a.md", text)
-    lines = parsed.text.split("\n")
-    kept = [line for part in parsed.sections for line in part.text.split("\n") if line.strip()]
-    found = headings(parsed.text)
-    above = {number for heading in found for number in range(heading.start, heading.end)}
-    below = [line for number, line in enumerate(lines) if number not in above and line.strip()]
-    assert [line for line in kept if line in below] == below
+    blocks = markdown_blocks(text)
+    spelled = [block if isinstance(block, str) else block.text for block in blocks]
+    assert letters("".join(spelled)) == letters(text)
+    found = "\n".join([parsed.title, *(f"{part.title}\n{part.text}" for part in parsed.sections)])
+    assert all(part in found for part in spelled)
+
+
+@given(st.text('{}%<># [](:)!^|`"\n-=?ab\x01', max_size=60))
+def test_any_text_is_markdown(text):
+    for part in parse_markdown("a.md", text).sections:
+        assert isinstance(part.text, str)
 
 
 # HTML

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from lexicept.corpora.markdown import anchor_of
-from lexicept.corpora.passages import TITLES, Parsed, Section
+from lexicept.corpora.passages import TITLES, Block, Heading, Parsed, sections
 from lexicept.corpora.text_encoding import MARKS, decode_text
 from lexicept.errors import InputError, require
 
@@ -64,12 +64,12 @@ def parse_html(path: str, content: bytes) -> Parsed:
         marked = _marked(root)
     except (ValueError, RuntimeError, MemoryError) as error:
         raise InputError(f"{path}: can't be parsed as HTML: {error}") from error
-    sections = list(_sections(marked))
-    named = (section.title.split(TITLES)[0] for section in sections if section.title)
+    headed = list(sections(_blocks(marked)))
+    named = (section.title.split(TITLES)[0] for section in headed if section.title)
     title = title or next(named, "")
-    sections = [section._replace(title=_below(title, section.title)) for section in sections]
-    texts = [text for section in sections for text in (section.title, section.text) if text]
-    return Parsed("\n\n".join(texts), title, tuple(sections))
+    headed = [section._replace(title=_below(title, section.title)) for section in headed]
+    texts = [text for section in headed for text in (section.title, section.text) if text]
+    return Parsed("\n\n".join(texts), title, tuple(headed))
 
 
 def _depth(text: str) -> int:
@@ -110,19 +110,11 @@ def _marked(root: Any) -> str:
     return text
 
 
-def _sections(marked: str) -> Iterator[Section]:
-    """Yield the text before the first heading, and the text below each heading, whose title are the
-    headings above."""
-    before, *alternating = marked.split(_HEADING)
-    yield Section(_blocks(before))
-    path: list[tuple[str, str]] = []
-    for heading, text in zip(alternating[::2], alternating[1::2], strict=True):
-        level, words = heading[:1], heading[1:]
-        path = [above for above in path if above[0] < level] + [(level, words)]
-        title = TITLES.join(spelled for _, spelled in path if spelled)
-        yield Section(_blocks(text), title, anchor_of(words))
-
-
-def _blocks(marked: str) -> str:
-    blocks = (" ".join(block.split()) for block in marked.split(_BLOCK))
-    return "\n\n".join(filter(None, blocks))
+def _blocks(marked: str) -> Iterator[Block]:
+    """Yield the headings and blocks of a marked text."""
+    for number, piece in enumerate(marked.split(_HEADING)):
+        if number % 2:
+            yield Heading(int(piece[0]), piece[1:], anchor_of(piece[1:]))
+        else:
+            blocks = (" ".join(block.split()) for block in piece.split(_BLOCK))
+            yield from filter(None, blocks)

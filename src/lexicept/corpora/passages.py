@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from lexicept.corpora.records import Document, Passage
 from lexicept.fields.values import NOTHING
@@ -19,6 +19,18 @@ TITLES = " › "
 
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n")
 _SENTENCES = re.compile(r"(?<=[.!?。！？])\s+|\n")
+
+
+class Heading(NamedTuple):
+    """A heading of a text; 1 is the highest level."""
+
+    level: int
+    text: str
+    anchor: str
+
+
+Block: TypeAlias = str | Heading
+"""A heading, or the text of a paragraph, a table, or code."""
 
 
 class Section(NamedTuple):
@@ -41,6 +53,41 @@ class Parsed(NamedTuple):
     sections: tuple[Section, ...]
     """Sections of the text, under headings or on pages."""
     fields: Mapping[str, Any] = NOTHING
+
+
+def parsed_blocks(
+    blocks: Sequence[Block], title: str = "", fields: Mapping[str, Any] = NOTHING
+) -> Parsed:
+    """Return the document of a text's headings and blocks.
+
+    Without a ``title`` it is the first heading of level 1. The text lacks the title's heading.
+    """
+    blocks = list(blocks)
+    headings = (block for block in blocks if isinstance(block, Heading) and block.level == 1)
+    first = next(headings, None)
+    if first is not None and title in ("", first.text):
+        title = first.text
+        blocks.remove(first)
+    texts = (block.text if isinstance(block, Heading) else block for block in blocks)
+    return Parsed("\n\n".join(filter(None, texts)), title, tuple(sections(blocks)), fields)
+
+
+def sections(blocks: Iterable[Block]) -> Iterator[Section]:
+    """Yield the text before the first heading, and the text below each heading, whose title are the
+    headings above."""
+    path: list[Heading] = []
+    texts: list[str] = []
+    for block in chain(blocks, [None]):
+        if isinstance(block, str):
+            texts.append(block)
+            continue
+        deeper = block is not None and bool(path) and block.level > path[-1].level
+        if path and not texts and not deeper:
+            texts.append(path[-1].text)  # a heading without text is not lost
+        title = TITLES.join(above.text for above in path if above.text)
+        yield Section("\n\n".join(texts), title, path[-1].anchor if path else "")
+        if block is not None:
+            path, texts = [above for above in path if above.level < block.level] + [block], []
 
 
 def with_passages(document: Document, sections: Iterable[Section]) -> Document:
