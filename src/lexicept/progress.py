@@ -70,13 +70,11 @@ class ProgressBars:
 
 @contextmanager
 def reporting(progress: bool | Progress) -> Iterator[Progress]:
-    """Yield a report of long work: bars on standard error for True, nothing for False.
+    """Yield a report of long work: bars on standard error for True, nothing for False. Raises
+    InputError for anything else.
 
     Args:
         progress: True, False, or a ``Progress`` of the caller's own.
-
-    Raises:
-        InputError: anything else.
     """
     if not isinstance(progress, bool) and not callable(progress):
         raise InputError(f"progress is True, False or a function, not {progress!r:.80}")

@@ -88,11 +88,8 @@ def flattened(options: Sequence[Option]) -> Iterator[Option]:
 
 
 def _values(options: Sequence[Option], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a function, with settings made of their fields.
-
-    Raises:
-        ParameterError: a field without the flag that its settings need.
-    """
+    """Return the arguments of a function, with settings made of their fields. Raises ParameterError
+    for a field without the flag that its settings need."""
     values = {}
     for option in options:
         name, value = option.name, given.get(option.name)
@@ -198,12 +195,9 @@ def _value(kinds: Sequence[Any], text: str) -> Any:
 
 
 def read_config(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Give the options in the file of ``--config`` to arguments that the command line lacks.
-
-    Raises:
-        InputError: the file can't be read, holds no mapping, names an option that the command does
-            not have, or holds a value that no option takes.
-    """
+    """Give the options in the file of ``--config`` to arguments that the command line lacks. Raises
+    InputError if the file can't be read, holds no mapping, names an option that the command does
+    not have, or holds a value that no option takes."""
     options = {name: argument for argument in arguments for name in argument.names[:1]}
     config = options.pop("--config", None)
     if config is None or not config.tokens:

@@ -19,11 +19,8 @@ SearchVocabulary = Literal["words", "concepts", "texts", "all"]
 
 
 def read_boosts(given: str | None) -> dict[str, float] | None:
-    """Return the factor of each vocabulary in a text such as ``words=1,concepts=.5``.
-
-    Raises:
-        InputError: another text, or a vocabulary twice.
-    """
+    """Return the factor of each vocabulary in a text such as ``words=1,concepts=.5``. Raises
+    InputError for another text, or a vocabulary twice."""
     if given is None:
         return None
     boosts: dict[str, float] = {}

@@ -121,8 +121,8 @@ def label(
 def _print_list(shown: list[Concept], matches: int, documents: int) -> None:
     from lexicept.cli.display import folded, grid, plain, right
 
-    columns = right("concept"), right("documents"), folded("label"), folded("words")
-    table = grid(*columns, header_style="bold")
+    columns = [right("concept"), right("documents"), folded("label"), folded("words")]
+    table = grid(columns, header_style="bold")
     for concept in shown:
         words = ", ".join(word for word, _ in concept.words)
         table.add_row(
@@ -160,7 +160,7 @@ def _examples_table(index: IndexReader, examples: tuple[Example, ...]) -> Table:
     from lexicept.cli.display import folded, grid, plain, right
     from lexicept.sanitize import around
 
-    table = grid(right(style="green"), folded())
+    table = grid([right(style="green"), folded()])
     for document_id, start, end, activation in examples:
         text = index.document(document_id).content
         first, last = around(text, start, end, CONTEXT)

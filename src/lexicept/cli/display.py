@@ -48,7 +48,7 @@ class _Mark(NamedTuple):
 
 def results_table(query: str, hits: Sequence[Hit]) -> Table:
     """Return the results, best first, each with its explanation where there is one."""
-    table = grid(right(style="bold"), right(style="green"), folded(), title=query)
+    table = grid([right(style="bold"), right(style="green"), folded()], query)
     for hit in hits:
         document, explanation = hit.document, hit.explanation
         in_title, in_text = _marks(document, explanation, query)
@@ -66,7 +66,7 @@ def results_table(query: str, hits: Sequence[Hit]) -> Table:
 
 def facets_table(counts: Mapping[str, Sequence[ValueCount]]) -> Table:
     """Return the values of fields, each with the number of documents that have it."""
-    table = grid(Column(style="dim"), right(style="green"), folded())
+    table = grid([Column(style="dim"), right(style="green"), folded()])
     for name, values in counts.items():
         for number, (value, documents) in enumerate(values):
             table.add_row(plain("" if number else name), f"{documents:,}", plain(str(value)))
@@ -93,7 +93,7 @@ def explanation_view(explanation: Explanation, document: Document) -> Group:
     in_title, in_text = _marks(document, explanation, explanation.query)
     texts = map(folded, ("", "", "in the query", "in the document"))
     numbers = map(right, ("score", "share", "query", "document"))
-    table = grid(*numbers, *texts, header_style="dim")
+    table = grid([*numbers, *texts], header_style="dim")
     score = explanation.score
     for part in explanation.contributions:
         table.add_row(
@@ -211,13 +211,13 @@ def _snippet(text: str, marks: Sequence[_Mark]) -> Text:
 
 def key_values(title: str, rows: Sequence[tuple[str, str]]) -> Table:
     """Return a table of names and values."""
-    table = grid("", "", title=title)
+    table = grid(["", ""], title)
     for name, value in rows:
         table.add_row(plain(name), plain(value))
     return table
 
 
-def grid(*columns: Column | str, title: str = "", **options: Any) -> Table:
+def grid(columns: Sequence[Column | str], title: str = "", **options: Any) -> Table:
     """Return a table, by default without borders; a column with a name gives it a header."""
     named = any(column.header if isinstance(column, Column) else column for column in columns)
     options = {"box": None, "title_justify": "left", **options}

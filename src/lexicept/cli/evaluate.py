@@ -79,7 +79,7 @@ def _values(report: Evaluation, title: str) -> Table:
     from lexicept.measures import measure_named
 
     columns = [folded(plain(name)) for name in report.systems]
-    table = grid(Column(no_wrap=True), *columns, title=title)
+    table = grid([Column(no_wrap=True), *columns], title)
     intervals = report.intervals()
     names = {key: None for results in report.systems.values() for key in results.values}
     for key in names:
@@ -107,7 +107,7 @@ def _differences(report: Evaluation) -> Table:
 
     numbers = [right(name, no_wrap=True) for name in ("difference", "p", "p (Holm)")]
     title = f"differences from {report.comparisons[0].baseline}"
-    table = grid(Column(no_wrap=True), folded("system"), *numbers, title=title)
+    table = grid([Column(no_wrap=True), folded("system"), *numbers], title)
     for test in report.comparisons:
         difference = f"{test.difference:+.4f}{_half(test.interval.high - test.interval.low)}"
         ps = ("–" if math.isnan(p) else f"{p:.2g}" for p in (test.p, test.p_holm))

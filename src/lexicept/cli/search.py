@@ -107,11 +107,8 @@ def _asks_for_session(
     facet: Sequence[str],
     as_json: bool,
 ) -> bool:
-    """Return True if no query is given, so that queries are typed.
-
-    Raises:
-        InputError: arguments that can't be combined.
-    """
+    """Return True if no query is given, so that queries are typed. Raises InputError for arguments
+    that can't be combined."""
     if feedback is not None and relevant:
         raise InputError("--feedback and --relevant can't be combined")
     if queries is not None:

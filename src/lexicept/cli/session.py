@@ -63,14 +63,11 @@ def _read_line() -> str | None:
 
 
 def _obey(line: str, index: Index, query: str, count: int, options: dict[str, Any]) -> None:
-    """Carry out a command.
+    """Carry out a command. Raises InputError for an unknown command or result.
 
     Args:
         query: the last query.
         count: the number of its results.
-
-    Raises:
-        InputError: no such command, or no such result.
     """
     if line == ":help":
         print(HELP)

@@ -56,7 +56,7 @@ def _table(front: list[Point], title: str) -> Table:
     measures = (QD_FLOPS, NDCG, RR, E2)
     names = [measure.title for measure in measures]
     names += ["query dims", "document dims", "k", "alpha", "query scale", "QD-FLOPs limit"]
-    table = grid(*map(right, names), title=title, box=BORDERS)
+    table = grid([right(name) for name in names], title, box=BORDERS)
     for point in front:
         setting = point.setting
         table.add_row(

@@ -100,7 +100,7 @@ def _table(trials: list[Trial], title: str) -> Table:
 
     names = ("selection", "ndcg", "mrr", "qd_flops", "query_length", "document_length", "e2")
     columns = [right(name.replace("_", " ")) for name in ("step", *names)]
-    table = grid("values", *columns, title=title, box=BORDERS)
+    table = grid(["values", *columns], title, box=BORDERS)
     for trial in trials:
         numbers = [getattr(trial, name) for name in names]
         shown = ["not finite" if value is None else f"{value:.4g}" for value in numbers]

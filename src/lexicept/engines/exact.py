@@ -74,15 +74,12 @@ class ExactEngine(PostingsEngine):
     def build(
         cls, documents: Any, offsets: npt.ArrayLike | None = None, weight_bits: int = 32
     ) -> ExactEngine:
-        """Invert a SciPy sparse matrix [N, V].
+        """Invert a SciPy sparse matrix [N, V]. Raises InputError for NaN, infinite or negative
+        weights, offsets of another length or that are not finite, or another number of bits.
 
         Args:
             offsets: a finite number per document [N]; 0 by default.
             weight_bits: 32, or 8 for weights rounded to 255 steps of the dimension's largest.
-
-        Raises:
-            InputError: NaN, infinite or negative weights, offsets of another length or that are not
-                finite, or another number of bits.
         """
         matrix = single_precision(documents)
         prior = checked_offsets(offsets, matrix.shape[0])
@@ -98,11 +95,8 @@ class ExactEngine(PostingsEngine):
 
     @classmethod
     def open(cls, folder: Path) -> ExactEngine:
-        """Memory-map the arrays of ``PostingsWriter``.
-
-        Raises:
-            IndexFormatError: damaged arrays.
-        """
+        """Memory-map the arrays of ``PostingsWriter``. Raises IndexFormatError for damaged
+        arrays."""
         weights = load_array(folder / "weights.npy", list(SHARES))
         scales = load_array(folder / "scales.npy", np.float32)
         if not np.isfinite(scales).all():
@@ -321,14 +315,12 @@ class ExactEngine(PostingsEngine):
 
 
 def check_df(columns: Integers, dimensions: slice, df: Integers) -> None:
-    """Compare the dimensions of postings with document frequencies [V].
+    """Compare the dimensions of postings with document frequencies [V]. Raises IndexFormatError for
+    a dimension with more or fewer postings.
 
     Args:
         columns: the dimension of each posting.
         dimensions: neighbouring dimensions, of which these are all postings.
-
-    Raises:
-        IndexFormatError: a dimension with more or fewer postings.
     """
     start, stop, _ = dimensions.indices(df.size)
     counts = np.bincount(columns - start, minlength=max(stop - start, 0))

@@ -168,15 +168,12 @@ def check_weight_bits(weight_bits: int) -> None:
 
 class PostingsWriter:
     """Inverts documents block after block, segment by segment, into memory or files, for
-    ``ExactEngine.of``.
+    ``ExactEngine.of``. Raises InputError for another number of bits.
 
     Args:
         largest: the largest weight of every dimension [V].
         weight_bits: 32 or 8, see ``ExactEngine.build``.
         folder: for ``ExactEngine.open``; None keeps the arrays in memory.
-
-    Raises:
-        InputError: another number of bits.
     """
 
     def __init__(self, largest: Floats, weight_bits: int = 32, folder: Path | None = None) -> None:

@@ -60,11 +60,8 @@ class JoinedEngine(PostingsEngine):
 
     @classmethod
     def open(cls, folder: Path) -> JoinedEngine:
-        """Memory-map the postings that ``index.added_postings`` wrote.
-
-        Raises:
-            IndexFormatError: the folder has other files.
-        """
+        """Memory-map the postings that ``index.added_postings`` wrote. Raises IndexFormatError if
+        the folder has other files."""
         joined = folder / JOINED
         added = sorted((folder / ADDED).glob("*"), key=lambda place: int(place.name))
         folders = [folder, *added]
@@ -274,14 +271,12 @@ def _places(numbers: Integers, count: int) -> Integers:
 
 
 def columns_of(engine_sizes: Integers, sizes: Integers) -> Integers:
-    """Return the number of each of an engine's dimensions among all.
+    """Return the number of each of an engine's dimensions among all. Raises InputError for other
+    vocabularies, or fewer dimensions than the engine has.
 
     Args:
         engine_sizes: dimensions of each vocabulary in the engine.
         sizes: dimensions of each vocabulary in all engines, as many or more.
-
-    Raises:
-        InputError: other vocabularies, or fewer dimensions than the engine has.
     """
     same_vocabularies = engine_sizes.shape == sizes.shape and (engine_sizes >= 0).all()
     if not same_vocabularies or (engine_sizes > sizes).any():

@@ -44,11 +44,8 @@ class OffsetDimension:
     def of(
         cls, documents: Any, offsets: npt.ArrayLike | None
     ) -> tuple[OffsetDimension, sp.csr_array]:
-        """Return the dimension and the extended documents [N, V + 1].
-
-        Raises:
-            InputError: NaN, infinite or negative weights or offsets, or offsets of another length.
-        """
+        """Return the dimension and the extended documents [N, V + 1]. Raises InputError for NaN,
+        infinite or negative weights or offsets, or offsets of another length."""
         matrix = single_precision(documents)
         prior = checked_offsets(offsets, matrix.shape[0])
         if (prior < 0).any():
@@ -69,10 +66,7 @@ class OffsetDimension:
 
     def extend(self, queries: sp.csr_array, factors: Floats) -> list[Vector | None]:
         """Return queries [n, V] and factors [n] as vectors; None for a query without matches.
-
-        Raises:
-            InputError: a factor is too large for single precision.
-        """
+        Raises InputError if a factor is too large for single precision."""
         # What the documents' offsets were multiplied by, factors are divided by.
         with np.errstate(over="ignore"):
             shares = factors / self.offset_scale if self.offset_scale else 0 * factors

@@ -94,7 +94,8 @@ class SeismicEngine(Engine):
         query_offsets: Any = None,
         progress: Progress = silent,
     ) -> dict[str, Any]:
-        """Write an index into an existing folder.
+        """Write an index into an existing folder. Raises InputError for bad weights, a recall that
+        is not above 0 and at most 1, or fewer than two queries that match a document.
 
         Args:
             documents, offsets: SciPy sparse matrix [N, V] and a number per document [N].
@@ -105,10 +106,6 @@ class SeismicEngine(Engine):
 
         Returns:
             Facts for ``open``, and the measured ``recall``, as JSON values.
-
-        Raises:
-            InputError: bad weights, a recall that is not above 0 and at most 1, or fewer than two
-                queries that match a document.
         """
         if not 0 < recall <= 1:
             raise InputError(f"the recall must be above 0 and at most 1, not {recall}")
@@ -132,9 +129,7 @@ class SeismicEngine(Engine):
         """Load the files and the facts of ``build``, after the checksums were verified.
 
         Seismic trusts files: a file altered together with the checksum can crash the process.
-
-        Raises:
-            IndexFormatError: a file that Seismic can't read.
+        Raises IndexFormatError for a file that Seismic can't read.
         """
         offset_dimension = OffsetDimension.load(folder, numbers)
         large = offset_dimension.used.size + 1 >= LARGE

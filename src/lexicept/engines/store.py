@@ -39,11 +39,8 @@ installation has."""
 
 
 def engine_class(name: str) -> Any:
-    """Return the class of an engine.
-
-    Raises:
-        InputError: an unknown engine, or a package that is not installed.
-    """
+    """Return the class of an engine. Raises InputError for an unknown engine, or a package that is
+    not installed."""
     if name not in ENGINES:
         raise InputError(f"no engine {name!r}, only: exact, {', '.join(ENGINES)}")
     module, kind = ENGINES[name]
@@ -55,15 +52,13 @@ def engine_class(name: str) -> Any:
 
 
 def build(folder: Path, name: str, postings: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Build an engine into ``folder``, in place of an older engine, and return the manifest.
+    """Build an engine into ``folder``, in place of an older engine, and return the manifest. Raises
+    InputError for an unknown engine, a missing package or bad arguments, or if another process is
+    building here.
 
     Args:
         postings: fingerprint of the index's postings.
         arguments: of the engine's ``build``.
-
-    Raises:
-        InputError: an unknown engine, a missing package, bad arguments, or another process is
-            building here.
     """
     kind = engine_class(name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -97,13 +92,9 @@ def build(folder: Path, name: str, postings: str, arguments: Mapping[str, Any]) 
 
 
 def open_engine(folder: Path, name: str, postings: str) -> Engine:
-    """Open the engine in ``folder``.
-
-    Raises:
-        InputError: an unknown engine, a missing package, no engine in ``folder``, or an engine of
-            other postings.
-        IndexFormatError: a damaged engine.
-    """
+    """Open the engine in ``folder``. Raises InputError for an unknown engine, a missing package, no
+    engine in ``folder``, or an engine of other postings. Raises IndexFormatError for a damaged
+    engine."""
     kind = engine_class(name)
     hint = f"build it with: lexicept index engine {folder.parents[1]} {name}"
     if not _has_manifest(folder):

@@ -135,7 +135,8 @@ def evaluate_index(
     vectors: sp.csr_array | None = None,
     bm25_e2: float | None = None,
 ) -> SystemResults:
-    """Measure effectiveness and cost of an index on judged queries.
+    """Measure effectiveness and cost of an index on judged queries. Raises InputError for no
+    judgements, an unknown vocabulary or measure, or a refused search.
 
     Args:
         vocabulary: search in one vocabulary only; None searches all vocabularies.
@@ -144,9 +145,6 @@ def evaluate_index(
 
     Returns:
         The values of the measures of effectiveness and of ``lexicept.measures.COSTS``.
-
-    Raises:
-        InputError: no judgements, an unknown vocabulary or measure, or what a search refuses.
     """
     parsed = judged.parsed(index)
     if vectors is None:
@@ -181,14 +179,12 @@ def evaluate_bm25(
     *,
     bm25_e2: float | None = None,
 ) -> SystemResults:
-    """Measure BM25 over the words of an index's texts, whatever vocabularies the index has.
+    """Measure BM25 over the words of an index's texts, whatever vocabularies the index has. Raises
+    InputError for no judgements, an unknown measure, or conditions that a search refuses.
 
     Args:
         weighting: BM25 with the k1 and b to search by.
         bm25_e2: as in ``evaluate_index``; None leaves ΔE² out.
-
-    Raises:
-        InputError: no judgements, an unknown measure, or conditions that a search refuses.
     """
     results, costs = _search_bm25(index, judged, weighting)
     results.values.update(search_costs(costs._replace(bm25_e2=bm25_e2)))

@@ -140,16 +140,14 @@ def sweep(
     settings of the index. So do weightings, and RRA's iterations and transform. The tf under a k
     other than the model's are encoded again and stay in ``out``, as every point does in
     ``points.jsonl``: a second call resumes an interrupted sweep, and a larger grid adds points.
+    Raises InputError for no judgements, no such vocabulary, a k for a vocabulary other than
+    concepts, or a sweep in ``out`` of another index, dataset, vocabulary or
+    ``ignore_identical_ids``, or if another process is sweeping there.
 
     Args:
         judged: queries of a dev or train split; settings chosen on test queries prove nothing.
         vocabulary: search in one vocabulary only; None searches all vocabularies.
         restart: discard the sweep in ``out``, such as the sweep of another index.
-
-    Raises:
-        InputError: no judgements, no such vocabulary, a k for a vocabulary other than concepts,
-            ``out`` holds a sweep of another index, dataset or vocabulary or with another
-            ``ignore_identical_ids``, or another process is sweeping there.
     """
     if not judged.qrels:
         raise InputError("no judgements: there is nothing to evaluate")

@@ -127,13 +127,11 @@ class ValueCount(NamedTuple):
 
 
 class FieldColumns:
-    """The fields of all documents.
+    """The fields of all documents. Raises IndexFormatError for damaged files, or another number of
+    documents.
 
     Args:
         folder: the output of ``FieldWriter``; a missing folder has no fields.
-
-    Raises:
-        IndexFormatError: damaged files, or another number of documents.
     """
 
     def __init__(self, folder: Path, num_documents: int) -> None:

@@ -30,10 +30,8 @@ def matching(expression: Expression, columns: FieldColumns) -> Flags:
     """Return the documents that pass a filter, as flags [N].
 
     A list meets a condition if at least one value does; documents without the field meet no
-    condition. ``not`` passes all documents that the inner expression does not pass.
-
-    Raises:
-        FilterError: an unknown field, or a value or an order that does not suit the field's type.
+    condition. ``not`` passes all documents that the inner expression does not pass. Raises
+    FilterError for an unknown field, or a value or an order that does not suit the field's type.
     """
     if isinstance(expression, Condition):
         return _condition(expression, columns)

@@ -46,12 +46,10 @@ class UnkeptError(ValueError):
 def plain(value: Any) -> Value | None:
     """Return a value as fields hold it; None for a missing value.
 
-    Missing are None, the empty text and the empty list. Times without a zone count as UTC.
-
-    Raises:
-        UnkeptError: an object, bytes, or a list of objects or lists.
-        ValueError: a number that is not finite or has more than 64 bits, a list of texts and
-            numbers, or a text that UTF-8 can't hold.
+    Missing are None, the empty text and the empty list. Times without a zone count as UTC. Raises
+    UnkeptError for an object, bytes, or a list of objects or lists. Raises ValueError for a number
+    that is not finite or has more than 64 bits, a list of texts and numbers, or a text that UTF-8
+    can't hold.
     """
     if hasattr(value, "tolist"):  # NumPy's scalars and arrays
         value = value.tolist()

@@ -116,16 +116,13 @@ class Findings:
 
 
 class Atlas(Sequence[Concept]):
-    """The concepts of an opened index, by their numbers.
+    """The concepts of an opened index, by their numbers. Raises IndexFormatError for damaged files.
 
     Args:
         folder: of ``Findings.save``.
         labels: of the M concepts.
         document_counts: documents of the collection that have each concept [M].
         content: returns a document's content by its id; None for an unknown id.
-
-    Raises:
-        IndexFormatError: damaged files.
     """
 
     def __init__(

@@ -37,7 +37,10 @@ from lexicept.vectorizers.interface import TOKEN_TABLE, AnyVectorizer, TokenCoun
 
 
 class IndexBuilder:
-    """Builds one index, step by step: documents, then each vocabulary, then ``commit``.
+    """Builds one index, step by step: documents, then each vocabulary, then ``commit``. Raises
+    InputError if something is at ``path`` already, another process is building there, or a node
+    does not see the folder. Raises IndexFormatError, with ``overwrite``, for something else than an
+    index at ``path``.
 
     Args:
         path: the index to create; the unfinished work is in ``<path>.partial`` (see ``Workspace``).
@@ -48,11 +51,6 @@ class IndexBuilder:
     Attributes:
         work: the workspace, which also keeps the state of concepts that are trained or adapted.
         contents: titles and texts of the added documents.
-
-    Raises:
-        InputError: something is at ``path`` already, another process is building there, or a node
-            does not see the folder.
-        IndexFormatError: with ``overwrite``, something else than an index is at ``path``.
     """
 
     def __init__(
@@ -79,14 +77,12 @@ class IndexBuilder:
 
     def add_documents(self, documents: Iterable[Document], settings: Mapping[str, Any]) -> None:
         """Store the documents; unfinished work on the same documents and settings is resumed.
+        Raises InputError for no documents, a duplicate id, or unfinished work on other documents or
+        settings.
 
         Args:
             documents: read once, never held in memory together.
             settings: JSON values that later steps depend on.
-
-        Raises:
-            InputError: no documents, a duplicate id, or unfinished work on other documents or
-                settings.
         """
         self._index = self.work.staged()
         self._generation = self._index / generation_name(1)
@@ -108,14 +104,12 @@ class IndexBuilder:
         *settings: VocabularySettings,
         progress: Progress = silent,
     ) -> sp.csr_array:
-        """Count or encode all documents; return their tf in the first vocabulary, memory-mapped
-        [N, size]. The vectorizer is saved, with a token table if it makes one.
+        """Count or encode all documents; return their tf in the first vocabulary, memory-mapped [N,
+        size]. The vectorizer is saved, with a token table if it makes one. Raises InputError for
+        unfinished work on another model of this vocabulary.
 
         Args:
             settings: of each vocabulary of the vectorizer.
-
-        Raises:
-            InputError: unfinished work on another model of this vocabulary.
         """
         vectorizers = parts_of(vectorizer)
         folder = self.folder(vectorizer.name)
@@ -151,13 +145,9 @@ class IndexBuilder:
         findings.save(self._generation / "concepts", ids, self.contents)
 
     def commit(self, rra: RRASettings | None = None, weight_bits: int = 32) -> IndexReader:
-        """Weight, invert and publish the index, and remove the unfinished work.
-
-        Raises:
-            InputError: no vocabulary, other ``weight_bits`` than ``ExactEngine.build`` takes,
-                weights that are not finite, or another process is writing to the index to
-                replace.
-        """
+        """Weight, invert and publish the index, and remove the unfinished work. Raises InputError
+        for no vocabulary, other ``weight_bits`` than ``ExactEngine.build`` takes, or weights that
+        are not finite, or if another process is writing to the index to replace."""
         if not self._sizes:
             raise InputError("an index needs at least one vocabulary")
         layout = IndexLayout(self._sizes, self._settings, rra, weight_bits)
@@ -211,13 +201,11 @@ class Contents(LazySequence[str]):
 def write_documents(
     folder: Path, documents: Iterable[Document], kinds: Mapping[str, FieldKind] = NOTHING
 ) -> int:
-    """Store documents one by one, or their passages; return how many were stored.
+    """Store documents one by one, or their passages; return how many were stored. Raises InputError
+    for a bad document, an id twice, or more documents than an index holds.
 
     Args:
         kinds: the kinds of the fields of an index that the documents are added to.
-
-    Raises:
-        InputError: a bad document, an id twice, or more documents than an index holds.
     """
     count, part = 0, folder / PARTS / part_name(1)
     part.mkdir(parents=True)

@@ -152,10 +152,8 @@ class _Phrases:
 
         The words are the analyser's: stems, so that "sleeping cats" matches "sleep, cat". Stop
         words and single letters have to be spelled alike. A phrase lies in the title or in the
-        text, not across the border.
-
-        Raises:
-            InputError: the index has no words, or the phrase has no searched word.
+        text, not across the border. Raises InputError if the index has no words, or the phrase no
+        searched word.
         """
         if self._words is None:
             raise InputError(

@@ -19,14 +19,12 @@ from lexicept.storage.texts import TextStore
 
 
 def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str) -> None:
-    """Give concepts of an index new labels.
+    """Give concepts of an index new labels. Raises InputError if the index has no atlas or no
+    concept of a number, or for an unknown source.
 
     Args:
         labels: by the concepts' numbers.
         source: the origin of the labels, one of ``atlas.SOURCES``.
-
-    Raises:
-        InputError: the index has no atlas or no concept of a number, or an unknown source.
     """
     if source not in SOURCES:
         raise InputError(f"unknown source of labels {source!r}; sources are {', '.join(SOURCES)}")

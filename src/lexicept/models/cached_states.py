@@ -28,14 +28,12 @@ SHARD = 512
 
 
 class CachedStates:
-    """Token states in half precision, text by text, memory-mapped.
+    """Token states in half precision, text by text, memory-mapped. Raises IndexFormatError for
+    damaged files, or files of different texts.
 
     Args:
         folder: written by ``build``.
         count: number of texts.
-
-    Raises:
-        IndexFormatError: damaged files, or files of different texts.
     """
 
     def __init__(self, folder: Path, count: int) -> None:

@@ -17,11 +17,8 @@ FILE = "lexicept.json"
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """Weighting of an encoder's activations in an index, and limits on a query's cost.
-
-    Raises:
-        InputError: a value out of range.
-    """
+    """Weighting of an encoder's activations in an index, and limits on a query's cost. Raises
+    InputError for a value out of range."""
 
     weighting: Literal["bm25", "splade"] = "bm25"
     """bm25 weighs activations as BM25 weighs words, which suits concepts that were trained to

@@ -32,15 +32,12 @@ def soup(models: Sequence[Path], out: Path) -> None:
     """Write the encoder whose weights are the means, in double precision, of several encoders'.
 
     Low-rank adapters are refused, since the product B A is not linear in the factors: average the
-    merged models.
+    merged models. Raises InputError if ``out`` exists, a folder holds no encoder, or two encoders
+    differ in more than weights; the error names the difference.
 
     Args:
         models: saved encoders of equal architecture, trained from the same start.
         out: a new folder.
-
-    Raises:
-        InputError: ``out`` exists, a folder holds no encoder, or two encoders differ in more than
-            weights; the error names the difference.
     """
     files = [_files(model) for model in models]
     with new_folder(out, "soup") as work:

@@ -31,10 +31,7 @@ FlashAttention 2, which requires a GPU, half precision and the package ``flash-a
 
 def resolve(name: str) -> str:
     """Return the folder or hub name of a model; the package's folder for the default backbone.
-
-    Raises:
-        InputError: the weights in the package are not those of the default backbone.
-    """
+    Raises InputError if the weights in the package are not those of the default backbone."""
     if name not in (DEFAULT_BACKBONE, DEFAULT_BACKBONE.split("/")[1]):
         return name
     try:

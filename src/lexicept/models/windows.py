@@ -102,14 +102,12 @@ def cut_windows(
 
     An empty text has one window, without any token where the tokenizer adds none. Windows begin at
     the end of the text if the tokenizer truncates on the left. A token in two windows counts in the
-    window with more context: each of two windows leaves out the outer half of the overlap.
+    window with more context: each of two windows leaves out the outer half of the overlap. Raises
+    InputError if the tokenizer's special tokens leave no room for text.
 
     Args:
         tokenizer: a fast tokenizer of transformers, after ``keep_whole``.
         leave_out_special: whether vectors leave out special tokens.
-
-    Raises:
-        InputError: the tokenizer's special tokens leave no room for text.
     """
     options = {"return_special_tokens_mask": True, "return_offsets_mapping": True}
     encoded = tokenizer(list(texts), verbose=False, **options)

@@ -145,11 +145,8 @@ def search_postings_reference(
 
 
 def all_scores(segment: int, postings: Postings, query: WeightedQuery) -> Floats:
-    """Return the scores of all documents, f32 [N].
-
-    Raises:
-        IndexError: damaged postings name a document outside of a segment.
-    """
+    """Return the scores of all documents, f32 [N]. Raises IndexError if damaged postings name a
+    document outside of a segment."""
     scores = (postings.offsets * np.float32(query.offset_factor)).astype(np.float32)
     for number, first in enumerate(range(0, scores.size, segment)):
         segment_scores = scores[first : first + segment]

@@ -45,15 +45,13 @@ class Cluster:
 
     Every node needs the same versions of Python, Ray and lexicept, and access to the folders of the
     indexes that are built. Ray listens on all network interfaces and runs the code it receives: a
-    cluster started here requires a token, and any other should (``RAY_AUTH_MODE=token``).
+    cluster started here requires a token, and any other should (``RAY_AUTH_MODE=token``). Raises
+    InputError if Ray is not installed, or no cluster answers at this address.
 
     Args:
         address: ``local``, or the HOST:PORT of a cluster's head node.
         workers: processes that work at once. When encoding each loads the model. Default: one per
             GPU when encoding, one per CPU core otherwise or without GPUs.
-
-    Raises:
-        InputError: Ray is not installed, or no cluster answers at this address.
     """
 
     def __init__(self, address: str, workers: int | None = None) -> None:

@@ -29,15 +29,13 @@ def build_report(
     against: IndexReader | None = None,
     progress: Progress = silent,
 ) -> str:
-    """Return the report of an index as one HTML page.
+    """Return the report of an index as one HTML page. Raises InputError for queries without
+    judgements, or indexes that share no document.
 
     Args:
         queries: judged queries; without any, sentences of the documents search for their documents.
         qrels: the judgements of the queries.
         against: another index of the same documents, compared query by query.
-
-    Raises:
-        InputError: queries without judgements, or indexes that share no document.
     """
     if queries and not qrels:
         raise InputError("queries without judgements: there is nothing to evaluate")

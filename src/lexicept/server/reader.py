@@ -101,7 +101,9 @@ class QueuedSearch:
 
 
 class Reader:
-    """Serves searches from an index, and moves to a new generation after an update.
+    """Serves searches from an index, and moves to a new generation after an update. Raises
+    InputError for no such engine, encoder or number format, or if the index has changed since the
+    engine was built. Raises IndexFormatError for no index, or a damaged index.
 
     Args:
         engine: the name of the engine. An engine that was built before an update serves the older
@@ -111,11 +113,6 @@ class Reader:
         precision: number format of the models' matrix products, float32 or bfloat16, which is used
             only where the processor multiplies bfloat16 faster.
         metrics: counts cache hits and misses, and queries encoded together.
-
-    Raises:
-        InputError: no such engine, encoder or number format, or the index has changed since the
-            engine was built.
-        IndexFormatError: not an index, or a damaged index.
     """
 
     def __init__(

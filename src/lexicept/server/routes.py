@@ -336,12 +336,8 @@ def parsed(index: IndexReader, question: QueryParameters) -> ParsedQuery:
 async def filtered(
     reader: Reader, index: IndexReader, query: ParsedQuery, question: SearchParameters
 ) -> tuple[ParsedQuery, Mask | None]:
-    """Return a query with a request's filter, and the documents that meet all conditions.
-
-    Raises:
-        HTTPException: a facet of an unknown field.
-        InputError: a bad condition.
-    """
+    """Return a query with a request's filter, and the documents that meet all conditions. Raises
+    HTTPException for a facet of an unknown field. Raises InputError for a bad condition."""
     for name in question.facet:
         if name not in index.fields:
             raise HTTPException(404, f"this index has no field {name!r}")

@@ -60,7 +60,9 @@ PIECE = 2**20
 
 
 class Workspace:
-    """A folder of unfinished work on one file or folder; a context manager (see the module).
+    """A folder of unfinished work on one file or folder; a context manager (see the module). Raises
+    InputError if ``out`` exists, another process works there, the unfinished work has different
+    settings, or ``<out>.partial`` is a link, another user's or not of lexicept.
 
     Args:
         out: the file or folder that ``publish`` creates; the work is in ``<out>.partial``.
@@ -71,10 +73,6 @@ class Workspace:
         overwrite: replace an existing ``out`` when the result is published.
         in_place: work in ``out`` itself, a growing folder of results that is not published; later
             calls must have equal settings.
-
-    Raises:
-        InputError: ``out`` exists, another process works there, the unfinished work has different
-            settings, or ``<out>.partial`` is a link, another user's or not of lexicept.
     """
 
     def __init__(

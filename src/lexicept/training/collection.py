@@ -106,11 +106,8 @@ def read_run_data(run: RunFolder) -> RunData:
 
 
 def check_corpora(config: TrainingConfig) -> None:
-    """Read the first document, query and judgement of every source of a run.
-
-    Raises:
-        InputError: a source that is missing, empty or of no known format.
-    """
+    """Read the first document, query and judgement of every source of a run. Raises InputError for
+    a source that is missing, empty or of no known format."""
     data, validation = config.data, config.validation
     for corpus in {data.corpus, validation.corpus or data.corpus}:
         if next(iter(read_documents(corpus)), None) is None:
@@ -131,14 +128,12 @@ def needs_words(config: TrainingConfig) -> bool:
 def open_corpus(
     corpus: str, folder: Path, progress: Progress, *, words: bool, prefix: str = ""
 ) -> Corpus:
-    """Return a corpus on disk; an absent or damaged corpus is stored first.
+    """Return a corpus on disk; an absent or damaged corpus is stored first. Raises InputError for
+    no documents, or a bad document.
 
     Args:
         folder: parent folder of ``<prefix>words`` or ``<prefix>documents``.
         words: also index the words, which takes most of the time.
-
-    Raises:
-        InputError: no documents, or a bad document.
     """
     if words:
         index = word_index(corpus, folder / f"{prefix}words", progress)

@@ -51,12 +51,8 @@ class WordWeights(NamedTuple):
 
 @dataclass(eq=False)
 class TrainingData:
-    """Queries, documents and candidate lists.
-
-    Raises:
-        InputError: no lists. Unknown queries and documents are errors when a list is drawn; see
-            ``check_lists``.
-    """
+    """Queries, documents and candidate lists. Raises InputError for no lists. Unknown queries and
+    documents are errors when a list is drawn; see ``check_lists``."""
 
     query_ids: Sequence[str]
     queries: Sequence[str]

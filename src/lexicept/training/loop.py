@@ -121,16 +121,14 @@ class Loop(Generic[Batch]):
     def run(
         self, batches: Iterable[tuple[Any, Batch]], checkpoints: Path | None, progress: Progress
     ) -> None:
-        """Take the remaining steps.
+        """Take the remaining steps. Raises InputError if the batches end before the last step: the
+        texts have no tokens. Raises NotFiniteError if the loss is not finite; the last checkpoint
+        is kept.
 
         Args:
             batches: pairs of the next position in the stream, a tuple of numbers, and a batch.
             checkpoints: folder of the checkpoint, written every ``CHECKPOINT_SECONDS`` and after
                 the last step.
-
-        Raises:
-            InputError: the batches end before the last step: the texts have no tokens.
-            NotFiniteError: the loss is not finite; the last checkpoint is kept.
         """
         total = self.task.settings.steps
         if self.steps >= total:
@@ -149,11 +147,8 @@ class Loop(Generic[Batch]):
         raise InputError(f"{self.task.title}: the texts have no tokens")
 
     def step(self, batch: Batch) -> str:
-        """Take one optimiser step; return details for progress.
-
-        Raises:
-            NotFiniteError: the loss is not finite; no weight has changed.
-        """
+        """Take one optimiser step; return details for progress. Raises NotFiniteError if the loss
+        is not finite; no weight has changed."""
         began = time.perf_counter()
         task = self.task
         self.optimizer.zero_grad(set_to_none=True)
@@ -188,11 +183,8 @@ class Loop(Generic[Batch]):
             torch.save(content, file)
 
     def load(self, checkpoint: Checkpoint) -> tuple[Any, ...]:
-        """Continue from a checkpoint; return the position in the stream of batches.
-
-        Raises:
-            InputError: a checkpoint of another model.
-        """
+        """Continue from a checkpoint; return the position in the stream of batches. Raises
+        InputError for a checkpoint of another model."""
         with checkpoint.reading() as content:
             self.task.restore(content["task"])
             self.optimizer.load_state_dict(content["optimizer"])
@@ -201,11 +193,8 @@ class Loop(Generic[Batch]):
 
 
 class Checkpoint:
-    """A checkpoint of ``Loop.save``; see ``find``.
-
-    Raises:
-        InputError: an unreadable file, or a checkpoint of other settings.
-    """
+    """A checkpoint of ``Loop.save``; see ``find``. Raises InputError for an unreadable file, or a
+    checkpoint of other settings."""
 
     def __init__(
         self, path: Path, settings: LoopSettings, device: torch.device | None = None

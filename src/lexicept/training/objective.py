@@ -90,11 +90,8 @@ class Objective(nn.Module):
 
     @classmethod
     def from_config(cls, model: nn.Module, head: Head, config: TrainingConfig) -> Objective:
-        """Make the objective of a configuration, for a model with this head.
-
-        Raises:
-            InputError: a reconstruction loss, and a head without an SAE.
-        """
+        """Make the objective of a configuration, for a model with this head. Raises InputError for
+        a reconstruction loss with a head without an SAE."""
         if config.loss.reconstruction and head.autoencoder is None:
             raise InputError("loss.reconstruction requires a head over an SAE")
         return cls(
@@ -129,11 +126,8 @@ class Objective(nn.Module):
         return scale / max(float(self.word_weight.detach()), 1e-6)
 
     def forward(self, batch: Batch, _labels: None = None) -> dict[str, Tensor]:
-        """Compute the weighted losses of a batch of ``Collator``.
-
-        Raises:
-            InputError: ``loss.kl`` or ``loss.margin_mse`` without a teacher or scored lists.
-        """
+        """Compute the weighted losses of a batch of ``Collator``. Raises InputError for ``loss.kl``
+        or ``loss.margin_mse`` without a teacher or scored lists."""
         if self.cached and torch.is_grad_enabled():
             return self._forward_cached(batch)
         queries = torch.cat([self._run(features, "query").vectors for features in batch["query"]])

@@ -56,7 +56,10 @@ def train(
 
     Under a launcher (``torchrun``) the first process prepares and writes everything. A step is the
     mean over all processes' batches; a step of an SAE is one batch shared by all processes. With
-    ``optimizer.sharded`` the processes divide the backbone and write the same files.
+    ``optimizer.sharded`` the processes divide the backbone and write the same files. Raises
+    InputError if the folder holds a finished run or another configuration's, or another process
+    works there, for data that do not fit together, or without a teacher for distillation. Raises
+    NotFiniteError if the loss is not finite; the message has the ids of the batch's queries.
 
     Args:
         prepared: folder of data and states, in place of the run's ``work``, for successive runs
@@ -65,11 +68,6 @@ def train(
 
     Returns:
         The folder of the trained encoder.
-
-    Raises:
-        InputError: the folder holds a finished run or another configuration's, another process
-            works there, data that do not fit together, or no teacher for distillation.
-        NotFiniteError: the loss is not finite; the message has the ids of the batch's queries.
     """
     path = Path(folder)
     taught = config.teacher.scores_all or config.data.lists  # lists may have scores

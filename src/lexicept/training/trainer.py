@@ -161,11 +161,8 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
 
     def fit(self) -> None:
         """Train from the last checkpoint, if any, and return to the best checkpoint unless
-        ``validation.checkpoint`` is ``last``.
-
-        Raises:
-            NotFiniteError: the loss is not finite; the message has the ids of the queries.
-        """
+        ``validation.checkpoint`` is ``last``. Raises NotFiniteError if the loss is not finite; the
+        message has the ids of the queries."""
         folder = Path(self.args.output_dir)
         self.train(resume_from_checkpoint=last_checkpoint(folder))
         self.accelerator.wait_for_everyone()  # the first process may still be writing

@@ -59,7 +59,9 @@ def tune(
 
     The folder holds ``trials.json``, ``best.yaml`` (the configuration with the best values), and
     the configuration, metrics and curves of every trial. Trials share prepared data if no value
-    changes the data. Calling it again resumes interrupted tuning, or adds values.
+    changes the data. Calling it again resumes interrupted tuning, or adds values. Raises InputError
+    for malformed or unknown values, a folder of another configuration, another process there, no
+    judged queries for validation, or only infinite losses.
 
     Args:
         config: a YAML file.
@@ -71,10 +73,6 @@ def tune(
 
     Returns:
         All trials, the best first, diverged trials last.
-
-    Raises:
-        InputError: malformed or unknown values, a folder of another configuration, another process
-            there, no judged queries for validation, or only infinite losses.
     """
     short = [*changes, f"optimizer.steps={steps}"]
     values = dict(map(_values, vary))

@@ -181,12 +181,8 @@ def parts_of(vectorizer: AnyVectorizer) -> Sequence[Vectorizer]:
 
 
 def load_token_table(folder: Path) -> QueryTable:
-    """Load the token table in the folder of a vocabulary.
-
-    Raises:
-        IndexFormatError: the table is damaged.
-        InputError: a package is missing.
-    """
+    """Load the token table in the folder of a vocabulary. Raises IndexFormatError if the table is
+    damaged. Raises InputError if a package is missing."""
     require("lookup", "tokenizers", hint=", or search the words alone")
     table = importlib.import_module("lexicept.vectorizers.token_table").TokenTable
     return cast(QueryTable, table.load(folder / TOKEN_TABLE))
@@ -211,14 +207,11 @@ def load_query_model(folder: Path, texts: Path | None, precision: str) -> QueryM
 
 
 def load_vectorizer(name: str, folder: Path, models: Sequence[Vectorizer] = ()) -> Vectorizer:
-    """Load the saved vectorizer of a vocabulary.
+    """Load the saved vectorizer of a vocabulary. Raises IndexFormatError for a vocabulary of an
+    unknown kind. Raises InputError if a package is missing, or a model can't be loaded.
 
     Args:
         models: the vectorizer whose model reads the texts, unless the vocabulary has its own.
-
-    Raises:
-        IndexFormatError: a vocabulary of an unknown kind.
-        InputError: a package is missing, or a model can't be loaded.
     """
     if name not in KINDS:
         raise IndexFormatError(f"{folder}: the vocabulary {name!r} has an unknown kind")

@@ -17,7 +17,8 @@ from lexicept.storage.files import write_json
 
 
 class SAEHead(Head):
-    """The encoder of a sparse autoencoder: dimensions are latents (SAE-SPLADE, section 3).
+    """The encoder of a sparse autoencoder: dimensions are latents (SAE-SPLADE, section 3). Raises
+    InputError if the SAE and the inner head take states of different sizes.
 
     Args:
         sae: with the decoder, for ``reconstruct`` alone.
@@ -25,9 +26,6 @@ class SAEHead(Head):
             which do not learn.
         inner: a language head whose transform is applied to states before the SAE ("Layer 6 + T" in
             SAE-SPLADE, Table 2); rows are dropped.
-
-    Raises:
-        InputError: the SAE and the inner head take states of different sizes.
     """
 
     def __init__(

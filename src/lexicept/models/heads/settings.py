@@ -18,11 +18,8 @@ Pooling = Literal["max", "sum", "sqrt_sum"]
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """A head's sparsity and pooling, for queries and for documents.
-
-    Raises:
-        InputError: a value out of range, or ``double_log`` with another pooling than max.
-    """
+    """A head's sparsity and pooling, for queries and for documents. Raises InputError for a value
+    out of range, or ``double_log`` with another pooling than max."""
 
     pooling: Pooling = "max"
     """See ``Pooling``."""

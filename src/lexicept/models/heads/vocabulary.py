@@ -26,9 +26,10 @@ _NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 class VocabularyHead(Head):
     """A language-modelling head: dimensions are sub-words or words.
 
-    It computes ``v = rows · LayerNorm(act(dense · h)) + bias`` for an encoder and
-    ``v = rows · RMSNorm(h)`` for a decoder. SPLADE uses the backbone's own rows, ESPLADE the means
-    of sub-words' rows; see ``language_heads.language_head``, ``expanded`` and ``random``.
+    It computes ``v = rows · LayerNorm(act(dense · h)) + bias`` for an encoder and ``v = rows ·
+    RMSNorm(h)`` for a decoder. SPLADE uses the backbone's own rows, ESPLADE the means of sub-words'
+    rows; see ``language_heads.language_head``, ``expanded`` and ``random``. Raises InputError for
+    rows, biases and terms that differ in number, an unknown activation or norm, or a bad epsilon.
 
     Args:
         rows: [size, d]; copied.
@@ -40,10 +41,6 @@ class VocabularyHead(Head):
         final_norm: the norm of h (layer, rms or None) after the last block of decoders and
             ModernBERT.
         settings: the defaults of ``HeadSettings`` by default.
-
-    Raises:
-        InputError: rows, biases and terms that differ in number, an unknown activation or norm, or
-            a bad epsilon.
     """
 
     def __init__(

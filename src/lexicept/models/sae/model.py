@@ -53,9 +53,9 @@ class SAE(nn.Module):
         x̂ = W_decᵀ z + b_dec               [d]
 
     Thresholds are at least 0, one per latent. With them the model is a JumpReLU SAE (Rajamanoharan
-    et al. 2024b); a ReLU SAE has thresholds of 0, a BatchTopK SAE equal thresholds, and a gated
-    SAE is folded into this form (see ``fold_gate``). Both weight matrices hold one row per latent,
-    [num_latents, d].
+    et al. 2024b); a ReLU SAE has thresholds of 0, a BatchTopK SAE equal thresholds, and a gated SAE
+    is folded into this form (see ``fold_gate``). Both weight matrices hold one row per latent,
+    [num_latents, d]. Raises InputError if k is below 1 or above ``num_latents``.
 
     Args:
         d_in: size d of a state.
@@ -63,9 +63,6 @@ class SAE(nn.Module):
         k: active latents per token; None for thresholds, which are 0 at first.
         architecture: name of the architecture in training; only shown.
         centred: whether b_dec is subtracted from the input.
-
-    Raises:
-        InputError: k is below 1 or above ``num_latents``.
     """
 
     mean: Tensor
@@ -186,10 +183,8 @@ class SAE(nn.Module):
         """Load a saved SAE, of any floating-point type, in float32.
 
         With ``"decoder": false`` in the config, the file holds the encoder alone, enough for a
-        head; the encoder's rows at unit length take the decoder's place.
-
-        Raises:
-            InputError: files are missing or damaged, or shapes differ from the config's.
+        head; the encoder's rows at unit length take the decoder's place. Raises InputError if files
+        are missing or damaged, or shapes differ from the config's.
         """
         try:
             config = json.loads((folder / "sae.json").read_bytes())

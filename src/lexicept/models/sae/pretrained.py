@@ -61,7 +61,9 @@ def find_pretrained_sae(
     d_in: int | None = None,
     pickles: bool = False,
 ) -> PretrainedSAE:
-    """Find a pretrained SAE in any of ``formats.LAYOUTS``, recognised by file names.
+    """Find a pretrained SAE in any of ``formats.LAYOUTS``, recognised by file names. Raises
+    InputError if no SAE or several fit, the sizes differ from the arguments, or the headers are
+    damaged.
 
     Args:
         source: a folder, or the hub's name of a repository (``google/gemma-scope-2b-pt-res``),
@@ -72,10 +74,6 @@ def find_pretrained_sae(
         l0: preferred mean number of active latents, among SAEs of equal layer and width.
         d_in: size of the states.
         pickles: whether pickled files may be read; only tensors are unpickled.
-
-    Raises:
-        InputError: no SAE or several fit, the sizes differ from the arguments, or the headers are
-            damaged.
     """
     where, files, folder_of = _open_source(source)
     candidates = _recognise(files, where)

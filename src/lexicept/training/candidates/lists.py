@@ -72,12 +72,9 @@ def joined(
 
 
 def write_lists(path: str | os.PathLike[str], lists: Iterable[CandidateList]) -> Lists:
-    """Write lists atomically and open the file.
-
-    Raises:
-        InputError: no lists; or, by line, no documents, repeated or bad ids, scores that are not
-            finite, or another number of scores than of documents.
-    """
+    """Write lists atomically and open the file. Raises InputError for no lists and, by line, for no
+    documents, repeated or bad ids, scores that are not finite, or another number of scores than of
+    documents."""
     target = Path(path)
     with replacing_text(target) as file:
         number = 0
@@ -143,10 +140,8 @@ class Lists(LazySequence[CandidateList]):
         pid, ...]``, with the relevant document first; sentence-transformers'
         ``msmarco-hard-negatives``, with the negatives of all systems in order; and triples of ids
         ``qid \\t positive \\t negative``. Repeated documents of the last three are dropped. A line
-        of another format is refused here; any other bad line is refused when it is read.
-
-        Raises:
-            InputError: an unreadable, gzipped or empty file, or a bad line.
+        of another format is refused here; any other bad line is refused when it is read. Raises
+        InputError for an unreadable, gzipped or empty file, or a bad line.
         """
         name = os.fspath(path)
         offsets = array("q")
@@ -260,11 +255,8 @@ def assemble(
     place: Place, query: Any, relevant: Sequence[Any], others: Sequence[Any]
 ) -> CandidateList:
     """Make a list of ids, ``[id, score]`` or ``{"pid": id, "ce-score": score}``, without repeats.
-
-    Raises:
-        InputError: at ``place``: bad ids, no documents, or scores that are incomplete or not
-            finite.
-    """
+    Raises InputError, naming ``place``, for bad ids, no documents, or scores that are incomplete or
+    not finite."""
     scores: dict[str, float | None] = {}
     count = 0
     for number, value in enumerate([*relevant, *others]):

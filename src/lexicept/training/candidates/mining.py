@@ -24,11 +24,7 @@ BATCH = 256
 
 @dataclass(frozen=True)
 class MiningSettings:
-    """Choice of candidates.
-
-    Raises:
-        InputError: a value out of range, or no candidates at all.
-    """
+    """Choice of candidates. Raises InputError for a value out of range, or no candidates at all."""
 
     depth: int = 100
     """Largest number of candidates of a query; documents with score 0 are left out."""
@@ -65,17 +61,15 @@ def mine(
 ) -> Lists:
     """Write a candidate list for each query: relevant documents, then the best other hits.
 
-    Calling it again resumes interrupted work (see ``storage.workspace``).
+    Calling it again resumes interrupted work (see ``storage.workspace``). Raises InputError for a
+    relevant document missing from the index, an existing ``out``, unfinished work with other
+    settings, a second writing process, or no lists.
 
     Args:
         queries: id → text. A query with neither relevant documents nor hits has no list.
         relevant: query id → ids of relevant documents, all in the index.
         out: file of lists to create.
         restart: discard unfinished work.
-
-    Raises:
-        InputError: a relevant document missing from the index, an existing ``out``, unfinished work
-            with other settings, a second writing process, or no lists.
     """
     positives = _positives(index, queries, relevant)
     listed = [[query, *documents] for query, documents in positives.items()]

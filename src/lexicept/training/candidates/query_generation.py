@@ -45,14 +45,12 @@ def generate_known_items(
     progress: Progress = silent,
 ) -> tuple[Integers, list[str]]:
     """Write one query for each of some random documents; return document numbers and queries.
+    Raises InputError if the model can't be loaded, or wrote no queries; see ``generate_queries``.
 
     Args:
         document: number → document.
         folder: cache of queries, in a file named after the model and the documents.
         count: largest number of documents.
-
-    Raises:
-        InputError: the model can't be loaded, or wrote no queries; see ``generate_queries``.
     """
     numbers = np.random.default_rng(0).permutation(num_documents)[:count].tolist()
     documents = [document(number) for number in numbers]
@@ -76,14 +74,12 @@ def generate_queries(
 
     Calling it again resumes interrupted work (see ``storage.workspace``). A model with a chat
     template gets the prompt as the user's message. The first line of an answer is the query;
-    documents with an empty answer are skipped.
+    documents with an empty answer are skipped. Raises InputError if the model can't be loaded, and
+    for no documents, an existing ``out``, unfinished work with another model or documents, or a
+    second writing process.
 
     Args:
         out: file to create, JSON Lines ``{"document_id", "query"}``.
-
-    Raises:
-        InputError: the model can't be loaded, no documents, an existing ``out``, unfinished work
-            with another model or documents, or a second writing process.
     """
     tokenizer, model = _load(model_name_or_path)
     writer = _Writer(tokenizer, model)

@@ -30,10 +30,7 @@ def teacher_lists(
     progress: Progress = silent,
 ) -> Lists:
     """Write each query's relevant documents, then the ``depth`` best others by the teacher's score.
-
-    Raises:
-        InputError: neither a dense teacher nor BM25, ``out`` exists, or no lists.
-    """
+    Raises InputError without a dense teacher or BM25, for an existing ``out``, or for no lists."""
     if data.teacher is None or (data.teacher.queries is None and not data.teacher.bm25_weight):
         raise InputError("data.mining: teacher needs teacher.dense or teacher.bm25_weight")
     names = data.query_ids

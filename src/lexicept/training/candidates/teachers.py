@@ -88,13 +88,11 @@ class Blend:
     """A weighted sum of teachers with different scales.
 
     Each teacher's scores of a list are standardised first, by mean and population standard
-    deviation; equal scores become 0.
+    deviation; equal scores become 0. Raises InputError for no teachers, or a weight that is not
+    finite.
 
     Args:
         weights: teacher → weight.
-
-    Raises:
-        InputError: no teachers, or a weight that is not finite.
     """
 
     def __init__(self, weights: Mapping[Teacher, float]) -> None:
@@ -147,7 +145,9 @@ def score_lists(
 ) -> Lists:
     """Write lists with a teacher's scores, which replace earlier scores.
 
-    Calling it again resumes interrupted work (see ``storage.workspace``).
+    Calling it again resumes interrupted work (see ``storage.workspace``). Raises InputError for no
+    lists, a query or document without a text, a score that is not finite, an existing ``out``,
+    unfinished work with other settings, or a second writing process.
 
     Args:
         queries: id → text.
@@ -155,10 +155,6 @@ def score_lists(
         out: file of lists to create.
         cache: folder of embeddings for later calls; None removes the embeddings in the end.
         restart: discard unfinished work.
-
-    Raises:
-        InputError: no lists, a query or document without a text, a score that is not finite, an
-            existing ``out``, unfinished work with other settings, or a second writing process.
     """
     if not lists:
         raise InputError("there are no lists to score")

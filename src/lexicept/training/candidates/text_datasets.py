@@ -48,16 +48,14 @@ def import_texts(
     config: str | None = None,
     scored_only: bool = False,
 ) -> Lists:
-    """Write a dataset of texts as ``write_texts_dataset`` does.
+    """Write a dataset of texts as ``write_texts_dataset`` does. Raises InputError for an unreadable
+    source, and like ``write_texts_dataset``.
 
     Args:
         source: a JSON Lines file or a folder of JSON Lines files, a folder of ``save_to_disk``, or
             a hub name.
         split, config: of a Hugging Face dataset.
         scored_only: leave out rows without scores.
-
-    Raises:
-        InputError: an unreadable source, or as ``write_texts_dataset``.
     """
     path = Path(source)
     if not path.exists() or _saved(path):
@@ -76,10 +74,7 @@ def read_texts_dataset(
     name_or_path: str, split: str = "train", config: str | None = None
 ) -> Iterator[dict[str, Any]]:
     """Stream the rows of a Hugging Face dataset: a folder of ``save_to_disk``, or a hub name.
-
-    Raises:
-        InputError: the package ``datasets`` is missing or can't read the dataset.
-    """
+    Raises InputError if the package ``datasets`` is missing or can't read the dataset."""
     try:
         datasets = import_module("datasets")
     except ImportError:
@@ -104,7 +99,8 @@ def write_texts_dataset(
 ) -> Lists:
     """Write rows of texts as a BEIR folder with lists, so that training sees ids only.
 
-    Ids are hashes of the texts.
+    Ids are hashes of the texts. Raises InputError for a row with other columns, by its number, for
+    no rows, or for an existing folder.
 
     Args:
         rows: columns in the layout of sentence-transformers or of BGE; see ``to_row``.
@@ -113,9 +109,6 @@ def write_texts_dataset(
     Returns:
         The lists, one for each row, in ``lists.jsonl`` beside ``corpus.jsonl``, ``queries.jsonl``
         and ``qrels/train.tsv``.
-
-    Raises:
-        InputError: a row with other columns, by its number; no rows; or the folder exists.
     """
     target = Path(folder)
     placed = ((Place(f"rows for {target}", n, "row"), row) for n, row in enumerate(rows, 1))
@@ -176,10 +169,8 @@ def to_row(place: Place, fields: Mapping[str, Any]) -> TextRow:
     ``neg_scores``; further columns, such as ``prompt``, are ignored. sentence-transformers:
     ``query`` or ``anchor``, ``positive``, ``negative``, ``negative_1``, ..., and optionally
     ``score``, ``scores``, ``label`` or ``labels``: a score for each document or, as for margin
-    losses, the margin of the positive over each negative.
-
-    Raises:
-        InputError: a row with other columns, by its place.
+    losses, the margin of the positive over each negative. Raises InputError for a row with other
+    columns, by its place.
     """
     if "pos" not in fields:
         names = [next((name for name in _QUERIES if name in fields), _QUERIES[0]), "positive"]

@@ -94,11 +94,8 @@ class PretrainingSettings:
 
 
 def masking_of(head: LanguageHead, masking: Masking | None) -> Masking:
-    """Return the masking, by default the head kind's.
-
-    Raises:
-        InputError: an unknown head kind, or a masking that does not fit the head kind.
-    """
+    """Return the masking, by default the head kind's. Raises InputError for an unknown head kind,
+    or a masking that does not fit the head kind."""
     if head not in HEAD_KINDS:
         raise InputError(f"head must be one of {', '.join(get_args(LanguageHead))}, not {head!r}")
     maskings = HEAD_KINDS[head].maskings
@@ -111,13 +108,11 @@ def masking_of(head: LanguageHead, masking: Masking | None) -> Masking:
 
 
 def words_of(masking: Masking, size: int | None) -> int | None:
-    """Return the largest number of words as dimensions; None for sub-words as dimensions.
+    """Return the largest number of words as dimensions; None for sub-words as dimensions. Raises
+    InputError for a size below 1, or a size with sub-words as dimensions.
 
     Args:
         size: the setting; None for ``EXPANDED_SIZE``.
-
-    Raises:
-        InputError: a size below 1, or with sub-words as dimensions.
     """
     if masking == "words":
         if size is not None and size < 1:

@@ -44,11 +44,8 @@ from lexicept.training.pretraining.windows import (
 def load_backbone_and_head(
     backbone: str, layer: int | None, settings: PretrainingSettings
 ) -> tuple[Backbone, VocabularyHead]:
-    """Load a backbone, cut to ``layer`` blocks (all by default), and its language head.
-
-    Raises:
-        InputError: a model that can't be loaded or that does not fit the settings.
-    """
+    """Load a backbone, cut to ``layer`` blocks (all by default), and its language head. Raises
+    InputError for a model that can't be loaded or that does not fit the settings."""
     loaded = Backbone.from_pretrained(
         backbone, layer, bidirectional=settings.bidirectional, dtype=settings.dtype
     )
@@ -85,7 +82,10 @@ def pretrain(
     checkpoints: Path | None = None,
     progress: Progress = silent,
 ) -> None:
-    """Train a head, a backbone or adapters, in place, to predict masked tokens.
+    """Train a head, a backbone or adapters, in place, to predict masked tokens. Raises InputError
+    for nothing to mask in any text, no mask token and no "_" in the tokenizer, a head over other
+    units, or a bidirectional backbone with ``causal``. Raises NotFiniteError if the loss is not
+    finite; the last checkpoint is kept.
 
     Args:
         backbone: trained or frozen, as in the settings.
@@ -95,11 +95,6 @@ def pretrain(
             weights of an unbroken run; another model, corpus or settings need another folder.
         progress: called after every step; the detail is the cross entropy in nats, the accuracy on
             masked tokens, and tokens per second.
-
-    Raises:
-        InputError: nothing to mask in any text, no mask token and no "_" in the tokenizer, a head
-            over other units, or a bidirectional backbone with ``causal``.
-        NotFiniteError: the loss is not finite; the last checkpoint is kept.
     """
     task = MaskedTask(backbone, head, settings)
     loop, start = Loop(task), StreamPosition()

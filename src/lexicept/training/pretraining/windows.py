@@ -114,11 +114,8 @@ class WindowStream:
     def batches(
         self, start: StreamPosition
     ) -> Iterator[tuple[StreamPosition, list[MaskableWindow]]]:
-        """Yield the batches from a position on, each with the next position.
-
-        Raises:
-            InputError: nothing to mask in any text.
-        """
+        """Yield the batches from a position on, each with the next position. Raises InputError for
+        nothing to mask in any text."""
         epoch, document, batch = start
         any_example = start != StreamPosition()
         texts, size = self._texts, self._settings.batch_size

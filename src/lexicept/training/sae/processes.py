@@ -36,11 +36,8 @@ class Processes:
         return cls(dist.get_rank(), dist.get_world_size(), device)
 
     def share(self, batch: Tensor) -> Tensor:
-        """Return this process's part of a batch [n, d].
-
-        Raises:
-            InputError: there are more processes than tokens.
-        """
+        """Return this process's part of a batch [n, d]. Raises InputError if there are more
+        processes than tokens."""
         if len(batch) < self.count:
             raise InputError(f"a batch of {len(batch)} tokens can't be shared by {self.count}")
         return batch.tensor_split(self.count)[self.rank]

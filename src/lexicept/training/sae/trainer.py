@@ -95,7 +95,10 @@ def train_on_states(
     device: torch.device = CPU,
     together: bool = False,
 ) -> SAE:
-    """Train an SAE on token states, read text by text.
+    """Train an SAE on token states, read text by text. Raises InputError for texts without a single
+    token; a ``start`` with thresholds, with another number of latents or with settings for
+    thresholds; a damaged checkpoint or a checkpoint of other settings. Raises NotFiniteError if the
+    loss is not finite; the last checkpoint is kept.
 
     Args:
         reader: numbers of texts → token states [n, d].
@@ -111,12 +114,6 @@ def train_on_states(
         together: let all processes of a launcher train this SAE, each on a share of the texts and
             of every batch. The weights equal a single process's up to rounding; the first process
             writes checkpoints.
-
-    Raises:
-        InputError: texts without a single token; a ``start`` with thresholds, with another number
-            of latents or with settings for thresholds; a damaged checkpoint or a checkpoint of
-            other settings.
-        NotFiniteError: the loss is not finite; the last checkpoint is kept.
     """
     loop: Loop[Tensor] | None = None
     position = Position()

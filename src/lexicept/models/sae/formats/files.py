@@ -79,11 +79,8 @@ class Config:
 
 
 class Tensors(ABC):
-    """The tensors of one file. Shapes are read from the header, values when they are needed.
-
-    Raises:
-        InputError: the file is missing, damaged, or of another type.
-    """
+    """The tensors of one file. Shapes are read from the header, values when they are needed. Raises
+    InputError if the file is missing, damaged, or of another type."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -97,9 +97,7 @@ def save_saelens(sae: SAE, folder: Path) -> None:
     """Write an SAE so that SAELens loads it with ``SAE.load_from_disk(folder)``.
 
     Activations equal ``sae``'s in units of raw states. Normalisation is folded into the weights.
-
-    Raises:
-        InputError: the SAE has no decoder.
+    Raises InputError if the SAE has no decoder.
     """
     W_enc, b_enc, W_dec, b_dec, threshold = raw_weights(sae, centred=sae.centred)
     tensors = {"W_enc": W_enc.T, "W_dec": W_dec, "b_enc": b_enc, "b_dec": b_dec}
@@ -198,10 +196,8 @@ def save_sparsify(sae: SAE, folder: Path) -> None:
 
     The folder inside is named after the hook: ``layers.{N}``, or the module of an encoder's block.
     Files of an unknown hook are in ``folder`` itself. Normalisation is folded into the weights:
-    activations equal ``sae``'s.
-
-    Raises:
-        InputError: the SAE has no decoder, or has thresholds, which sparsify does not know.
+    activations equal ``sae``'s. Raises InputError if the SAE has no decoder, or has thresholds,
+    which sparsify does not know.
     """
     weights = raw_weights(sae, centred=True)
     if sae.k is None:
@@ -314,10 +310,8 @@ def save_dictionary_learning(sae: SAE, folder: Path) -> None:
 
     An SAE with k becomes an ``AutoEncoderTopK``, one with thresholds a ``JumpReluAutoEncoder``.
     Normalisation is folded into the weights, so that activations are those of ``sae``. The library
-    reads pickles only: ``ae.pt`` holds nothing but tensors.
-
-    Raises:
-        InputError: the SAE has no decoder.
+    reads pickles only: ``ae.pt`` holds nothing but tensors. Raises InputError if the SAE has no
+    decoder.
     """
     trainer: dict[str, object] = {"activation_dim": sae.d_in, "dict_size": sae.num_latents}
     W_enc, b_enc, W_dec, b_dec, threshold = raw_weights(sae, centred=sae.k is not None)
