@@ -121,7 +121,6 @@ def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_arra
     """Return CSR [n, V] with sorted indices and no duplicates or explicit zeros.
 
     Args:
-        weights: SciPy sparse matrix [n, V].
         ids: names of the rows in messages.
 
     Raises:

@@ -151,11 +151,7 @@ class PostingsEngine(Engine):
     @abstractmethod
     def postings(self, dimensions: slice) -> Ranking:
         """Return documents and weights of neighbouring dimensions, dimension by dimension, each in
-        document order.
-
-        Args:
-            dimensions: a slice with ``start`` and ``stop``.
-        """
+        document order."""
 
     @abstractmethod
     def segment(self, number: int) -> sp.csr_array:

@@ -83,8 +83,6 @@ def inverted_in_groups(
     """Invert a segment, some neighbouring dimensions at a time.
 
     Args:
-        blocks: the segment's documents, in order.
-        count: number of documents.
         scales, kind, entries_before: see ``inverted``.
     """
     df = np.sum([np.diff(block.starts) for block in blocks], axis=0)
@@ -231,7 +229,6 @@ class PostingsWriter:
         """Add a segment that was inverted elsewhere; return the number of its first document.
 
         Args:
-            groups: see ``inverted_in_groups``.
             count: number of documents: ``SEGMENT``, or fewer in the last segment.
         """
         first = self.num_documents

@@ -139,7 +139,6 @@ def evaluate_index(
     judgements, an unknown vocabulary or measure, or a refused search.
 
     Args:
-        vocabulary: search in one vocabulary only; None searches all vocabularies.
         vectors: the weights of the queries in all vocabularies [n, V]; None encodes the queries.
         bm25_e2: the E² of plain BM25 over the same texts; None searches by BM25.
 
@@ -183,7 +182,6 @@ def evaluate_bm25(
     InputError for no judgements, an unknown measure, or conditions that a search refuses.
 
     Args:
-        weighting: BM25 with the k1 and b to search by.
         bm25_e2: as in ``evaluate_index``; None leaves ΔE² out.
     """
     results, costs = _search_bm25(index, judged, weighting)

@@ -146,8 +146,6 @@ def sweep(
 
     Args:
         judged: queries of a dev or train split; settings chosen on test queries prove nothing.
-        vocabulary: search in one vocabulary only; None searches all vocabularies.
-        restart: discard the sweep in ``out``, such as the sweep of another index.
     """
     if not judged.qrels:
         raise InputError("no judgements: there is nothing to evaluate")

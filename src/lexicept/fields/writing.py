@@ -190,10 +190,8 @@ def join_columns(
     Raises InputError for a whole number that is not exact beside fractions.
 
     Args:
-        folder: of the columns; does not exist yet.
         old: the collection whose fields keep their types.
         order: numbers of the documents, counted through both collections [N].
-        ids: of the documents, for errors.
     """
     joined = {name: _joined(old, new, name, order, ids) for name in dict.fromkeys([*old, *new])}
     if all(bool(column.missing.all()) for column in joined.values()):

@@ -45,7 +45,6 @@ class IndexBuilder:
     Args:
         path: the index to create; the unfinished work is in ``<path>.partial`` (see ``Workspace``).
         cluster: encodes documents and derives postings; its nodes must see the folder.
-        restart: discard unfinished work instead of resuming it.
         overwrite: let ``commit`` make the new index the next generation of one at ``path``.
 
     Attributes:
@@ -106,11 +105,7 @@ class IndexBuilder:
     ) -> sp.csr_array:
         """Count or encode all documents; return their tf in the first vocabulary, memory-mapped [N,
         size]. The vectorizer is saved, with a token table if it makes one. Raises InputError for
-        unfinished work on another model of this vocabulary.
-
-        Args:
-            settings: of each vocabulary of the vectorizer.
-        """
+        unfinished work on another model of this vocabulary."""
         vectorizers = parts_of(vectorizer)
         folder = self.folder(vectorizer.name)
         for each in vectorizers:

@@ -23,7 +23,6 @@ def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str
     concept of a number, or for an unknown source.
 
     Args:
-        labels: by the concepts' numbers.
         source: the origin of the labels, one of ``atlas.SOURCES``.
     """
     if source not in SOURCES:

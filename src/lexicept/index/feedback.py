@@ -56,11 +56,7 @@ def with_feedback(
 
 
 def like(index: IndexReader, document_id: str, query: ParsedQuery | None = None) -> ParsedQuery:
-    """Return a query for documents similar to a document, which is left out of the results.
-
-    Args:
-        query: further words to search for.
-    """
+    """Return a query for documents similar to a document, which is left out of the results."""
     query = ParsedQuery("") if query is None else query
     documents = document_weights(index, index.entries_of(document_id))
     added = _sum(query.added, _by_dimension(index, centroid(documents, DIMENSIONS)))

@@ -184,7 +184,6 @@ def write_parts(
     Returns the folders of the parts to link.
 
     Args:
-        parts: the documents of the generation.
         sizes: the dimensions of each vocabulary.
         check: called with the folders of parts before these are copied.
     """

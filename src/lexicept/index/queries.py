@@ -67,7 +67,6 @@ class QueryWeigher:
     Raises InputError for an unknown encoder of queries, or no token table.
 
     Args:
-        path: of the index, for messages.
         query_encoder: "model", or "lookup" for the token table.
     """
 

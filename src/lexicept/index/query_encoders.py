@@ -118,7 +118,6 @@ class QueryEncoders:
 
     Args:
         vocabularies: in the order of dimensions.
-        files: the files of the index's manifest.
     """
 
     def __init__(

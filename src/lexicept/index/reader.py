@@ -267,9 +267,6 @@ class IndexReader:
         Args:
             queries: texts or parsed queries. A query without a known word or concept has no
                 results, a query of conditions alone has the first matching documents.
-            top_k: results per query, at least 1.
-            vocabulary: search in a single vocabulary; None searches all at once.
-            explain: whether each hit gets an explanation.
             threads: threads for the search, at least 1; one per processor by default.
 
         Raises:

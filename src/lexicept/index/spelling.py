@@ -109,10 +109,7 @@ def nearest(word: str, terms: Sequence[str], df: Integers, most: int, limit: int
     """Return the terms fewest edits away from a word; equally near terms by document frequency.
 
     Args:
-        terms: the vocabulary [V].
         df: document frequency of each term [V]; a term without documents is not suggested.
-        most: terms at most.
-        limit: edits at most.
     """
     from rapidfuzz.distance import OSA
     from rapidfuzz.process import cdist

@@ -271,7 +271,6 @@ def add_engine(
     for no such engine, a missing package, or settings that the engine or ``store.build`` refuses.
 
     Args:
-        name: seismic.
         settings: arguments of the engine's ``build``: ``recall`` of Seismic.
         queries: texts for tuning Seismic's pruning; pseudo-queries by default.
 

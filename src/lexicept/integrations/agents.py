@@ -76,7 +76,6 @@ class AgentTools:
 
     Args:
         index: an opened index, refreshed after changes on disk.
-        query_encoder: the encoder of the queries' concepts; see ``Index.search``.
     """
 
     def __init__(self, index: Index, query_encoder: Literal["model", "lookup"] = "model") -> None:

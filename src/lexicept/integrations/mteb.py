@@ -90,9 +90,7 @@ class LexiceptSearch:
         Args:
             queries: entries with ``id``, ``text`` and possibly ``instruction``, which is appended
                 to the text as for MTEB's own models.
-            top_k: documents per query.
             top_ranked: the candidates of each query in a reranking task.
-            task: further arguments of MTEB, without a meaning here.
 
         Returns:
             Query id → document id → score of matching documents.

@@ -79,7 +79,6 @@ def describe(
     Args:
         texts: the documents [N].
         tf: the encoder's term frequencies [N, M].
-        language: the language of stop words and stems.
         explanations: labels of some concepts that came with a pretrained SAE.
         among: the numbers of the documents to read, such as documents with cached states; all by
             default.

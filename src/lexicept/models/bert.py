@@ -44,7 +44,6 @@ class Bert:
 
     Args:
         weights: by transformers' names, without a prefix.
-        config: the model's configuration.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:

@@ -29,12 +29,7 @@ SHARD = 512
 
 class CachedStates:
     """Token states in half precision, text by text, memory-mapped. Raises IndexFormatError for
-    damaged files, or files of different texts.
-
-    Args:
-        folder: written by ``build``.
-        count: number of texts.
-    """
+    damaged files, or files of different texts."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self._count = count
@@ -70,7 +65,6 @@ class CachedStates:
         Args:
             folder: a cache for many backbones, texts and precisions.
             bf16: run the backbone in bfloat16, if the device multiplies bfloat16.
-            task: query or document, for the length of texts.
         """
         device = backbone.model.device
         bf16 = bf16 and has_bfloat16(device)

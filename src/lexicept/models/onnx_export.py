@@ -39,11 +39,7 @@ and dimensions."""
 
 
 class Graph(nn.Module):
-    """An encoder for whole texts of one window, of operations that ONNX has.
-
-    Args:
-        task: query or document.
-    """
+    """An encoder for whole texts of one window, of operations that ONNX has."""
 
     left_out: Tensor
     """Ids of tokens left out of vectors."""

@@ -43,12 +43,7 @@ class TokenStates(NamedTuple):
 
 
 class TokenSums:
-    """Adds up, for each token of a tokenizer, the activations of its occurrences.
-
-    Args:
-        num_tokens: of the tokenizer.
-        size: dimensions of the head.
-    """
+    """Adds up, for each token of a tokenizer, the activations of its occurrences."""
 
     def __init__(self, num_tokens: int, size: int) -> None:
         self._shape = (num_tokens, size + 1)
@@ -76,12 +71,7 @@ class TokenSums:
 
 
 class MeanStates:
-    """Adds up the states of each text's tokens.
-
-    Args:
-        count: number of texts.
-        d: size of a state.
-    """
+    """Adds up the states of each text's tokens."""
 
     def __init__(self, count: int, d: int) -> None:
         self._sums, self._tokens = torch.zeros(count, d), torch.zeros(count)

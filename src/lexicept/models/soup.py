@@ -37,7 +37,6 @@ def soup(models: Sequence[Path], out: Path) -> None:
 
     Args:
         models: saved encoders of equal architecture, trained from the same start.
-        out: a new folder.
     """
     files = [_files(model) for model in models]
     with new_folder(out, "soup") as work:

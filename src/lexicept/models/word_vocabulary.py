@@ -90,7 +90,6 @@ class WordFinder:
 
     Args:
         words: the term of every dimension.
-        tokenizer: the tokenizer that made the windows.
     """
 
     def __init__(self, words: Sequence[str], tokenizer: Any) -> None:

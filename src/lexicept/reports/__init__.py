@@ -34,7 +34,6 @@ def build_report(
 
     Args:
         queries: judged queries; without any, sentences of the documents search for their documents.
-        qrels: the judgements of the queries.
         against: another index of the same documents, compared query by query.
     """
     if queries and not qrels:

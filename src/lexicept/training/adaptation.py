@@ -129,8 +129,6 @@ def adapt(
     Calling it again with the same arguments resumes an interrupted adaptation, to the same weights.
 
     Args:
-        texts: the collection's documents.
-        folder: folder of states and checkpoint.
         configure: give the encoder the settings ``HEAD`` and ``INDEX``, chosen for lexicept-mini.
     """
     head, backbone = encoder.head, encoder.backbone
@@ -183,11 +181,7 @@ def read_to_describe(
     encoder: Encoder, texts: Sequence[str], folder: Path, progress: Progress = silent
 ) -> list[int]:
     """Cache the states of a sample in ``Backbone.known``, for the description of concepts; return
-    the numbers of the sampled documents.
-
-    Args:
-        folder: folder of the states.
-    """
+    the numbers of the sampled documents."""
     drawn = sample(encoder.backbone, texts, DESCRIBED_TOKENS, encoder.prompt("document"))
     states = CachedStates.build(folder / "states", encoder.backbone, drawn.texts, progress)
     encoder.backbone.known = states
@@ -195,11 +189,7 @@ def read_to_describe(
 
 
 def sample(backbone: Backbone, texts: Sequence[str], most: int, prompt: str = "") -> TextSample:
-    """Draw distinct texts at random, up to ``most`` tokens.
-
-    Args:
-        prompt: put before every text.
-    """
+    """Draw distinct texts at random, up to ``most`` tokens."""
     order = np.random.default_rng(SEED).choice(len(texts), min(len(texts), most), replace=False)
     number_of: dict[str, int] = {}
     tokens = 0

@@ -225,7 +225,6 @@ class Collator:
 
         Args:
             count: size of the sample, drawn by the seed.
-            size: texts of a batch.
             share: a process's number and the number of processes; each takes every such text.
         """
         texts = self.data.documents if side else self.data.queries

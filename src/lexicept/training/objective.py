@@ -45,8 +45,6 @@ class Objective(nn.Module):
     """Weighted losses of an encoder on a batch; training minimises the sum.
 
     Args:
-        model: the encoder.
-        size: dimensions of the vocabulary.
         cached: gradient caching: a batch goes through the model twice, in mini-batches, with the
             activations of one mini-batch in memory (Gao et al. 2021).
         reconstruct: token states [n, d] → input and output of an SAE, both [n, d]; required with

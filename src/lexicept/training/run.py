@@ -64,7 +64,6 @@ def train(
     Args:
         prepared: folder of data and states, in place of the run's ``work``, for successive runs
             with the same data and states.
-        restart: remove an earlier run in the folder.
 
     Returns:
         The folder of the trained encoder.

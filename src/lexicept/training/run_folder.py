@@ -51,11 +51,7 @@ class RunFolder:
 def claimed(config: TrainingConfig, path: Path, *, restart: bool) -> Iterator[None]:
     """Hold a run's folder for this process during a block; an early failure leaves no folder.
     Raises InputError if the folder holds a finished run, another configuration's run or other
-    files, or another process works there.
-
-    Args:
-        restart: discard an earlier run.
-    """
+    files, or another process works there."""
     settings = {"config": to_mapping(config)}
     with Workspace(path, "train", settings, restart=restart, in_place=True) as work:
         if (path / "model").exists():

@@ -64,11 +64,8 @@ def tune(
     judged queries for validation, or only infinite losses.
 
     Args:
-        config: a YAML file.
         vary: ``NAME=VALUE,VALUE,...`` each.
-        steps: optimiser steps of a trial.
         changes: changes of the configuration, ``NAME=VALUE`` each.
-        restart: discard the trials in ``out``.
         prepared: folder of shared data and states, in place of ``out/work``.
 
     Returns:

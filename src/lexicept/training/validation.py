@@ -118,11 +118,7 @@ def encode(model: Encoder, texts: Texts, task: str, bf16: bool = False) -> sp.cs
 
 
 def pooled(model: Encoder, texts: Texts, task: str, bf16: bool = False) -> sp.csr_array:
-    """Return the pooled activations [n, V] of texts, before any weighting.
-
-    Args:
-        bf16: pool cached states in bfloat16, if the device supports bfloat16.
-    """
+    """Return the pooled activations [n, V] of texts, before any weighting."""
     head = model.head
     if not isinstance(texts, CachedStates):
         return model.encode_activations(texts, task)

@@ -193,7 +193,6 @@ def load_query_model(folder: Path, texts: Path | None, precision: str) -> QueryM
 
     Args:
         texts: the folder of whole texts, whose dimensions follow; None without whole texts.
-        precision: number format of matrix products, float32 or bfloat16.
 
     Returns:
         None if loading fails: ``load_vectorizer`` then succeeds or raises the error.

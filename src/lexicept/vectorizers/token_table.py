@@ -82,7 +82,6 @@ class TokenTable:
     the encoder's pooling. A token that is not in the collection has no latents.
 
     Args:
-        tokenizer: the backbone's.
         table: CSR [tokens, size].
         combine: the encoder's pooling.
         cut: the encoder's cut of queries.

@@ -70,9 +70,7 @@ def find_pretrained_sae(
             with or without a folder inside. Among many SAEs, layer and width choose.
         layer: number of blocks before the SAE. Releases count blocks from 0: their "output of layer
             20" is the state after 21 blocks.
-        width: number of latents.
         l0: preferred mean number of active latents, among SAEs of equal layer and width.
-        d_in: size of the states.
         pickles: whether pickled files may be read; only tensors are unpickled.
     """
     where, files, folder_of = _open_source(source)

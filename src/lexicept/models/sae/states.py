@@ -110,10 +110,7 @@ class StateStream:
     once. Batches depend on seed and position only: a resumed stream gives equal batches.
 
     Args:
-        reader: reads the states of texts.
-        count: number of texts.
         filling: called with the number of tokens in the buffer while it fills.
-        share: the processes of the reading, if several.
     """
 
     def __init__(

@@ -68,8 +68,6 @@ def mine(
     Args:
         queries: id → text. A query with neither relevant documents nor hits has no list.
         relevant: query id → ids of relevant documents, all in the index.
-        out: file of lists to create.
-        restart: discard unfinished work.
     """
     positives = _positives(index, queries, relevant)
     listed = [[query, *documents] for query, documents in positives.items()]

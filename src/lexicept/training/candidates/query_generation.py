@@ -48,9 +48,7 @@ def generate_known_items(
     Raises InputError if the model can't be loaded, or wrote no queries; see ``generate_queries``.
 
     Args:
-        document: number → document.
         folder: cache of queries, in a file named after the model and the documents.
-        count: largest number of documents.
     """
     numbers = np.random.default_rng(0).permutation(num_documents)[:count].tolist()
     documents = [document(number) for number in numbers]

@@ -90,9 +90,6 @@ class Blend:
     Each teacher's scores of a list are standardised first, by mean and population standard
     deviation; equal scores become 0. Raises InputError for no teachers, or a weight that is not
     finite.
-
-    Args:
-        weights: teacher → weight.
     """
 
     def __init__(self, weights: Mapping[Teacher, float]) -> None:
@@ -152,9 +149,7 @@ def score_lists(
     Args:
         queries: id → text.
         documents: id → text of the whole collection, for BM25's statistics.
-        out: file of lists to create.
         cache: folder of embeddings for later calls; None removes the embeddings in the end.
-        restart: discard unfinished work.
     """
     if not lists:
         raise InputError("there are no lists to score")

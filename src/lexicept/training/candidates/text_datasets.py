@@ -55,7 +55,6 @@ def import_texts(
         source: a JSON Lines file or a folder of JSON Lines files, a folder of ``save_to_disk``, or
             a hub name.
         split, config: of a Hugging Face dataset.
-        scored_only: leave out rows without scores.
     """
     path = Path(source)
     if not path.exists() or _saved(path):

@@ -90,7 +90,6 @@ def pretrain(
     Args:
         backbone: trained or frozen, as in the settings.
         head: over the units to mask; moved to the backbone's device.
-        texts: any sequence, such as texts on disk.
         checkpoints: folder of the checkpoint. Interrupted training resumes and ends with the
             weights of an unbroken run; another model, corpus or settings need another folder.
         progress: called after every step; the detail is the cross entropy in nats, the accuracy on

@@ -46,9 +46,7 @@ def mask(
     unchanged. The label at every token is the span's dimension (ESPLADE, 3.1.2).
 
     Args:
-        token_ids: tokens of a window, special tokens included.
         spans: at least one sub-word or word, without overlap.
-        replacements: ids for random tokens.
         hidden_share: share of the masked spans to replace.
     """
     masked = Masked(list(token_ids), [], [])

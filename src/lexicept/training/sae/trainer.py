@@ -51,7 +51,6 @@ def train_sae(
     Args:
         backbone: frozen; the SAE reads the last block's output, with special tokens if the backbone
             counts special tokens.
-        texts: any sequence, such as texts on disk.
         transform: [n, d] to [n, d], applied to states before the SAE: the ``transform`` of a
             language head, the inner head of the later ``SAEHead``.
 
@@ -102,7 +101,6 @@ def train_on_states(
 
     Args:
         reader: numbers of texts → token states [n, d].
-        count: number of texts.
         checkpoints: folder of the checkpoint. Interrupted training resumes and ends with the
             weights of an unbroken run; another corpus or other settings need another folder.
         progress: called after every step with the number of tokens; the detail is loss, FVU (the
@@ -110,7 +108,6 @@ def train_on_states(
             per second.
         start: an SAE to train further, with the settings' k; a copy is trained. A new SAE by
             default.
-        device: device of the states and of training.
         together: let all processes of a launcher train this SAE, each on a share of the texts and
             of every batch. The weights equal a single process's up to rounding; the first process
             writes checkpoints.
