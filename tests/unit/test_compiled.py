@@ -132,11 +132,11 @@ def square(number):
 
 
 def test_the_command_line_shows_warnings_as_lines(run, monkeypatch):
-    def app(**_: Any) -> None:
+    def app(*_: Any, **__: Any) -> None:
         warnings.warn("ours and no other", LexiceptWarning, stacklevel=1)
         with pytest.warns(UserWarning, match="theirs"):
             warnings.warn("theirs", UserWarning, stacklevel=1)
         sys.exit(0)
 
-    monkeypatch.setattr(cli, "app", app)
-    assert run().err == "warning: ours and no other\n"
+    monkeypatch.setattr(cli, "make_app", lambda *_: app)
+    assert run("search").err == "warning: ours and no other\n"

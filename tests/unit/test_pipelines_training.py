@@ -59,7 +59,7 @@ def test_what_is_no_model_is_not_overwritten(tmp_path):
         ({"head": "expanded", "masking": "mntp"}, "masking mntp does not go with head expanded"),
         ({"head": "random", "size": 3}, "size, a number of words, requires masking words"),
         ({"head": "sae"}, "head must be 'mlm', 'expanded' or 'random', not 'sae'"),
-        ({"masking": "letters"}, "masking letters does not go with head mlm"),
+        ({"masking": "letters"}, "masking must be 'subwords', 'words'"),
         ({"steps": 0}, "steps must be at least 1, not 0"),
         ({"step": 5}, "unknown key 'step'; the nearest name is 'steps'"),
     ],
