@@ -162,8 +162,8 @@ def test_what_documents_do_not_agree_on_is_refused(tmp_path):
         "'cats', but here 'about 1900'"
     )
     assert "a list of texts and numbers" in refusal(path, {"text": "x", "a": [1, "b"]})
-    assert "the field 'a': nan is not a finite number" in refusal(
-        path, {"text": "x", "a": [float("nan")]}
+    assert "the field 'a': inf is not a finite number" in refusal(
+        path, {"text": "x", "a": [float("inf")]}
     )
     assert "has more than 64 bits" in refusal(path, {"text": "x", "a": 2**63})
     assert "lone surrogate '\\ud800'" in refusal(path, {"text": "x", "a": "\ud800"})
@@ -316,6 +316,7 @@ def test_members_of_json_and_columns_of_csv_are_fields(tmp_path):
     path.write_text(",id,text,Price,Code,Day\n0,a,x,3,007,2020-01-01\n1,b,y,,8,\n2,c,z,-.5,9,\n")
     index = lexicept.build(path, tmp_path / "i", vocabulary="words")
     assert {n: str(kind) for n, kind in index.reader.fields.kinds.items()} == {
+        "column 1": "number",
         "Price": "keyword",
         "Code": "keyword",
         "Day": "date",
@@ -342,8 +343,8 @@ def test_front_matter_is_fields(tmp_path):
             "Sleep",
             {"date": "2020-02-29", "tags": ["a", "b"], "draft": "true"},
         ),
-        Document("b.md", "# Short ones\nDogs nap.", "Naps"),
-        Document("c.md", "---\nA rule above\n---\nand below"),
+        Document("b.md", "Short ones\n\nDogs nap.", "Naps"),
+        Document("c.md", "A rule above\n\nand below"),
         Document("d.md", "Text", "Head", {"year": 2020}),
     ]
     (notes / "e.md").write_text("---\na: b: c\n---\n")

@@ -128,7 +128,7 @@ def _read_documents(source: str, skipped: Skipped) -> Records[Document]:
         corpus = beir.corpus_file(source)
         if corpus is None:
             return Folder(source, skipped).documents()
-        return json_lines.read_documents(corpus)
+        return json_lines.read_documents(corpus, anonymous=False)
     if os.path.exists(source):
         if source.lower().endswith(ONE_DOCUMENT):
             return _one(source)

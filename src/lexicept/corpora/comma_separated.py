@@ -1,72 +1,111 @@
-"""Comma-separated values (RFC 4180) with a header: documents."""
+"""Comma-separated values (RFC 4180) with a header, and other separators: documents."""
 
 import codecs
 import csv
 import io
-from collections.abc import Iterable
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
-from lexicept.corpora.lines import LONGEST, open_bytes, raw_lines
+from lexicept.corpora.json_lines import RESERVED
+from lexicept.corpora.lines import LONGEST, open_bytes
 from lexicept.corpora.records import Document, Place, Records
-from lexicept.corpora.tables import Rows, read_table
+from lexicept.corpora.tables import Rows, column_names, read_table
 from lexicept.corpora.text_encoding import likeliest, other_mark
 
+SEPARATORS = ",;\t|"
+"""Separators that a file may have without saying so, the likeliest first."""
 
-def read_documents(path: str, *, anonymous: bool = False) -> Records[Document]:
+UNUSED = "\x1f"
+"""Separates nothing: a table of one column may have commas in its texts."""
+
+SAMPLE = 200
+"""Lines that decide on the separator."""
+
+_STATED = re.compile(r'"?sep=(.)"?\s*', re.I)
+"""The first line by which Excel is told the separator."""
+
+
+def read_documents(path: str) -> Records[Document]:
     """Yield the documents of a file; see ``read_table``.
 
-    A value in quotes may hold commas and line breaks. Semicolons separate values if the header has
-    semicolons and no comma.
+    A value in quotes may hold separators and line breaks; lines end in LF, CR or both. The first
+    line may state the separator (``sep=;``); else it is the one of ``SEPARATORS`` that divides the
+    first lines most evenly.
 
     Raises:
-        InputError: an unreadable file, or a header without a column; from the function of a record,
-            bad quotes, a number of values that differs from the header's, or no UTF-8.
+        InputError: an unreadable file, or a column twice; from the function of a record, bad
+            quotes, or a number of values that differs from the header's.
     """
     # The module's own limit is 131,072 characters.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
-    return read_table(partial(_rows, path, anonymous), anonymous=anonymous)
+    return read_table(partial(_rows, path, _encoding(path)))
 
 
-def _rows(path: str, any_encoding: bool) -> Rows:
+def _rows(path: str, encoding: str) -> Rows:
     """Yield the rows that are not blank, each with the first line."""
-    if any_encoding and (encoding := _other_encoding(path)) is not None:
-        with (
-            open_bytes(path) as file,
-            io.TextIOWrapper(file, encoding, "replace", newline="") as lines,  # type: ignore[type-var]
-        ):
-            yield from _read(path, lines)
-        return
-    # Bytes that are not UTF-8 become surrogates, so that the error names their record.
-    yield from _read(path, (raw.decode(errors="surrogateescape") for _, raw in raw_lines(path)))
+    with _lines(path, encoding) as lines:
+        start = list(islice(lines, SAMPLE))
+        stated = _STATED.fullmatch(start[0]) if start else None
+        blank = 0 if stated is None else 1
+        while blank < len(start) and not start[blank].strip():
+            blank += 1
+        separator = stated[1] if stated else _separator(start[blank:], len(start) == SAMPLE)
+        table = csv.reader(chain(start[blank:], lines), delimiter=separator, strict=True)
+        while True:
+            place = Place(path, blank + table.line_num + 1)
+            try:
+                values = next(table)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield place, partial(_refuse, place, f"not valid CSV: {error}")
+            else:
+                if values:
+                    yield place, partial(list, values)
 
 
-def _read(path: str, lines: Iterable[str]) -> Rows:
-    following = iter(lines)
-    start = []
-    for line in following:
-        start.append(line)
-        if line.strip():
-            break
-    header = start[-1] if start else ""
-    # Spreadsheets write semicolons where a comma is the decimal sign.
-    delimiter = ";" if ";" in header and "," not in header else ","
-    table = csv.reader(chain(start, following), delimiter=delimiter, strict=True)
-    while True:
-        place = Place(path, table.line_num + 1)
+@contextmanager
+def _lines(path: str, encoding: str) -> Iterator[Iterator[str]]:
+    """Open the lines of a file, with line ends. Raises InputError for one that is too long."""
+
+    def read() -> Iterator[str]:
+        for number, line in enumerate(iter(partial(text.readline, LONGEST), ""), 1):
+            if len(line) == LONGEST:
+                raise Place(path, number).error(f"longer than {LONGEST / 2**20:.0f} MiB")
+            yield line
+
+    with (
+        open_bytes(path) as file,
+        # Without universal newlines a lone CR would end no line.
+        io.TextIOWrapper(file, encoding, "replace", newline="") as text,  # type: ignore[type-var]
+    ):
+        yield read()
+
+
+def _separator(lines: list[str], more: bool) -> str:
+    """Return the separator of a table by its first lines: it divides most of them as the header."""
+    best, best_score = UNUSED, (0.0, 0, 0)
+    for separator in SEPARATORS:
         try:
-            values = next(table)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield place, partial(_refuse, place, f"not valid CSV: {error}")
-        else:
-            if values:
-                yield place, partial(list, values)
+            # The last row may go on after the sample.
+            table = [row for row in csv.reader(lines, delimiter=separator) if row]
+        except csv.Error:
+            continue
+        header, *rows = table[: -1 if more and len(table) > 2 else None] or [[]]
+        if len(header) < 2:
+            continue
+        even = sum(len(row) == len(header) for row in rows) / max(len(rows), 1) if rows else 1.0
+        names = len(RESERVED.intersection(column_names(header)))
+        if (score := (even, names, len(header))) > best_score:
+            best, best_score = separator, score
+    return best
 
 
-def _other_encoding(path: str) -> str | None:
-    """Return the encoding of a file; None for UTF-8."""
+def _encoding(path: str) -> str:
+    """Return the encoding of a file: UTF-8, or by its mark or its letters."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     with open_bytes(path) as file:
         sample = file.read(2**20)
@@ -79,7 +118,7 @@ def _other_encoding(path: str) -> str | None:
             except UnicodeDecodeError:
                 return likeliest(block)
             if not block:
-                return None
+                return "utf-8-sig"
             block = file.read(2**20)
 
 

@@ -25,7 +25,7 @@ _HTML = (".html", ".htm", ".xhtml")
 ONE_DOCUMENT = (*_TEXTS, *_MARKDOWN, *_HTML, ".pdf")
 """Extensions of files that are one document."""
 
-RECORDS: dict[str, Callable[..., Records[Document]]] = {
+RECORDS: dict[str, Callable[[str], Records[Document]]] = {
     ".csv": comma_separated.read_documents,
     ".tsv": tsv.read_documents,
     ".json": json_lines.read_json,
@@ -65,10 +65,8 @@ def read_file(path: str, name: str) -> Records[Document]:
         document = read_one(path, name)
         yield Place(path), lambda: document
         return
-    # Lines of a TSV file need ids: a table of two columns may be anything.
-    options = {} if extension == ".tsv" else {"anonymous": True}
     empty = True
-    for place, read in RECORDS[extension](path, **options):
+    for place, read in RECORDS[extension](path):
         empty = False
         yield place, partial(_within, name, read)
     if empty:

@@ -4,13 +4,14 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import chain
+from numbers import Integral
 from typing import Any
 
 from lexicept.corpora.lines import LONGEST, decode, filled_lines, open_bytes
 from lexicept.corpora.passages import joined
 from lexicept.corpora.records import Document, Passage, Place, Query, Records
 from lexicept.errors import InputError
-from lexicept.fields.values import fields_in
+from lexicept.fields.values import fields_in, is_missing
 
 DOCUMENT_IDS = ("_id", "id", "docno", "doc_id")
 DOCUMENT_TEXTS = ("text", "contents", "body")
@@ -21,8 +22,9 @@ _QUERY_IDS = ("_id", "id", "query_id", "qid")
 _QUERY_TEXTS = ("text", "query")
 
 
-def read_documents(path: str, *, anonymous: bool = False) -> Records[Document]:
-    """Yield the documents of a JSON Lines file; ``anonymous`` ones get the line's number as id.
+def read_documents(path: str, *, anonymous: bool = True) -> Records[Document]:
+    """Yield the documents of a JSON Lines file; without an id it is the line's number, unless
+    ``anonymous`` is False.
 
     Raises InputError if the file can't be read; from the function of a line, for broken JSON, or a
     field that is missing or of the wrong type.
@@ -35,7 +37,7 @@ def _document(place: Place, line: bytes, anonymous: bool) -> Document:
     return to_document(place, _object(place, line), str(place.number) if anonymous else None)
 
 
-def read_json(path: str, *, anonymous: bool = False) -> Records[Document]:
+def read_json(path: str) -> Records[Document]:
     """Yield the documents of a JSON file: an array of objects, one object, or JSON Lines. Raises
     InputError as ``read_documents`` does, and for an array that is no valid JSON or has more than
     ``LONGEST`` bytes."""
@@ -47,11 +49,11 @@ def read_json(path: str, *, anonymous: bool = False) -> Records[Document]:
     values = _content(path) if start == b"[" else _one_object(path, first[1])
     if values is None:
         for place, line in chain([first], lines):
-            yield place, partial(_document, place, line, anonymous)
+            yield place, partial(_document, place, line, True)
         return
     for number, value in enumerate(values, 1):
         place = Place(path, number, "object")
-        yield place, partial(_element, place, value, anonymous)
+        yield place, partial(_element, place, value)
 
 
 def _one_object(path: str, first: bytes) -> list[Any] | None:
@@ -83,12 +85,13 @@ def _content(path: str) -> Any:
     return values
 
 
-def _element(place: Place, value: Any, anonymous: bool) -> Document:
-    return to_document(place, _checked(place, value), str(place.number) if anonymous else None)
+def _element(place: Place, value: Any) -> Document:
+    return to_document(place, _checked(place, value), str(place.number))
 
 
-def to_document(place: Place, fields: Mapping[str, Any], default_id: str | None = None) -> Document:
+def to_document(place: Place, record: Mapping[str, Any], default_id: str | None = None) -> Document:
     """Return the document of an object; members besides id, title, text and passages are fields.
+    A missing value (see ``is_missing``) counts as no member.
 
     Args:
         place: of the object, for errors.
@@ -97,9 +100,10 @@ def to_document(place: Place, fields: Mapping[str, Any], default_id: str | None 
     Raises:
         InputError: a field that is missing or of the wrong type.
     """
+    fields = {name: value for name, value in record.items() if not is_missing(value)}
     title = _text(place, fields, ("title",)) if "title" in fields else ""
     passages = _passages(place, fields.get("passages"))
-    text = joined(passages) if passages else _text(place, fields, DOCUMENT_TEXTS)
+    text = joined(passages) if passages else _text(place, record, DOCUMENT_TEXTS)
     anonymous = default_id is not None and not any(key in fields for key in DOCUMENT_IDS)
     document_id = default_id if anonymous else None
     document_id = document_id or _id(place, fields, DOCUMENT_IDS)
@@ -108,6 +112,7 @@ def to_document(place: Place, fields: Mapping[str, Any], default_id: str | None 
 
 def _passages(place: Place, values: Any) -> tuple[Passage, ...]:
     """Return the passages of an object: objects with a text and, optionally, title and anchor."""
+    values = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(values, list | tuple | None):
         raise place.error(f"the passages must be a list, not {_kind(values)}")
     passages = []
@@ -168,8 +173,11 @@ def _checked(place: Place, value: Any) -> dict[str, Any]:
 
 def _id(place: Place, fields: Mapping[str, Any], keys: tuple[str, ...]) -> str:
     value = _first(place, fields, keys)
+    # Whole floats are integers: pandas has no other numbers beside missing ones.
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     # bool is an int to Python but no id to anyone.
-    if isinstance(value, bool) or not isinstance(value, str | int):
+    if isinstance(value, bool) or not isinstance(value, str | Integral):
         raise place.error(f"the id must be a string or an integer, not {_kind(value)}")
     return str(value)
 
@@ -182,10 +190,10 @@ def _text(place: Place, fields: Mapping[str, Any], keys: tuple[str, ...]) -> str
 
 
 def _first(place: Place, fields: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
-    for key in keys:
-        if key in fields:
-            return fields[key]
-    raise place.error(f"the object has none of the keys {', '.join(keys)}")
+    present = [fields[key] for key in keys if key in fields]
+    if not present:
+        raise place.error(f"the object has none of the keys {', '.join(keys)}")
+    return next((value for value in present if not is_missing(value)), None)
 
 
 def _kind(value: Any) -> str:

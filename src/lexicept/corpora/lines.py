@@ -32,7 +32,11 @@ def raw_lines(path: str) -> Iterator[tuple[Place, bytes]]:
             place = Place(path, number)
             if len(raw) == LONGEST:
                 raise place.error(f"longer than {LONGEST / 2**20:.0f} MiB")
-            yield place, raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+            raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+            if number == 1 and b"\r" in raw and not raw.endswith(b"\n"):  # ended by CR alone
+                yield from ((Place(path, n), line) for n, line in enumerate(raw.split(b"\r"), 1))
+            else:
+                yield place, raw
 
 
 def filled_lines(path: str) -> Iterator[tuple[Place, bytes]]:

@@ -18,10 +18,10 @@ _INDEX = "__index_level_"
 """Beginning of the names of columns that pandas adds."""
 
 
-def read_documents(path: str, *, anonymous: bool = False) -> Records[Document]:
+def read_documents(path: str) -> Records[Document]:
     """Yield the documents of a file with the columns id, text and, optionally, title.
 
-    Other columns are fields. ``anonymous`` rows without an id get the row's number.
+    Other columns are fields. Rows without an id get the row's number.
 
     Raises:
         InputError: pyarrow is missing, or the file can't be read; from the function of a row, a
@@ -33,7 +33,7 @@ def read_documents(path: str, *, anonymous: bool = False) -> Records[Document]:
         batches = (batch.to_pylist() for batch in file.iter_batches(BATCH))
         for number, record in enumerate(chain.from_iterable(batches), 1):
             place = Place(path, number, "row")
-            yield place, partial(_document, place, record, anonymous)
+            yield place, partial(_document, place, record)
 
 
 @contextmanager
@@ -47,11 +47,6 @@ def _sound(path: str) -> Iterator[None]:
         raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
 
 
-def _document(place: Place, record: dict[str, Any], anonymous: bool) -> Document:
-    fields = {
-        name: value
-        for name, value in record.items()
-        # Only NaN differs from NaN: pandas' missing value.
-        if not (value is None or value != value or name.startswith(_INDEX))
-    }
-    return to_document(place, fields, str(place.number) if anonymous else None)
+def _document(place: Place, record: dict[str, Any]) -> Document:
+    columns = {name: value for name, value in record.items() if not name.startswith(_INDEX)}
+    return to_document(place, columns, str(place.number))

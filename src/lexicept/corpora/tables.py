@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 
-from lexicept.corpora.json_lines import DOCUMENT_IDS, DOCUMENT_TEXTS, RESERVED, to_document
+from lexicept.corpora.json_lines import DOCUMENT_TEXTS, RESERVED, to_document
 from lexicept.corpora.records import Document, Place, Records
 from lexicept.errors import InputError
 
@@ -27,8 +27,6 @@ class Columns:
     names: Sequence[str]
     numeric: Set[str]
     """Columns of numbers alone."""
-    anonymous: bool
-    """True if rows may lack ids and texts."""
 
     def document(self, place: Place, read: Callable[[], Sequence[str]]) -> Document:
         """Return the document of a row; see ``read_table``."""
@@ -40,41 +38,38 @@ class Columns:
         except UnicodeEncodeError:
             raise place.error("not UTF-8") from None
         values = {
-            name: json.loads(value) if value and name in self.numeric else value
+            name: json.loads(value) if name in self.numeric else value
             for name, value in zip(self.names, cells, strict=True)
-            if name
+            if value or name in DOCUMENT_TEXTS  # other empty values are missing
         }
-        if not self.anonymous:
-            return to_document(place, values)
-        if not any(name in values for name in DOCUMENT_TEXTS):
-            spelled = (f"{name}: {value}" for name, value in values.items() if value != "")
-            values["text"] = "\n".join(spelled)
+        if not any(name in self.names for name in DOCUMENT_TEXTS):
+            values["text"] = "\n".join(f"{name}: {value}" for name, value in values.items())
         return to_document(place, values, str(place.number))
 
 
-def read_table(rows: Callable[[], Rows], *, anonymous: bool = False) -> Records[Document]:
-    """Yield the documents of a table whose header has an id, a text and, optionally, a title.
+def read_table(rows: Callable[[], Rows]) -> Records[Document]:
+    """Yield the documents of a table whose header may name an id, a text and a title.
 
-    Further named columns are fields, numbers if every value is a number, else texts; an empty value
-    is missing. The rows are read once before to find the columns of numbers.
+    Other columns are fields, numbers if every value is a number, else texts; an empty value is
+    missing, and a column without a name is ``column 2`` by its place. The number of the line
+    replaces an id, and all values, each after the column's name, replace a text. The rows are read
+    once before to find the columns of numbers.
 
     Args:
         rows: returns all rows, the header first.
-        anonymous: the header may lack an id, replaced by the number of the line, and a text,
-            replaced by all values, each after the column's name.
 
     Raises:
-        InputError: a missing or repeated column; from the function of a row, bad quotes, a number
-            of values that differs from the header's, or no UTF-8.
+        InputError: a repeated column; from the function of a row, bad quotes, a number of values
+            that differs from the header's, or no UTF-8.
     """
     columns: Columns | None = None
     for place, read in rows():
         if columns is not None:
             yield place, partial(columns.document, place, read)
             continue
-        names = _header(place, read(), anonymous)
+        names = _header(place, read())
         numeric = set() if RESERVED.issuperset(names) else _numeric(rows, names)
-        columns = Columns(names, numeric, anonymous)
+        columns = Columns(names, numeric)
 
 
 def _numeric(rows: Callable[[], Rows], columns: Sequence[str]) -> set[str]:
@@ -102,16 +97,12 @@ def column_names(row: Sequence[str]) -> list[str]:
     return [name.lower() if name.lower() in RESERVED else name for name in stripped]
 
 
-def _header(place: Place, row: Sequence[str], anonymous: bool) -> list[str]:
-    columns = column_names(row)
-    for names in (DOCUMENT_IDS, DOCUMENT_TEXTS, ("title",)):
-        present = [name for name in columns if name in names]
-        if len(present) > 1 and len(set(present)) < len(present):
-            raise place.error(f"the header has the column {present[0]!r} twice")
-        if not present and names != ("title",) and not anonymous:
-            accepted = ", ".join(names)
-            raise place.error(f"the header has none of the columns {accepted}: {', '.join(row)}")
-    for name, count in Counter(filter(None, columns)).items():
-        if count > 1 and name not in RESERVED:
+def _header(place: Place, row: Sequence[str]) -> list[str]:
+    names = enumerate(column_names(row), 1)
+    columns = [
+        name if name and name.isprintable() else f"column {number}" for number, name in names
+    ]
+    for name, count in Counter(columns).items():
+        if count > 1:
             raise place.error(f"the header has the column {name!r} twice")
     return columns

@@ -39,6 +39,18 @@ class FieldKind(NamedTuple):
         return f"list of {self.kind}s" if self.many else self.kind
 
 
+def is_missing(value: Any) -> bool:
+    """Return True for None, NaN, NaT and pandas.NA."""
+    if value is None or isinstance(value, str | int | list | Mapping):
+        return value is None
+    try:
+        return bool(value != value)
+    except TypeError:  # pandas.NA is neither true nor false
+        return True
+    except ValueError:  # nor is an array
+        return False
+
+
 class UnkeptError(ValueError):
     """Raised for a kind of value that fields do not hold; documents are read without the value."""
 
@@ -46,7 +58,7 @@ class UnkeptError(ValueError):
 def plain(value: Any) -> Value | None:
     """Return a value as fields hold it; None for a missing value.
 
-    Missing are None, the empty text and the empty list. Times without a zone count as UTC. Raises
+    Missing are also the empty text and the empty list. Times without a zone count as UTC. Raises
     UnkeptError for an object, bytes, or a list of objects or lists. Raises ValueError for a number
     that is not finite or has more than 64 bits, a list of texts and numbers, or a text that UTF-8
     can't hold.
@@ -62,7 +74,7 @@ def plain(value: Any) -> Value | None:
 
 
 def _scalar(value: Any) -> Scalar | None:
-    if value is None or value == "":
+    if is_missing(value) or value == "":
         return None
     if isinstance(value, str):
         return _encodable(str(value))

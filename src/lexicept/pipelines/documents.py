@@ -81,40 +81,25 @@ def skippable() -> Iterator[None]:
 
 
 def _rows(frame: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a pandas or Polars frame as dicts, without the index and missing titles."""
+    """Yield the rows of a pandas or Polars frame as dicts, without the index."""
     columns = [str(column) for column in frame.columns]
     if not set(columns) & set(DOCUMENT_TEXTS):
         raise InputError(f"the data frame has no column 'text', only: {', '.join(columns)}")
     rows = frame.iter_rows() if hasattr(frame, "iter_rows") else frame.itertuples(False, None)
     for row in rows:
-        values = dict(zip(columns, map(_plain, row), strict=True))
-        if values.get("title") is None:
-            values.pop("title", None)
-        yield values
+        yield dict(zip(columns, row, strict=True))
 
 
-def _data_set(data: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a data set of Hugging Face as dicts, without missing values."""
+def _data_set(data: Any) -> Iterable[Mapping[str, Any]]:
+    """Return the rows of a data set of Hugging Face as dicts."""
     columns = data.column_names
     if isinstance(columns, Mapping):
         splits = ", ".join(columns)
         raise InputError(f"a dictionary of data sets: choose one of its splits: {splits}")
     if columns is not None and not set(columns) & {*DOCUMENT_TEXTS, "passages"}:
         raise InputError(f"the data set has no column 'text', only: {', '.join(columns)}")
-    for row in data:
-        yield {name: value for name, value in row.items() if value is not None}
-
-
-def _plain(value: Any) -> Any:
-    """Return a cell as a Python value: None for NaN, NaT and NA, which mark a missing value."""
-    if hasattr(value, "tolist"):  # a list of a Parquet file is an array
-        value = value.tolist()
-    try:
-        if value != value:
-            return None
-    except TypeError:  # pandas.NA is neither true nor false
-        return None
-    return value
+    rows: Iterable[Mapping[str, Any]] = data
+    return rows
 
 
 def _numbered(items: Iterable[Any], first: int, taken: Collection[str]) -> Records[Document]:
