@@ -20,11 +20,12 @@ def lock(folder: Path) -> int:
     Returns a file descriptor, which keeps the lock while open. Raises InputError if another process
     holds the lock, or has just removed the folder.
     """
-    taken = InputError(f"{folder}: another process is writing here")
+    # Not an exception: a frame that holds its own keeps files open until garbage is collected.
+    problem = f"{folder}: another process is writing here"
     try:
         descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except FileNotFoundError:  # the other process has just removed the folder
-        raise taken from None
+        raise InputError(problem) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Without links the file was removed after it was opened: the lock would protect nothing.
@@ -33,7 +34,7 @@ def lock(folder: Path) -> int:
     except OSError:
         pass
     os.close(descriptor)
-    raise taken
+    raise InputError(problem)
 
 
 def hold(folder: Path) -> int:
