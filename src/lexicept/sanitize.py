@@ -23,6 +23,11 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most ``most`` characters, the last an ellipsis if the text is cut."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
 def around(text: str, start: int, end: int, characters: int) -> tuple[int, int]:
     """Return the first and last character + 1 of a passage around ``start`` to ``end``.
 

@@ -94,9 +94,12 @@ def print_report(values: dict[str, Any], as_json: bool) -> None:
 
 def print_table(title: str, rows: list[tuple[str, str]]) -> None:
     """Print names and values in two columns."""
-    from lexicept.cli.display import key_values
+    from lexicept.cli.display import grid, plain
 
-    show(key_values(title, rows))
+    table = grid(["", ""], title)
+    for name, value in rows:
+        table.add_row(plain(name), plain(value))
+    show(table)
 
 
 def show(*views: object) -> None:

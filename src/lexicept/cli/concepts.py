@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexicept.cli.common import print_json, print_report, require_concepts, show
+from lexicept.cli.common import print_json, print_report, print_table, require_concepts, show
 from lexicept.cli.declarations import takes
 from lexicept.errors import InputError, check_count, require
 
@@ -137,8 +137,6 @@ def _print_list(shown: list[Concept], matches: int, documents: int) -> None:
 
 
 def _print_concept(index: IndexReader, atlas: Atlas, concept: Concept) -> None:
-    from lexicept.cli.display import key_values
-
     share = f"{concept.documents:,} of {len(index):,}"
     rows = [
         ("label from", concept.source),
@@ -150,8 +148,8 @@ def _print_concept(index: IndexReader, atlas: Atlas, concept: Concept) -> None:
         ("nearest" if place == 0 else "", f"{cosine:.2f}  {atlas.labels[near]} ({near})")
         for place, (near, cosine) in enumerate(concept.nearest)
     ]
-    heading = f"{concept.number}: {concept.label}"
-    show(key_values(heading, rows), _examples_table(index, concept.examples))
+    print_table(f"{concept.number}: {concept.label}", rows)
+    show(_examples_table(index, concept.examples))
 
 
 def _examples_table(index: IndexReader, examples: tuple[Example, ...]) -> Table:

@@ -172,10 +172,11 @@ def _teacher(names: list[str], dtype: str | None, batch_size: int) -> Teacher:
 
 def _single_teacher(text: str, dtype: str | None, batch_size: int) -> Teacher:
     kind, _, name = text.partition(":")
+    named = [name] if name else []
     if kind == "bm25":
         from lexicept.training.candidates.teachers import BM25Teacher
 
-        return BM25Teacher(name) if name else BM25Teacher()
+        return BM25Teacher(*named)
     if kind not in ("dense", "cross-encoder") or (kind == "cross-encoder" and not name):
         raise InputError(
             f"--teacher {text!r}: only bm25, bm25:LANGUAGE, dense, dense:MODEL, cross-encoder:MODEL"
@@ -183,7 +184,6 @@ def _single_teacher(text: str, dtype: str | None, batch_size: int) -> Teacher:
     require_concepts()
     from lexicept.training.candidates.neural_teachers import CrossEncoderTeacher, DenseTeacher
 
-    more: dict[str, Any] = {"dtype": dtype, "batch_size": batch_size}
-    if kind == "cross-encoder":
-        return CrossEncoderTeacher(name, **more)
-    return DenseTeacher(name, **more) if name else DenseTeacher(**more)
+    network: Any = DenseTeacher if kind == "dense" else CrossEncoderTeacher
+    teacher: Teacher = network(*named, dtype=dtype, batch_size=batch_size)
+    return teacher

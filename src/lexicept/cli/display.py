@@ -209,14 +209,6 @@ def _snippet(text: str, marks: Sequence[_Mark]) -> Text:
     return shown.append("…" if start + SNIPPET < len(text) else "")
 
 
-def key_values(title: str, rows: Sequence[tuple[str, str]]) -> Table:
-    """Return a table of names and values."""
-    table = grid(["", ""], title)
-    for name, value in rows:
-        table.add_row(plain(name), plain(value))
-    return table
-
-
 def grid(columns: Sequence[Column | str], title: str = "", **options: Any) -> Table:
     """Return a table, by default without borders; a column with a name gives it a header."""
     named = any(column.header if isinstance(column, Column) else column for column in columns)

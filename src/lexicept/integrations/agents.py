@@ -23,7 +23,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.results import Hits
 from lexicept.pipelines.index import Index
 from lexicept.queries.syntax import DimensionNumbers
-from lexicept.sanitize import around, one_line, safe
+from lexicept.sanitize import around, one_line, safe, shortened
 from lexicept.server.concepts import concept_detail, concept_labels, concept_list
 from lexicept.vectorizers.words import WordVectorizer
 
@@ -325,9 +325,9 @@ def _heading(document: Document, score: float | None = None) -> str:
         for name, value in document.fields.items()
     )
     fields = one_line("; ".join(values))
-    fields = f"\n{_short(fields, SNIPPET)}" if fields else ""
+    fields = f"\n{shortened(fields, SNIPPET)}" if fields else ""
     scored = "" if score is None else f" (score {score:.4g})"
-    return f"[{_name(document.id)}]{_short(title, SNIPPET)}{scored}{fields}"
+    return f"[{_name(document.id)}]{shortened(title, SNIPPET)}{scored}{fields}"
 
 
 def _snippet(text: str, words: Iterable[str]) -> str:
@@ -338,15 +338,11 @@ def _snippet(text: str, words: Iterable[str]) -> str:
     side = SNIPPET // 2 if match and start > SNIPPET // 2 else SNIPPET
     first, last = around(text, start, end, side)
     before, after = "…" if first else "", "…" if last < len(text) else ""
-    return _short(f"{before}{one_line(text[first:last])}{after}", SNIPPET + 40)
+    return shortened(f"{before}{one_line(text[first:last])}{after}", SNIPPET + 40)
 
 
 def _name(text: str) -> str:
-    return _short(one_line(text), 200)
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return shortened(one_line(text), 200)
 
 
 def _bounded(
@@ -354,7 +350,7 @@ def _bounded(
 ) -> str:
     """Return a heading and at most ``most`` lines within ``LONGEST`` characters, with a note about
     omitted lines, ``left_out`` of them before the call."""
-    text, written = _short(head, LONGEST // 2), 0
+    text, written = shortened(head, LONGEST // 2), 0
     for line in lines[:most]:
         if len(text) + len(line) > LONGEST - 100:
             break

@@ -162,7 +162,14 @@ def _counted(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return [counted[run] for run in runs]
 
 
-def group_windows(windows: Sequence[Window], tokens: int) -> Iterator[list[int]]:
+class HasTokens(Protocol):
+    """A run of tokens, such as a ``Window``."""
+
+    @property
+    def token_ids(self) -> list[int]: ...
+
+
+def group_windows(windows: Sequence[HasTokens], tokens: int) -> Iterator[list[int]]:
     """Yield the numbers of windows of similar length, the longest first: a single window, or
     several of at most ``tokens`` tokens, padding included."""
     order = sorted(range(len(windows)), key=lambda i: -len(windows[i].token_ids))

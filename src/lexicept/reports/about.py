@@ -76,13 +76,13 @@ def _quality(measured: MeasuredIndex) -> list[page.Number]:
 
 def _telling_names(measured: MeasuredIndex, vocabulary: str, atlas: Atlas | None) -> list[str]:
     """Return the names of the most telling dimensions of a vocabulary."""
-    use_labels = vocabulary == "concepts" and atlas is not None
-    terms = atlas.labels if use_labels and atlas is not None else measured.terms(vocabulary)
+    telling = measured.spread(vocabulary).telling(CARDS)
+    if vocabulary == "concepts" and atlas is not None:
+        terms = [atlas.labels[number] for number in telling]
+    else:
+        terms = [measured.index.weigher.term((vocabulary, number)) for number in telling]
     # A number tells two concepts of one name apart; here the name alone is enough.
-    names = [
-        re.sub(r" ?#\d+$", "", one_line(terms[dimension]))
-        for dimension in measured.spread(vocabulary).telling(CARDS)
-    ]
+    names = [re.sub(r" ?#\d+$", "", one_line(term)) for term in terms]
     return [name for name in dict.fromkeys(names) if name]
 
 
@@ -154,12 +154,13 @@ def _frequent_concepts(measured: MeasuredIndex, atlas: Atlas) -> page.Table:
 
 def _telling_terms(measured: MeasuredIndex, vocabulary: str) -> page.Table:
     """Return the table of the dimensions with the largest shares of the variance."""
-    spread, terms = measured.spread(vocabulary), measured.terms(vocabulary)
+    spread = measured.spread(vocabulary)
     cells = []
     for dimension in spread.telling(TELLING_DIMENSIONS):
         documents = int(spread.documents[dimension])
         share = float(spread.variance_shares[dimension])
-        cells.append((terms[dimension], documents, documents / len(measured), share))
+        term = measured.index.weigher.term((vocabulary, dimension))
+        cells.append((term, documents, documents / len(measured), share))
     largest = max((share for *_, share in cells), default=1.0)
     return page.Table(
         f"The {len(cells)} most telling {vocabulary}",

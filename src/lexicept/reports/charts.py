@@ -22,7 +22,7 @@ from lexicept.evaluation.effectiveness import SystemResults
 from lexicept.evaluation.significance import intervals
 from lexicept.evaluation.sweep import Point, pareto_front
 from lexicept.measures import NDCG, QD_FLOPS, RR, e2
-from lexicept.sanitize import one_line
+from lexicept.sanitize import one_line, shortened
 from lexicept.storage.files import replace_file
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def bars(title: str, labels: Sequence[str], values: Sequence[float], unit: str) 
     """Draw horizontal bars from 0, the first at the top, each with its value at the end."""
     with _figure(WIDTH, 0.4 + 0.25 * len(labels)) as figure:
         axes = figure.subplots()
-        names = [_short(label, 30) for label in labels]
+        names = [shortened(one_line(label), 30) for label in labels]
         drawn = axes.barh(range(len(labels)), values)
         axes.bar_label(drawn, [f"{value:,.3g} {one_line(unit)}" for value in values], padding=4)
         axes.set_yticks(range(len(labels)), names)
@@ -99,7 +99,7 @@ def steps(title: str, series: Sequence[Series], x_label: str, y_label: str) -> C
         axes.xaxis.set_major_formatter("{x:,g}")
         for number, line in enumerate(series):
             style = ("-", "--", ":", "-.")[number % 4]  # lines differ without colour too
-            name = _short(line.name, 40)
+            name = shortened(one_line(line.name), 40)
             axes.plot(line.x, line.y, style, drawstyle="steps-post", label=name)
         axes.set_ylim(bottom=0)
         if len(series) > 1:
@@ -238,8 +238,3 @@ def _save_png(figure: Figure, path: Path) -> None:
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=120)
     replace_file(path, content.getvalue())
-
-
-def _short(text: str, limit: int) -> str:
-    line = one_line(text)
-    return line if len(line) <= limit else line[: limit - 1] + "…"

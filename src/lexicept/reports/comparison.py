@@ -173,14 +173,13 @@ def _duel(
 
 def _discount(hits: list[Hit], document: str) -> float:
     """Return nDCG@10's discount at the rank of a document; 0 below rank 10."""
-    ranks = [rank for rank, hit in enumerate(hits[:10], 1) if hit.id == document]
-    return 1 / math.log2(1 + ranks[0]) if ranks else 0.0
+    return sum(1 / math.log2(1 + hit.rank) for hit in hits[:10] if hit.id == document)
 
 
 def _rank(hits: list[Hit], document: str) -> str:
     """Return the rank of a document among the results, in words."""
-    ranks = [rank for rank, hit in enumerate(hits, 1) if hit.id == document]
-    return f"rank {ranks[0]}" if ranks else f"no rank (not among {len(hits)} results)"
+    ranks = [f"rank {hit.rank}" for hit in hits if hit.id == document]
+    return ranks[0] if ranks else f"no rank (not among {len(hits)} results)"
 
 
 def _lead(measured: MeasuredIndex, query: Query, duel: Duel) -> page.Block:

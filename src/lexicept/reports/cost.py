@@ -137,11 +137,12 @@ def _expensive(measured: MeasuredIndex) -> page.Table:
     order = np.argsort(-work, kind="stable")[:EXPENSIVE]
     queries = measured.query_weights.shape[0]
     cells = []
-    for dimension in order[work[order] > 0].tolist():
-        vocabulary, term = _term(measured, dimension)
+    order, weigher = order[work[order] > 0], measured.index.weigher
+    for dimension, numbered in zip(order.tolist(), weigher.numbered(order), strict=True):
         query_share = occurrences[dimension] / queries
         document_share = posting_lengths[dimension] / len(measured)
         work_share = work[dimension] / work.sum()
+        term, (vocabulary, _) = weigher.term(numbered), numbered
         cells.append((term, vocabulary, query_share, document_share, work_share))
     largest = max((share for *_, share in cells), default=1.0)
     return page.Table(
@@ -156,13 +157,6 @@ def _expensive(measured: MeasuredIndex) -> page.Table:
         cells,
         f"Share of the work: share of all multiplications for {page.count(queries)} queries.",
     )
-
-
-def _term(measured: MeasuredIndex, dimension: int) -> tuple[str, str]:
-    """Return the vocabulary and the term of a dimension, numbered over all vocabularies."""
-    spans = {name: measured.index.span(name) for name in measured.vocabularies}
-    name = next(name for name, span in spans.items() if span.start <= dimension < span.stop)
-    return name, measured.terms(name)[dimension - spans[name].start]
 
 
 def _posting_lists(measured: MeasuredIndex) -> page.Table:

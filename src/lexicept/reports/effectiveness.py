@@ -146,8 +146,8 @@ def _failures(measured: MeasuredIndex, ndcg: dict[str, float]) -> page.Table:
     failures = []
     for query, hits in zip(measured.queries.queries, measured.hits(None), strict=True):
         if query.id in relevant and ndcg[query.id] < 1:
-            ranks = [n for n, hit in enumerate(hits, 1) if hit.id in relevant[query.id]]
-            first = ranks[0] if ranks else DEPTH + 1
+            ranks = (hit.rank for hit in hits if hit.id in relevant[query.id])
+            first = next(ranks, DEPTH + 1)
             best = f"{hits[0].id}: {_title(measured, hits[0].id)}" if hits else "nothing"
             failures.append((page.cut(query.text), query.id, ndcg[query.id], first, best))
     return page.Table(

@@ -136,13 +136,6 @@ class MeasuredIndex:
         """Number of documents of each dimension [V]."""
         return self.index.engine.df
 
-    def terms(self, vocabulary: str) -> Sequence[str]:
-        """Return the readable term of each dimension of a vocabulary."""
-        entry = next(entry for entry in self.index.vocabularies if entry.name == vocabulary)
-        return (
-            [f"#{number}" for number in range(entry.size)] if entry.terms is None else entry.terms
-        )
-
     def _spread(self, vocabulary: str) -> WeightSpread:
         """Measure a vocabulary in one pass over its postings."""
         span = self.index.span(vocabulary)

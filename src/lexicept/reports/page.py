@@ -19,7 +19,7 @@ from markupsafe import Markup
 from lexicept.explanation.contributions import Span
 from lexicept.explanation.html import environment, highlighted
 from lexicept.reports.charts import Chart
-from lexicept.sanitize import around
+from lexicept.sanitize import around, shortened
 
 FOLDER = Path(__file__).parent
 
@@ -211,8 +211,7 @@ def megabytes(value: float) -> str:
 
 def cut(text: str, limit: int = SHORT) -> str:
     """Return a text in one line, shortened with an ellipsis."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
+    return shortened(" ".join(text.split()), limit)
 
 
 def passage(content: str, start: int, end: int) -> Markup:

@@ -36,13 +36,13 @@ class Metrics:
             registry=self._registry,
         )
 
-        self._cache = Counter(
+        self.cache = Counter(
             "lexicept_query_cache",
             "Searches that need the model's encoding of their query, by whether it was kept.",
             ("outcome",),
             registry=self._registry,
         )
-        self._batches = Histogram(
+        self.batches = Histogram(
             "lexicept_batch_queries",
             "Queries that the model encoded together.",
             buckets=BATCH_BUCKETS,
@@ -53,14 +53,6 @@ class Metrics:
         """Count an answer by the route's path."""
         self._requests.labels(path, status).inc()
         self._seconds.labels(path).observe(seconds)
-
-    def observe_cache(self, cached: bool) -> None:
-        """Count a search by the presence of the query in the cache."""
-        self._cache.labels("hit" if cached else "miss").inc()
-
-    def observe_batch(self, queries: int) -> None:
-        """Count a batch."""
-        self._batches.observe(queries)
 
     def text(self) -> bytes:
         """Return the metrics in Prometheus' text format."""

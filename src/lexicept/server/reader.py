@@ -213,7 +213,7 @@ class Reader:
         if cache is None:
             return False
         cached = cache.get(request.query.text) is not None
-        self._metrics.observe_cache(cached)
+        self._metrics.cache.labels("hit" if cached else "miss").inc()
         return cached
 
     @contextmanager
@@ -233,7 +233,7 @@ class Reader:
             batch, self._queue = queue[:BATCH], queue[BATCH:]
             if not batch:
                 return
-            self._metrics.observe_batch(len(batch))
+            self._metrics.batches.observe(len(batch))
             requests = [queued.request for queued in batch]
             answers: Sequence[list[Hit] | Exception]
             try:

@@ -211,10 +211,6 @@ class Collator:
             "targets": self._targets(samples, queries, documents),
         }
 
-    def query_id(self, number: int) -> str:
-        """Return the id of a query."""
-        return self.data.query_ids[number]
-
     def sample(
         self, side: int, count: int, size: int, share: tuple[int, int], seed: int
     ) -> Iterator[tuple[dict[str, Any], int]]:

@@ -230,7 +230,8 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         weighted = self.objective(inputs)
         total = torch.stack(list(weighted.values())).sum()
         if not math.isfinite(float(total.detach())):
-            ids = [self.collator.query_id(n) for n in inputs["targets"]["queries"].tolist()]
+            numbers = inputs["targets"]["queries"].tolist()
+            ids = [self.collator.data.query_ids[number] for number in numbers]
             terms = {name: float(loss.detach()) for name, loss in weighted.items()}
             raise NotFiniteError(
                 f"the loss is not finite at step {self.state.global_step}: {terms}; "

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lexicept.corpora import Document
-from lexicept.errors import InputError
+from lexicept.errors import InputError, first_line_of
 from lexicept.models.loading import no_remote_code, quiet_transformers
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint
@@ -171,7 +171,7 @@ def _load(name: str) -> tuple[Any, Any]:
                 name, dtype="auto", trust_remote_code=False
             ).eval()
     except (OSError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0]
+        reason = first_line_of(error)
         raise InputError(f"language model {name!r} can't be loaded: {reason}") from None
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token

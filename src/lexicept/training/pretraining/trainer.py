@@ -8,7 +8,7 @@ decoder's own training. The whole decoder is pretrained, and cut to fewer blocks
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from lexicept.models.half_bert import autocast
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.lora import add_adapters, merge_adapters
+from lexicept.models.windows import group_windows
 from lexicept.models.word_vocabulary import expanded_words
 from lexicept.progress import Progress, silent
 from lexicept.training.head_kinds import HEAD_KINDS, HeadVocabulary, LanguageHead
@@ -164,8 +165,8 @@ class MaskedTask(Task[list[MaskableWindow]]):
         loss, correct = 0.0, 0
         with torch.random.fork_rng(self._devices):
             torch.manual_seed(int(random.integers(2**63)))  # dropout depends on the step alone
-            for windows in by_length(masked):
-                total, hits = self._loss(windows)
+            for numbers in group_windows(masked, BATCH_TOKENS):
+                total, hits = self._loss([masked[number] for number in numbers])
                 (total / count).backward()
                 loss += float(total.detach()) / count
                 correct += hits
@@ -251,12 +252,3 @@ def _check(backbone: Backbone, head: VocabularyHead, settings: PretrainingSettin
         raise InputError(f"pretraining: a head of size {head.size} over {subwords} sub-words")
     if settings.masking == "causal" and backbone.bidirectional:
         raise InputError("pretraining: causal requires a backbone with bidirectional=False")
-
-
-def by_length(windows: Sequence[Masked]) -> Iterator[Sequence[Masked]]:
-    """Yield windows of similar length together, up to the backbone's ``BATCH_TOKENS``."""
-    order = sorted(windows, key=lambda window: -len(window.token_ids))
-    while order:
-        count = max(1, BATCH_TOKENS // len(order[0].token_ids))
-        yield order[:count]
-        order = order[count:]
