@@ -3,12 +3,10 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import Page, Route, expect, sync_playwright
 
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.feedback import like, with_feedback
@@ -27,18 +25,18 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get i
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(tmp_path_factory):
     return save_index(tmp_path_factory.mktemp("served"))
 
 
 @pytest.fixture(scope="module")
-def address(path: Path) -> Iterator[str]:
+def address(path):
     with serving(path) as address:
         yield address
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser():
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
@@ -46,7 +44,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
+def page(browser, address):
     """An empty page. Whatever a script or another machine's address would do fails the test."""
     page = browser.new_page()
     unwanted: list[str] = []

@@ -73,16 +73,14 @@ BM25 = result("bm25", 0.3)
         (0.5, 0.55, -0.1, "fails"),  # at least .1 better
     ],
 )
-def test_a_difference_decides_beyond_chance_only(
-    a: float, b: float, slack: float, answer: str
-) -> None:
+def test_a_difference_decides_beyond_chance_only(a, b, slack, answer):
     check = Check("claim", NDCG, rising=("a", "b"), slack=slack)
     (found,) = compared(recipe(check), result("a", a), result("b", b)).checks
     assert found.answer == answer
     assert found.reason == ("within chance" if answer == "undecided" else "")
 
 
-def test_one_step_that_fails_decides_and_one_that_is_open_does_not() -> None:
+def test_one_step_that_fails_decides_and_one_that_is_open_does_not():
     check = Check("rises", NDCG, rising=("a", "b", "c"))
     rows = {"a": 0.5, "b": 0.6, "c": 0.7}
     for changes, answer in (
@@ -95,7 +93,7 @@ def test_one_step_that_fails_decides_and_one_that_is_open_does_not() -> None:
         assert compared(recipe(check), *results).checks[0].answer == answer
 
 
-def test_a_bound_is_a_test_too() -> None:
+def test_a_bound_is_a_test_too():
     for least, most, answer in (
         (0.4, None, "holds"),
         (0.6, None, "fails"),
@@ -109,7 +107,7 @@ def test_a_bound_is_a_test_too() -> None:
         assert compared(recipe(check), result("a", 0.5)).checks[0].answer == answer
 
 
-def test_costs_without_training_have_no_chance() -> None:
+def test_costs_without_training_have_no_chance():
     check = Check("cheaper", COST, rising=("a", "b"))
     table = recipe(check)
     for cost, answer in ((1.001, "holds"), (0.999, "fails"), (1.0, "fails")):
@@ -117,13 +115,13 @@ def test_costs_without_training_have_no_chance() -> None:
         assert found.answer == answer
 
 
-def test_a_missing_row_is_named() -> None:
+def test_a_missing_row_is_named():
     found = compared(recipe(RISES), result("a", 0.5), missing={"b": "no data"})
     assert found.checks[0].reason == "row b has no result: no data"
     assert found.verdict.word == "undecided"
 
 
-def test_a_trained_model_needs_three_trainings() -> None:
+def test_a_trained_model_needs_three_trainings():
     table = recipe(RISES, trained=True)
     for seeds, reason in ((0, "row a has 1 training, not 3"), (2, "row a has 2 trainings, not 3")):
         found = compared(table, BM25, result("a", 0.5, seeds), result("b", 0.6, seeds)).checks[0]
@@ -133,7 +131,7 @@ def test_a_trained_model_needs_three_trainings() -> None:
     assert "±" in found.values
 
 
-def test_a_cost_of_trained_models_is_tested_over_trainings() -> None:
+def test_a_cost_of_trained_models_is_tested_over_trainings():
     check = Check("cheaper", COST, rising=("a", "b"))
     table = recipe(check, trained=True)
     a = result("a", 0.5, 3)
@@ -142,7 +140,7 @@ def test_a_cost_of_trained_models_is_tested_over_trainings() -> None:
         assert found.answer == answer
 
 
-def test_a_model_below_bm25_decides_nothing() -> None:
+def test_a_model_below_bm25_decides_nothing():
     table = recipe(RISES, trained=True)
     weak, strong = result("a", 0.2, 3), result("b", 0.6, 3)
     found = compared(table, BM25, weak, strong).checks[0]
@@ -160,7 +158,7 @@ def with_dense(table: Recipe, model: str) -> Recipe:
     return replace(table, rows=(*table.rows, Row("dense", {"small": job})), backbone="dense")
 
 
-def test_a_model_below_bm25_decides_where_it_reaches_the_dense_backbone_that_it_reads() -> None:
+def test_a_model_below_bm25_decides_where_it_reaches_the_dense_backbone_that_it_reads():
     own = with_dense(recipe(RISES, trained=True), DEFAULT_BACKBONE)
     weak, strong = result("a", 0.2, 3), result("b", 0.6, 3)
     assert compared(own, BM25, result("dense", 0.1), weak, strong).checks[0].answer == "holds"
@@ -175,7 +173,7 @@ def test_a_model_below_bm25_decides_where_it_reaches_the_dense_backbone_that_it_
     assert found.reason.endswith("is below bm25 (0.300)")
 
 
-def test_many_checks_need_stronger_evidence() -> None:
+def test_many_checks_need_stronger_evidence():
     """One difference at p .02 holds alone, and is open among five checks."""
     queries = 60
     zigzag = np.where(np.arange(queries) % 2, 1.0, -1.0)
@@ -195,7 +193,7 @@ def test_many_checks_need_stronger_evidence() -> None:
     assert compared(recipe(RISES, *more), base, other, equal).checks[0].answer == "undecided"
 
 
-def test_the_verdict_is_made_of_checks() -> None:
+def test_the_verdict_is_made_of_checks():
     falls = Check("a is better than b", NDCG, rising=("b", "a"))
     a, b = result("a", 0.5), result("b", 0.6)
     assert compared(recipe(RISES), a, b).verdict.word == "holds"
@@ -209,7 +207,7 @@ def test_the_verdict_is_made_of_checks() -> None:
     assert compared(recipe(RISES)).verdict.word == "not run"
 
 
-def test_numbers_beside_the_papers_do_not_fail_a_table() -> None:
+def test_numbers_beside_the_papers_do_not_fail_a_table():
     columns = {"N": Column("nDCG@10", ("tiny",), tolerance=0.01)}
     expected = Expected("Table 1", columns, {"a": ExpectedRow("measured", {"N": 0.9})})
     table = Recipe(
@@ -221,7 +219,7 @@ def test_numbers_beside_the_papers_do_not_fail_a_table() -> None:
     assert "0 of 1 numbers are the paper's" in found.verdict.reason
 
 
-def test_tests_that_were_kept_give_the_same_answers() -> None:
+def test_tests_that_were_kept_give_the_same_answers():
     table = recipe(RISES, Check("cheaper", COST, rising=("a", "b")), trained=True)
     results = {"bm25": BM25, "a": result("a", 0.5, 3), "b": result("b", 0.6, 3, 1.5)}
     tests = run_tests(Table(table, "small", Outcome(results, {})))

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ def around(centres: np.ndarray, each: int, spread: float = 0.01) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_plain_clusters_are_found(seed: int) -> None:
+def test_plain_clusters_are_found(seed):
     """Eight directions; lengths do not matter, as embeddings are compared by cosine."""
     points = around(np.eye(8), 20) * np.linspace(0.5, 3, 160)[:, None].astype(np.float16)
     found = query_clusters(points, 8, seed)
@@ -47,14 +46,14 @@ def test_plain_clusters_are_found(seed: int) -> None:
     assert (query_clusters(points, 8, seed) == found).all()
 
 
-def test_clusters_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clusters_of_a_sample(monkeypatch):
     monkeypatch.setattr("reproduction.clustered_sets.SAMPLE", 5)
     monkeypatch.setattr("reproduction.clustered_sets.BLOCK", 7)
     groups = query_clusters(around(np.eye(3), 40), 3, 2).reshape(3, 40)
     assert (groups == groups[:, :1]).all()
 
 
-def test_impossible_clusters() -> None:
+def test_impossible_clusters():
     with pytest.raises(InputError, match="3 queries can't make 4 clusters"):
         query_clusters(np.eye(3), 4)
 
@@ -68,9 +67,7 @@ def test_impossible_clusters() -> None:
     st.integers(0, 5),
     st.integers(0, 9),
 )
-def test_every_cluster_gives_as_many(
-    labels: list[int], queries: int, others: int, seed: int
-) -> None:
+def test_every_cluster_gives_as_many(labels, queries, others, seed):
     clusters, taken = np.array(labels), np.zeros(len(labels), bool)
     random = np.random.default_rng(seed)
     first, second = (pick(clusters, queries, others, taken, random) for _ in range(2))
@@ -87,7 +84,7 @@ def test_every_cluster_gives_as_many(
 # Matched terms
 
 
-def test_ratios_by_hand() -> None:
+def test_ratios_by_hand():
     """Stems, without stop words, each once: "running cats" and "the cat runs" share both terms."""
     terms = Terms(
         ["running cats", "the of", "red red car"], ["the cat runs", "a car", "runs away", "on"]
@@ -114,7 +111,7 @@ def sizes(queries: int, least_ratio: float = 0.5) -> ClusteringSettings:
     return ClusteringSettings("", evaluation_queries=queries, least_ratio=least_ratio)
 
 
-def test_triplets_by_hand() -> None:
+def test_triplets_by_hand():
     terms = Terms(QUERIES, DOCUMENTS)
     found = matched_queries(terms, RELEVANT, CLUSTERS, [0, 1, 2], sizes(3))
     assert [(one.query, one.ratio, one.difficulty) for one in found] == [
@@ -127,9 +124,7 @@ def test_triplets_by_hand() -> None:
     assert [one.query for one in strict] == [2, 1]  # query 0 has no negative, and is left out
 
 
-def test_negatives_are_the_most_similar_and_of_other_clusters(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_negatives_are_the_most_similar_and_of_other_clusters(monkeypatch):
     monkeypatch.setattr(sets_module, "NEGATIVES", 2)
     documents = ["a b c d", "a b c", "a b", "a b c x", "a", "a b c d y"]
     documents = [" ".join(f"word{letter}" for letter in one.split()) for one in documents]
@@ -144,7 +139,7 @@ def test_negatives_are_the_most_similar_and_of_other_clusters(
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def source(tmp_path):
     """96 queries of four topics with two clicked documents each; titles and texts."""
     folder = tmp_path / "clicks"
     (folder / "qrels").mkdir(parents=True)
@@ -173,10 +168,10 @@ SMALL |= {"dev_distractors": 1, "evaluation_queries": 12, "least_ratio": 0.3}
 
 
 @pytest.fixture(autouse=True)
-def embedded(monkeypatch: pytest.MonkeyPatch) -> None:
+def embedded(monkeypatch):
     """A query's embedding is its topic."""
 
-    def embeddings(name: str, queries: list[str], *_: Any) -> Any:
+    def embeddings(name, queries, *_):
         topics = np.eye(4)[[int(text[5]) for text in queries]]
         return topics.astype(np.float16), None
 
@@ -197,7 +192,7 @@ def topics(queries: dict[str, str]) -> Counter[str]:
     return Counter(text.split()[0] for text in queries.values())
 
 
-def test_sets_are_disjoint_and_even(source: Path, tmp_path: Path) -> None:
+def test_sets_are_disjoint_and_even(source, tmp_path):
     out = tmp_path / "sets"
     counts = clustered_sets(ClusteringSettings(str(source), titles=True, **SMALL), out)
     # Of 24 queries of a topic 6 + 5 test and 2 + 1 validate.
@@ -244,16 +239,14 @@ def test_sets_are_disjoint_and_even(source: Path, tmp_path: Path) -> None:
         ({"test_queries": 24}, "test and validation take every query"),
     ],
 )
-def test_impossible_sets(
-    source: Path, tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_impossible_sets(source, tmp_path, changes, message):
     settings = ClusteringSettings(str(source), titles=True, **{**SMALL, **changes})
     with pytest.raises(InputError, match=message):
         clustered_sets(settings, tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
-def test_recipes_make_the_sets_where_they_are_needed(source: Path, tmp_path: Path) -> None:
+def test_recipes_make_the_sets_where_they_are_needed(source, tmp_path):
     described = {"source": "clicks", "titles": True, **SMALL}
     path = tmp_path / "datasets.yaml"
     path.write_text(json.dumps({"logs": {"get": "made here", "clustered": described}}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ TEXTS = (
 
 
 @pytest.fixture
-def indexes(tmp_path: Path, _vowels: None) -> tuple[Path, Path]:
+def indexes(tmp_path, _vowels):
     """Words alone, and words and vowels."""
     words = build(tmp_path / "words", TEXTS)
     return words.path, tmp_path / "both"

@@ -1,7 +1,6 @@
 """Overlap of translations by hand and by brute force."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,39 +25,39 @@ ENGLISH = sp.csr_array([[1.0, 2, 3, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
 GERMAN = sp.csr_array([[5.0, 0, 1, 7], [0, 1, 1, 1], [1, 1, 0, 0]])
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     counted = overlap([vectors(ENGLISH), vectors(GERMAN)])
     assert counted.shared.tolist() == [2, 0, 0]
     assert counted.lengths.tolist() == [[3, 1, 0], [3, 3, 2]]
 
 
-def test_a_vocabulary_that_grew_and_another_order() -> None:
+def test_a_vocabulary_that_grew_and_another_order():
     wider = sp.csr_array(np.array([[1.0, 1, 0, 0, 9], [1, 0, 0, 0, 9], [1, 1, 1, 1, 9]])[::-1])
     assert overlap([vectors(ENGLISH), vectors(wider, "cba")]).shared.tolist() == [2, 1, 0]
 
 
 @given(st.lists(sparse_matrices(st.just(5), 6), min_size=1, max_size=4))
-def test_against_brute_force(matrices: list[sp.csr_array]) -> None:
+def test_against_brute_force(matrices):
     expected = np.all([matrix.toarray() > 0 for matrix in matrices], axis=0).sum(axis=1)
     counted = overlap([vectors(matrix) for matrix in matrices])
     assert counted.shared.tolist() == expected.tolist()
 
 
-def test_different_documents_are_refused() -> None:
+def test_different_documents_are_refused():
     with pytest.raises(InputError, match="'c'"):
         overlap([vectors(ENGLISH), vectors(GERMAN, "abd")])
     with pytest.raises(InputError, match="no collections"):
         overlap([])
 
 
-def test_the_share_of_a_document_s_mean_length() -> None:
+def test_the_share_of_a_document_s_mean_length():
     counted = overlap([vectors(ENGLISH), vectors(GERMAN)])
     assert counted.shares.tolist() == [2 / 3, 0, 0]
     empty = sp.csr_array((2, 3))
     assert overlap([vectors(empty), vectors(empty)]).shares.tolist() == [0, 0]
 
 
-def test_strangers_are_documents_that_do_not_translate_each_other() -> None:
+def test_strangers_are_documents_that_do_not_translate_each_other():
     numbers = sp.csr_array(np.eye(6))
     moved = shifted([vectors(numbers)] * 3)
     assert [one.ids for one in moved] == [list("abcdef")] * 3
@@ -77,7 +76,7 @@ QUERIES = {"en": {"q": "panthers"}, "de": {"q": "siege"}}
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Data:
+def data(tmp_path):
     for language, documents in TEXTS.items():
         folder = tmp_path / "pairs" / language
         (folder / "qrels").mkdir(parents=True)
@@ -89,7 +88,7 @@ def data(tmp_path: Path) -> Data:
     return Data(tmp_path, {}, tmp_path / "work")
 
 
-def test_words_that_languages_share(data: Data, tmp_path: Path) -> None:
+def test_words_that_languages_share(data, tmp_path):
     job = OverlapJob(dataset="pairs", languages=("en", "de"))
     found = run_overlap(job, data)
     # a shares 24 of 4 and 3 stems (German keeps panthers); moved by a document, a meets c.

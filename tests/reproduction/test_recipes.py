@@ -42,13 +42,7 @@ from reproduction.data import (
 )
 from reproduction.jobs import RRAChoice, TrainingJob, datasets_of, inputs_of
 from reproduction.latency import METRIC, measure_bmp, measure_latency
-from reproduction.measuring import (
-    Collection,
-    JudgedVectors,
-    Measurements,
-    measure,
-    measure_curve,
-)
+from reproduction.measuring import Collection, JudgedVectors, Measurements, measure, measure_curve
 from reproduction.model_pairs import run_pairs
 from reproduction.mteb_tasks import evaluate_tasks
 from reproduction.recipe import (

@@ -2,11 +2,9 @@
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,22 +20,11 @@ from reproduction.data import Data, judged
 from reproduction.jobs import DatasetSettings, RetrievalJob, RRAChoice
 from reproduction.measuring import Collection, Measurements, measure, measure_curve
 from reproduction.stored import encoded_vectors, published_vectors, words_of
-from reproduction.systems import (
-    judged_vectors,
-    known_items,
-    vectors_collection,
-    words_collection,
-)
+from reproduction.systems import judged_vectors, known_items, vectors_collection, words_collection
 from support.tiny import save_collection
 
 DEV = DatasetSettings("tiny", split="dev")
-CHOICES = [
-    None,
-    RRAChoice(alpha=1.5),
-    RRAChoice(),
-    RRAChoice(folds=2),
-    RRAChoice(split="train"),
-]
+CHOICES = [None, RRAChoice(alpha=1.5), RRAChoice(), RRAChoice(folds=2), RRAChoice(split="train")]
 
 
 def save_vectors(folder: Path, count: int) -> Path:
@@ -52,22 +39,20 @@ def save_vectors(folder: Path, count: int) -> Path:
     return folder
 
 
-def test_published_vectors_are_written_block_by_block(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_published_vectors_are_written_block_by_block(tmp_path, monkeypatch):
     """No more documents than a block's are read and not yet written."""
     folder = save_vectors(tmp_path / "published", 50)
     whole = published_vectors(folder, None, 0.5, tmp_path / "work")
     waiting, most, read, write = 0, 0, stored.read_objects, CSRWriter.append
 
-    def counted(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    def counted(path):
         nonlocal waiting, most
         for one in read(path):
             waiting += 1
             most = max(most, waiting)
             yield one
 
-    def append(self: CSRWriter, block: sp.csr_array) -> None:
+    def append(self, block):
         nonlocal waiting
         write(self, block)
         waiting -= block.shape[0]
@@ -88,7 +73,7 @@ def test_published_vectors_are_written_block_by_block(
     assert published_vectors(folder, vocabulary, 0.5, tmp_path / "stored").terms == whole.terms
 
 
-def test_published_vectors_on_disk_measure_as_in_memory(tmp_path: Path) -> None:
+def test_published_vectors_on_disk_measure_as_in_memory(tmp_path):
     folder = save_vectors(tmp_path / "published", 50)
     (folder / "qrels").mkdir()
     lines = "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n"
@@ -118,9 +103,7 @@ def in_memory(source: str) -> Collection:
 
 @pytest.mark.parametrize("rra", CHOICES)
 @pytest.mark.parametrize("limits", [(None, None), (1, 3)])
-def test_a_collection_on_disk_measures_as_one_in_memory(
-    tmp_path: Path, rra: RRAChoice | None, limits: tuple[int | None, int | None]
-) -> None:
+def test_a_collection_on_disk_measures_as_one_in_memory(tmp_path, rra, limits):
     source = save_collection(tmp_path / "tiny", documents=60)
     whole, found, expected = in_memory(source), Measurements(), Measurements()
     job = RetrievalJob(datasets=(DEV,), rra=rra)
@@ -139,7 +122,7 @@ def test_a_collection_on_disk_measures_as_one_in_memory(
     assert not list((tmp_path / "work" / "postings").iterdir())  # they are removed after the search
 
 
-def test_the_curve_of_a_collection_on_disk_is_that_of_one_in_memory(tmp_path: Path) -> None:
+def test_the_curve_of_a_collection_on_disk_is_that_of_one_in_memory(tmp_path):
     source = save_collection(tmp_path / "tiny", documents=60)
     found, expected = Measurements(), Measurements()
     data = Data(tmp_path, {}, tmp_path / "work")
@@ -151,12 +134,12 @@ def test_the_curve_of_a_collection_on_disk_is_that_of_one_in_memory(tmp_path: Pa
     assert found.per_query == expected.per_query
 
 
-def test_encoding_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoding_goes_on_after_a_kill(tmp_path, monkeypatch):
     monkeypatch.setattr(stored, "BLOCK", 10)
     texts = [str(number) for number in range(35)]
     seen: list[str] = []
 
-    def encode(some: Sequence[str]) -> sp.csr_array:
+    def encode(some):
         if "20" in some and "20" not in seen:
             seen.append("20")
             raise KeyboardInterrupt

@@ -33,7 +33,7 @@ def runs(out: Path) -> list[Path]:
     return sorted(path.parent for path in (out / "work" / "runs").glob("*/model"))
 
 
-def test_sae_splade(tmp_path: Path) -> None:
+def test_sae_splade(tmp_path):
     """An SAE over the corpus, then KL and MarginMSE on ColBERTv2's lists of 1 + 8, retrieval."""
     data, out = tmp_path / "data", tmp_path / "out"
     tiny.save_sae_splade(data)
@@ -49,7 +49,7 @@ def test_sae_splade(tmp_path: Path) -> None:
     assert {"kl", "margin_mse", "query_flops", "document_flops"} <= set(told[-1]) | set(told[-2])
 
 
-def test_splare(tmp_path: Path) -> None:
+def test_splare(tmp_path):
     """MNTP, LoRA under a frozen Llama Scope SAE, a soup of two seeds, Top-K, XTREME-UP."""
     data, out = tmp_path / "data", tmp_path / "out"
     tiny.save_splare(data)
@@ -80,7 +80,7 @@ def unbroken_esplade(data: Path, out: Path) -> Outcome:
     return tiny.run(tiny.ESPLADE, tiny.esplade_rows(), data, out)
 
 
-def test_esplade_and_kill_9(tmp_path: Path) -> None:
+def test_esplade_and_kill_9(tmp_path):
     """Vocabulary, EMLM, dual loss, pruning; killed while pretraining, then while training."""
     data, out = tmp_path / "data", tmp_path / "out"
     tiny.save_esplade(data)
@@ -121,7 +121,7 @@ def test_esplade_and_kill_9(tmp_path: Path) -> None:
     assert told == unbroken
 
 
-def test_rra_over_five_kinds_of_vectors(tmp_path: Path) -> None:
+def test_rra_over_five_kinds_of_vectors(tmp_path):
     """SPLADE encoded, BM25, and published vectors; α is chosen, and rankings change."""
     data, out = tmp_path / "data", tmp_path / "out"
     tiny.save_rra(data)

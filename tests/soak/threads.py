@@ -24,10 +24,7 @@ def main() -> None:
     from conftest import TEXTS
     from support.threads import differing
 
-    with (
-        TemporaryDirectory() as folder,
-        lexicept.build(TEXTS, f"{folder}/index") as index,
-    ):
+    with TemporaryDirectory() as folder, lexicept.build(TEXTS, f"{folder}/index") as index:
         start = time.monotonic()
         wrong = differing(index, arguments.threads, arguments.queries)
         seconds = time.monotonic() - start

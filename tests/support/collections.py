@@ -6,10 +6,7 @@ from pathlib import Path
 
 
 def write_beir(
-    folder: Path,
-    documents: Mapping[str, str],
-    queries: Mapping[str, str],
-    qrels: Mapping[str, str],
+    folder: Path, documents: Mapping[str, str], queries: Mapping[str, str], qrels: Mapping[str, str]
 ) -> Path:
     """Write documents, queries and qrels (split → the content of its file) as a BEIR folder."""
     (folder / "qrels").mkdir(parents=True)

@@ -34,7 +34,7 @@ TEXTS = [
 
 
 @pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(monkeypatch):
     """A few texts are enough to learn from, in a few steps."""
     monkeypatch.setattr(adaptation, "FEWEST_TOKENS", 50)
     monkeypatch.setattr(adaptation, "MOST_TOKENS", 6000)
@@ -55,7 +55,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_an_index_s_concepts_are_adapted_named_and_its_own(run, tmp_path):
     stages: dict[str, int] = {}
 
-    def progress(stage: str, done: int, total: int, detail: str = "") -> None:
+    def progress(stage, done, total, detail=""):
         stages[stage] = total
 
     index = lexicept.build(TEXTS, tmp_path / "index", progress=progress)
@@ -114,7 +114,7 @@ def test_the_backbone_reads_no_document_twice(tmp_path, monkeypatch):
     read: list[int] = []
     states = Backbone.states
 
-    def counted(self: Backbone, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def counted(self, ids, mask):
         # Loading tests the attention on two rows of three or four tokens.
         read.extend([] if ids.shape[1] < 5 else [len(ids)])
         return states(self, ids, mask)
@@ -153,7 +153,7 @@ def test_an_interrupted_build_ends_as_an_unbroken_one(tmp_path, monkeypatch, sto
     monkeypatch.setattr("lexicept.index.term_frequencies.SHARD", 10)
     monkeypatch.setattr("lexicept.training.loop.CHECKPOINT_SECONDS", 0)
 
-    def kill(stage: str, done: int, total: int, detail: str = "") -> None:
+    def kill(stage, done, total, detail=""):
         if stage == stop[0] and done >= stop[1]:
             raise KilledError
 

@@ -31,7 +31,7 @@ TEXTS = {f"t{number}": f"{WORDS[number % 6]} {WORDS[number % 4]}" for number in 
 
 
 @pytest.fixture
-def _large(monkeypatch: pytest.MonkeyPatch) -> None:
+def _large(monkeypatch):
     """Every index is large, and no changes are too many; segments have 5 documents."""
     monkeypatch.setattr(added_postings, "LARGE", 1)
     monkeypatch.setattr(added_postings, "STALE", 0)
@@ -212,7 +212,7 @@ def test_a_change_stays_where_all_can_not_be_weighed_again(tmp_path, monkeypatch
     path = build(tmp_path / "index", TEXTS).path
     updates.update(path, [Document("one", "ant"), Document("two", "ant")])
 
-    def fail(*_: object, **__: object) -> None:
+    def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:

@@ -1,7 +1,6 @@
 """RRA's α without judgements: known items by hand, and what beats 1 beyond chance."""
 
 from math import log2
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -120,7 +119,7 @@ def test_a_model_writes_the_queries(tmp_path, monkeypatch):
 
     asked: list[list[Document]] = []
 
-    def written(model: str, documents: list[Document], out: Path, progress: object) -> list:
+    def written(model, documents, out, progress):
         asked.append(documents)
         out.write_text("".join(f'{{"document_id": "{d.id}", "query": "owl"}}\n' for d in documents))
         return [(document.id, "owl") for document in documents]

@@ -1,7 +1,5 @@
 """The stored atlas: it reads what was found, and follows its index."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -22,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("_vowels")
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return build_described(tmp_path / "index")
 
 

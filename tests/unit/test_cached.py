@@ -14,7 +14,7 @@ made: list[str] = []
 
 
 @pytest.fixture(autouse=True)
-def _nothing_made() -> None:
+def _nothing_made():
     made.clear()
 
 
@@ -90,13 +90,13 @@ def test_without_a_record_what_can_be_read_is_kept(tmp_path):
 
 
 def test_the_work_of_another_process_is_used(tmp_path):
-    def overtaken() -> None:
+    def overtaken():
         (tmp_path / "file").write_text("theirs")
         raise InputError("file exists already")
 
     assert cached(tmp_path / "file", overtaken, text) == "theirs"
 
-    def fail() -> None:
+    def fail():
         raise InputError("bad input")
 
     with pytest.raises(InputError, match="bad input"):

@@ -36,7 +36,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.fixture
-def path(tmp_path: Path, _vowels: None) -> Path:
+def path(tmp_path, _vowels):
     return build(tmp_path / "index", TEXTS, concepts=VocabularySettings(BM25(k3=1.0))).path
 
 
@@ -130,7 +130,7 @@ def test_what_is_carried_over_keeps_its_description(path, monkeypatch):
     """Damage done between the check and the copy shows in ``verify`` afterwards."""
     carry_over = generations.carry_over
 
-    def damage_first(index: IndexReader, *rest: object) -> object:
+    def damage_first(index, *rest):
         file = index.folder / "words" / "tokenizer.json"
         file.write_bytes(file.read_bytes().replace(b'"en"', b'"de"'))
         return carry_over(index, *rest)
@@ -171,14 +171,14 @@ def test_an_overwritten_index_is_the_next_generation(path):
 
 @pytest.mark.parametrize("call", ["move", "save_manifest", "_clean_up"])
 def test_an_overwrite_that_is_killed_leaves_the_old_index_or_the_new_one(path, call, monkeypatch):
-    def killed(*_: object) -> None:
+    def killed(*_):
         raise KeyboardInterrupt
 
     builder = new_index(path)
     with monkeypatch.context() as patch:
         commit = builder_module.replace_generation
 
-        def killed_there(*arguments: Path) -> None:
+        def killed_there(*arguments):
             patch.setattr(generations, call, killed)
             commit(*arguments)
 
@@ -239,7 +239,7 @@ def test_what_is_no_part_of_the_index_stays(path, name, run):
 def test_a_change_that_fails_leaves_no_folder(path, name, monkeypatch):
     before = content(path)
 
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -251,7 +251,7 @@ def test_a_change_that_fails_leaves_no_folder(path, name, monkeypatch):
 
 
 def test_a_failure_after_the_manifest_was_replaced_keeps_what_it_names(path, monkeypatch):
-    def failing(_: Path) -> None:
+    def failing(_):
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:

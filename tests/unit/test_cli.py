@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -19,12 +18,12 @@ from lexicept.index.reader import IndexReader
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
 from support.collections import write_beir
-from support.commands import Result, Run, assert_error
+from support.commands import assert_error
 from support.vowels import Vowels
 
 
 @pytest.fixture
-def beir(tmp_path: Path) -> Path:
+def beir(tmp_path):
     """Three documents, two judged queries and one that is not judged."""
     documents = {"d1": "apple banana", "d2": "apple", "d3": "cherry"}
     queries = {"q1": "apple", "q2": "cherry", "q3": "banana"}
@@ -32,7 +31,7 @@ def beir(tmp_path: Path) -> Path:
     return write_beir(tmp_path / "beir", documents, queries, qrels)
 
 
-def test_build(beir: Path, tmp_path: Path, run: Run) -> None:
+def test_build(beir, tmp_path, run):
     built = run("build", beir, "--vocabulary", "words", "--out", tmp_path / "x", "--json").json
     assert built["documents"] == 3
     assert built["postings"] == 4
@@ -63,7 +62,7 @@ def test_build(beir: Path, tmp_path: Path, run: Run) -> None:
     assert built["bytes"] == sum(p.stat().st_size for p in files)
 
 
-def test_search(index: Path, run: Run) -> None:
+def test_search(index, run):
     # idf ln(1 + 1.5 / 2.5); lengths 2, 1, 1, mean 4 / 3; d2: 1 + 1.5 (0.25 + 0.75 · 3 / 4).
     found = run("search", index, "apples", "--json").json
     assert found["query"] == "apples"
@@ -76,7 +75,7 @@ def test_search(index: Path, run: Run) -> None:
     assert table.index("d2") < table.index("d1")
 
 
-def test_explain(index: Path, run: Run) -> None:
+def test_explain(index, run):
     found = run("search", index, "apples banana", "--explain", "--json").json["results"]
     assert [row["id"] for row in found] == ["d1", "d2"]
     parts = found[0]["contributions"]
@@ -94,7 +93,7 @@ def test_explain(index: Path, run: Run) -> None:
     assert "100% word appl" in table
 
 
-def test_explain_one_document(index: Path, tmp_path: Path, run: Run) -> None:
+def test_explain_one_document(index, tmp_path, run):
     found = run("explain", index, "apples, bananas", "d1", "--json").json
     assert (found["query"], found["document_id"]) == ("apples, bananas", "d1")
     assert (found["content"], found["prior"]) == ("apple banana", 0)
@@ -118,7 +117,7 @@ def test_explain_one_document(index: Path, tmp_path: Path, run: Run) -> None:
     )
 
 
-def test_top_k(index: Path, run: Run) -> None:
+def test_top_k(index, run):
     for top_k, count in (("1", 1), ("2", 2), ("1000", 2), ("9" * 30, 2)):
         found = run("search", index, "apple", "--top-k", top_k, "--json").json
         assert len(found["results"]) == count
@@ -130,7 +129,7 @@ def test_top_k(index: Path, run: Run) -> None:
     )
 
 
-def test_no_results(index: Path, run: Run) -> None:
+def test_no_results(index, run):
     assert run("search", index, "zebra", "--json").json == {
         "query": "zebra",
         "unmatched_words": ["zebra"],
@@ -143,7 +142,7 @@ def test_no_results(index: Path, run: Run) -> None:
     assert run("search", index, "").out.startswith("no results")
 
 
-def test_filters_and_counts(tmp_path: Path, run: Run) -> None:
+def test_filters_and_counts(tmp_path, run):
     lines = [
         {"id": "a", "text": "apple", "year": 2019, "tag": ["red", "old"]},
         {"id": "b", "text": "apple pie", "year": 2021, "tag": ["red"]},
@@ -175,7 +174,7 @@ def test_filters_and_counts(tmp_path: Path, run: Run) -> None:
     assert_error(run("search", tmp_path / "x", "apple", "--facet", "colour"), "no field 'colour'")
 
 
-def test_vocabulary_that_is_not_there(index: Path, beir: Path, run: Run) -> None:
+def test_vocabulary_that_is_not_there(index, beir, run):
     assert run("search", index, "apple", "--vocabulary", "words").code == 0
     for name in ("concepts", "all"):
         assert_error(run("search", index, "apple", "--vocabulary", name), "no concepts, only words")
@@ -184,7 +183,7 @@ def test_vocabulary_that_is_not_there(index: Path, beir: Path, run: Run) -> None
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_pruning_is_shown(tmp_path: Path, run: Run) -> None:
+def test_pruning_is_shown(tmp_path, run):
     builder = IndexBuilder(tmp_path / "x")
     builder.add_documents([Document("d", "apple"), Document("e", "owl")], {})
     builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
@@ -201,7 +200,7 @@ def test_pruning_is_shown(tmp_path: Path, run: Run) -> None:
     assert "100% concept a" in alone
 
 
-def test_evaluate(index: Path, beir: Path, run: Run) -> None:
+def test_evaluate(index, beir, run):
     report = run("evaluate", index, beir, "--json", "--measure", "P@1").json
     assert (report["queries"], report["ignore_identical_ids"]) == (2, False)
     assert (report["comparisons"], list(report["systems"])) == ([], ["words"])
@@ -234,7 +233,7 @@ def test_evaluate(index: Path, beir: Path, run: Run) -> None:
     assert_error(run("evaluate", index, beir, "--curves"), "--curves requires --out")
 
 
-def test_queries_that_are_documents(tmp_path: Path, run: Run) -> None:
+def test_queries_that_are_documents(tmp_path, run):
     documents = {"d1": "cat dog", "d2": "cat dog bird", "d3": "cat"}
     queries = {"d1": "cat dog", "d2": "bird dog"}
     judged = dict.fromkeys(("test", "dev"), "d1 0 d2 1\nd2 0 d1 1\n")
@@ -267,7 +266,7 @@ def test_queries_that_are_documents(tmp_path: Path, run: Run) -> None:
     assert "without hits of the query's own id" in " ".join(run(*swept).out.split())
 
 
-def test_evaluate_with_rra_counts_the_offset(index: Path, beir: Path, run: Run) -> None:
+def test_evaluate_with_rra_counts_the_offset(index, beir, run):
     out = index.with_name("rra")
     assert run("index", "reweight", index, "--out", out, "--alpha", "1").code == 0
     report = run("evaluate", out, beir, "--json").json["systems"]["words"]["values"]
@@ -277,7 +276,7 @@ def test_evaluate_with_rra_counts_the_offset(index: Path, beir: Path, run: Run) 
     assert report["delta_e2"] == pytest.approx(report["e2"] - 0.744994447, abs=1e-8)
 
 
-def test_runs(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+def test_runs(index, beir, tmp_path, run):
     assert run("evaluate", index, beir, "--out", tmp_path / "out").code == 0
     expected = {
         q: {hit.id: hit.score for hit in IndexReader.open(index).search([t])[0]}
@@ -313,7 +312,7 @@ def test_runs(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     assert_error(run("evaluate", index, beir, "--out", beir / "corpus.jsonl"), "can't be created")
 
 
-def test_update_and_delete(index: Path, tmp_path: Path, run: Run) -> None:
+def test_update_and_delete(index, tmp_path, run):
     more = tmp_path / "more.jsonl"
     more.write_text('{"_id": "d3", "text": "quince"}\n{"_id": "d4", "text": "apple quince"}\n')
     assert run("add", index, more, "--json").json == {"added": 1, "replaced": 1}
@@ -329,7 +328,7 @@ def test_update_and_delete(index: Path, tmp_path: Path, run: Run) -> None:
     assert table == ["added", "1", "replaced", "1"]
 
 
-def test_rra(index: Path, run: Run) -> None:
+def test_rra(index, run):
     chosen = run("index", "reweight", index, "--out", index.with_name("auto"), "--json").json
     tried = chosen["pseudo_query_nDCG@10"]
     numbers = ["0.1", "0.25", "0.5", "0.75", "1.0", "1.25", "1.5", "2.0", "3.0"]
@@ -348,7 +347,7 @@ def test_rra(index: Path, run: Run) -> None:
     assert run("index", "info", index, "--json").json["rra"]["alpha"] == 1.25
 
 
-def test_rra_refusals(index: Path, run: Run) -> None:
+def test_rra_refusals(index, run):
     out = index.with_name("out")
     for alpha in ("abc", "", "0", "-1", "nan", "inf"):
         result = run("index", "reweight", index, "--out", out, f"--alpha={alpha}")
@@ -385,9 +384,7 @@ def test_rra_refusals(index: Path, run: Run) -> None:
         (b'{"text": "x"}\n', ["line 1", "_id"]),
     ],
 )
-def test_bad_corpora(
-    index: Path, tmp_path: Path, run: Run, content: bytes, problems: list[str]
-) -> None:
+def test_bad_corpora(index, tmp_path, run, content, problems):
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_bytes(content)
     out = tmp_path / "out"
@@ -401,14 +398,14 @@ def test_bad_corpora(
     assert run("build", corpus, "--vocabulary", "words", "--out", out).code == 0
 
 
-def test_what_build_refuses(beir: Path, tmp_path: Path, run: Run) -> None:
+def test_what_build_refuses(beir, tmp_path, run):
     assert_error(
         run("build", beir, "--out", tmp_path / "a", "--vocabulary", "words", "--weight-bits", "16"),
         "weights have 32 or 8 bits, not 16",
     )
     assert not (tmp_path / "a").exists()
 
-    def build(*arguments: object) -> Result:
+    def build(*arguments):
         return run("build", beir, "--vocabulary", "words", *arguments)
 
     (tmp_path / "file").write_text("precious")
@@ -437,7 +434,7 @@ def test_what_build_refuses(beir: Path, tmp_path: Path, run: Run) -> None:
     assert build("--out", tmp_path / "a" / "new" / "parent").code == 0
 
 
-def test_what_is_no_index(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+def test_what_is_no_index(index, beir, tmp_path, run):
     damaged = index / "generation-000001" / "parts" / "000001" / "titles.offsets.npy"
     damaged.write_bytes(damaged.read_bytes()[:-1])
     corpus = beir / "corpus.jsonl"
@@ -454,7 +451,7 @@ def test_what_is_no_index(index: Path, beir: Path, tmp_path: Path, run: Run) -> 
     assert not (tmp_path / "out").exists()
 
 
-def test_verify_names_what_is_wrong(index: Path, run: Run) -> None:
+def test_verify_names_what_is_wrong(index, run):
     whole = run("index", "verify", index)
     assert whole.code == 0
     assert whole.out.endswith("files, no problems\n")
@@ -473,8 +470,8 @@ def test_verify_names_what_is_wrong(index: Path, run: Run) -> None:
     assert_error(run("index", "verify", index / "generation-000001"), "no index")
 
 
-def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, run: Run, index: Path) -> None:
-    def broken(*_: object, **__: object) -> None:
+def test_bugs_keep_their_traceback(monkeypatch, run, index):
+    def broken(*_, **__):
         raise ZeroDivisionError
 
     monkeypatch.setattr(IndexReader, "search", broken)
@@ -496,7 +493,7 @@ def subprocess_run(*arguments: object, **environment: str) -> subprocess.Complet
     )
 
 
-def test_markup_and_control_characters_of_documents(tmp_path: Path, run: Run) -> None:
+def test_markup_and_control_characters_of_documents(tmp_path, run):
     escapes = "\x1b[31mred\x1b]0;owned\x07 \x9b31m \x08\x00\x7f \u202emirrored"
     corpus = tmp_path / "corpus.jsonl"
     record = {
@@ -537,7 +534,7 @@ def test_markup_and_control_characters_of_documents(tmp_path: Path, run: Run) ->
     assert "\x9b".encode() not in coloured.stdout
 
 
-def test_output_that_takes_no_unicode(tmp_path: Path) -> None:
+def test_output_that_takes_no_unicode(tmp_path):
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text(json.dumps({"_id": "d", "text": "cat 猫 😀"}) + "\n")
     out = tmp_path / "index"
@@ -550,7 +547,7 @@ def test_output_that_takes_no_unicode(tmp_path: Path) -> None:
         assert b"cat" in found.stdout
 
 
-def test_a_query_that_is_no_text(index: Path) -> None:
+def test_a_query_that_is_no_text(index):
     script = "from lexicept.cli import main; main()"
     arguments = [sys.executable, "-c", script, "search", str(index), b"caf\xe9"]
     done = subprocess.run(arguments, capture_output=True)
@@ -558,7 +555,7 @@ def test_a_query_that_is_no_text(index: Path) -> None:
     assert done.stderr == b"error: the query is not valid UTF-8\n"
 
 
-def test_a_closed_pipe_is_no_error(index: Path) -> None:
+def test_a_closed_pipe_is_no_error(index):
     script = "from lexicept.cli import main; main()"
     read, write = os.pipe()
     os.close(read)
@@ -571,7 +568,7 @@ def test_a_closed_pipe_is_no_error(index: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_errors_of_a_real_process(tmp_path: Path) -> None:
+def test_errors_of_a_real_process(tmp_path):
     done = subprocess_run("search", tmp_path / "missing", "cat")
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.decode() == f"error: {tmp_path / 'missing'}: there is no index here\n"
@@ -580,7 +577,7 @@ def test_errors_of_a_real_process(tmp_path: Path) -> None:
 # Documents that are skipped
 
 
-def test_skipped_documents_are_listed(index: Path, tmp_path: Path, run: Run) -> None:
+def test_skipped_documents_are_listed(index, tmp_path, run):
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     (corpus / "a.txt").write_text("cats")
@@ -603,7 +600,7 @@ def test_skipped_documents_are_listed(index: Path, tmp_path: Path, run: Run) -> 
 # Terminals
 
 
-def test_no_name_commands_the_terminal(tmp_path: Path, run: Run) -> None:
+def test_no_name_commands_the_terminal(tmp_path, run):
     """ESC of a file's name or an id, in errors, warnings and JSON."""
     corpus = tmp_path / "red\x1b[31m.jsonl"
     corpus.write_text('{"id": "a\\u001b[31m\\u202e\\u009b", "text": "x"}\n{"id": 1}\n')

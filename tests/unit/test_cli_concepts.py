@@ -1,11 +1,9 @@
 """Concepts on the command line."""
 
-from pathlib import Path
-
 import pytest
 
 from lexicept.index.descriptions import relabel
-from support.commands import Run, assert_error
+from support.commands import assert_error
 from support.indexes import build_described
 from support.vowels import AY
 
@@ -13,11 +11,11 @@ pytestmark = pytest.mark.usefixtures("_vowels")
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return build_described(tmp_path / "index")
 
 
-def test_the_list(path: Path, run: Run) -> None:
+def test_the_list(path, run):
     found = run("index", "concepts", path, "--json").json
     assert [concept["number"] for concept in found["concepts"]] == [0, 1, 2, 3]
     assert found["concepts"][0] == AY.to_json()
@@ -32,7 +30,7 @@ def test_the_list(path: Path, run: Run) -> None:
     assert run("index", "concepts", path, "--search", "nothing", "--json").json["found"] == 0
 
 
-def test_one(path: Path, run: Run) -> None:
+def test_one(path, run):
     assert run("index", "concepts", path, 0, "--json").json == AY.to_json()
     shown = run("index", "concepts", path, 0).out
     for part in ("0: Ay", "explanations", "2 of 3", "25.000%", "a 4.0, cat 2.0", "0.50  oh (3)"):
@@ -40,7 +38,7 @@ def test_one(path: Path, run: Run) -> None:
     assert "5.00  cat a  d/0" in shown
 
 
-def test_what_is_refused(path: Path, run: Run, tmp_path: Path) -> None:
+def test_what_is_refused(path, run, tmp_path):
     assert_error(run("index", "concepts", path, 5), "has no concept 5, only 0 to 4")
     assert_error(run("index", "concepts", path, 1, "--search", "x"), "--search lists concepts")
     corpus, words = tmp_path / "corpus", tmp_path / "words"
@@ -50,7 +48,7 @@ def test_what_is_refused(path: Path, run: Run, tmp_path: Path) -> None:
     assert_error(run("index", "concepts", words), "has no vocabulary 'concepts', only: words")
 
 
-def test_hostile_labels(path: Path, run: Run) -> None:
+def test_hostile_labels(path, run):
     relabel(path, {0: "\x1b]0;owned\x07[red]<script>"}, "llm")
     for arguments in (
         ("index", "concepts", path),

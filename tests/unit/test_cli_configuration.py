@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support.commands import Run, assert_error
+from support.commands import assert_error
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -13,7 +13,7 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_options_of_a_file(index: Path, tmp_path: Path, run: Run) -> None:
+def test_options_of_a_file(index, tmp_path, run):
     out = tmp_path / "new" / "lists.jsonl"
     text = f"out: {out}\nsplit: dev\ndepth: 1\nrandom-negatives: 0\njson: true\n"
     report = run("data", "mine", index, tmp_path / "beir", "--config", write(tmp_path, text)).json
@@ -29,7 +29,7 @@ def test_options_of_a_file(index: Path, tmp_path: Path, run: Run) -> None:
     assert (tmp_path / "more.jsonl").read_bytes() != out.read_bytes()
 
 
-def test_search_and_evaluate_take_a_file(index: Path, tmp_path: Path, run: Run) -> None:
+def test_search_and_evaluate_take_a_file(index, tmp_path, run):
     few = write(tmp_path, "top-k: 1\njson: true\n")
     assert len(run("search", index, "cats dog river", "--config", few).json["results"]) == 1
     split = write(tmp_path, "split: dev\nmeasure: P@1\njson: true\n")
@@ -37,7 +37,7 @@ def test_search_and_evaluate_take_a_file(index: Path, tmp_path: Path, run: Run) 
     assert all("P@1" in results["values"] for results in found["systems"].values())
 
 
-def test_several_values(index: Path, tmp_path: Path, run: Run) -> None:
+def test_several_values(index, tmp_path, run):
     lists, beir = tmp_path / "lists.jsonl", tmp_path / "beir"
     assert run("data", "mine", index, beir, "--split", "dev", "--out", lists).code == 0
     made = []
@@ -63,18 +63,18 @@ def test_several_values(index: Path, tmp_path: Path, run: Run) -> None:
         ("[" * 5000, "not YAML"),
     ],
 )
-def test_refused(text: str, problem: str, index: Path, tmp_path: Path, run: Run) -> None:
+def test_refused(text, problem, index, tmp_path, run):
     path = write(tmp_path, text)
     assert_error(run("data", "mine", index, index, "--config", path), "options.yaml: ", problem)
 
 
-def test_unreadable_files(index: Path, tmp_path: Path, run: Run) -> None:
+def test_unreadable_files(index, tmp_path, run):
     (tmp_path / "latin").write_bytes(b"depth: \xff")
     for name, problem in (("none", "No such file"), (".", "directory"), ("latin", "not UTF-8")):
         assert_error(run("data", "mine", index, index, "--config", tmp_path / name), problem)
 
 
-def test_a_value_of_another_kind_is_named(index: Path, tmp_path: Path, run: Run) -> None:
+def test_a_value_of_another_kind_is_named(index, tmp_path, run):
     result = run("data", "mine", index, index, "--config", write(tmp_path, "out: x\ndepth: many"))
     assert result.code == 2
     assert "--depth" in result.err

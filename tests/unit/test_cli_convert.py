@@ -1,7 +1,6 @@
 """Pretrained SAEs on the command line: convert, and an index that is built from one."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_concepts
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from support import sae_files
-from support.commands import Run, assert_error
+from support.commands import assert_error
 from support.processes import HEAVY, MAIN, loaded_after
 from support.sae_files import D, K, M
 from support.tiny import save_bert
@@ -39,7 +38,7 @@ def acts(sae: SAE) -> np.ndarray:
 
 
 @pytest.mark.parametrize("to", ["lexicept", "saelens"])
-def test_a_pickle_becomes_an_sae_that_can_be_loaded(run: Run, tmp_path: Path, to: str) -> None:
+def test_a_pickle_becomes_an_sae_that_can_be_loaded(run, tmp_path, to):
     made, out = sae_files.dictionary_learning(tmp_path), tmp_path / "out"
     report = run("model", "convert", tmp_path, "--out", out, "--to", to, "--json").json
     assert report == {
@@ -60,7 +59,7 @@ def test_a_pickle_becomes_an_sae_that_can_be_loaded(run: Run, tmp_path: Path, to
     assert not list(tmp_path.glob("*.partial"))
 
 
-def test_convert_leaves_an_unfinished_build_alone(run: Run, tmp_path: Path) -> None:
+def test_convert_leaves_an_unfinished_build_alone(run, tmp_path):
     made = sae_files.dictionary_learning(tmp_path / "sae")
     builder = IndexBuilder(tmp_path / "out")
     builder.add_documents([Document("a", "x")], {})
@@ -73,7 +72,7 @@ def test_convert_leaves_an_unfinished_build_alone(run: Run, tmp_path: Path) -> N
     assert (tmp_path / "out.partial" / "kept").read_bytes() == b"x"
 
 
-def test_the_choices_of_convert(run: Run, tmp_path: Path) -> None:
+def test_the_choices_of_convert(run, tmp_path):
     for l0 in (38, 71, 139):
         sae_files.gemma_scope(tmp_path / "gemma", f"layer_20/width_16k/average_l0_{l0}")
     choose = ("model", "convert", tmp_path / "gemma", "--layer", 21)
@@ -90,7 +89,7 @@ def test_the_choices_of_convert(run: Run, tmp_path: Path) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_sae_of_a_model_is_written_for_other_libraries(run: Run, tmp_path: Path) -> None:
+def test_the_sae_of_a_model_is_written_for_other_libraries(run, tmp_path):
     backbone = Backbone.from_pretrained(save_bert(tmp_path / "bert"), 1)
     texts = ["bade kilo muba"] * 20
     settings = SAESettings(num_latents=16, k=2, tokens=100, batch_size=20)
@@ -117,7 +116,7 @@ def acts_of(concepts: ConceptVectorizer, texts: list[str]) -> np.ndarray:
     return concepts.documents(texts).toarray()
 
 
-def test_what_convert_refuses(run: Run, tmp_path: Path) -> None:
+def test_what_convert_refuses(run, tmp_path):
     made = sae_files.sparsify(tmp_path / "in")
     out = tmp_path / "out"
     convert = ("model", "convert", made.folder, "--out", out)
@@ -132,7 +131,7 @@ def test_what_convert_refuses(run: Run, tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_help_of_convert_needs_no_model() -> None:
+def test_help_of_convert_needs_no_model():
     assert not loaded_after(MAIN, "model", "convert", "--help") & HEAVY
 
 
@@ -142,7 +141,7 @@ WORDS = ("bade", "kilo", "muba")
 
 
 @pytest.fixture
-def inputs(tmp_path: Path) -> dict[str, Path]:
+def inputs(tmp_path):
     """A corpus, a backbone of two blocks, an SAE for the first, and explanations of its latents."""
     corpus, names = tmp_path / "corpus.jsonl", tmp_path / "names.jsonl"
     rows = [{"_id": word, "text": f"{word} {word}"} for word in WORDS]
@@ -161,8 +160,8 @@ def inputs(tmp_path: Path) -> dict[str, Path]:
 
 
 @pytest.fixture
-def build(run: Run, inputs: dict[str, Path], tmp_path: Path) -> Any:
-    def call(*arguments: object, sae: object = inputs["sae"]) -> Any:
+def build(run, inputs, tmp_path):
+    def call(*arguments, sae=inputs["sae"]):
         out = ("--vocabulary", "concepts", "--out", tmp_path / "index")
         models = ("--backbone", inputs["backbone"], "--sae", sae)
         return run("build", inputs["corpus"], *out, *models, *arguments)
@@ -170,9 +169,7 @@ def build(run: Run, inputs: dict[str, Path], tmp_path: Path) -> Any:
     return call
 
 
-def test_an_index_with_explained_concepts(
-    build: Any, run: Run, inputs: dict[str, Path], tmp_path: Path
-) -> None:
+def test_an_index_with_explained_concepts(build, run, inputs, tmp_path):
     assert build("--explanations", inputs["names"]).code == 0
     index = IndexReader.open(tmp_path / "index")
     (vocabulary,) = index.vocabularies
@@ -196,10 +193,8 @@ def test_an_index_with_explained_concepts(
     assert json.loads(saved.read_text())["origin"]["layer"] == 1
 
 
-def test_models_are_refused_before_a_document_is_read(
-    inputs: dict[str, Path], tmp_path: Path
-) -> None:
-    def documents() -> Iterator[str]:
+def test_models_are_refused_before_a_document_is_read(inputs, tmp_path):
+    def documents():
         pytest.fail("a document was read")
         yield "text"
 
@@ -227,7 +222,7 @@ def test_models_are_refused_before_a_document_is_read(
     assert not list(tmp_path.glob("index*"))
 
 
-def test_what_build_refuses_of_an_sae(build: Any, inputs: dict[str, Path], tmp_path: Path) -> None:
+def test_what_build_refuses_of_an_sae(build, inputs, tmp_path):
     assert_error(build("--layer", 2), "the state after 1 blocks, not 2")
     assert_error(build("--width", 8), "24 latents, not 8")
     assert_error(build("--model", tmp_path), "--model and --sae")

@@ -4,14 +4,13 @@ import inspect
 import re
 import shutil
 from functools import cache
-from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
 from lexicept.cli import COMMANDS, app, declarations, make_app
 from lexicept.cli.declarations import declared, load, options_of
-from support.commands import Run, assert_error
+from support.commands import assert_error
 
 PATHS = {
     name: f"lexicept.cli.{path}" for names in COMMANDS.values() for name, path in names.items()
@@ -19,13 +18,13 @@ PATHS = {
 
 
 @pytest.fixture
-def narrow(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+def narrow(run, monkeypatch):
     """Runs the command line in a terminal of 80 columns."""
     monkeypatch.setenv("COLUMNS", "80")
     return run
 
 
-def test_help_of_build(narrow: Run) -> None:
+def test_help_of_build(narrow):
     text = narrow("build", "--help").out
     assert narrow("build", "-h").out == text
     assert max(cell_len(line.rstrip()) for line in text.splitlines()) <= 80
@@ -35,7 +34,7 @@ def test_help_of_build(narrow: Run) -> None:
         assert app.option_name(option) in text.replace("\n", " ").split(), option.name
 
 
-def test_every_option_has_help() -> None:
+def test_every_option_has_help():
     for name, path in PATHS.items():
         for option in app.flattened(options_of(load(path))):
             assert len(option.help) > 8, (name, option.name)
@@ -53,7 +52,7 @@ def test_every_option_has_help() -> None:
         "lexicept.training.pretraining.settings:PretrainingSettings",
     ],
 )
-def test_declarations_that_are_read_are_those_that_run(path: str) -> None:
+def test_declarations_that_are_read_are_those_that_run(path):
     parameters = dict(inspect.signature(load(path)).parameters)
     parameters.pop("self", None)
     options = {option.name: option for option in declared(path) if option.name != "self"}
@@ -63,9 +62,7 @@ def test_declarations_that_are_read_are_those_that_run(path: str) -> None:
             assert option.default == parameters[name].default, name
 
 
-def test_a_new_option_is_one_declaration(
-    narrow: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_option_is_one_declaration(narrow, tmp_path, monkeypatch):
     """A field of the settings is all that a new option of build takes on the command line."""
     ignored = shutil.ignore_patterns("__pycache__", "mini", "page")
     shutil.copytree(declarations.PACKAGE, tmp_path / "lexicept", ignore=ignored)
@@ -80,7 +77,7 @@ def test_a_new_option_is_one_declaration(
     assert "--depth NUMBER Depth of a test. [default: 3]" in text
 
 
-def test_names_that_are_near(index: Path, run: Run) -> None:
+def test_names_that_are_near(index, run):
     assert_error(run("bild"), 'Did you mean "build"?', code=2)
     assert_error(run("index", "swep"), 'Did you mean "sweep"?', code=2)
     assert_error(run("search", index, "x", "--topk", 3), "Did you mean --top-k?", code=2)
@@ -89,30 +86,30 @@ def test_names_that_are_near(index: Path, run: Run) -> None:
     assert_error(refused, 'Choose from: "words", "concepts", "texts", "all"', code=2)
 
 
-def test_settings_need_their_flag(index: Path, run: Run, tmp_path: Path) -> None:
+def test_settings_need_their_flag(index, run, tmp_path):
     built = ("build", index, "--out", tmp_path / "new")
     assert_error(run(*built, "--num-latents", 8), "--num-latents requires --train")
 
 
-def test_the_last_of_a_repeated_option_wins(index: Path, run: Run) -> None:
+def test_the_last_of_a_repeated_option_wins(index, run):
     found = run("search", index, "cats dog river", "--top-k", 3, "--top-k", 1, "--json").json
     assert len(found["results"]) == 1
 
 
-def test_none_is_no_limit(index: Path, beir: Path, run: Run, tmp_path: Path) -> None:
+def test_none_is_no_limit(index, beir, run, tmp_path):
     options = ("--query-max-active-dims", "none", "--document-max-active-dims", "none")
     swept = ("index", "sweep", index, beir, "--out", tmp_path / "out", "--alpha", "none")
     assert run(*swept, *options, "--json").json["points"] == 1
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(shell: str) -> None:
+def test_completion(shell):
     script = make_app().generate_completion(shell=shell)  # type: ignore[arg-type]
     assert "query-max-active-dims" in script
     assert "pseudo-queries" in script
 
 
-def test_start_and_version(run: Run) -> None:
+def test_start_and_version(run):
     assert "lexicept build DOCUMENTS --out my.index" in run().out
     assert re.fullmatch(r"lexicept \d+\.\d+.*\n", run("--version").out)
     everything = run("--help").out

@@ -1,7 +1,6 @@
 """Training data on the command line: from documents to scored lists, and what is refused."""
 
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,19 +11,19 @@ from lexicept.index.reader import IndexReader
 from lexicept.training.candidates.lists import CandidateList, Lists
 from lexicept.training.candidates.teachers import standardised
 from support.collections import DOCUMENTS
-from support.commands import Result, Run, assert_error
+from support.commands import assert_error
 from support.processes import HEAVY, MAIN, loaded_after
 
 
 @pytest.fixture
-def mined(index: Path, beir: Path, tmp_path: Path, run: Run) -> Path:
+def mined(index, beir, tmp_path, run):
     out = tmp_path / "mined.jsonl"
     report = run("data", "mine", index, beir, "--out", out, "--json").json
     assert report == {"lists": 3, "file": str(out)}
     return out
 
 
-def test_pseudo_queries(beir: Path, tmp_path: Path, run: Run) -> None:
+def test_pseudo_queries(beir, tmp_path, run):
     out = tmp_path / "queries"
     arguments = ("--kind", "span", "--per-document", 2, "--seed", 3)
     report = run("data", "pseudo-queries", beir, "--out", out, *arguments, "--json").json
@@ -48,7 +47,7 @@ def test_pseudo_queries(beir: Path, tmp_path: Path, run: Run) -> None:
     assert kind.choices == [*pseudo_queries._SOURCES, "mixed"]
 
 
-def test_mine(mined: Path, index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+def test_mine(mined, index, beir, tmp_path, run):
     assert list(Lists.open(mined)) == [
         CandidateList("q1", ("d1", "d2"), 1),
         CandidateList("q2", ("d3", "d4"), 1),
@@ -66,8 +65,8 @@ def test_mine(mined: Path, index: Path, beir: Path, tmp_path: Path, run: Run) ->
     assert [item.documents for item in Lists.open(out)] == [("d1",), ("d3",), ("d4",)]
 
 
-def test_what_mine_refuses(mined: Path, index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
-    def mine(*arguments: object) -> Result:
+def test_what_mine_refuses(mined, index, beir, tmp_path, run):
+    def mine(*arguments):
         return run("data", "mine", index, beir, "--out", tmp_path / "out", *arguments)
 
     assert_error(run("data", "mine", index, beir, "--out", mined), "mined.jsonl exists already")
@@ -81,7 +80,7 @@ def test_what_mine_refuses(mined: Path, index: Path, beir: Path, tmp_path: Path,
     assert not (tmp_path / "out").exists()
 
 
-def test_score_by_bm25(mined: Path, index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+def test_score_by_bm25(mined, index, beir, tmp_path, run):
     out = tmp_path / "scored.jsonl"
     arguments = ("data", "score", mined, beir, beir, "--teacher", "bm25", "--out", out)
     assert run(*arguments, "--json").json == {"lists": 3, "file": str(out)}
@@ -92,10 +91,8 @@ def test_score_by_bm25(mined: Path, index: Path, beir: Path, tmp_path: Path, run
     assert_error(run(*arguments), "scored.jsonl exists already")
 
 
-def test_score_by_a_blend(
-    mined: Path, beir: Path, tmp_path: Path, dense_encoder: Path, run: Run
-) -> None:
-    def score(name: str, *teachers: str) -> list[tuple[float, ...]]:
+def test_score_by_a_blend(mined, beir, tmp_path, dense_encoder, run):
+    def score(name, *teachers):
         out = tmp_path / name
         options = [text for teacher in teachers for text in ("--teacher", teacher)]
         cache = ("--cache", tmp_path / "cache")
@@ -112,9 +109,7 @@ def test_score_by_a_blend(
         assert c == pytest.approx(expected.tolist(), abs=1e-6)
 
 
-def test_score_by_a_cross_encoder(
-    mined: Path, beir: Path, tmp_path: Path, cross_encoder: Path, run: Run
-) -> None:
+def test_score_by_a_cross_encoder(mined, beir, tmp_path, cross_encoder, run):
     out = tmp_path / "out"
     options = ("--teacher", f"cross-encoder:{cross_encoder}", "--out", out)
     assert run("data", "score", mined, beir, beir, *options).code == 0
@@ -122,9 +117,9 @@ def test_score_by_a_cross_encoder(
 
 
 def test_score_in_half_precision_by_small_batches(
-    mined: Path, beir: Path, tmp_path: Path, cross_encoder: Path, dense_encoder: Path, run: Run
-) -> None:
-    def score(name: str, teacher: object, *options: object) -> np.ndarray:
+    mined, beir, tmp_path, cross_encoder, dense_encoder, run
+):
+    def score(name, teacher, *options):
         out = tmp_path / name
         arguments = ("data", "score", mined, beir, beir, "--teacher", teacher, "--out", out)
         assert run(*arguments, *options).code == 0
@@ -153,9 +148,7 @@ def test_score_in_half_precision_by_small_batches(
         (["dense:/nowhere/x"], "teacher '/nowhere/x' can't be loaded"),
     ],
 )
-def test_teachers_that_are_refused(
-    mined: Path, beir: Path, tmp_path: Path, run: Run, teachers: list[str], problem: str
-) -> None:
+def test_teachers_that_are_refused(mined, beir, tmp_path, run, teachers, problem):
     options = [text for teacher in teachers for text in ("--teacher", teacher)]
     assert_error(
         run("data", "score", mined, beir, beir, *options, "--out", tmp_path / "out"), problem
@@ -163,8 +156,8 @@ def test_teachers_that_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_lists_that_are_not_scored(mined: Path, beir: Path, tmp_path: Path, run: Run) -> None:
-    def score(lists: Path, corpus: Path = beir, split: str = "train") -> Result:
+def test_lists_that_are_not_scored(mined, beir, tmp_path, run):
+    def score(lists, corpus=beir, split="train"):
         options = ("--teacher", "bm25", "--out", tmp_path / "out", "--split", split)
         return run("data", "score", lists, corpus, beir, *options)
 
@@ -176,7 +169,7 @@ def test_lists_that_are_not_scored(mined: Path, beir: Path, tmp_path: Path, run:
     assert not (tmp_path / "out").exists()
 
 
-def test_words_need_no_model(beir: Path, tmp_path: Path) -> None:
+def test_words_need_no_model(beir, tmp_path):
     index, queries, lists = (tmp_path / name for name in ("index", "queries", "lists"))
     for arguments in (
         ["build", beir, "--vocabulary", "words", "--out", index],
@@ -190,5 +183,5 @@ def test_words_need_no_model(beir: Path, tmp_path: Path) -> None:
     assert not loaded & (HEAVY | {"numpy", "scipy", "numba"})
 
 
-def test_nothing_is_left_behind(mined: Path, tmp_path: Path) -> None:
+def test_nothing_is_left_behind(mined, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["beir", "index", "mined.jsonl"]

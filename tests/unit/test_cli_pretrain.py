@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from lexicept.training import loop
 from lexicept.training.loop import Loop
 from lexicept.training.pretraining import trainer as pretraining
 from lexicept.training.pretraining.settings import PretrainingSettings
-from support.commands import Result, Run, assert_error
+from support.commands import assert_error
 from support.language_models import VOCABULARY, save
 from support.processes import HEAVY, MAIN, loaded_after
 from support.tiny import save_decoder
@@ -26,13 +25,13 @@ WORDS = {"the", "lovely", "cat", "sat", "on", "a", "mat", "dog", "ran", "away", 
 
 
 @pytest.fixture
-def bert(tmp_path: Path) -> Path:
+def bert(tmp_path):
     save(tmp_path / "bert", "Bert")
     return tmp_path / "bert"
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path):
     path = tmp_path / "corpus.jsonl"
     lines = [json.dumps({"_id": str(n), "text": text}) for n, text in enumerate(DOCUMENTS)]
     path.write_text("\n".join(lines))
@@ -40,10 +39,10 @@ def corpus(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def go(run: Run, corpus: Path, bert: Path, tmp_path: Path) -> Any:
+def go(run, corpus, bert, tmp_path):
     """Pretrains into ``tmp_path / "model"``, in few steps."""
 
-    def call(*arguments: object) -> Result:
+    def call(*arguments):
         settings = ("--backbone", bert, "--steps", 3, "--batch-size", 2)
         return run("model", "pretrain", corpus, "--out", tmp_path / "model", *settings, *arguments)
 
@@ -55,7 +54,7 @@ def head_of(folder: Path) -> VocabularyHead:
     return head
 
 
-def test_the_backbone_s_own_head(go: Any, bert: Path, tmp_path: Path) -> None:
+def test_the_backbone_s_own_head(go, bert, tmp_path):
     report = go("--json").json
     size = len(VOCABULARY)
     assert report == {"model": str(tmp_path / "model"), "dimensions": size, "steps": 3}
@@ -69,9 +68,7 @@ def test_the_backbone_s_own_head(go: Any, bert: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "model.partial").exists()
 
 
-def test_an_expanded_head_that_build_takes(
-    go: Any, run: Run, corpus: Path, bert: Path, tmp_path: Path
-) -> None:
+def test_an_expanded_head_that_build_takes(go, run, corpus, bert, tmp_path):
     arguments = ("--head", "expanded", "--trained", "all", "--layer", 1, "--bf16", "--seed", 4)
     assert go(*arguments, "--json").json["dimensions"] == len(WORDS) + 2
     encoder = Encoder.load(tmp_path / "model")
@@ -86,12 +83,12 @@ def test_an_expanded_head_that_build_takes(
     assert {part["term"] for part in best["contributions"]} <= WORDS | {"and", "it"}
 
 
-def test_words_are_as_many_as_is_said(go: Any, tmp_path: Path) -> None:
+def test_words_are_as_many_as_is_said(go, tmp_path):
     assert go("--head", "expanded", "--size", 3, "--json").json["dimensions"] == 3
     assert list(head_of(tmp_path / "model").terms) == ["the", "a", "dog"]
 
 
-def test_words_of_other_texts(go: Any, tmp_path: Path) -> None:
+def test_words_of_other_texts(go, tmp_path):
     """ESPLADE, 3.1.3: the words of the training's texts, pretraining on a larger corpus."""
     training = tmp_path / "training.jsonl"
     texts = ["the mat ran from the mat", "a mat, the cats"]
@@ -107,7 +104,7 @@ def test_words_of_other_texts(go: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("masking", ["words", "subwords", None])
-def test_random_rows(go: Any, bert: Path, tmp_path: Path, masking: str | None) -> None:
+def test_random_rows(go, bert, tmp_path, masking):
     arguments = () if masking is None else ("--masking", masking)
     assert go("--head", "random", "--seed", 1, *arguments, "--learning-rate", 1e-9).code == 0
     head, own = head_of(tmp_path / "model"), language_head(str(bert))
@@ -120,16 +117,14 @@ def test_random_rows(go: Any, bert: Path, tmp_path: Path, masking: str | None) -
     assert torch.allclose(head.dense.weight, own.dense.weight, atol=1e-5)
 
 
-def test_the_same_command_goes_on_where_it_was_killed(
-    go: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_command_goes_on_where_it_was_killed(go, tmp_path, monkeypatch):
     go()
     whole = head_of(tmp_path / "model").state_dict()
     (tmp_path / "model").rename(tmp_path / "unbroken")
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
     step, taken = Loop.step, []
 
-    def killed_after_two(trainer: Loop[Any], batch: Any) -> str:
+    def killed_after_two(trainer, batch):
         taken.append(trainer.steps)
         if taken == [0, 1, 2]:
             raise KeyboardInterrupt
@@ -149,14 +144,9 @@ def test_the_same_command_goes_on_where_it_was_killed(
     ("change", "message"), [("settings", "seed was 0 and is now 1"), ("texts", "texts.bin was")]
 )
 def test_unfinished_work_on_something_else_is_refused_and_discarded_by_restart(
-    go: Any,
-    corpus: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    change: str,
-    message: str,
-) -> None:
-    def killed(*_: object, **__: object) -> None:
+    go, corpus, tmp_path, monkeypatch, change, message
+):
+    def killed(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -165,7 +155,7 @@ def test_unfinished_work_on_something_else_is_refused_and_discarded_by_restart(
     steps: list[int] = []
     step = Loop.step
 
-    def counted(trainer: Loop[Any], batch: Any) -> str:
+    def counted(trainer, batch):
         steps.append(trainer.steps)
         return step(trainer, batch)
 
@@ -180,9 +170,7 @@ def test_unfinished_work_on_something_else_is_refused_and_discarded_by_restart(
 
 
 @pytest.mark.parametrize("trained", ["lora", "all"])
-def test_a_decoder_that_learns_to_attend_in_both_directions(
-    run: Run, corpus: Path, tmp_path: Path, trained: str
-) -> None:
+def test_a_decoder_that_learns_to_attend_in_both_directions(run, corpus, tmp_path, trained):
     decoder, out = save_decoder(tmp_path / "llama"), tmp_path / "model"
     options = ("--masking", "mntp", "--trained", trained, "--lora-rank", 2, "--steps", 3)
     report = run(
@@ -211,7 +199,7 @@ def test_a_decoder_that_learns_to_attend_in_both_directions(
     assert Backbone.from_pretrained(str(both)).bidirectional
 
 
-def test_what_is_refused(go: Any, run: Run, corpus: Path, tmp_path: Path) -> None:
+def test_what_is_refused(go, run, corpus, tmp_path):
     assert_error(go("--masking", "words"), "masking words does not go with head mlm")
     assert_error(
         go("--head", "expanded", "--masking", "subwords"),
@@ -245,7 +233,7 @@ def test_what_is_refused(go: Any, run: Run, corpus: Path, tmp_path: Path) -> Non
     assert_error(go(), "model exists already")
 
 
-def test_two_at_once(go: Any, tmp_path: Path) -> None:
+def test_two_at_once(go, tmp_path):
     import os
 
     from lexicept.storage.locks import lock
@@ -257,7 +245,7 @@ def test_two_at_once(go: Any, tmp_path: Path) -> None:
     assert go().code == 0
 
 
-def test_options_are_the_settings(go: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_are_the_settings(go, monkeypatch):
     seen: list[PretrainingSettings] = []
     monkeypatch.setattr(pretraining, "pretrain", lambda *given: seen.append(given[3]))
     options = ("--bf16", "--trained", "all", "--seed", 7, "--learning-rate", 0.5)
@@ -271,5 +259,5 @@ def test_options_are_the_settings(go: Any, monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
 
-def test_help_needs_no_model() -> None:
+def test_help_needs_no_model():
     assert not loaded_after(MAIN, "model", "pretrain", "--help") & (HEAVY | {"numpy", "scipy"})

@@ -22,7 +22,7 @@ def bodies() -> dict[str, int]:
     return lines
 
 
-def test_bodies_are_short() -> None:
+def test_bodies_are_short():
     lines = bodies()
     assert {"build.build", "search.search", "sweep.sweep"} <= lines.keys()
     assert {name for name, count in lines.items() if count > LINES} == set()

@@ -11,11 +11,11 @@ from lexicept.corpora import read_qrels, read_queries
 from lexicept.evaluation.effectiveness import JudgedQueries
 from lexicept.evaluation.sweep import SweepGrid, read_points, sweep
 from lexicept.index.reader import IndexReader
-from support.commands import Result, Run, assert_error
+from support.commands import assert_error
 from support.processes import HEAVY, MAIN, command, loaded_after, wait_and_kill
 
 
-def test_sweep(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+def test_sweep(index, beir, tmp_path, run):
     out = tmp_path / "out"
     arguments = (
         "--query-max-active-dims",
@@ -58,9 +58,7 @@ def test_sweep(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
     assert len(rows) == len(found["front"])
 
 
-def test_the_split_is_dev_and_the_grid_has_a_default(
-    index: Path, beir: Path, tmp_path: Path, run: Run
-) -> None:
+def test_the_split_is_dev_and_the_grid_has_a_default(index, beir, tmp_path, run):
     out = tmp_path / "out"
     assert run("index", "sweep", index, beir, "--out", out, "--vocabulary", "words", "--json").json
     settings = [point.setting for point in read_points(out / "points.jsonl")]
@@ -95,19 +93,15 @@ def test_the_split_is_dev_and_the_grid_has_a_default(
         (["--vocabulary", "all"], ["has no concepts, only words"]),
     ],
 )
-def test_what_is_refused(
-    arguments: list[str], parts: list[str], index: Path, beir: Path, tmp_path: Path, run: Run
-) -> None:
+def test_what_is_refused(arguments, parts, index, beir, tmp_path, run):
     out = tmp_path / "out"
     code = 2 if "is not a" in parts[-1] else 1
     assert_error(run("index", "sweep", index, beir, "--out", out, *arguments), *parts, code=code)
     assert not out.exists()
 
 
-def test_other_errors(
-    index: Path, beir: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def sweep_to(out: Path, *arguments: object) -> Result:
+def test_other_errors(index, beir, tmp_path, run, monkeypatch):
+    def sweep_to(out, *arguments):
         return run(
             "index", "sweep", index, beir, "--out", out, "--query-max-active-dims", 1, *arguments
         )
@@ -129,7 +123,7 @@ def has_points(out: Path, count: int) -> Callable[[], bool]:
     return reached
 
 
-def test_a_killed_sweep_can_be_run_again(index: Path, beir: Path, tmp_path: Path, run: Run) -> None:
+def test_a_killed_sweep_can_be_run_again(index, beir, tmp_path, run):
     out = tmp_path / "out"
     alphas = ",".join(str(number / 100) for number in range(1, 201))
     arguments = ("index", "sweep", index, beir, "--query-max-active-dims", "1,2", "--alpha", alphas)
@@ -148,12 +142,12 @@ def test_a_killed_sweep_can_be_run_again(index: Path, beir: Path, tmp_path: Path
     assert all(point in after for point in whole)
 
 
-def test_help_says_what_to_sweep_on(run: Run) -> None:
+def test_help_says_what_to_sweep_on(run):
     text = " ".join(run("index", "sweep", "--help").out.split())
     assert "Choose settings on a dev or train split, never on test" in text
 
 
-def test_start_up(index: Path, beir: Path, tmp_path: Path) -> None:
+def test_start_up(index, beir, tmp_path):
     for arguments in (["--help"], ["index", "sweep", "--help"]):
         loaded = loaded_after(MAIN, *arguments)
         assert "lexicept" in loaded

@@ -5,7 +5,6 @@ import importlib
 import os
 import sys
 import warnings
-from typing import Any
 
 import numba
 import numpy as np
@@ -67,7 +66,7 @@ def test_code_of_another_source_is_not_used(folder, tmp_path, monkeypatch):
     call = "from inner_kernel import inner\n@compiled()\ndef outer(x):\n    return inner(x) + 1\n"
     outer.write_text(head + call)
 
-    def found(factor: int) -> tuple[int, int]:
+    def found(factor):
         """Call as a new process does, where the inner kernel's file says a factor."""
         inner.write_text(f"{head}@compiled()\ndef inner(x):\n    return {factor} * x\n")
         for name in ("inner_kernel", "outer_kernel"):
@@ -81,7 +80,7 @@ def test_code_of_another_source_is_not_used(folder, tmp_path, monkeypatch):
 
 
 def test_a_full_disk_is_told_once(folder, monkeypatch):
-    def no_room(_: int) -> None:
+    def no_room(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("os.fsync", no_room)
@@ -132,7 +131,7 @@ def square(number):
 
 
 def test_the_command_line_shows_warnings_as_lines(run, monkeypatch):
-    def app(*_: Any, **__: Any) -> None:
+    def app(*_, **__):
         warnings.warn("ours and no other", LexiceptWarning, stacklevel=1)
         with pytest.warns(UserWarning, match="theirs"):
             warnings.warn("theirs", UserWarning, stacklevel=1)

@@ -1,7 +1,6 @@
 """Decoders as backbones: attention in both directions, cut, padded, saved; their tokenizers."""
 
 import copy
-from typing import Any
 
 import pytest
 import torch
@@ -29,14 +28,14 @@ LONG = text(*range(8))
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def folders(tmp_path_factory):
     """A tiny model of every architecture."""
     root = tmp_path_factory.mktemp("decoders")
     return {name: save_decoder(root / name, name) for name in DECODERS}
 
 
 @pytest.fixture(params=DECODERS)
-def folder(folders: dict[str, str], request: pytest.FixtureRequest) -> str:
+def folder(folders, request):
     return folders[request.param]
 
 
@@ -88,7 +87,7 @@ def test_attention_that_a_model_does_not_have(folders, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="BertModel has no causal attention"):
         Backbone.from_pretrained(save_bert(tmp_path), bidirectional=False)
 
-    def deaf(config: Any, **arguments: Any) -> Any:
+    def deaf(config, **arguments):
         config = copy.copy(config)
         config.is_causal = True
         return create_causal_mask(config=config, **arguments)

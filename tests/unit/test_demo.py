@@ -14,14 +14,14 @@ PETS = ["Cats sleep all day.", "Dogs bark at night."]
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def served(monkeypatch):
     """What was served, and with which vocabularies; documents are few."""
     seen: list[Any] = []
 
-    def serve(index: Path, port: int) -> None:
+    def serve(index, port):
         seen.append((port, list(lexicept.open(index).vocabularies)))
 
-    def build(_: str, out: Path, vocabulary: str) -> lexicept.Index:
+    def build(_, out, vocabulary):
         return lexicept.build(PETS, out, vocabulary=vocabulary)
 
     monkeypatch.setattr(demos, "serve", serve)
@@ -34,7 +34,7 @@ def test_words_are_served_while_concepts_are_indexed(served, tmp_path, monkeypat
     code = "import pathlib, sys; pathlib.Path(sys.argv[1]).mkdir()"
     popen = subprocess.Popen
 
-    def start(command: list[str], **options: Any) -> Any:
+    def start(command, **options):
         started.append(command)
         return popen([sys.executable, "-c", code, command[-1]], **options)
 

@@ -1,7 +1,6 @@
 """What is found out about concepts is what brute force finds."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ TEXTS = [*(text(n, 3 * n + 1, n * n, 7 * n) + "." for n in range(30)), "", text(
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+def tiny(tmp_path_factory):
     backbone = tiny_backbone(tmp_path_factory.mktemp("bert"))
     states = torch.cat([s for _, s in backbone.token_states(backbone.windows(TEXTS))])
     sae = initial_sae(states.clone(), SAESettings(num_latents=48, k=3)).eval()
@@ -33,7 +32,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
 
 
 @pytest.fixture(scope="module")
-def frequencies(tiny: Encoder) -> sp.csr_array:
+def frequencies(tiny):
     return tiny.encode_activations(TEXTS)
 
 
@@ -187,7 +186,7 @@ def test_words_are_compared_with_the_text_that_they_were_counted_in(tiny, freque
 def test_strongest_documents():
     frequencies = sp.csr_array([[1.0, 0, 5], [3.0, 0, 2], [3.0, 0, 9]])
 
-    def found(wanted: list[bool], rank: int, among: list[int]) -> list[tuple[int, int]]:
+    def found(wanted, rank, among):
         pairs = strongest_documents(frequencies, np.array(wanted), rank, among)
         return [*zip(*(part.tolist() for part in pairs), strict=True)]
 
@@ -203,7 +202,7 @@ def test_only_some_documents_are_read(tiny, frequencies, monkeypatch):
     read: list[str] = []
     windows = type(tiny.backbone).windows
 
-    def reading(self: Any, texts: Sequence[str], *args: Any) -> Any:
+    def reading(self, texts, *args):
         read.extend(texts)
         return windows(self, texts, *args)
 

@@ -2,7 +2,6 @@
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +42,14 @@ class Disk:
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+def disk(monkeypatch):
     made = Disk()
     monkeypatch.setattr("os.fsync", made.fsync)
     return made
 
 
 @pytest.fixture
-def _private() -> Iterator[None]:
+def _private():
     before = os.umask(0o077)
     yield
     os.umask(before)

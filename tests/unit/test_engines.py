@@ -1,7 +1,6 @@
 """Every engine against the exact product: one fixture, one set of checks."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +41,7 @@ def name(request):
 def make(name, tmp_path):
     """Builds an engine in exact mode, and opens it."""
 
-    def call(documents: Any, offsets: Any = None) -> Engine:
+    def call(documents, offsets=None):
         if name == "exact":
             return ExactEngine.build(documents, offsets)
         folder = tmp_path / "engines" / name
@@ -321,12 +320,12 @@ def test_altered_files_whose_checksums_agree_end_in_one_error(
             store.open_engine(folder, "seismic", "p")
 
     class Opened:
-        def batch_search(self, **_: Any) -> Any:
+        def batch_search(self, **_):
             if isinstance(hits, PanicException):
                 raise hits
             return hits
 
-    def load(_: str) -> Opened:
+    def load(_):
         if not opens:
             raise PanicException("capacity overflow")
         return Opened()

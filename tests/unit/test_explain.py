@@ -31,7 +31,7 @@ DOCUMENTS = ["kilo muba kilobade", "", " ".join(WORDS * 6), "Kilo [SEP] muba? ",
 
 
 @pytest.fixture(scope="module")
-def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def masked(tmp_path_factory):
     return save_masked(tmp_path_factory.mktemp("masked"))
 
 

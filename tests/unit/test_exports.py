@@ -51,7 +51,7 @@ QUERIES = [Query("q1", "cat1 dog2"), Query("q2", "bird0"), Query("none", "unknow
 
 
 @pytest.fixture(params=[None, RRASettings(1.25)], ids=["bm25", "rra"])
-def index(request: pytest.FixtureRequest, tmp_path: Path) -> IndexReader:
+def index(request, tmp_path):
     return build(tmp_path / "index", TEXTS, rra=request.param)
 
 

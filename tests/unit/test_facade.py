@@ -1,7 +1,6 @@
 """lexicept.Index: searched by threads while it changes in place."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ TEXTS = ["Cats sleep all day.", "Dogs bark.", "A kitten naps on the sofa."]
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> lexicept.Index:
+def index(tmp_path):
     return lexicept.build(TEXTS, tmp_path / "index", vocabulary="words")
 
 
@@ -26,7 +25,7 @@ def ids(index: lexicept.Index, query: str) -> list[str]:
 
 
 @pytest.fixture
-def _looks_at_every_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def _looks_at_every_search(monkeypatch):
     monkeypatch.setattr(lexicept.pipelines.searchable, "LOOK_SECONDS", 0)
 
 
@@ -60,7 +59,7 @@ def test_changes_show_at_once_and_elsewhere_after_refresh(index):
 @pytest.mark.usefixtures("_looks_at_every_search")
 @pytest.mark.parametrize("search", ["search", "search_many", "explain"])
 def test_an_index_that_is_gone_or_damaged_is_stale(index, search):
-    def ask() -> object:
+    def ask():
         return getattr(index, search)(
             *{"search": ["cats"], "search_many": [["cats"]]}.get(search, ["cats", "1"])
         )
@@ -83,7 +82,7 @@ def test_an_index_that_is_gone_or_damaged_is_stale(index, search):
 def test_its_own_changes_do_not_make_an_index_stale(index):
     """Searches in other threads during a change give no warning, which would be an error here."""
 
-    def search(_: int) -> int:
+    def search(_):
         return len(ids(index, "cats"))
 
     with ThreadPoolExecutor(3) as pool:
@@ -143,7 +142,7 @@ def test_files_of_older_generations_are_closed(index, tmp_path):
 def test_searches_in_threads_see_one_generation_or_the_next(index):
     states = {("1",), ("1", "4"), ("1", "4", "5"), ("1", "4", "5", "6")}
 
-    def search(_: int) -> tuple[str, ...]:
+    def search(_):
         return tuple(sorted(ids(index, "sleep cats")))
 
     with ThreadPoolExecutor(3) as pool:
@@ -219,5 +218,5 @@ def test_evaluate(beir, tmp_path):
     found = lexicept.evaluate(index, beir, "dev", out=tmp_path / "out")
     assert found == lexicept.evaluate(index.path, beir, "dev")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        *("evaluation.json", "queries.csv", "runs"),
+        *("evaluation.json", "queries.csv", "runs")
     }

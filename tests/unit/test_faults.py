@@ -17,15 +17,7 @@ from faults import calls, disk
 from faults.cases import build, execute, index_cases
 from faults.disk import Disk
 from faults.readers import race, read_during_updates, version
-from faults.trials import (
-    Whole,
-    check,
-    cut_power,
-    fail_calls,
-    flushed,
-    kill,
-    run_undisturbed,
-)
+from faults.trials import check, cut_power, fail_calls, flushed, kill, run_undisturbed
 from lexicept.errors import InputError
 from lexicept.index import updates
 from lexicept.index.builder import IndexBuilder
@@ -45,14 +37,14 @@ needs_filters = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _vowels() -> Iterator[None]:
+def _vowels():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(lexicept.vectorizers.interface.KINDS, "concepts", PLACE)
         yield
 
 
 @pytest.fixture(scope="module", params=list(CASES))
-def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+def whole(request, tmp_path_factory):
     return run_undisturbed(CASES[request.param], tmp_path_factory.mktemp("case"))
 
 
@@ -132,7 +124,7 @@ def flush(path: Path) -> None:
 
 @needs_filters
 def test_what_a_power_cut_leaves(tmp_path):
-    def write(root: Path) -> None:
+    def write(root):
         with (root / "file").open("wb") as file:
             file.write(b"1234")
             file.flush()
@@ -148,7 +140,7 @@ def test_what_a_power_cut_leaves(tmp_path):
         "written": {"file": b"12345678"},
     }
 
-    def write_and_flush(root: Path) -> None:
+    def write_and_flush(root):
         write(root)
         flush(root)
 
@@ -157,7 +149,7 @@ def test_what_a_power_cut_leaves(tmp_path):
 
 @needs_filters
 def test_a_rename_lasts_once_its_folder_is_flushed(tmp_path):
-    def publish(root: Path, *flushes: str) -> None:
+    def publish(root, *flushes):
         (root / "new").mkdir()
         (root / "new" / "file").write_bytes(b"12")
         for name in ("new/file", "new"):
@@ -185,7 +177,7 @@ def test_a_rename_lasts_once_its_folder_is_flushed(tmp_path):
 def test_every_kind_of_call_is_seen(tmp_path):
     seen = []
 
-    def work() -> int:
+    def work():
         os.chdir(tmp_path)
         os.mkdir("a")
         with open("a/f", "wb") as file:
@@ -200,7 +192,7 @@ def test_every_kind_of_call_is_seen(tmp_path):
         shutil.rmtree("a")
         return 7
 
-    def answer(call: calls.Call) -> None:
+    def answer(call):
         if call.paths[0].startswith(f"{tmp_path}/"):
             seen.append((call.name, *(os.path.relpath(path, tmp_path) for path in call.paths)))
 
@@ -215,14 +207,14 @@ def test_every_kind_of_call_is_seen(tmp_path):
 def test_a_call_fails_or_its_process_is_killed(tmp_path):
     path = tmp_path / "file"
 
-    def work() -> int:
+    def work():
         try:
             path.write_bytes(b"1")
         except OSError as error:
             return error.errno or 0
         return 0
 
-    def decide(decision: int) -> calls.Answer:
+    def decide(decision):
         return lambda call: decision if call.paths == (str(path),) else None
 
     assert calls.run(work, decide(errno.ENOSPC)) == errno.ENOSPC
@@ -256,7 +248,7 @@ def test_an_overwrite_that_fails_leaves_no_generation(tmp_path, monkeypatch):
     build(path, 2)
     build(tmp_path / "new", 3)
 
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
@@ -279,7 +271,7 @@ def test_who_comes_when_another_has_just_finished(tmp_path, monkeypatch):
     """Between the look for an index and the lock, another process finishes one."""
     lock, path = workspace.lock, tmp_path / "index"
 
-    def finish_first(folder: Path) -> int:
+    def finish_first(folder):
         monkeypatch.setattr(workspace, "lock", lock)
         shutil.rmtree(folder)
         build(path, 2)

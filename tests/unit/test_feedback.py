@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from lexicept.index.feedback import centroid, document_weights, like, rocchio
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.spelling import edits, nearest
 from lexicept.weighting import Splade
-from support.commands import Run, assert_error
+from support.commands import assert_error
 from support.indexes import build
 
 TEXTS = {
@@ -29,20 +28,20 @@ TEXTS = {
 
 
 @pytest.fixture
-def index(tmp_path: Path, _vowels: None) -> lexicept.Index:
+def index(tmp_path, _vowels):
     """Words, and vowels as their concepts."""
     built = build(tmp_path / "index", TEXTS, concepts=VocabularySettings(Splade()))
     return lexicept.Index(built)
 
 
-def test_the_centroid_counts_documents_alike() -> None:
+def test_the_centroid_counts_documents_alike():
     documents = sp.csr_array(np.array([[3.0, 4.0, 0, 0], [0, 0, 0, 100.0], [0, 0, 0, 0]]))
     found = centroid(documents, 4).toarray()
     assert found == pytest.approx(np.array([[0.2, 4 / 15, 0, 1 / 3]]))
     assert centroid(documents, 1).toarray() == pytest.approx(np.array([[0, 0, 0, 1 / 3]]))
 
 
-def test_what_is_added_is_as_long_as_asked() -> None:
+def test_what_is_added_is_as_long_as_asked():
     query = sp.csr_array(np.array([[3.0, 4.0, 0, 0]]))
     documents = sp.csr_array(np.array([[0.0, 1, 2, 0], [0, 1, 0, 7]]))
     added = rocchio(query, documents, dimensions=2, strength=0.4)
@@ -56,12 +55,12 @@ def test_what_is_added_is_as_long_as_asked() -> None:
         rocchio(query, documents, dimensions=0)
 
 
-def test_rows_are_the_weights_that_are_searched(index: lexicept.Index) -> None:
+def test_rows_are_the_weights_that_are_searched(index):
     expected = index.reader.document_vectors().weights[[2, 0]]
     assert (document_weights(index.reader, [2, 0]) != expected).nnz == 0
 
 
-def test_marked_documents_lead_to_others_like_them(index: lexicept.Index) -> None:
+def test_marked_documents_lead_to_others_like_them(index):
     assert [hit.id for hit in index.search("feline", vocabulary="words")] == ["1", "2"]
     hits = index.search("feline", vocabulary="words", feedback=["1"])
     assert [hit.id for hit in hits][:2] == ["1", "2"]
@@ -74,7 +73,7 @@ def test_marked_documents_lead_to_others_like_them(index: lexicept.Index) -> Non
     assert explained.score == pytest.approx({hit.id: hit.score for hit in hits}["3"])
 
 
-def test_a_number_takes_the_first_results(index: lexicept.Index) -> None:
+def test_a_number_takes_the_first_results(index):
     first = [hit.id for hit in index.search("whiskers milk", 2)]
     taken = index.search("whiskers milk", feedback=2)
     assert taken == index.search("whiskers milk", feedback=first)
@@ -84,7 +83,7 @@ def test_a_number_takes_the_first_results(index: lexicept.Index) -> None:
     assert (list(nothing), nothing.added) == ([], [])
 
 
-def test_an_added_dimension_can_be_removed(index: lexicept.Index) -> None:
+def test_an_added_dimension_can_be_removed(index):
     hits = index.search("feline", vocabulary="words", feedback=["1"])
     (term,) = (one for one in hits.added if one.term == "whiskers")
     steering = {("words", term.dimension): 0.0}
@@ -93,7 +92,7 @@ def test_an_added_dimension_can_be_removed(index: lexicept.Index) -> None:
     assert left.total == 2
 
 
-def test_documents_like_one(index: lexicept.Index) -> None:
+def test_documents_like_one(index):
     hits = index.search(index.like("1"), vocabulary="words")
     assert [hit.id for hit in hits] == ["2", "3", "4"]
     assert hits.total == 3
@@ -118,7 +117,7 @@ def test_documents_like_one(index: lexicept.Index) -> None:
         ("1", "feedback is a number of results or a list of ids, not '1'"),
     ],
 )
-def test_feedback_of_nothing(index: lexicept.Index, feedback: object, message: str) -> None:
+def test_feedback_of_nothing(index, feedback, message):
     with pytest.raises(InputError, match=message):
         index.search("feline", feedback=feedback)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no document 'x'"):
@@ -139,11 +138,11 @@ def test_feedback_of_nothing(index: lexicept.Index, feedback: object, message: s
         ("", ""),
     ],
 )
-def test_spelling(index: lexicept.Index, query: str, meant: str) -> None:
+def test_spelling(index, query, meant):
     assert index.search(query).did_you_mean == meant
 
 
-def test_suggestions_are_words_of_documents(index: lexicept.Index) -> None:
+def test_suggestions_are_words_of_documents(index):
     assert index.suggestions("whiskrs") == [("whiskers", 3, 1)]
     assert index.suggestions("whiskers") == []
     index.delete(["5"])
@@ -154,7 +153,7 @@ def test_suggestions_are_words_of_documents(index: lexicept.Index) -> None:
     assert japanese.search("日本人").did_you_mean == ""
 
 
-def test_the_nearest_terms() -> None:
+def test_the_nearest_terms():
     terms = ["cat", "cart", "dog", "act", "cut", "gone"]
     df = np.array([1, 5, 9, 2, 7, 0])
     assert nearest("cat", terms, df, 3, 1) == [0, 4, 1]
@@ -164,11 +163,11 @@ def test_the_nearest_terms() -> None:
 
 
 @given(st.text(max_size=20))
-def test_any_word_may_be_misspelled(word: str) -> None:
+def test_any_word_may_be_misspelled(word):
     assert nearest(word, ["cat", word], np.array([1, 1]), 1, 2)[0] in (0, 1)
 
 
-def test_several_queries_from_a_file(index: lexicept.Index, run: Run, tmp_path: Path) -> None:
+def test_several_queries_from_a_file(index, run, tmp_path):
     lines, objects = tmp_path / "queries.txt", tmp_path / "queries.jsonl"
     lines.write_text("feline -milk\n\nweather\n")
     objects.write_text('{"_id": "q1", "text": "feline -milk"}\n{"_id": "q2", "text": "weather"}\n')
@@ -184,7 +183,7 @@ def test_several_queries_from_a_file(index: lexicept.Index, run: Run, tmp_path: 
     assert "3: weather" in shown.out
 
 
-def test_feedback_on_the_command_line(index: lexicept.Index, run: Run) -> None:
+def test_feedback_on_the_command_line(index, run):
     path, words = str(index.path), ["--vocabulary", "words"]
     marked = run("search", path, "felnie feline", "--relevant", "1", *words, "--json").json
     expected = index.search("felnie feline", vocabulary="words", feedback=["1"])

@@ -168,9 +168,7 @@ def test_what_documents_do_not_agree_on_is_refused(tmp_path):
     assert "has more than 64 bits" in refusal(path, {"text": "x", "a": 2**63})
     assert "lone surrogate '\\ud800'" in refusal(path, {"text": "x", "a": "\ud800"})
     assert "fields must be a mapping, not 5" in refusal(
-        path,
-        Document("a", "x", "", 5),
-        Document("b", "x", "", {}),
+        path, Document("a", "x", "", 5), Document("b", "x", "", {})
     )
     large = [{"id": "n", "text": "x", "n": 2**53 + 1}, {"text": "x", "n": 0.5}]
     assert "document 'n': the field 'n' is 9007199254740993, which has too many digits" in refusal(
@@ -249,10 +247,7 @@ def test_values_are_counted(tmp_path):
 
 
 @settings(deadline=None)
-@given(
-    lists=st.lists(st.lists(st.integers(-1, 4), max_size=4), max_size=6),
-    data=st.data(),
-)
+@given(lists=st.lists(st.lists(st.integers(-1, 4), max_size=4), max_size=6), data=st.data())
 def test_counting_and_its_reference_are_twins(lists, data):
     allowed = np.array([data.draw(st.booleans()) for _ in lists], bool)
     codes = np.array([code for own in lists for code in own], np.int64)

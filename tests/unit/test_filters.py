@@ -13,15 +13,7 @@ from hypothesis import strategies as st
 
 from lexicept.errors import InputError
 from lexicept.fields.columns import FieldColumns
-from lexicept.fields.filters import (
-    All,
-    Condition,
-    Expression,
-    FilterError,
-    Not,
-    Some,
-    parse,
-)
+from lexicept.fields.filters import All, Condition, Expression, FilterError, Not, Some, parse
 from lexicept.fields.matching import matching
 from lexicept.fields.values import plain
 from lexicept.fields.writing import FieldWriter

@@ -48,7 +48,7 @@ def test_every_reader_refuses_damage_with_its_own_errors(name, tmp_path, monkeyp
         suppress_health_check=[HealthCheck.too_slow],  # that depends on the machine
     )
     @given(st.sampled_from(range(len(seeds))), EDITS)
-    def read(file: int, edits: list[tuple[int, int, bytes]]) -> None:
+    def read(file, edits):
         bench.read(seeds[file][:1] + damaged(seeds[file][1:], edits))
 
     with limited_memory():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
@@ -30,7 +28,7 @@ def by_window(backbone: Backbone, windows: list[Window]) -> list[Tensor]:
 
 
 @pytest.fixture
-def bert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backbone:
+def bert(tmp_path, monkeypatch):
     monkeypatch.setattr("lexicept.models.half_bert.multiplies_bfloat16", lambda: True)
     backbone = tiny_backbone(tmp_path / "bert")
     if HalfBert.of(backbone.model) is None:
@@ -87,7 +85,7 @@ def test_queries_share_a_conversion_until_the_weights_change(bert, monkeypatch):
     monkeypatch.setattr(HalfBert, "of", lambda model: made.append(of(model)) or made[-1])
     bert.query_precision = "bfloat16"
 
-    def states() -> Tensor:
+    def states():
         return torch.cat([part for _, part in bert.token_states(windows, "query")])
 
     before = states()

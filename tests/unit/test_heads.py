@@ -161,12 +161,7 @@ def test_gradients_reach_all_that_makes_a_vector(bert, kind, pooling):
 @KINDS
 @pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
 def test_saved_and_loaded_it_is_the_same(bert, kind, pooling, tmp_path):
-    settings = {
-        "pooling": pooling,
-        "query_k": 6,
-        "document_max_active_dims": 9,
-        "query_scale": 1.5,
-    }
+    settings = {"pooling": pooling, "query_k": 6, "document_max_active_dims": 9, "query_scale": 1.5}
     encoder = make(bert, kind, **settings)
     encoder.save(str(tmp_path / "model"), create_model_card=False)
     for loaded in (

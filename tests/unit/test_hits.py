@@ -1,7 +1,6 @@
 """The words of a query that no document contains."""
 
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ ONLY = "results are from concepts only"
 
 
 @pytest.fixture
-def index(tmp_path: Path, _vowels: None) -> lexicept.Index:
+def index(tmp_path, _vowels):
     """Words, and vowels as their concepts."""
     texts = {"1": "Cats sleep.", "2": "Dogs bark."}
     return lexicept.Index(build(tmp_path / "index", texts, concepts=VocabularySettings(Splade())))
@@ -64,7 +63,7 @@ def test_words_that_no_document_has(index, tmp_path):
 def test_spinners_name_what_goes_on(index, run, monkeypatch):
     named: list[str] = []
 
-    def status(console: object, activity: str) -> nullcontext[None]:
+    def status(console, activity):
         named.append(activity)
         return nullcontext()
 

@@ -5,7 +5,6 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -134,7 +133,7 @@ class _Requests(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+def hub(monkeypatch, tmp_path):
     server = Hub()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     known = huggingface_hub.constants
@@ -150,7 +149,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     """A saved encoder with names of its dimensions, and what must not be published with it."""
     folder = tmp_path_factory.mktemp("model")
     backbone = tiny_backbone(folder / "bert")

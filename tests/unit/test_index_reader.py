@@ -195,7 +195,7 @@ def test_steering_changes_the_weights_that_a_query_has(tmp_path):
     index = build(tmp_path / "index", texts, concepts=limited)
     query = "cat ibex eee"  # a is the vowel that is pruned
 
-    def weights(steering: dict[tuple[str, int], float]) -> dict[str, float]:
+    def weights(steering):
         found = index.query_terms(ParsedQuery(query, steering=steering), "concepts")
         assert [term.weight for term in found] == sorted((t.weight for t in found), reverse=True)
         return {term.term: term.weight for term in found}
@@ -275,7 +275,7 @@ def test_what_a_query_may_cost(tmp_path, pruning, expected):
     settings = VocabularySettings(Splade(), query_max_qd_flops=1.0, pruning=pruning)
     index = build(tmp_path / "index", texts, concepts=settings)
 
-    def kept(query: str) -> str:
+    def kept(query):
         terms = index.query_terms(query, "concepts")
         return "".join(sorted(str(term.term) for term in terms))
 

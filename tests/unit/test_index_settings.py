@@ -47,13 +47,7 @@ def test_an_encoder_keeps_them_in_a_file(encoder, tmp_path):
     settings = IndexSettings("splade", 0.9, 0.4, 16.0, 1.5)
     made = Encoder.of(encoder.backbone, encoder.head, index_settings=settings)
     made.save(str(tmp_path / "model"), create_model_card=False)
-    content = {
-        "weighting": "splade",
-        "k1": 0.9,
-        "b": 0.4,
-        "k3": 16.0,
-        "query_max_qd_flops": 1.5,
-    }
+    content = {"weighting": "splade", "k1": 0.9, "b": 0.4, "k3": 16.0, "query_max_qd_flops": 1.5}
     assert json.loads((tmp_path / "model" / "lexicept.json").read_bytes()) == content
     loaded = Encoder.load(tmp_path / "model")
     assert loaded.index_settings == settings

@@ -25,7 +25,7 @@ PETS = [
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+def index(tmp_path_factory):
     builder = IndexBuilder(tmp_path_factory.mktemp("index") / "pets")
     builder.add_documents(PETS, {})
     builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
@@ -62,7 +62,7 @@ def test_a_pickled_index_is_its_absolute_path_and_engine(index, monkeypatch, tmp
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:pyterrier")
 class TestPyTerrier:
     @pytest.fixture(autouse=True)
-    def library(self) -> None:
+    def library(self):
         self.retriever = retriever_of("pyterrier", "pyterrier")
         self.pt, self.pd = import_module("pyterrier"), import_module("pandas")
 
@@ -147,7 +147,7 @@ class TestPyTerrier:
 
 class TestLangChain:
     @pytest.fixture(autouse=True)
-    def library(self) -> None:
+    def library(self):
         self.retriever = retriever_of("langchain", "langchain_core")
 
     def test_results_are_the_index_s(self, index):
@@ -212,7 +212,7 @@ class TestLangChain:
 
 class TestLlamaIndex:
     @pytest.fixture(autouse=True)
-    def library(self) -> None:
+    def library(self):
         self.retriever = retriever_of("llama_index", "llama_index.core")
 
     def test_results_are_the_index_s(self, index):

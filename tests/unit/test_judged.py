@@ -15,13 +15,13 @@ QUERIES = {"q1": "apple", "q2": "cherry"}
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Path:
+def index(tmp_path):
     folder = write_beir(tmp_path / "own", DOCUMENTS, QUERIES, {"test": "q1 0 d1 1\nq2 0 d2 0\n"})
     return lexicept.build(folder, tmp_path / "index", vocabulary="words").path
 
 
 @pytest.fixture
-def foreign(tmp_path: Path) -> Path:
+def foreign(tmp_path):
     """Judgements of another collection, and some of which one of three documents is here."""
     qrels = {"test": "q1 0 x1 1\nq2 0 x2 1\nq2 0 x1 0\n", "some": "q1 0 d1 1\nq2 0 x 1\nq2 0 y 0\n"}
     return write_beir(tmp_path / "foreign", {}, QUERIES, qrels)

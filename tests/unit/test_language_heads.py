@@ -1,7 +1,5 @@
 """Language heads: those of the library's models, means over sub-words, random rows."""
 
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -23,7 +21,7 @@ def logits(head: VocabularyHead, states: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.fixture
-def bert(tmp_path: Path) -> Path:
+def bert(tmp_path):
     save(tmp_path / "bert", "Bert")
     return tmp_path / "bert"
 

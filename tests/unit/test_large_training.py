@@ -1,7 +1,6 @@
 """Training at full size: no index without need, all is checked first, and workers tokenise."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("_hasty")
 
 
 @pytest.fixture
-def lists(places: Path, tmp_path: Path) -> str:
+def lists(places, tmp_path):
     """Lists with scores, in ColBERT's layout: each query's document and the two after it."""
     rows = [
         [f"q{n}", [f"d{n}", 9.0], [f"d{n + 1}", 2.0 + n / 10], [f"d{n + 2}", 1.0]]
@@ -56,7 +55,7 @@ def never(*_: Any, **__: Any) -> None:
 
 
 @pytest.fixture
-def _no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_work(monkeypatch):
     """Fails where documents are stored or indexed."""
     monkeypatch.setattr(collection, "write_documents", never)
     monkeypatch.setattr(collection, "IndexBuilder", never)
@@ -124,7 +123,7 @@ def test_what_is_missing_is_found_before_any_work(places, lists, tmp_path, secti
 
 
 def test_pretraining_loads_its_model_before_it_stores_texts(tmp_path):
-    def texts() -> Iterator[str]:
+    def texts():
         raise AssertionError("minutes of work")
         yield ""
 

@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates
 from lexicept.training.candidates import late_interaction as module
 from lexicept.training.candidates.late_interaction import LateInteraction, max_sim
@@ -17,9 +16,7 @@ LIMITS = (64, 256)
 
 
 @pytest.fixture(scope="module")
-def cached(
-    bert: Backbone, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[CachedStates, CachedStates]:
+def cached(bert, tmp_path_factory):
     folder = tmp_path_factory.mktemp("states")
     return (CachedStates.build(folder, bert, QUERIES), CachedStates.build(folder, bert, DOCUMENTS))
 

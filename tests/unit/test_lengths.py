@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ SPECIAL = 2  # [CLS] and [SEP]
 
 
 @pytest.fixture
-def encoder(tmp_path: Path) -> Encoder:
+def encoder(tmp_path):
     """Queries of 8 tokens, documents of 20; its windows have 64."""
     encoder = Encoder.of(
         tiny_backbone(tmp_path / "bert"), sae_head(), index_settings=IndexSettings("splade")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,7 +68,7 @@ def columns(longest: int) -> list[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def masked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("masked")
     save_bert(folder)
     sizes = bert_sizes(82, hidden=32, blocks=2, inner=64, positions=64)
@@ -87,13 +86,13 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def plain(masked: Path) -> SparseEncoder:
+def plain(masked):
     parts = [Transformer(str(masked), transformer_task="fill-mask"), SpladePooling()]
     return SparseEncoder(modules=parts, device="cpu")
 
 
 @pytest.fixture(scope="module")
-def own(masked: Path) -> Encoder:
+def own(masked):
     """The same weights as an encoder that reads long texts in windows."""
     encoder = read_model(masked, Kind.splade)
     encoder.backbone.cut(None, None)
@@ -162,7 +161,7 @@ def test_their_trainer_takes_the_same_steps(plain, own, tmp_path):
     names = ["anchor", "positive", "negative"]
     data = Dataset.from_dict(dict(zip(names, columns(20), strict=False)))
 
-    def steps(model: SparseEncoder) -> list[float]:
+    def steps(model):
         arguments = SparseEncoderTrainingArguments(
             output_dir=str(tmp_path), max_steps=3, per_device_train_batch_size=2,
             learning_rate=1e-2, logging_steps=1, optim="sgd", report_to="none", disable_tqdm=True,

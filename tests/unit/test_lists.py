@@ -25,8 +25,8 @@ OURS = '{"query_id": "q", "relevant": ["a"], "candidates": ["b", "c"], "scores":
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def write(content: str | bytes) -> Path:
+def write(tmp_path):
+    def write(content):
         path = tmp_path / "lists"
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         return path

@@ -4,9 +4,8 @@ import importlib
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("_vowels")
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return build_described(tmp_path / "index")
 
 
@@ -90,7 +89,7 @@ def words(said: str) -> str:
 
 
 @pytest.fixture
-def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
+def stub(monkeypatch):
     monkeypatch.setattr(llm_labels, "FIRST_WAIT", 0.001)
     with Stub() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -101,7 +100,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> GrowingFile:
+def store(tmp_path):
     return GrowingFile(tmp_path / "labels.jsonl")
 
 
@@ -134,7 +133,7 @@ def test_words_that_name_themselves_are_not_sent(path, stub, run):
 def test_an_endpoint_that_is_busy_at_first(path, stub, store):
     seen: set[str] = set()
 
-    def answer(said: str) -> tuple[int, dict[str, str], bytes]:
+    def answer(said):
         if said not in seen:
             seen.add(said)
             return 429, {"Retry-After": "0"}, b"slow down"
@@ -162,7 +161,7 @@ def test_endpoints_that_fail(path, stub, store):
 
 
 def test_nonsense_is_asked_for_again_and_left_out(path, stub, store):
-    def answer(said: str) -> tuple[int, dict[str, str], bytes]:
+    def answer(said):
         return 200, {}, chat("bees") if "bee" in said else b"<html>"
 
     stub.answer = answer
@@ -177,7 +176,7 @@ def test_nonsense_is_asked_for_again_and_left_out(path, stub, store):
 
 
 def test_a_run_that_is_cut_off_goes_on(path, stub, store):
-    def answer(said: str) -> tuple[int, dict[str, str], bytes]:
+    def answer(said):
         return (200, {}, chat("bees")) if "bee" in said else (400, {}, b"no more money")
 
     stub.answer = answer
@@ -202,7 +201,7 @@ def test_a_run_that_is_cut_off_goes_on(path, stub, store):
 def test_an_interrupted_command_is_resumed_with_the_same_model(path, stub, tmp_path):
     asked = threading.Event()
 
-    def answer(said: str) -> tuple[int, dict[str, str], bytes]:
+    def answer(said):
         if "bee" in said:
             asked.set()
             return 200, {}, chat("bees")
@@ -289,7 +288,7 @@ def test_the_types_of_openais_client(path, stub, store):
     parameters = importlib.import_module("openai.types.chat.completion_create_params")
     asked = TypeAdapter(parameters.CompletionCreateParamsNonStreaming)
 
-    def answer(said: str) -> tuple[int, dict[str, str], bytes]:
+    def answer(said):
         message = {"role": "assistant", "content": f"about {words(said)}", "refusal": None}
         completion = chat_types.ChatCompletion(
             id="chatcmpl-1",

@@ -13,7 +13,7 @@ def test_weighted_log_odds():
     counts = sp.csr_array([[3.0, 0.0, 1.0], [0.0, 2.0, 0.0], [0.0, 0.0, 0.0]])
     background = np.array([3.0, 2.0, 995.0])
 
-    def z(y: float, n: float, c: float) -> float:
+    def z(y, n, c):
         prior = 500 * c / 1000
         own = log((y + prior) / (n + 500 - y - prior))
         others = log((c + prior) / (1000 + 500 - c - prior))

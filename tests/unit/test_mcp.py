@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,12 +34,12 @@ PETS = [
 
 
 @pytest.fixture
-def pets(tmp_path: Path) -> lexicept.Index:
+def pets(tmp_path):
     return lexicept.build(PETS, tmp_path / "pets", vocabulary="words")
 
 
 @pytest.fixture(scope="module")
-def concepts(tmp_path_factory: pytest.TempPathFactory) -> lexicept.Index:
+def concepts(tmp_path_factory):
     """An index of words and concepts, with an atlas and a hostile document."""
     return lexicept.open(save_index(tmp_path_factory.mktemp("tools")))
 
@@ -55,7 +54,7 @@ def test_search(pets):
     assert "[parrots]" in AgentTools(pets).search("sleep", filter="legs == 2")
     assert "[cats]" not in AgentTools(pets).search("sleep", filter="legs == 2")
     assert AgentTools(pets).search("axolotl").splitlines() == [
-        *("no document contains: axolotl", 'no document for "axolotl"'),
+        *("no document contains: axolotl", 'no document for "axolotl"')
     ]
     assert "[cats]" not in AgentTools(pets).search("sleep -cats")
     assert "did you mean: sleep\n" in AgentTools(pets).search("sleeep")
@@ -215,9 +214,7 @@ def call(server: object, use: Callable[[Any], Awaitable[None]], mode: str = "aut
 async def use_pets(client: Any) -> None:
     """Call every tool of an index of words, well and badly."""
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-    assert set(tools) == {
-        *("search", "explain", "get_document", "similar_documents", "steer"),
-    }
+    assert set(tools) == {*("search", "explain", "get_document", "similar_documents", "steer")}
     for tool in tools.values():
         assert len(tool.description) > 60
         assert tool.annotations.read_only_hint
@@ -304,7 +301,7 @@ def test_a_key_is_required_over_http(pets, tmp_path, monkeypatch):
 
 
 def test_an_index_of_concepts_has_their_tools(concepts):
-    async def use(client: Any) -> None:
+    async def use(client):
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert {"list_concepts", "get_concept"} < names
         result = await client.call_tool("list_concepts", {"top_k": 1})

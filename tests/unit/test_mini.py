@@ -25,7 +25,7 @@ TEXTS = [
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path):
     path = tmp_path / "corpus.jsonl"
     lines = [json.dumps({"_id": f"d{n}", "text": text}) for n, text in enumerate(TEXTS)]
     path.write_text("\n".join(lines))
@@ -113,15 +113,9 @@ def test_describe_tells_what_concepts_are_here(corpus, run, tmp_path):
         (["--num-latents", 64, "--adapted"], "--num-latents requires --train"),
         (["--layer", 2], "--layer requires --train or --sae"),
         (["--backbone", "x", "--model", "y"], "--backbone requires --train or --sae"),
-        (
-            ["--no-adapted", "--train"],
-            "--adapted goes with lexicept-mini or --model, not --train",
-        ),
+        (["--no-adapted", "--train"], "--adapted goes with lexicept-mini or --model, not --train"),
         (["--sae", "x", "--model", "y"], "--model and --sae are two sources"),
-        (
-            ["--no-adapted", "--vocabulary", "words"],
-            "--adapted requires concepts, but --vocab",
-        ),
+        (["--no-adapted", "--vocabulary", "words"], "--adapted requires concepts, but --vocab"),
         (["--model", "nowhere"], "nowhere: no saved encoder"),
     ],
 )

@@ -52,7 +52,7 @@ RELEVANT = {"q1": ["d3", "d5", "d3"], "q2": ["d2"], "q3": ["d1"]}
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> IndexReader:
+def index(tmp_path):
     return build(tmp_path / "index", DOCUMENTS)
 
 
@@ -115,7 +115,7 @@ def test_one_vocabulary(index, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> IndexReader:
+def large(tmp_path_factory):
     documents = {f"d{i}": f"word{i} {'apple' if i < 10 else 'pear'}" for i in range(100)}
     return build(tmp_path_factory.mktemp("large") / "index", documents)
 
@@ -215,7 +215,7 @@ def kill_at(position: int) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_batches(monkeypatch):
     monkeypatch.setattr(mining, "BATCH", 2)
 
 
@@ -299,7 +299,7 @@ def test_a_real_kill(index, tmp_path):
 def test_two_at_once(index, tmp_path):
     out = tmp_path / "out"
 
-    def intrude(*_: object) -> None:
+    def intrude(*_):
         with pytest.raises(InputError, match="another process is writing here"):
             mine(index, QUERIES, RELEVANT, out)
 

@@ -1,8 +1,7 @@
 """Misuses of the public API: each ends in an error that names the parameter or the value."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -371,7 +370,7 @@ def vector(dimension: int) -> sp.csr_array:
 
 
 @pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+def names(tmp_path_factory):
     """The names that the calls use."""
     tmp = tmp_path_factory.mktemp("misuse")
     beir = tmp / "beir"
@@ -399,7 +398,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("line", MISUSES.strip().splitlines())
-def test_misuse(line: str, names: Mapping[str, Any]) -> None:
+def test_misuse(line, names):
     call, _, problem = line.partition(" -> ")
     with pytest.raises(LexiceptError) as caught:
         eval(call, dict(names))
@@ -417,16 +416,14 @@ def failing() -> Iterator[str]:
 @pytest.mark.parametrize(
     "call", [lambda path: lexicept.build(failing(), path, vocabulary="words"), None]
 )
-def test_errors_of_the_callers_own_documents_pass(
-    call: Callable[[Path], object] | None, tmp_path: Path, names: Mapping[str, Any]
-) -> None:
+def test_errors_of_the_callers_own_documents_pass(call, tmp_path, names):
     with pytest.raises(KeyError, match="own"):
         names["pets"].add(failing()) if call is None else call(tmp_path / "index")
     assert list(tmp_path.iterdir()) == []
     assert len(names["pets"]) == 3
 
 
-def test_what_is_odd_and_right(names: Mapping[str, Any]) -> None:
+def test_what_is_odd_and_right(names):
     """Defined results of what other libraries refuse."""
     pets = names["pets"]
     one = [hit.id for hit in pets.search("cats dogs")]

@@ -19,7 +19,6 @@ from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.reader import IndexReader
 from lexicept.index.updates import reweight
 from lexicept.integrations.mteb import LexiceptSearch
 from lexicept.models.encoder import Encoder
@@ -80,7 +79,7 @@ def scores(model: object, task: Pets) -> Mapping[str, float]:
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory: pytest.TempPathFactory) -> IndexReader:
+def words(tmp_path_factory):
     builder = IndexBuilder(tmp_path_factory.mktemp("words") / "index")
     builder.add_documents([Document("other", "Not of the task.")], {})
     builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
@@ -88,7 +87,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> IndexReader:
 
 
 @pytest.fixture
-def model(words: IndexReader) -> LexiceptSearch:
+def model(words):
     return LexiceptSearch(words)
 
 

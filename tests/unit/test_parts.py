@@ -37,7 +37,7 @@ def named(number: int, first: int = 0) -> list[Document]:
 # Which parts are merged.
 
 
-def test_merges_are_planned() -> None:
+def test_merges_are_planned():
     assert plan_merges([10**6, 1000, 1000], [10**6, 1000, 1000]) == ([0, 1, 2], [])
     counts = [10**6, *[1000] * MERGED_TOGETHER]
     assert plan_merges(counts, counts) == ([0], [[*range(1, MERGED_TOGETHER + 1)]])
@@ -47,7 +47,7 @@ def test_merges_are_planned() -> None:
 
 
 @given(st.integers(1, 400), st.integers(0, 2**32))
-def test_parts_stay_few_and_a_row_is_written_once_a_level(steps: int, seed: int) -> None:
+def test_parts_stay_few_and_a_row_is_written_once_a_level(steps, seed):
     sizes = np.random.default_rng(seed).integers(1, 3000, steps).tolist()
     counts: list[int] = []
     written = 0
@@ -67,7 +67,7 @@ def test_parts_stay_few_and_a_row_is_written_once_a_level(steps: int, seed: int)
     assert written <= (1 + levels) * sum(sizes)
 
 
-def test_adding_links_what_is_there(tmp_path: Path) -> None:
+def test_adding_links_what_is_there(tmp_path):
     path = build(tmp_path / "index", {f"d{i}": f"cat n{i}" for i in range(30)}).path
     before = {f.name: f.stat().st_ino for f in (path / "generation-000001/parts/000001").iterdir()}
     update(path, named(5, 30))
@@ -82,7 +82,7 @@ def test_adding_links_what_is_there(tmp_path: Path) -> None:
     assert list(index.ids) == [f"d{i}" for i in range(30 + 5 * (MERGED_TOGETHER - 1))]
 
 
-def test_replaced_and_deleted_documents_leave_the_order(tmp_path: Path) -> None:
+def test_replaced_and_deleted_documents_leave_the_order(tmp_path):
     path = build(tmp_path / "index", {f"d{i}": f"cat n{i}" for i in range(10)}).path
     update(path, [Document("d3", "dog"), Document("new", "emu")])
     delete(path, ["d0"])
@@ -97,7 +97,7 @@ def test_replaced_and_deleted_documents_leave_the_order(tmp_path: Path) -> None:
     assert list(index.ids) == ["d1", "d2", "d3", "d8", "d9", "new"]
 
 
-def test_an_order_of_rows_that_are_not_there_is_refused(tmp_path: Path) -> None:
+def test_an_order_of_rows_that_are_not_there_is_refused(tmp_path):
     path = build(tmp_path / "index", {"a": "cat", "b": "dog"}).path
     generation = path / "generation-000001"
     for wrong in ([0, 2], [-1, 0]):
@@ -111,7 +111,7 @@ def test_an_order_of_rows_that_are_not_there_is_refused(tmp_path: Path) -> None:
 
 @settings(max_examples=50)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=4), st.data())
-def test_rows_and_texts_of_several_files(sizes: list[int], data: st.DataObject) -> None:
+def test_rows_and_texts_of_several_files(sizes, data):
     total = sum(sizes)
     order = np.array(data.draw(st.permutations(range(total))), np.int64)
     order = order[: data.draw(st.integers(0, total))]
@@ -138,7 +138,7 @@ def test_rows_and_texts_of_several_files(sizes: list[int], data: st.DataObject) 
         assert list(TextStore(Path(folder) / "copy")) == ["first", *expected, "last"]
 
 
-def test_rows_are_mapped_where_they_are_neighbours(tmp_path: Path) -> None:
+def test_rows_are_mapped_where_they_are_neighbours(tmp_path):
     save_csr(tmp_path / "a", sp.csr_array(np.eye(4, dtype=np.float32)))
     order = np.array([1, 2, 3])
     found = JoinedRows((tmp_path / "a",), (4,), 4, order).load()
@@ -162,9 +162,7 @@ ROWS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(ROWS, ROWS, st.data())
-def test_joined_columns_are_those_of_all_documents(
-    old: list[dict[str, object]], new: list[dict[str, object]], data: st.DataObject
-) -> None:
+def test_joined_columns_are_those_of_all_documents(old, new, data):
     order = data.draw(st.permutations(range(len(old) + len(new))))
     order = order[: data.draw(st.integers(0, len(order)))]
     with TemporaryDirectory() as folder:
@@ -199,7 +197,7 @@ def columns(
     return FieldColumns(folder, len(rows))
 
 
-def test_a_number_that_fractions_would_change_is_refused(tmp_path: Path) -> None:
+def test_a_number_that_fractions_would_change_is_refused(tmp_path):
     old = columns(tmp_path / "old", [{}, {"n": 2**53 + 1}])
     new = columns(tmp_path / "new", [{"n": 0.5}], old.kinds)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=f"document 'b': the field 'n' is {2**53 + 1}, which"):
@@ -211,9 +209,7 @@ def test_a_number_that_fractions_would_change_is_refused(tmp_path: Path) -> None
 # How many rows there may be.
 
 
-def test_more_rows_than_32_bits_number_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_rows_than_32_bits_number_are_refused(tmp_path, monkeypatch):
     assert MOST_DOCUMENTS == 2_147_483_647
     check_number(MOST_DOCUMENTS)
     with pytest.raises(InputError, match="2,147,483,648 documents and passages; an index holds 2,"):

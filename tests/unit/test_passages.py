@@ -45,7 +45,7 @@ def build(path: Path) -> lexicept.Index:
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> lexicept.Index:
+def index(tmp_path):
     return build(tmp_path / "index")
 
 
@@ -251,7 +251,7 @@ def test_damaged_rows_are_refused(index, change):
 def test_the_server_answers_with_documents(index):
     with TestClient(create_app(index.path), base_url="http://127.0.0.1") as client:
 
-        def get(path: str, **parameters: str) -> dict[str, object]:
+        def get(path, **parameters):
             answer = client.get(path, params=parameters)
             assert answer.status_code == 200, answer.text
             content: dict[str, object] = answer.json()

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ TEXTS = ["Cats sleep all day.", "Dogs bark at night.", "A kitten naps in the sun
 
 
 @pytest.fixture
-def pets(tmp_path: Path) -> lexicept.Index:
+def pets(tmp_path):
     return lexicept.build(TEXTS, tmp_path / "pets.index", vocabulary="words")
 
 
@@ -121,10 +120,7 @@ CALLS: dict[str, tuple[Callable[[lexicept.Index], object], str]] = {
     "ids": (lambda i: i.delete(5), "ids must be a list of texts, not 5"),
     "nested ids": (lambda i: i.delete([["1"]]), "no document"),
     "alpha": (lambda i: i.reweight(None), "alpha must be a number"),
-    "iterations": (
-        lambda i: i.reweight(1.0, iterations=1.5),
-        "iterations must be a whole number",
-    ),
+    "iterations": (lambda i: i.reweight(1.0, iterations=1.5), "iterations must be a whole number"),
     "measures": (
         lambda i: lexicept.evaluate(i, "x", measures="AP"),
         "measures must be a list, each item a text",

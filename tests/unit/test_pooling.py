@@ -176,8 +176,7 @@ def test_any_shapes(fast, reference, data):
     size, num_texts = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 4))
     k = data.draw(st.none() | st.integers(1, 9))
     text = torch.tensor(
-        data.draw(st.lists(st.integers(0, num_texts - 1), min_size=n, max_size=n)),
-        dtype=torch.long,
+        data.draw(st.lists(st.integers(0, num_texts - 1), min_size=n, max_size=n)), dtype=torch.long
     )
     x, rows, bias = random_inputs(n, d, size, seed=data.draw(st.integers(0, 99)))
     threshold = random_threshold(size, seed=data.draw(st.integers(0, 99)))

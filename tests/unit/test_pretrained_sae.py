@@ -5,7 +5,6 @@ import shutil
 import zipfile
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import huggingface_hub
 import numpy as np
@@ -537,7 +536,7 @@ DAMAGED = {
 
 
 @pytest.fixture(scope="module", params=DAMAGED)
-def damageable(request, tmp_path_factory) -> tuple[Path, Path, bytes]:
+def damageable(request, tmp_path_factory):
     root = tmp_path_factory.mktemp("damaged")
     if request.param.startswith("lexicept"):
         folder = root / "own"

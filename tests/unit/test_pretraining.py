@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -52,11 +52,11 @@ SMALL = PretrainingSettings(steps=12, batch_size=3, warmup_steps=2, learning_rat
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Callable[[], tuple[Backbone, VocabularyHead]]:
+def model(tmp_path):
     """Makes a tiny BERT, the same each time, and its head over the words of ``TEXTS``."""
     save(tmp_path / "bert", "Bert")
 
-    def make() -> tuple[Backbone, VocabularyHead]:
+    def make():
         backbone = Backbone.from_pretrained(str(tmp_path / "bert"))
         words, pieces = expanded_words(TEXTS, backbone.tokenizer, 100)
         return backbone, language_head(str(tmp_path / "bert")).expanded(pieces, words)
@@ -65,7 +65,7 @@ def model(tmp_path: Path) -> Callable[[], tuple[Backbone, VocabularyHead]]:
 
 
 @pytest.fixture
-def subwords(tmp_path: Path) -> tuple[Backbone, VocabularyHead]:
+def subwords(tmp_path):
     """The same BERT with its own head."""
     save(tmp_path / "bert", "Bert")
     folder = str(tmp_path / "bert")
@@ -340,7 +340,7 @@ def test_a_step_clips_decays_matrices_and_follows_the_schedule(model, monkeypatc
 def test_every_step_masks_anew_and_never_with_special_tokens(model, monkeypatch):
     found = []
 
-    def watched(ids: Any, spans: Any, share: float, mask_id: int, *more: Any) -> Any:
+    def watched(ids, spans, share, mask_id, *more):
         others, _, hidden = more
         assert (share, mask_id, others.tolist(), hidden) == (0.15, MASK, REPLACEMENTS.tolist(), 0.9)
         found.append(mask(ids, spans, share, mask_id, *more))
@@ -434,7 +434,7 @@ def test_training_resumes_to_the_same_losses_and_weights(model, tmp_path, monkey
     done_before = 0
     for stop in (1, 2, 7, 11):
 
-        def watch(stage: str, done: int, total: int, detail: str = "", stop: int = stop) -> None:
+        def watch(stage, done, total, detail="", stop=stop):
             assert (stage, total) == ("pretraining", 12)
             assert loss_of(detail) == expected[done - 1]
             nonlocal done_before
@@ -551,11 +551,11 @@ SENTENCES = [text(0, 1, 2, 3, 4, 5), text(6, 7, 8, 9, 10, 11)] * 8
 
 
 @pytest.fixture
-def decoder(tmp_path: Path) -> Callable[..., tuple[Backbone, VocabularyHead]]:
+def decoder(tmp_path):
     """Makes a tiny Llama, the same each time, and its head."""
     folder = save_decoder(tmp_path / "llama")
 
-    def make(bidirectional: bool = True) -> tuple[Backbone, VocabularyHead]:
+    def make(bidirectional=True):
         backbone = Backbone.from_pretrained(folder, bidirectional=bidirectional)
         return backbone, language_head(folder)
 
@@ -636,7 +636,7 @@ def test_adapters_resume_to_the_same_losses_and_weights(decoder, tmp_path, monke
     unbroken = decoder()
     expected = losses(unbroken, settings, texts=SENTENCES)
 
-    def watch(stage: str, done: int, total: int, detail: str = "") -> None:
+    def watch(stage, done, total, detail=""):
         if done > 5:
             raise KilledError
 

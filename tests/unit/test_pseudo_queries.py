@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.corpora import Document, Qrel, Query, read_documents, read_qrels, read_queries
-from lexicept.corpora.pseudo_queries import (
-    from_texts,
-    from_vectors,
-    generate,
-    write,
-)
+from lexicept.corpora.pseudo_queries import from_texts, from_vectors, generate, write
 from lexicept.errors import InputError
 from support.strategies import sparse_matrices
 

@@ -1,7 +1,5 @@
 """The syntax of queries: phrases, words to leave out, conditions on fields, boosts."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +31,7 @@ PETS = [
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> lexicept.Index:
+def index(tmp_path):
     return lexicept.build(PETS, tmp_path / "index", vocabulary="words")
 
 
@@ -189,7 +187,7 @@ def test_phrases_need_words(tmp_path):
 
 
 @pytest.fixture
-def both(tmp_path: Path, _vowels: None) -> lexicept.Index:
+def both(tmp_path, _vowels):
     """Words, and vowels as their concepts."""
     texts = {"1": "cat aaa", "2": "cat cat", "3": "dog a"}
     return lexicept.Index(build(tmp_path / "both", texts, concepts=VocabularySettings(Splade())))

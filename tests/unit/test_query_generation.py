@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ DOCUMENTS = [
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     for name, value in {
         "PROMPT": "w0 {text} w1", "QUERY_TOKENS": 6, "TEXT_TOKENS": 12, "BATCH": 2
     }.items():  # fmt: skip
@@ -33,7 +32,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def gpt2(tmp_path_factory):
     """A GPT-2 with random weights that reads 48 tokens, and a tokenizer of 40 words."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -135,8 +134,8 @@ def test_killed_generation_goes_on(gpt2, tmp_path):
     expected = generate_queries(str(gpt2), DOCUMENTS, whole)
     reports: list[tuple[Any, ...]] = []
 
-    def kill_at(position: int) -> Callable[..., None]:
-        def progress(*report: Any) -> None:
+    def kill_at(position):
+        def progress(*report):
             reports.append(report)
             if report[1] == position:
                 raise KilledError

@@ -63,7 +63,7 @@ def edited(file: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def first(monkeypatch: pytest.MonkeyPatch) -> None:
+def first(monkeypatch):
     """As in a process's first queries, which load no kernels."""
     monkeypatch.setattr(query_model, "calls_kernels", lambda: False)
 

@@ -61,12 +61,7 @@ def test_what_fits_a_budget_by_hand(choose, budget, most, kept):
     assert ends.tolist() == [0, sum(place < 3 for place in kept), len(kept)]
 
 
-@given(
-    sparse_matrices(),
-    st.sampled_from([0.0, 0.4, 1.0, 2.5]),
-    st.integers(1, 4),
-    st.data(),
-)
+@given(sparse_matrices(), st.sampled_from([0.0, 0.4, 1.0, 2.5]), st.integers(1, 4), st.data())
 def test_pruned_rows_are_the_reference(matrix, budget, most, data):
     width = matrix.shape[1]
     steps = st.lists(st.integers(0, 4), min_size=width, max_size=width)

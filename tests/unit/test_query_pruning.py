@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from lexicept.models.index_settings import IndexSettings
 from lexicept.training.config import ValidationSettings
 from lexicept.training.validation import NamedTexts, RetrievalEvaluator
 from lexicept.vectorizers.concepts import ConceptVectorizer
-from lexicept.vectors import Pruning, largest_weights, prune_rows
+from lexicept.vectors import largest_weights, prune_rows
 from lexicept.weighting import Splade
 from reproduction.measuring import Collection, pruned
 from reproduction.mteb_tasks import index_like
@@ -41,9 +40,7 @@ def top_k(weights: np.ndarray, importance: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("pruning", ["weight", "impact"])
-def test_everything_keeps_the_same_dimensions(
-    encoder: Encoder, texts: list[str], tmp_path: Path, pruning: Pruning
-) -> None:
+def test_everything_keeps_the_same_dimensions(encoder, texts, tmp_path, pruning):
     parts = encoder.backbone, SAEHead(encoder.head.sae, encoder.head.settings)
     encoder = Encoder.of(*parts, index_settings=IndexSettings("splade"))
     whole = encoder.encode_query(QUERIES).to_dense().numpy()
@@ -85,7 +82,7 @@ def test_everything_keeps_the_same_dimensions(
     assert task.settings["concepts"] == index.settings["concepts"]
 
 
-def test_ties_are_the_same_dimensions_in_an_encoder_and_an_index() -> None:
+def test_ties_are_the_same_dimensions_in_an_encoder_and_an_index():
     random = np.random.default_rng(0)
     weights = random.integers(0, 3, size=(20, 40)).astype(np.float32)
     kept = prune_rows(sp.csr_array(weights), 5).toarray()
@@ -93,7 +90,7 @@ def test_ties_are_the_same_dimensions_in_an_encoder_and_an_index() -> None:
     assert (np.count_nonzero(kept, axis=1) == 5).all()
 
 
-def test_top_k_of_splare_s_query() -> None:
+def test_top_k_of_splare_s_query():
     """SPLARE, section 3.2: the 40 largest activations, whatever documents weigh."""
     random = np.random.default_rng(1)
     weights = random.exponential(size=(4, 500))

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 from importlib.util import find_spec
@@ -45,7 +45,7 @@ ALPHA = RRASettings(1.25, iterations=2)
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster():
     """Two workers, which find the modules that this process finds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
@@ -56,13 +56,13 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(autouse=True)
-def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_shards(monkeypatch):
     monkeypatch.setattr(term_frequencies, "SHARD", 4)
     monkeypatch.setattr(shards, "SIZE", 100)
 
 
 @pytest.fixture(scope="module")
-def concepts(tmp_path_factory: pytest.TempPathFactory) -> Vectorizer:
+def concepts(tmp_path_factory):
     import torch
 
     from lexicept.models.encoder import Encoder
@@ -181,7 +181,7 @@ def die_once(mark: Path) -> None:
 def test_a_killed_encoder_and_a_killed_build_lose_and_double_nothing(tmp_path, cluster):
     vectorizer = Logged(tmp_path, deadly=TEXTS[14])
 
-    def interrupt(_: str, done: int, total: int, detail: str = "") -> None:
+    def interrupt(_, done, total, detail=""):
         if done == 16:
             raise KeyboardInterrupt
 
@@ -203,7 +203,7 @@ def dying_once(shard: Shard, hear: Callable[..., rra.Sums], mark: Path, *shared:
 
 
 def test_a_process_that_is_killed_in_a_pass_of_rra_changes_nothing(tmp_path, cluster):
-    def over(function: Callable[..., Any], parts: Sequence[Any], *shared: Any) -> Iterator[Any]:
+    def over(function, parts, *shared):
         if function.__name__ == "hear":
             return cluster.over(dying_once, parts, function, tmp_path / "died", *shared)
         return cluster.over(function, parts, *shared)

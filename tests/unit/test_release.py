@@ -66,11 +66,11 @@ def test_images_install_extras_that_there_are():
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (401, True), (503, False)])
 def test_the_health_check_needs_no_key(status, healthy):
     class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             self.send_response(status if self.path == "/health" else 404)
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_):
             pass
 
     lines = (ROOT / "Dockerfile").read_text().splitlines()

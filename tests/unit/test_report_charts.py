@@ -9,13 +9,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from lexicept.reports.charts import Chart, Series, bars, differences, histogram, steps
+from lexicept.reports.charts import Series, bars, differences, histogram, steps
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def drawn(monkeypatch):
     """The axes of saved figures."""
     axes: list[Any] = []
     save = Figure.savefig
@@ -71,7 +71,7 @@ def test_any_numbers_are_drawn(values):
 
 
 def test_the_same_bytes_whatever_the_settings_of_matplotlib_are():
-    def draw() -> Chart:
+    def draw():
         return steps("L", [Series("a", [1, 2], [3, 4]), Series("b", [1, 2], [4, 3])], "x", "y")
 
     before = draw()

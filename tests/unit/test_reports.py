@@ -64,7 +64,7 @@ class Letters(Vowels):
 
 
 @pytest.fixture(autouse=True)
-def _letters(monkeypatch: pytest.MonkeyPatch) -> None:
+def _letters(monkeypatch):
     kinds = {
         **lexicept.vectorizers.interface.KINDS,
         "concepts": PLACE._replace(module=__name__, vectorizer="Letters"),
@@ -226,7 +226,7 @@ def test_the_collection_and_what_was_found_come_before_costs(tmp_path):
     index = build(tmp_path / "index", labels=["vowel a", "vowel e", "vowel i", "#3", "u"])
     html = reports.build_report(index, QUERIES, QRELS, build(tmp_path / "other"))
     assert re.findall(r'<section id="([\w-]+)"', html) == [
-        *("summary", "topics", "evaluation", "comparison", "cost"),
+        *("summary", "topics", "evaluation", "comparison", "cost")
     ]
     values = evaluate_index(index, JUDGED).per_query["nDCG@10"]
     low, high = intervals({"nDCG@10": values})["nDCG@10"]

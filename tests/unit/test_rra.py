@@ -103,7 +103,7 @@ def test_sharding_changes_nothing(w, transform, alpha, iterations, data):
     P = prior / prior.sum()
     shards = [(w[a:b], P[a:b]) for a, b in pairwise(cuts)]
 
-    def hear_all(dialogue: Dialogue) -> Any:
+    def hear_all(dialogue):
         sent = pickle.loads(pickle.dumps(dialogue))  # as another process would get it
         return reduce(add, [hear(weights, priors, sent) for weights, priors in shards])
 

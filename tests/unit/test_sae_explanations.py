@@ -14,7 +14,7 @@ SOURCE = "20-gemmascope-res-16k"
 
 
 @pytest.fixture
-def sae() -> SAE:
+def sae():
     sae = SAE(4, 16, None)
     sae.origin = {"hook": "blocks.20.hook_resid_post", "layer": 21}
     return sae

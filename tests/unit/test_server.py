@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -50,28 +49,28 @@ ADDRESSES = (*MALFORMED, "/document", "/fields", "/health", "/metrics")
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(tmp_path_factory):
     return save_index(tmp_path_factory.mktemp("served"))
 
 
 @pytest.fixture(scope="module")
-def index(path: Path) -> IndexReader:
+def index(path):
     return IndexReader.open(path)
 
 
 @pytest.fixture(scope="module")
-def client(path: Path) -> Iterator[TestClient]:
+def client(path):
     with TestClient(create_app(path), base_url=BASE) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def words(tmp_path_factory):
     return save_index(tmp_path_factory.mktemp("words"), concepts=False)
 
 
 @pytest.fixture(scope="module")
-def words_only(words: Path) -> Iterator[TestClient]:
+def words_only(words):
     with TestClient(create_app(words), base_url=BASE) as client:
         yield client
 
@@ -83,9 +82,7 @@ def get(client: TestClient, address: str, **parameters: Any) -> Any:
 
 
 @pytest.mark.parametrize("vocabulary", [None, "words", "concepts"])
-def test_search_is_the_indexs(
-    client: TestClient, index: IndexReader, vocabulary: str | None
-) -> None:
+def test_search_is_the_indexs(client, index, vocabulary):
     chosen = {} if vocabulary is None else {"vocabulary": vocabulary}
     found = get(client, "/search", query=QUERY, top_k=5, **chosen)
     hits = [(hit.id, hit.score) for hit in index.search([QUERY], 5, vocabulary)[0]]
@@ -99,7 +96,7 @@ def test_search_is_the_indexs(
 
 
 @pytest.mark.parametrize("vocabulary", [None, "words"])
-def test_filters_and_counts(client: TestClient, index: IndexReader, vocabulary: str | None) -> None:
+def test_filters_and_counts(client, index, vocabulary):
     chosen = {} if vocabulary is None else {"vocabulary": vocabulary}
     given = "number < 20 and part in ['odd']"
     found = get(client, "/search", query=QUERY, filter=given, facet=["part", "day"], **chosen)
@@ -116,7 +113,7 @@ def test_filters_and_counts(client: TestClient, index: IndexReader, vocabulary: 
     assert get(client, "/search", query=QUERY)["facets"] == {}
 
 
-def test_fields(client: TestClient) -> None:
+def test_fields(client):
     assert get(client, "/fields")["fields"] == [
         {"name": "number", "kind": "number", "many": False, "documents": 30},
         {"name": "part", "kind": "keyword", "many": True, "documents": 30},
@@ -126,7 +123,7 @@ def test_fields(client: TestClient) -> None:
     assert document["fields"] == {"number": 3, "part": ["all", "odd"], "day": "2020-01-04"}
 
 
-def test_search_names_the_words_that_no_document_contains(client: TestClient) -> None:
+def test_search_names_the_words_that_no_document_contains(client):
     found = get(client, "/search", query="zzaxqv")
     assert found["unmatched_words"] == ["zzaxqv"]
     assert found["note"] == "no document contains: zzaxqv; results are from concepts only"
@@ -135,7 +132,7 @@ def test_search_names_the_words_that_no_document_contains(client: TestClient) ->
     assert (found["unmatched_words"], found["note"]) == ([], "")
 
 
-def test_steering(client: TestClient, index: IndexReader) -> None:
+def test_steering(client, index):
     weights = {(t.vocabulary, t.dimension): t.weight for t in index.query_terms(QUERY)}
     name, number = next(key for key in weights if key[0] == "concepts")
     steer = [f"{name}:{number}:0", "words:1:2.5"]
@@ -152,16 +149,14 @@ def test_steering(client: TestClient, index: IndexReader) -> None:
     assert left == pytest.approx(expected)
 
 
-def test_a_query_without_anything_left_finds_nothing(
-    client: TestClient, index: IndexReader
-) -> None:
+def test_a_query_without_anything_left_finds_nothing(client, index):
     for query in ("", "\0", "the"):
         assert get(client, "/search", query=query, vocabulary="words")["results"] == []
     all_terms = [f"{t.vocabulary}:{t.dimension}:0" for t in index.query_terms(QUERY)]
     assert get(client, "/search", query=QUERY, steer=all_terms)["results"] == []
 
 
-def test_query_terms_show_where_they_are(client: TestClient) -> None:
+def test_query_terms_show_where_they_are(client):
     terms = get(client, "/query", query=QUERY, vocabulary="words")["terms"]
     assert [(term["term"], term["weight"]) for term in terms] == [
         ("bade", 1.0),
@@ -172,7 +167,7 @@ def test_query_terms_show_where_they_are(client: TestClient) -> None:
     assert spans == ["bade", "kilo", "muki"]
 
 
-def test_contributions_add_up_to_the_score(client: TestClient, index: IndexReader) -> None:
+def test_contributions_add_up_to_the_score(client, index):
     for hit in index.search([QUERY], 3)[0]:
         why = get(client, "/explain", query=QUERY, document_id=hit.id)
         assert why["content"] == hit.document.content
@@ -185,7 +180,7 @@ def test_contributions_add_up_to_the_score(client: TestClient, index: IndexReade
                 assert sum(span["share"] for span in part[side]) == pytest.approx(1)
 
 
-def test_hostile_text_is_json_text(client: TestClient) -> None:
+def test_hostile_text_is_json_text(client):
     assert get(client, "/document", document_id=HOSTILE.id) == HOSTILE._asdict() | {"passages": []}
     found = get(client, "/explain", query="kilo", document_id=HOSTILE.id, vocabulary="words")
     assert found["title"] == HOSTILE.title
@@ -194,7 +189,7 @@ def test_hostile_text_is_json_text(client: TestClient) -> None:
     assert spans == ["kilo", "kilo"]  # counted in code points: one is behind an emoji
 
 
-def test_concepts(client: TestClient, index: IndexReader) -> None:
+def test_concepts(client, index):
     listed = get(client, "/concepts", top_k=1000)
     counts = [concept["documents"] for concept in listed["concepts"]]
     assert counts == sorted(counts, reverse=True)
@@ -214,7 +209,7 @@ def test_concepts(client: TestClient, index: IndexReader) -> None:
     assert get(client, "/concepts", search="no such label")["total"] == 0
 
 
-def test_a_concept_is_the_atlas(client: TestClient, index: IndexReader) -> None:
+def test_a_concept_is_the_atlas(client, index):
     assert index.atlas is not None
     number = index.atlas.most_frequent()[0]
     concept = index.atlas[number]
@@ -234,7 +229,7 @@ def test_a_concept_is_the_atlas(client: TestClient, index: IndexReader) -> None:
         assert one["before"] + one["fired"] + one["after"] == content  # short documents
 
 
-def test_concepts_that_were_never_described(tmp_path: Path) -> None:
+def test_concepts_that_were_never_described(tmp_path):
     with TestClient(create_app(save_index(tmp_path, atlas=False)), base_url=BASE) as client:
         listed = get(client, "/concepts", search="#", top_k=1000)
         assert listed["total"] == len(listed["concepts"]) > 10
@@ -246,15 +241,15 @@ def test_concepts_that_were_never_described(tmp_path: Path) -> None:
         assert one["top_documents"]
 
 
-def test_health(client: TestClient, words_only: TestClient) -> None:
+def test_health(client, words_only):
     health = get(client, "/health")
     assert (health["status"], health["documents"]) == ("ok", len(DOCUMENTS))
     assert health["vocabularies"][1] == {"name": "concepts", "size": 64}
     assert [v["name"] for v in get(words_only, "/health")["vocabularies"]] == ["words"]
 
 
-def test_metrics_count_by_route(words_only: TestClient) -> None:
-    def count() -> float:
+def test_metrics_count_by_route(words_only):
+    def count():
         line = 'lexicept_requests_total{path="/document",status="404"} '
         text = words_only.get("/metrics").text
         return float(text.partition(line)[2].partition("\n")[0] or 0)
@@ -305,14 +300,14 @@ BAD = [
 
 
 @pytest.mark.parametrize(("address", "status", "reason"), BAD, ids=lambda value: str(value)[:40])
-def test_bad_requests(client: TestClient, address: str, status: int, reason: str) -> None:
+def test_bad_requests(client, address, status, reason):
     response = client.get(address)
     assert response.status_code == status, response.text
     assert reason in response.json()["detail"]
     assert len(response.content) < 10_000  # the input is not sent back
 
 
-def test_an_index_without_concepts_says_so(words_only: TestClient) -> None:
+def test_an_index_without_concepts_says_so(words_only):
     for address in (
         "/concepts",
         "/concepts/1",
@@ -326,22 +321,22 @@ def test_an_index_without_concepts_says_so(words_only: TestClient) -> None:
 
 
 @pytest.mark.parametrize("host", ["example.com", "127.0.0.1.example.com", ""])
-def test_foreign_names_of_this_machine_are_refused(client: TestClient, host: str) -> None:
+def test_foreign_names_of_this_machine_are_refused(client, host):
     assert client.get("/health", headers={"host": host}).status_code == 400
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:8000", "127.0.0.1:8000", "[::1]:8000"])
-def test_its_own_names_are_not(client: TestClient, host: str) -> None:
+def test_its_own_names_are_not(client, host):
     assert client.get("/health", headers={"host": host}).status_code == 200
 
 
-def test_an_open_address_has_any_name(path: Path) -> None:
+def test_an_open_address_has_any_name(path):
     with TestClient(create_app(path, "0.0.0.0"), base_url="http://search.example.com") as client:
         assert client.get("/health").status_code == 200
 
 
 @pytest.mark.parametrize("host", ["127.0.0.2", "::ffff:127.0.0.1"])
-def test_every_loopback_address_has_its_own_names_only(words: Path, host: str) -> None:
+def test_every_loopback_address_has_its_own_names_only(words, host):
     name = f"[{host}]" if ":" in host else host
     with TestClient(create_app(words, host), base_url=f"http://{name}:8000") as client:
         assert client.get("/health").status_code == 200
@@ -349,7 +344,7 @@ def test_every_loopback_address_has_its_own_names_only(words: Path, host: str) -
         assert client.get("/health", headers={"host": "example.com"}).status_code == 400
 
 
-def test_no_other_site_can_read_it(client: TestClient) -> None:
+def test_no_other_site_can_read_it(client):
     response = client.get("/search?query=a", headers={"origin": "http://example.com"})
     assert "access-control-allow-origin" not in response.headers
     assert response.headers["cross-origin-resource-policy"] == "same-origin"
@@ -357,7 +352,7 @@ def test_no_other_site_can_read_it(client: TestClient) -> None:
     assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
 
 
-def test_the_page_is_complete_and_asks_no_other_machine(client: TestClient) -> None:
+def test_the_page_is_complete_and_asks_no_other_machine(client):
     page = client.get("/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     wanted = re.findall(r'(?:src|href)="(/[^"]*)"', page.text)
@@ -369,10 +364,8 @@ def test_the_page_is_complete_and_asks_no_other_machine(client: TestClient) -> N
         assert not re.search(r"https?:|url\(|@import|innerHTML|insertAdjacentHTML|eval\(", text)
 
 
-def test_searches_answered_together_are_those_answered_alone(index: IndexReader) -> None:
-    def wanted(
-        query: str, top_k: int = 3, vocabulary: str | None = None, **more: Any
-    ) -> SearchRequest:
+def test_searches_answered_together_are_those_answered_alone(index):
+    def wanted(query, top_k=3, vocabulary=None, **more):
         parsed = replace(index.parse(query), **more)
         return SearchRequest(index, parsed, top_k, vocabulary, *index.query_masks([parsed]))
 
@@ -398,7 +391,7 @@ def test_searches_answered_together_are_those_answered_alone(index: IndexReader)
         assert [hit.score for hit in hits] == pytest.approx(scores, rel=1e-6, abs=1e-6)
 
 
-def test_pages_of_results_and_their_number(client: TestClient, index: IndexReader) -> None:
+def test_pages_of_results_and_their_number(client, index):
     asked = {"query": f"{QUERY} -bade", "count": True, "top_k": 4}
     first = client.get("/search", params=asked).json()
     second = client.get("/search", params={**asked, "offset": 4}).json()
@@ -411,7 +404,7 @@ def test_pages_of_results_and_their_number(client: TestClient, index: IndexReade
     assert client.get("/search", params={**asked, "offset": 999}).json()["results"] == []
 
 
-def test_feedback_is_what_is_added(client: TestClient, index: IndexReader) -> None:
+def test_feedback_is_what_is_added(client, index):
     hits = index.search([QUERY], 3)[0]
     asked = {"query": QUERY, "document_id": [hit.id for hit in hits]}
     terms = client.get("/feedback", params=asked).json()["terms"]
@@ -430,7 +423,7 @@ def test_feedback_is_what_is_added(client: TestClient, index: IndexReader) -> No
     assert client.get("/search", params={"query": "x", "add": "words:9999:1"}).status_code == 404
 
 
-def test_documents_like_one(client: TestClient, index: IndexReader) -> None:
+def test_documents_like_one(client, index):
     found = client.get("/search", params={"query": "", "like": "d3"}).json()
     expected = index.search([like(index, "d3")])[0]
     assert [one["id"] for one in found["results"]] == [hit.id for hit in expected]
@@ -441,9 +434,7 @@ def test_documents_like_one(client: TestClient, index: IndexReader) -> None:
     assert client.get("/search", params={"query": "", "like": "none"}).status_code == 404
 
 
-def test_what_feedback_adds_is_added_to_what_a_document_like_one_has(
-    client: TestClient, index: IndexReader
-) -> None:
+def test_what_feedback_adds_is_added_to_what_a_document_like_one_has(client, index):
     asked = {"query": "", "like": "d3"}
     terms = client.get("/feedback", params=asked | {"document_id": "d1"}).json()["terms"]
     added = [f"{term['vocabulary']}:{term['dimension']}:{term['weight']:.6f}" for term in terms]
@@ -453,7 +444,7 @@ def test_what_feedback_adds_is_added_to_what_a_document_like_one_has(
     assert [one["score"] for one in found] == pytest.approx([h.score for h in expected], rel=1e-4)
 
 
-def test_misspelled_words_and_bad_conditions(client: TestClient) -> None:
+def test_misspelled_words_and_bad_conditions(client):
     found = client.get("/search", params={"query": "kilox muki", "vocabulary": "words"}).json()
     assert found["did_you_mean"] == "kilo muki"
     for query in ("number:many", '"to be"'):
@@ -462,12 +453,10 @@ def test_misspelled_words_and_bad_conditions(client: TestClient) -> None:
         assert refused.json()["detail"]
 
 
-def test_who_finds_too_many_waiting_is_turned_away(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_finds_too_many_waiting_is_turned_away(path, monkeypatch):
     monkeypatch.setattr(reader, "MOST_WAITING", 2)
 
-    async def flood() -> None:
+    async def flood():
         served = reader.Reader(path, query_cache=0)
         index = served.generation.index
         by_all = SearchRequest(index, ParsedQuery(QUERY), 3, None, None)
@@ -489,7 +478,7 @@ def test_who_finds_too_many_waiting_is_turned_away(
     asyncio.run(flood())
 
 
-def test_being_turned_away_is_said_and_counted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_being_turned_away_is_said_and_counted(path, monkeypatch):
     monkeypatch.setattr(reader, "MOST_WAITING", 0)
     with TestClient(create_app(path), base_url=BASE) as client:
         for address in ("/search", "/query", "/explain", "/concepts", "/concepts/1"):
@@ -506,8 +495,8 @@ def test_being_turned_away_is_said_and_counted(path: Path, monkeypatch: pytest.M
         assert sorted(busy) == sorted(MALFORMED)
 
 
-def test_a_client_that_left_is_no_error_of_the_server() -> None:
-    async def left(*_: Any) -> None:
+def test_a_client_that_left_is_no_error_of_the_server():
+    async def left(*_):
         raise asyncio.CancelledError
 
     metrics = Metrics()
@@ -519,7 +508,7 @@ def test_a_client_that_left_is_no_error_of_the_server() -> None:
     assert 'status="500"' not in text
 
 
-def test_the_top_of_a_posting_list() -> None:
+def test_the_top_of_a_posting_list():
     weights = [[9, weight, 0] for weight in (1, 3, 2, 3, 2, 3)]
     index: Any = SimpleNamespace(
         engine=ExactEngine.build(sp.csr_array(np.array(weights, np.float32))),
@@ -534,11 +523,11 @@ def test_the_top_of_a_posting_list() -> None:
     assert top_documents(index, 1, 3) == []
 
 
-def test_an_update_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_is_served(tmp_path, monkeypatch):
     monkeypatch.setattr(reader, "FOLLOW_SECONDS", 0.02)
     path = save_index(tmp_path, concepts=False)
 
-    def generation_becomes(expected: str) -> bool:
+    def generation_becomes(expected):
         deadline = time.monotonic() + 10
         while get(client, "/health")["generation"] != expected:
             if time.monotonic() > deadline:
@@ -556,9 +545,7 @@ def test_an_update_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert get(client, "/search", query="zebra")["results"] == []
 
 
-def test_another_engine_serves_what_it_was_built_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_engine_serves_what_it_was_built_from(tmp_path, monkeypatch):
     pytest.importorskip("seismic")
     from lexicept.engines.seismic import SeismicEngine
 
@@ -578,7 +565,7 @@ def test_another_engine_serves_what_it_was_built_from(
         assert get(client, "/search", query=QUERY)["results"] == before
 
 
-def test_what_can_not_be_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_not_be_served(tmp_path, monkeypatch):
     with pytest.raises(IndexFormatError, match="there is no index here"):
         create_app(tmp_path / "nothing")
     monkeypatch.delenv("LEXICEPT_INDEX", raising=False)
@@ -587,12 +574,10 @@ def test_what_can_not_be_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_command_binds_to_this_machine(
-    path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
+def test_the_command_binds_to_this_machine(path, monkeypatch, workers):
     seen: dict[str, Any] = {}
 
-    def run(application: str, **settings: Any) -> None:
+    def run(application, **settings):
         shared = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         seen.update(settings, shared=shared is not None and Path(shared).is_dir())
         assert application == "lexicept.server.app:from_environment"
@@ -609,7 +594,7 @@ def test_the_command_binds_to_this_machine(
     assert seen["shared"] is (workers > 1)  # otherwise each worker would show its own numbers
 
 
-def test_workers_add_up_their_numbers(tmp_path: Path) -> None:
+def test_workers_add_up_their_numbers(tmp_path):
     """Each process writes to the shared folder, and any of them shows the sum."""
     program = (
         "from lexicept.server.metrics import Metrics\n"
@@ -638,7 +623,7 @@ def status_of(address: str, request: bytes) -> int:
     return int(answer.split()[1]) if answer else 0
 
 
-def test_requests_that_no_client_library_sends(path: Path) -> None:
+def test_requests_that_no_client_library_sends(path):
     end = b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with serving(path) as address:
         assert status_of(address, b"GET /search?query=" + b"a" * 10_000_000 + end) == 431
@@ -651,7 +636,7 @@ def test_requests_that_no_client_library_sends(path: Path) -> None:
         assert status_of(address, b"GET /health" + end) == 200
 
 
-def test_the_openapi_document_is_complete(client: TestClient) -> None:
+def test_the_openapi_document_is_complete(client):
     document = client.get("/openapi.json").json()
     assert sorted(document["paths"]) == sorted(ADDRESSES)
     for operations in document["paths"].values():
@@ -659,7 +644,7 @@ def test_the_openapi_document_is_complete(client: TestClient) -> None:
 
 
 @pytest.fixture(scope="module")
-def openapi(path: Path) -> Iterator[Any]:
+def openapi(path):
     with serving(path) as address:
         yield schemathesis.openapi.from_url(f"{address}/openapi.json")
 
@@ -671,12 +656,12 @@ def openapi(path: Path) -> Iterator[Any]:
         *((address, GenerationMode.NEGATIVE) for address in MALFORMED),
     ],
 )
-def test_no_request_is_a_server_error(openapi: Any, address: str, mode: GenerationMode) -> None:
+def test_no_request_is_a_server_error(openapi, address, mode):
     """Whatever schemathesis makes of the document is answered as the document says."""
 
     @settings(max_examples=10, phases=[Phase.explicit, Phase.generate], derandomize=True)
     @given(case=openapi[address]["GET"].as_strategy(generation_mode=mode))
-    def check(case: schemathesis.Case) -> None:
+    def check(case):
         # No schema says which filters fit the fields, or which phrases have a word.
         own = {"query", "filter"} & set(case.query or {})
         excluded = [positive_data_acceptance] if own else []
@@ -698,9 +683,7 @@ def test_no_request_is_a_server_error(openapi: Any, address: str, mode: Generati
         [("query", "bade"), ("filter", "")],
     ],
 )
-def test_a_search_s_parameters_are_read_as_fastapi_reads_them(
-    client: TestClient, path: Path, given: list[tuple[str, str]]
-) -> None:
+def test_a_search_s_parameters_are_read_as_fastapi_reads_them(client, path, given):
     app = create_app(path)
     app.router.routes = [one for one in app.routes if getattr(one, "path", "") != "/search"]
     app.add_api_route("/search", routes.search)

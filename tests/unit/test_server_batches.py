@@ -33,7 +33,7 @@ QUERIES = ["bade kilo", "muki", "bade", "kilo muki bade"]
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(tmp_path_factory):
     return save_index(tmp_path_factory.mktemp("served"))
 
 
@@ -72,7 +72,7 @@ class Model:
 
 
 @pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch) -> Model:
+def model(monkeypatch):
     return Model(monkeypatch)
 
 
@@ -93,8 +93,8 @@ def asked(served: Reader, query: str, **steering: float) -> asyncio.Task[Any]:
     return asyncio.create_task(served.search(wanted(served.served.index, query, **steering)))
 
 
-def test_what_arrives_while_the_model_works_is_one_batch(path: Path, model: Model) -> None:
-    async def run() -> None:
+def test_what_arrives_while_the_model_works_is_one_batch(path, model):
+    async def run():
         async with one_at_work(path, model, query_cache=0) as served:
             tasks = [asked(served, query, w1=0.5) for query in QUERIES]
             tasks.append(asked(served, "bade"))
@@ -112,8 +112,8 @@ def test_what_arrives_while_the_model_works_is_one_batch(path: Path, model: Mode
     asyncio.run(run())
 
 
-def test_an_error_is_that_of_its_query_alone(path: Path, model: Model) -> None:
-    async def run() -> None:
+def test_an_error_is_that_of_its_query_alone(path, model):
+    async def run():
         async with one_at_work(path, model) as served:
             model.fails_on = "muki"
             tasks = [asked(served, query) for query in QUERIES]
@@ -124,8 +124,8 @@ def test_an_error_is_that_of_its_query_alone(path: Path, model: Model) -> None:
     asyncio.run(run())
 
 
-def test_a_query_that_nobody_waits_for_is_not_encoded(path: Path, model: Model) -> None:
-    async def run() -> None:
+def test_a_query_that_nobody_waits_for_is_not_encoded(path, model):
+    async def run():
         async with one_at_work(path, model) as served:
             kept, dropped = asked(served, "bade"), asked(served, "kilo")
             await asyncio.sleep(0)
@@ -137,8 +137,8 @@ def test_a_query_that_nobody_waits_for_is_not_encoded(path: Path, model: Model) 
     asyncio.run(run())
 
 
-def test_searches_that_wait_at_the_end_are_answered(path: Path, model: Model) -> None:
-    async def run() -> None:
+def test_searches_that_wait_at_the_end_are_answered(path, model):
+    async def run():
         served = Reader(path)
         async with served.running():
             with model.held():
@@ -151,8 +151,8 @@ def test_searches_that_wait_at_the_end_are_answered(path: Path, model: Model) ->
     asyncio.run(run())
 
 
-def test_a_known_query_needs_no_model(path: Path, model: Model) -> None:
-    async def run() -> None:
+def test_a_known_query_needs_no_model(path, model):
+    async def run():
         metrics = Metrics()
         served = Reader(path, metrics=metrics)
         index = served.served.index
@@ -174,8 +174,8 @@ def test_a_known_query_needs_no_model(path: Path, model: Model) -> None:
     asyncio.run(run())
 
 
-def test_the_same_query_in_a_batch_is_encoded_once(path: Path, model: Model) -> None:
-    async def run() -> None:
+def test_the_same_query_in_a_batch_is_encoded_once(path, model):
+    async def run():
         async with one_at_work(path, model) as served:
             tasks = [asked(served, query) for query in ("bade", "muki", "bade")]
             await asyncio.sleep(0)
@@ -186,7 +186,7 @@ def test_the_same_query_in_a_batch_is_encoded_once(path: Path, model: Model) -> 
     asyncio.run(run())
 
 
-def test_a_cache_of_no_memory_keeps_nothing(path: Path, model: Model) -> None:
+def test_a_cache_of_no_memory_keeps_nothing(path, model):
     with TestClient(create_app(path, query_cache=0), base_url=BASE) as client:
         model.batches.clear()
         for _ in range(2):
@@ -196,16 +196,14 @@ def test_a_cache_of_no_memory_keeps_nothing(path: Path, model: Model) -> None:
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_an_update_is_searched_with_known_queries(
-    tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch, changed: bool
-) -> None:
+def test_an_update_is_searched_with_known_queries(tmp_path, model, monkeypatch, changed):
     monkeypatch.setattr(reader, "FOLLOW_SECONDS", 3600.0)
     path = save_index(tmp_path)
     if changed:  # another model, as far as the manifest says
         monkeypatch.setattr(QueryEncoders, "_checksums", lambda own, _: {"": str(id(own))})
     with TestClient(create_app(path), base_url=BASE) as client:
 
-        def search() -> list[str]:
+        def search():
             found = client.get("/search", params={"query": "bade kilo", "top_k": 40}).json()
             return [one["id"] for one in found["results"]]
 
@@ -226,21 +224,21 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_client_that_leaves_takes_its_query_along(path: Path, model: Model) -> None:
+def test_a_client_that_leaves_takes_its_query_along(path, model):
     with serving(path) as address:
         place = urlsplit(address)
         assert place.hostname is not None
         assert place.port is not None
         model.batches.clear()
 
-        def ask(query: str) -> socket.socket:
+        def ask(query):
             client = socket.create_connection((place.hostname, place.port), 30)
             client.sendall(
                 f"GET /search?query={query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
             )
             return client
 
-        def metrics() -> str:
+        def metrics():
             with socket.create_connection((place.hostname, place.port), 30) as client:
                 head = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
                 client.sendall(head.encode())
@@ -255,17 +253,15 @@ def test_a_client_that_leaves_takes_its_query_along(path: Path, model: Model) ->
     assert model.batches == [["first"], ["muki"]]
 
 
-def test_workers_read_queries_in_the_precision_that_is_wanted(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_read_queries_in_the_precision_that_is_wanted(path, monkeypatch):
     wanted: list[str] = []
     load = query_encoders.load_query_model
 
-    def watched(folder: Path, texts: Path | None, precision: str) -> Any:
+    def watched(folder, texts, precision):
         wanted.append(precision)
         return load(folder, texts, precision)
 
-    def run(*_: Any, **settings: Any) -> None:
+    def run(*_, **settings):
         with TestClient(from_environment(), base_url=BASE) as client:
             assert client.get("/search", params={"query": "bade"}).status_code == 200
 

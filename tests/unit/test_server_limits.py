@@ -6,8 +6,6 @@ import json
 import resource
 import socket
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,12 +29,12 @@ REQUEST = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(tmp_path_factory):
     return save_index(tmp_path_factory.mktemp("served"), concepts=False)
 
 
 @pytest.fixture(scope="module")
-def address(path: Path) -> Iterator[str]:
+def address(path):
     with serving(path) as address:
         yield address
 
@@ -111,7 +109,7 @@ def test_a_client_that_takes_no_answer_is_dropped(address, monkeypatch):
     lost = threading.Event()
     connection_lost = Connection.connection_lost
 
-    def note(self: Connection, error: Exception | None) -> None:
+    def note(self, error):
         lost.set()
         connection_lost(self, error)
 
@@ -149,10 +147,10 @@ class Transport(asyncio.Transport):
 def test_whose_turn_it_is():
     """Only a client's turn has an end."""
 
-    async def turns() -> None:
+    async def turns():
         finish = asyncio.Event()
 
-        async def app(scope: Any, receive: Any, send: Any) -> None:
+        async def app(scope, receive, send):
             await finish.wait()
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"ready"})
@@ -235,7 +233,7 @@ def basic(user: str, password: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def locked(path: Path) -> Iterator[TestClient]:
+def locked(path):
     with TestClient(create_app(path, api_key=KEY), base_url=BASE) as client:
         yield client
 

@@ -6,9 +6,7 @@ import gc
 import math
 import shutil
 import weakref
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,13 +24,13 @@ BASE = "http://127.0.0.1"
 
 
 @pytest.fixture(autouse=True)
-def checked_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def checked_by_hand(monkeypatch):
     """Tests call ``check`` themselves."""
     monkeypatch.setattr(reader, "FOLLOW_SECONDS", 3600.0)
 
 
 @pytest.fixture
-def no_collector() -> Iterator[None]:
+def no_collector():
     """References are all that keeps an object: nothing finds cycles."""
     gc.collect()
     gc.disable()
@@ -67,20 +65,18 @@ class Served:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return save_index(tmp_path, concepts=False)
 
 
 @pytest.fixture
-def served(path: Path) -> Iterator[Served]:
+def served(path):
     with TestClient(create_app(path), base_url=BASE) as client:
         yield Served(client)
 
 
 @pytest.mark.parametrize("concepts", [False, True])
-def test_a_generation_is_closed_when_the_next_one_is_served(
-    tmp_path: Path, no_collector: None, concepts: bool
-) -> None:
+def test_a_generation_is_closed_when_the_next_one_is_served(tmp_path, no_collector, concepts):
     path = save_index(tmp_path, concepts=concepts)
     opened = []
     with TestClient(create_app(path), base_url=BASE) as client:
@@ -98,7 +94,7 @@ def test_a_generation_is_closed_when_the_next_one_is_served(
         assert folders == ["generation-000005", "generation-000006"]
 
 
-def test_an_update_keeps_the_loaded_model(tmp_path: Path) -> None:
+def test_an_update_keeps_the_loaded_model(tmp_path):
     path = save_index(tmp_path)
     with TestClient(create_app(path), base_url=BASE) as client:
         served = Served(client)
@@ -111,7 +107,7 @@ def test_an_update_keeps_the_loaded_model(tmp_path: Path) -> None:
         assert index.vectorizer("words").size == index.span("words").stop
 
 
-def test_health_says_that_an_update_can_not_be_opened(served: Served, path: Path) -> None:
+def test_health_says_that_an_update_can_not_be_opened(served, path):
     manifest = path / "manifest.json"
     content = manifest.read_text()
     manifest.write_text("{")
@@ -126,9 +122,7 @@ def test_health_says_that_an_update_can_not_be_opened(served: Served, path: Path
     assert served.state() == ("generation-000001", "ok", None)
 
 
-def test_a_manifest_that_arrives_before_its_files(
-    served: Served, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manifest_that_arrives_before_its_files(served, path, tmp_path, monkeypatch):
     monkeypatch.setattr(reader, "MOST_SECONDS", 0.0)
     newer = tmp_path / "newer"
     shutil.copytree(path, newer)
@@ -147,7 +141,7 @@ def test_a_manifest_that_arrives_before_its_files(
     assert served.search("zebra") == ["new"]
 
 
-def test_a_link_that_is_switched(path: Path, tmp_path: Path) -> None:
+def test_a_link_that_is_switched(path, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(path, other)
     updates.update(other, [Document("new", "A zebra.")])
@@ -164,13 +158,11 @@ def test_a_link_that_is_switched(path: Path, tmp_path: Path) -> None:
         assert served.search("zebra") == ["new"]
 
 
-def test_too_few_descriptors_for_an_update(
-    served: Served, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_few_descriptors_for_an_update(served, path, monkeypatch):
     monkeypatch.setattr(reader, "MOST_SECONDS", 0.0)
     opened = served.reader._open
 
-    def full() -> None:
+    def full():
         raise OSError(errno.EMFILE, "Too many open files", str(path / "manifest.json"))
 
     served.reader._open = full  # type: ignore[assignment]
@@ -185,10 +177,10 @@ def test_too_few_descriptors_for_an_update(
     assert served.state() == ("generation-000002", "ok", None)
 
 
-def test_what_can_not_be_opened_is_not_tried_every_second(served: Served, path: Path) -> None:
+def test_what_can_not_be_opened_is_not_tried_every_second(served, path):
     tried = []
 
-    def fail() -> None:
+    def fail():
         tried.append(True)
         raise ValueError("no")
 
@@ -200,18 +192,18 @@ def test_what_can_not_be_opened_is_not_tried_every_second(served: Served, path: 
         assert len(tried) == attempts
 
 
-def test_an_error_of_the_check_itself_is_said(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_check_itself_is_said(path, monkeypatch):
     monkeypatch.setattr(reader, "FOLLOW_SECONDS", 0.0)
     checks = []
 
-    async def check(self: Reader) -> None:
+    async def check(self):
         checks.append(True)
         if len(checks) == 2:
             raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(Reader, "check", check)
 
-    async def follow() -> None:
+    async def follow():
         served = Reader(path)
         async with served.running():
             while len(checks) < 4:
@@ -222,8 +214,8 @@ def test_an_error_of_the_check_itself_is_said(path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_truncated_file_stops_searches_before_the_system_stops_the_server(
-    served: Served, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    served, path, monkeypatch
+):
     monkeypatch.setattr(reader, "MOST_SECONDS", 0.0)
     texts = path / "generation-000001" / "parts" / "000001" / "texts.bin"
     content = texts.read_bytes()
@@ -244,7 +236,7 @@ def test_a_truncated_file_stops_searches_before_the_system_stops_the_server(
     assert served.get("/search", query="bade kilo") == before
 
 
-def test_a_removed_index_is_served_to_the_end(served: Served, path: Path) -> None:
+def test_a_removed_index_is_served_to_the_end(served, path):
     before = served.search("bade")
     shutil.rmtree(path)
     served.check()
@@ -254,12 +246,10 @@ def test_a_removed_index_is_served_to_the_end(served: Served, path: Path) -> Non
 
 
 @pytest.mark.parametrize("score", [math.inf, -math.inf, math.nan])
-def test_scores_that_json_can_not_hold_are_no_answer(
-    served: Served, monkeypatch: pytest.MonkeyPatch, score: float
-) -> None:
+def test_scores_that_json_can_not_hold_are_no_answer(served, monkeypatch, score):
     hits = [replace(hit, score=score) for hit in served.reader.served.index.search(["bade"])[0]]
 
-    async def search(*_: Any) -> list[Any]:
+    async def search(*_):
         return hits
 
     monkeypatch.setattr(Reader, "search", search)
@@ -269,20 +259,17 @@ def test_scores_that_json_can_not_hold_are_no_answer(
     assert response.json() == {"detail": detail}
 
 
-def test_numbers_that_json_can_not_hold_are_no_answer(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_that_json_can_not_hold_are_no_answer(served, monkeypatch):
     (term,) = served.reader.served.index.query_terms("bade")
     monkeypatch.setattr(
-        "lexicept.index.reader.IndexReader.query_terms",
-        lambda *_: [term._replace(weight=math.inf)],
+        "lexicept.index.reader.IndexReader.query_terms", lambda *_: [term._replace(weight=math.inf)]
     )
     response = served.client.get("/query?query=bade")
     assert response.status_code == 503
     assert "not finite" in response.json()["detail"]
 
 
-def test_long_summaries_are_not_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_summaries_are_not_kept(path, monkeypatch):
     monkeypatch.setattr(excerpts, "CACHED_SUMMARIES", 3)
     updates.update(path, [Document("long", "kilo", "a title " * 200)])
     index = Reader(path).served.index

@@ -1,7 +1,6 @@
 """``lexicept search INDEX``: queries typed one after another."""
 
 import io
-from pathlib import Path
 
 import pytest
 
@@ -12,14 +11,14 @@ TEXTS = ["cats sleep all day", "dogs bark at night", "a cat naps"]
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Path:
+def index(tmp_path):
     lexicept.build(TEXTS, tmp_path / "index", vocabulary="words")
     return tmp_path / "index"
 
 
 @pytest.fixture
-def type_in(monkeypatch: pytest.MonkeyPatch):
-    def type_lines(*lines: str) -> None:
+def type_in(monkeypatch):
+    def type_lines(*lines):
         monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
 
     return type_lines

@@ -86,7 +86,7 @@ for config in map(Path, sys.argv[2:]):
 
 
 @pytest.fixture(scope="module")
-def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def launched(tmp_path_factory):
     """The folder of runs of two processes each, beside their configurations."""
     folder = tmp_path_factory.mktemp("launched")
     beir = save_collection(folder / "beir")
@@ -236,7 +236,7 @@ def test_recipes_start_a_process_for_each_gpu(
     started: list[Any] = []
     monkeypatch.setattr("torch.accelerator.device_count", lambda: gpus)
 
-    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    def run(command, **_):
         count = command[command.index("--nproc-per-node") + 1]
         started.append((int(count), load_config(command[-3])))
         monkeypatch.setattr("sys.argv", ["launch", *command[-3:]])
@@ -244,7 +244,7 @@ def test_recipes_start_a_process_for_each_gpu(
             launch.main()
         return subprocess.CompletedProcess(command, 1)
 
-    def fail(config: TrainingConfig, *_: Any) -> None:
+    def fail(config, *_):
         if config.optimizer.batch_size < batch_size:
             raise InputError("no such model")
         started.append((1, config))

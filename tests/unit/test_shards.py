@@ -57,7 +57,7 @@ def test_few_results_wait(monkeypatch):
     counter: Iterator[int] = count(1)
     done = 0
 
-    def work(_: int) -> None:
+    def work(_):
         nonlocal done
         done = next(counter)
 

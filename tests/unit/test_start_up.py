@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -10,13 +9,13 @@ from support.processes import HEAVY, MAIN, loaded_after
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["build", "--help"], ["search", "--help"]])
-def test_help(arguments: list[str]) -> None:
+def test_help(arguments):
     loaded = loaded_after(MAIN, *arguments)
     assert "cyclopts" in loaded
     assert not loaded & (HEAVY | {"numpy", "scipy", "numba", "ir_measures"})
 
 
-def test_imports_load_no_model() -> None:
+def test_imports_load_no_model():
     loaded = loaded_after("import lexicept")
     assert "lexicept" in loaded
     assert not loaded & (HEAVY | {"numpy", "scipy", "numba", "cyclopts", "rich"})
@@ -25,14 +24,14 @@ def test_imports_load_no_model() -> None:
     assert not loaded & HEAVY
 
 
-def test_other_systems_than_posix_are_refused_at_import() -> None:
+def test_other_systems_than_posix_are_refused_at_import():
     script = "import os\nos.name = 'nt'\nimport lexicept"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     message = "ImportError: lexicept requires a POSIX system: Linux or macOS, or WSL on Windows"
     assert done.stderr.splitlines()[-1] == message
 
 
-def test_words_need_no_model(tmp_path: Path) -> None:
+def test_words_need_no_model(tmp_path):
     (tmp_path / "qrels").mkdir()
     (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "title": "", "text": "a cat"}\n')
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "cats"}\n')
@@ -73,7 +72,7 @@ assert not late & {"numba", "torch", "transformers", "sentence_transformers", "s
 """
 
 
-def test_no_request_waits_for_models_or_kernels(tmp_path: Path) -> None:
+def test_no_request_waits_for_models_or_kernels(tmp_path):
     from support.served import save_index
 
     loaded_after(SERVED, save_index(tmp_path))

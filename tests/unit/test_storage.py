@@ -48,7 +48,7 @@ def test_texts_come_back(tmp_path_factory, texts):
 
 
 @pytest.fixture
-def texts(tmp_path: Path) -> Path:
+def texts(tmp_path):
     TextStore.write(tmp_path / "t", ["one", "", "zwölf", "猫"])
     return tmp_path / "t"
 
@@ -104,7 +104,7 @@ def test_arrays_are_read_again_and_in_threads(tmp_path):
     assert here.tolist() == [0, 1, 2]
     save_array(tmp_path / "a2.npy", range(3))
 
-    def read(_: int) -> list[int]:
+    def read(_):
         return list(load_array(tmp_path / "a2.npy", np.int64).tolist())
 
     with ThreadPoolExecutor(8) as pool:
@@ -167,7 +167,7 @@ def test_matrices_come_back(tmp_path_factory, matrix):
 
 
 @pytest.fixture
-def matrix(tmp_path: Path) -> Path:
+def matrix(tmp_path):
     save_csr(tmp_path / "m", sp.csr_array([[1.0, 0, 2], [0, 0, 0], [0, 3, 0]]))
     return tmp_path / "m"
 
@@ -213,7 +213,7 @@ def test_indices_that_do_not_fit(matrix):
 
 def test_object_arrays_are_not_unpickled(matrix):
     class Bomb:
-        def __reduce__(self) -> tuple[object, ...]:
+        def __reduce__(self):
             return os.mkdir, (str(matrix.with_name("exploded")),)
 
     np.save(matrix.with_name("m.data.npy"), np.array([Bomb()] * 3), allow_pickle=True)
@@ -239,7 +239,7 @@ def test_a_failed_write_keeps_the_old_content(tmp_path, monkeypatch, step):
     path = tmp_path / "file"
     replace_file(path, b"old")
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise OSError("disk full")
 
     monkeypatch.setattr(os, step, fail)

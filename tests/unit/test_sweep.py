@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +14,7 @@ from hypothesis import strategies as st
 from lexicept.corpora import Document, Qrel, Query
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_index
-from lexicept.evaluation.sweep import (
-    Point,
-    Setting,
-    SweepGrid,
-    pareto_front,
-    read_points,
-    sweep,
-)
+from lexicept.evaluation.sweep import Point, Setting, SweepGrid, pareto_front, read_points, sweep
 from lexicept.index import term_frequencies
 from lexicept.index.builder import Contents, IndexBuilder
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
@@ -62,7 +55,7 @@ GRID = SweepGrid((1, 2, None), (1, 2, None), alpha=(None, 0.5, 1.25))
 
 
 @pytest.fixture
-def index(tmp_path: Path, _vowels: None) -> IndexReader:
+def index(tmp_path, _vowels):
     """Words and vowels with limits of their own, which a sweep replaces, and with RRA."""
     rra = RRASettings(3.0, 2, "exp(x)")
     settings = {"words": WORD_SETTINGS, "concepts": CONCEPT_SETTINGS}
@@ -155,7 +148,7 @@ def test_words_alone_may_be_named(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def model(encoder: object) -> Iterator[object]:
+def model(encoder):
     """Concepts of a head that has different k for queries and documents."""
     from lexicept.vectorizers.concepts import ConceptVectorizer
 
@@ -213,7 +206,7 @@ def test_encoding_goes_on_where_it_was_killed(model, tmp_path, monkeypatch):
     own = index.vectorizer("concepts").head.settings
     grid = SweepGrid((3, None), k=(None, 3))
 
-    def kill(stage: str, done: int, total: int, detail: str = "") -> None:
+    def kill(stage, done, total, detail=""):
         if (stage, done) == ("concepts", 50):
             raise KeyboardInterrupt
 
@@ -230,7 +223,7 @@ def test_encoding_goes_on_where_it_was_killed(model, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def derivations(monkeypatch: pytest.MonkeyPatch) -> list[RRASettings | None]:
+def derivations(monkeypatch):
     """What collections were re-weighted with."""
     found: list[RRASettings | None] = []
     reweighted = Derived.reweighted
@@ -326,7 +319,7 @@ def test_a_sweep_goes_on_with_what_it_opened(tmp_path, monkeypatch):
     queries = [query._replace(text=f"{query.text} zebra") for query in QUERIES]
     points = sweep(index, JudgedQueries(queries, QRELS), GRID, tmp_path / "before")
 
-    def updated(folder: Path) -> Contents:
+    def updated(folder):
         contents = Contents(folder)
         update(index.path, [Document("new", "zebra")])
         return contents
@@ -417,7 +410,7 @@ def test_the_front_is_what_nothing_beats(values):
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def drawn(monkeypatch):
     """The figures that were saved."""
     from matplotlib.figure import Figure
 

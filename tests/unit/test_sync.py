@@ -15,12 +15,12 @@ pytestmark = pytest.mark.usefixtures("_no_leaks")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return write_files(tmp_path / "files")
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "index"
 
 

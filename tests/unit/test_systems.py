@@ -4,7 +4,6 @@ import csv
 import gzip
 import json
 from math import isnan, log2
-from pathlib import Path
 
 import ir_measures
 import numpy as np
@@ -26,7 +25,6 @@ from lexicept.pipelines.systems import needs_model, resolve_systems
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
 from support.collections import write_beir
-from support.commands import Run
 from support.vowels import Vowels
 
 DOCUMENTS = {
@@ -40,12 +38,12 @@ JUDGED = "q1 0 d1 1\nq2 0 d3 2\nq2 0 d1 1\nq3 0 d4 1\nq4 0 d4 1\n"
 
 
 @pytest.fixture
-def beir(tmp_path: Path) -> Path:
+def beir(tmp_path):
     return write_beir(tmp_path / "beir", DOCUMENTS, QUERIES, {"test": JUDGED})
 
 
 @pytest.fixture
-def both(tmp_path: Path, _vowels: None) -> Path:
+def both(tmp_path, _vowels):
     """An index of words and of vowels as concepts."""
     builder = IndexBuilder(tmp_path / "both.index")
     builder.add_documents([Document(name, text) for name, text in DOCUMENTS.items()], {})
@@ -61,7 +59,7 @@ VALUES = st.lists(st.tuples(*[st.integers(0, 8)] * 3), min_size=3, max_size=12)
 
 
 @given(VALUES)
-def test_intervals_and_tests_are_scipys(rows: list[tuple[int, int, int]]) -> None:
+def test_intervals_and_tests_are_scipys(rows):
     columns = [np.array(column) / 8 for column in zip(*rows, strict=True)]
     systems = {
         name: {"P@8": {str(n): float(v) for n, v in enumerate(column)}}
@@ -82,13 +80,13 @@ def test_intervals_and_tests_are_scipys(rows: list[tuple[int, int, int]]) -> Non
         assert one.difference == pytest.approx(float((column - columns[0]).mean()))
 
 
-def test_holm_corrects_for_the_systems_of_a_measure() -> None:
+def test_holm_corrects_for_the_systems_of_a_measure():
     base = {"M": {"1": 0.0, "2": 0.0, "3": 0.0}, "N": {"1": 0.5, "2": 0.5, "3": 0.5}}
     near = {"M": {"1": 0.1, "2": 0.2, "3": 0.3}, "N": base["N"]}
     far = {"M": {"1": 0.3, "2": 0.3, "3": 0.4}, "N": base["N"]}
     found = compare({"base": base, "near": near, "far": far})
     assert [(one.measure, one.system) for one in found] == [
-        *(("M", "near"), ("M", "far"), ("N", "near"), ("N", "far")),
+        *(("M", "near"), ("M", "far"), ("N", "near"), ("N", "far"))
     ]
     first, second = found[:2]
     assert first.p == pytest.approx(0.0741799)
@@ -97,14 +95,14 @@ def test_holm_corrects_for_the_systems_of_a_measure() -> None:
     assert [(one.p, one.p_holm) for one in found[2:]] == [(1, 1), (1, 1)]
 
 
-def test_one_query_has_neither_interval_nor_test() -> None:
+def test_one_query_has_neither_interval_nor_test():
     (one,) = compare({"a": {"M": {"1": 0.5}}, "b": {"M": {"1": 0.75}}})
     assert one.difference == 0.25
     assert all(isnan(value) for value in (*one.interval, one.t, one.p, one.p_holm))
     assert all(isnan(value) for value in intervals({"M": {"1": 0.5}})["M"])
 
 
-def test_a_run_is_measured_as_ir_measures_does() -> None:
+def test_a_run_is_measured_as_ir_measures_does():
     run = {"q1": {"d1": 2.0, "d2": 3.0}, "q2": {"d3": 1.0}, "other": {"d1": 1.0}}
     qrels = [Qrel("q1", "d1", 1), Qrel("q2", "d3", 2), Qrel("q3", "d1", 1)]
     found = evaluate_run(run, JudgedQueries([], qrels, ["AP"]))
@@ -119,7 +117,7 @@ def test_a_run_is_measured_as_ir_measures_does() -> None:
 # Systems
 
 
-def test_every_kind_of_system(both: Path, beir: Path, tmp_path: Path) -> None:
+def test_every_kind_of_system(both, beir, tmp_path):
     index = lexicept.open(both)
     index.reweight(1.0, out=tmp_path / "my.rra")
     lexicept.evaluate(index, beir, systems=["concepts"], out=tmp_path / "out")
@@ -147,7 +145,7 @@ def test_every_kind_of_system(both: Path, beir: Path, tmp_path: Path) -> None:
         assert lexicept.evaluate(index, beir, systems=[system]).systems[name] == found.systems[name]
 
 
-def test_systems_have_names(both: Path, beir: Path, tmp_path: Path) -> None:
+def test_systems_have_names(both, beir, tmp_path):
     run = {"q1": {"d2": 1.0}}
     named = lexicept.evaluate(both, beir, systems={"mine": run, "theirs": "words"})
     assert list(named.systems) == ["mine", "theirs"]
@@ -161,7 +159,7 @@ def test_systems_have_names(both: Path, beir: Path, tmp_path: Path) -> None:
 
 
 @given(st.text("bm25:k=1,.e- x", max_size=14).map("bm25:{}".format))
-def test_any_text_is_a_bm25_or_refused(text: str) -> None:
+def test_any_text_is_a_bm25_or_refused(text):
     refused = ""
     try:
         (system,) = resolve_systems([text], None).values()  # type: ignore[arg-type]
@@ -170,7 +168,7 @@ def test_any_text_is_a_bm25_or_refused(text: str) -> None:
     assert isinstance(system, BM25) if not refused else text in refused or "k1 must" in refused
 
 
-def test_names_of_systems() -> None:
+def test_names_of_systems():
     found = resolve_systems(["bm25", "bm25:b=0.4", "bm25: k1=0.9, b=4e-1"], None)  # type: ignore[arg-type]
     assert list(found.values()) == [BM25(), BM25(b=0.4), BM25(0.9, 0.4)]
     assert not needs_model(["words", "bm25", "my.rra"])
@@ -178,9 +176,7 @@ def test_names_of_systems() -> None:
 
 
 @pytest.mark.usefixtures("_vowels")
-def test_the_command_compares_bm25_where_there_are_concepts_alone(
-    tmp_path: Path, beir: Path, run: Run
-) -> None:
+def test_the_command_compares_bm25_where_there_are_concepts_alone(tmp_path, beir, run):
     builder = IndexBuilder(tmp_path / "concepts.index")
     builder.add_documents([Document(name, text) for name, text in DOCUMENTS.items()], {})
     builder.add_vocabulary(Vowels(), VocabularySettings(Splade()))
@@ -189,7 +185,7 @@ def test_the_command_compares_bm25_where_there_are_concepts_alone(
     assert list(done.json["systems"]) == ["bm25"]
 
 
-def test_an_index_of_other_documents_is_refused(both: Path, beir: Path, tmp_path: Path) -> None:
+def test_an_index_of_other_documents_is_refused(both, beir, tmp_path):
     other = lexicept.build(["apple"], tmp_path / "other", vocabulary="words")
     with pytest.raises(InputError, match=r"other: none of the 3 documents .* is in this index"):
         lexicept.evaluate(both, beir, systems=["words", other])
@@ -198,7 +194,7 @@ def test_an_index_of_other_documents_is_refused(both: Path, beir: Path, tmp_path
 # Files
 
 
-def test_what_is_written(both: Path, beir: Path, tmp_path: Path) -> None:
+def test_what_is_written(both, beir, tmp_path):
     run = {"q1": {"d2": 1.0}, "q2": {"d3": 0.5}}
     systems = {"words": "words", "a/b": run, "a b": run}
     found = lexicept.evaluate(both, beir, systems=systems, out=tmp_path / "out")
@@ -222,9 +218,7 @@ def test_what_is_written(both: Path, beir: Path, tmp_path: Path) -> None:
     assert "curves" not in report
 
 
-def test_a_second_evaluation_leaves_nothing_of_the_first(
-    both: Path, beir: Path, tmp_path: Path
-) -> None:
+def test_a_second_evaluation_leaves_nothing_of_the_first(both, beir, tmp_path):
     pytest.importorskip("matplotlib")
     out, run = tmp_path / "out", {"q1": {"d2": 1.0}}
     lexicept.evaluate(both, beir, systems={"old": run, "words": "words"}, out=out, curves=True)
@@ -236,9 +230,7 @@ def test_a_second_evaluation_leaves_nothing_of_the_first(
     assert names == {*runs, "evaluation.json", "queries.csv", "curves/notes.txt"}
 
 
-def test_a_report_of_somebody_else_s_is_no_list_of_files(
-    both: Path, beir: Path, tmp_path: Path
-) -> None:
+def test_a_report_of_somebody_else_s_is_no_list_of_files(both, beir, tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "words.run.gz").write_bytes(b"")
     for content in ("[]", "{", '{"systems": 3}', '{"systems": ["words"], "curves": ["x"]}'):
@@ -247,7 +239,7 @@ def test_a_report_of_somebody_else_s_is_no_list_of_files(
         assert (tmp_path / "runs" / "words.run.gz").exists()
 
 
-def test_queries_have_conditions_of_their_own(tmp_path: Path) -> None:
+def test_queries_have_conditions_of_their_own(tmp_path):
     texts = {"d1": "cats sleep", "d2": "cats bark, dogs bark", "d3": "dogs sleep and cats bark"}
     pets = [{"id": n, "text": t, "year": 2020 + i} for i, (n, t) in enumerate(texts.items())]
     folder = tmp_path / "judged"
@@ -270,7 +262,7 @@ def test_queries_have_conditions_of_their_own(tmp_path: Path) -> None:
     assert set(plain.run["q1"]) == set(texts)
 
 
-def test_runs_alone_have_no_curves(both: Path, beir: Path, tmp_path: Path) -> None:
+def test_runs_alone_have_no_curves(both, beir, tmp_path):
     pytest.importorskip("matplotlib")
     with pytest.raises(InputError, match="curves requires an index among systems"):
         lexicept.evaluate(
@@ -279,7 +271,7 @@ def test_runs_alone_have_no_curves(both: Path, beir: Path, tmp_path: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
-def test_curves(both: Path, beir: Path, tmp_path: Path) -> None:
+def test_curves(both, beir, tmp_path):
     pytest.importorskip("matplotlib")
     lexicept.open(both).reweight(1.25, out=tmp_path / "my.rra")
     systems = {"words": "words", "rra": tmp_path / "my.rra", "run": {"q1": {"d1": 1.0}}}

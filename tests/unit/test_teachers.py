@@ -151,7 +151,7 @@ def test_killed_scoring_goes_on(tmp_path, monkeypatch):
     lists = write_lists(tmp_path / "lists", LISTS)
     whole = score_lists(lists, QUERIES, DOCUMENTS, BM25Teacher(), tmp_path / "whole")
 
-    def kill(stage: str, done: int, total: int, detail: str = "") -> None:
+    def kill(stage, done, total, detail=""):
         if (stage, done) == ("scoring", 4):
             raise KilledError
 
@@ -173,7 +173,7 @@ def test_killed_scoring_goes_on(tmp_path, monkeypatch):
 def test_other_work_is_refused_until_it_restarts(tmp_path, monkeypatch, change):
     monkeypatch.setattr(teachers, "BATCH", 2)
 
-    def kill(*report: Any) -> None:
+    def kill(*report):
         if report[0] == "scoring":
             raise KilledError
 
@@ -321,7 +321,7 @@ def test_killed_embedding_goes_on(dense_encoder, tmp_path, monkeypatch):
     teacher = neural_teachers.DenseTeacher(str(dense_encoder))
     whole = score_lists(LISTS, QUERIES, DOCUMENTS, teacher, tmp_path / "whole", tmp_path / "all")
 
-    def kill(stage: str, done: int, total: int, detail: str = "") -> None:
+    def kill(stage, done, total, detail=""):
         if (stage, done) == ("embed documents", 4):
             raise KilledError
 

@@ -23,7 +23,7 @@ UNIQUE = ["cat", "dog", "owl", "", "elk"]
 
 
 @pytest.fixture(autouse=True)
-def _shards_of_2(monkeypatch: pytest.MonkeyPatch) -> None:
+def _shards_of_2(monkeypatch):
     monkeypatch.setattr(term_frequencies, "SHARD", 2)
     Vowels.encoded.clear()
 

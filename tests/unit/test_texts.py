@@ -14,7 +14,6 @@ from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.index import updates
 from lexicept.index.builder import Contents, IndexBuilder
-from lexicept.index.hits import Hit
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.query_encoders import QueryCache
 from lexicept.index.reader import IndexReader
@@ -68,12 +67,12 @@ def build(folder: Path, documents: list[Document], texts: TextVectorizer) -> Ind
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> TextVectorizer:
+def texts(tmp_path_factory):
     return vectorizer(tmp_path_factory.mktemp("texts"))
 
 
 @pytest.fixture(scope="module")
-def index(texts: TextVectorizer, tmp_path_factory: pytest.TempPathFactory) -> IndexReader:
+def index(texts, tmp_path_factory):
     return build(tmp_path_factory.mktemp("index") / "index", DOCUMENTS, texts)
 
 
@@ -134,7 +133,7 @@ def test_one_pass_gives_what_each_vectorizer_gives(texts, monkeypatch):
     read: list[int] = []
     states = Backbone.states
 
-    def counted(self: Backbone, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def counted(self, ids, mask):
         read.append(len(ids))
         return states(self, ids, mask)
 
@@ -206,7 +205,7 @@ def test_looked_up_queries_have_no_whole_texts(index):
 
 @pytest.mark.parametrize("query_encoder", ["model", "lookup"])
 def test_a_server_starts_with_either_encoder_of_queries(index, query_encoder):
-    async def answered() -> list[Hit]:
+    async def answered():
         reader = Reader(index.path, query_encoder=query_encoder)
         async with reader.running():
             served = reader.generation.index

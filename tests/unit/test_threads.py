@@ -1,7 +1,6 @@
 """An index and an encoder shared by threads give each the results that it would get alone."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from support.threads import differing, open_questions
 
 
 @pytest.fixture
-def index(texts: list[str], tmp_path: Path) -> lexicept.Index:
+def index(texts, tmp_path):
     return lexicept.build([text for text in texts if text], tmp_path / "index")
 
 
@@ -40,7 +39,7 @@ def test_threads_replace_states_for_themselves_only(encoder):
     with torch.no_grad():
         plain = backbone.states(ids, mask)
 
-        def states(zero: bool) -> bool:
+        def states(zero):
             if not zero:
                 return torch.equal(backbone.states(ids, mask), plain)
             with backbone.hooked(1, torch.zeros_like):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -191,7 +190,7 @@ def test_tokens_are_counted_as_documents_are_encoded(tmp_path, pooling):
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory):
     return save_index(tmp_path_factory.mktemp("served"))
 
 
@@ -280,8 +279,8 @@ def test_shards_are_counted_and_resumed(tmp_path, built, monkeypatch):
     concepts = IndexReader.open(built).vectorizer("concepts")
     assert isinstance(concepts, ConceptVectorizer)
 
-    def build(path: Path, stop: int = 10**9) -> IndexReader:
-        def progress(_: str, done: int, total: int, note: str = "") -> None:
+    def build(path, stop=10**9):
+        def progress(_, done, total, note=""):
             if done >= stop:
                 raise KeyboardInterrupt
 

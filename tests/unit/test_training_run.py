@@ -35,7 +35,7 @@ from lexicept.training.sae.trainer import train_on_states
 from lexicept.training.settings import to_mapping
 from lexicept.training.trainer import Trainer, last_checkpoint
 from lexicept.training.validation import NamedTexts, RetrievalEvaluator
-from support.commands import Run, assert_error
+from support.commands import assert_error
 from support.runs import (
     KilledError,
     assert_same_model,
@@ -129,7 +129,7 @@ def test_only_what_is_trained_has_changed(unbroken, places, trained):
 
 
 @TRAINED
-def test_a_model_is_what_the_run_validated(unbroken, places, trained, run: Run, tmp_path):
+def test_a_model_is_what_the_run_validated(unbroken, places, trained, run, tmp_path):
     """Words and concepts in one index find what the best validation found."""
     folder, index = unbroken(trained), tmp_path / "index"
     beir = str(places / "beir")
@@ -162,7 +162,7 @@ def test_a_model_is_what_the_run_validated(unbroken, places, trained, run: Run, 
 
 
 @pytest.mark.parametrize(("pooling", "pruning"), [("sum", "weight"), ("sqrt_sum", "impact")])
-def test_a_pruned_model_is_what_the_run_validated(places, run: Run, tmp_path, pooling, pruning):
+def test_a_pruned_model_is_what_the_run_validated(places, run, tmp_path, pooling, pruning):
     limits = {"query_max_active_dims": 3, "document_max_active_dims": 8, "pruning": pruning}
     lengths = {"max_query_tokens": 8, "max_document_tokens": 12}
     model = {"trained": "all", "pooling": pooling, **limits, **lengths}
@@ -293,7 +293,7 @@ def test_a_run_with_damaged_checkpoints_ends_as_an_unbroken_one(places, unbroken
     assert_same_model(folder / "model", unbroken("head") / "model")
 
 
-def test_a_full_disk_is_one_line(places, unbroken, tmp_path, monkeypatch, run: Run):
+def test_a_full_disk_is_one_line(places, unbroken, tmp_path, monkeypatch, run):
     """torch, safetensors and tokenizers have errors of their own for it."""
     config, out = tmp_path / "config.yaml", tmp_path / "run"
     config.write_text(yaml.safe_dump(to_mapping(configuration(places))))
@@ -947,7 +947,7 @@ def test_heads_that_are_made_for_a_run(places, tmp_path, head, size, expected):
 
 
 @pytest.mark.parametrize("trained", ["head", "all"])
-def test_queries_without_inference(places, tmp_path, trained, run: Run):
+def test_queries_without_inference(places, tmp_path, trained, run):
     """The index searches as validation did, with weights that learned."""
     model = {"start": None, "backbone": str(places / "bert"), "head": "expanded", "size": 20}
     model |= {"query": "lookup", "trained": trained}
@@ -988,7 +988,7 @@ def test_validation_on_other_documents(places, tmp_path):
 # The command line
 
 
-def test_the_command_prints_what_was_best(run: Run, places, unbroken, tmp_path):
+def test_the_command_prints_what_was_best(run, places, unbroken, tmp_path):
     path = tmp_path / "config.yaml"
     shutil.copy(unbroken("head") / "config.yaml", path)
     report = run("train", path, "--out", tmp_path / "run", "--json").json
@@ -1006,7 +1006,7 @@ def test_the_command_prints_what_was_best(run: Run, places, unbroken, tmp_path):
     assert load_config(tmp_path / "other" / "config.yaml").optimizer.steps == 1
 
 
-def test_the_command_refuses_bad_configurations(run: Run, places, tmp_path):
+def test_the_command_refuses_bad_configurations(run, places, tmp_path):
     assert_error(run("train", tmp_path / "none.yaml", "--out", tmp_path / "run"), "none.yaml")
     (tmp_path / "bad.yaml").write_text("loss: {kll: 1}")
     result = run("train", tmp_path / "bad.yaml", "--out", tmp_path / "run")

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -178,7 +178,7 @@ def test_refused_changes_leave_the_index_as_it_was(tmp_path):
     build(path, TEXTS)
     before = snapshot(path)
 
-    def broken() -> Iterator[Document]:
+    def broken():
         yield Document("d", "emu")
         raise InputError("line 2: broken")
 
@@ -486,7 +486,7 @@ def test_another_build_is_refused_until_it_restarts(tmp_path, monkeypatch, k, ch
 
 @pytest.mark.usefixtures("_vowels")
 def test_titles_that_are_cut_elsewhere_are_other_documents(tmp_path, monkeypatch):
-    def build_titled(*titles: str) -> None:
+    def build_titled(*titles):
         with closing(IndexBuilder(tmp_path / "index")) as builder:
             builder.add_documents([Document(t[-1], "", t) for t in titles], {})
             builder.add_vocabulary(Vowels(), CONCEPTS)
@@ -530,9 +530,7 @@ def test_shards_give_what_one_pass_gives(tmp_path, monkeypatch):
     builder = IndexBuilder(tmp_path / "parts")
     builder.add_documents(documents(TEXTS), {})
     builder.add_vocabulary(
-        WordVectorizer("en"),
-        VocabularySettings(BM25()),
-        progress=lambda *call: calls.append(call),
+        WordVectorizer("en"), VocabularySettings(BM25()), progress=lambda *call: calls.append(call)
     )
     builder.add_vocabulary(Vowels(), CONCEPTS)
     assert_same(builder.commit(), whole, QUERIES)

@@ -21,7 +21,7 @@ TEXTS = {"a": "cat owl", "b": "cat dog yak", "c": ""}
 
 
 @pytest.fixture
-def path(tmp_path: Path, _vowels: None) -> Path:
+def path(tmp_path, _vowels):
     concepts = VocabularySettings(BM25(k3=1.0))
     build(tmp_path / "index", TEXTS, concepts=concepts, rra=RRASettings())
     return tmp_path / "index"

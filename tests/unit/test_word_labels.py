@@ -15,7 +15,7 @@ OTHERS = ["old trees grow in a quiet forest", "the rain fell on grey roofs"] * 1
 
 
 @pytest.fixture(autouse=True)
-def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+def _few(monkeypatch):
     """Two or three documents are enough to name a concept."""
     monkeypatch.setattr(word_labels, "FEWEST_DOCUMENTS", 1)
 

@@ -1,6 +1,5 @@
 """Expanded vocabularies: which words, in which order, made of what, and found where."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -92,7 +91,7 @@ def test_texts_are_a_stream_that_is_read_once(monkeypatch):
     monkeypatch.setattr("lexicept.models.word_vocabulary.BATCH", 2)
     read = []
 
-    def stream() -> Iterator[str]:
+    def stream():
         for number in range(5):
             read.append(number)
             yield "cats the" if number else "cats"

@@ -97,7 +97,7 @@ def test_errors_of_the_disk_name_the_file(tmp_path, error, told):
 
 
 def test_a_full_disk_tells_the_space_needed(tmp_path, monkeypatch):
-    def no_room(_: int) -> None:
+    def no_room(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("os.fsync", no_room)
@@ -143,10 +143,7 @@ def test_work_is_resumed_and_published(tmp_path):
     [
         ({"k": 9}, "k was 8 and is now 9"),
         ({"k": None}, "k was 8 and is now null"),
-        (
-            {"model": {"layers": [1, 3], "name": "b"}},
-            r"model.layers\[1\] was 2 and is now 3",
-        ),
+        ({"model": {"layers": [1, 3], "name": "b"}}, r"model.layers\[1\] was 2 and is now 3"),
         ({"model": {"layers": [1, 2]}}, 'model.name was "a" and is now absent'),
         ({"model": {**SETTINGS["model"], "new": 1}}, "model.new was absent and is now 1"),
         ({"model": "x" * 200}, r"model was .* and is now \"x{78}…"),
@@ -315,7 +312,7 @@ def test_a_kill_between_the_old_and_the_new_brings_back_the_old(tmp_path, monkey
     (work.staged() / "new").touch()
     moves = []
 
-    def killed(source: Path, target: Path) -> None:
+    def killed(source, target):
         if moves:
             raise KeyboardInterrupt
         moves.append(source.rename(target))
@@ -335,7 +332,7 @@ def test_the_old_result_stays_where_the_new_one_can_not_be_moved(tmp_path, monke
     out.mkdir()
     (out / "old").touch()
 
-    def full(source: Path, target: Path) -> None:
+    def full(source, target):
         if source.name == "staged":
             raise OSError("no space")
         source.rename(target)
