@@ -1,6 +1,7 @@
 """Misuses of the public API: each ends in an error that names the parameter or the value."""
 
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +13,12 @@ from lexicept import Document, LexiceptError
 from lexicept.vectors import SparseVectors, Vocabulary
 
 MISUSES = r"""
-lexicept.open(None) -> path must be a text or a path, not None
-lexicept.open(5) -> path must be a text or a path, not 5
 lexicept.open("") -> path must be a path, not ''
 lexicept.open("no/such") -> no/such: there is no index here
 lexicept.open("a\0b") -> path must be a path, not 'a\x00b'
 lexicept.open(b"pets") -> path must be a text or a path, not b'pets'
-lexicept.open([]) -> path must be a text or a path, not []
-lexicept.open(tmp/"pets", engine=None) -> engine must be a text, not None
 lexicept.open(tmp/"pets", engine="nosuch") -> no engine 'nosuch', only: exact, seismic
-lexicept.open(tmp/"pets", engine=5) -> engine must be a text, not 5
 lexicept.open(tmp/"pets", engine="../x") -> no engine '../x', only: exact, seismic
-lexicept.open(tmp/"pets", checksums="yes") -> checksums must be True or False, not 'yes'
-lexicept.Index(None) -> reader must be IndexReader, not None
-lexicept.Index("pets") -> reader must be IndexReader, not 'pets'
 lexicept.build(None, new, **words) -> documents must be a list, a data frame or a path, not one None
 lexicept.build(5, new, **words) -> documents must be a list, a data frame or a path, not one int
 lexicept.build({}, new, **words) -> documents must be a list, a data frame or a path, not one dict
@@ -52,40 +45,23 @@ lexicept.build([Document("a", None)], new, **words) -> the documents, document 1
 lexicept.build([Document(1, "x")], new, **words) -> the documents, document 1: its id must be a text
 lexicept.build([Document("a", "x"), Document("a", "y")], new, **words) -> the documents, document 2:
 lexicept.build(["\ud800"], new, **words) -> the documents, document 1: lone surrogate '\ud800': UTF-
-lexicept.build(T, None, **words) -> out must be a text or a path, not None
-lexicept.build(T, 5, **words) -> out must be a text or a path, not 5
 lexicept.build(T, "", **words) -> out must be a path, not ''
 lexicept.build(T, tmp/"pets", **words) -> exists already: name another place or remove it first
 lexicept.build(T, tmp, overwrite=True, **words) -> no index, or one that was never finished (no mani
 lexicept.build(T, "a\0b", **words) -> out must be a path, not 'a\x00b'
-lexicept.build(T, new, vocabulary=None) -> vocabulary must be 'words', 'concepts' or 'all', not Non
-lexicept.build(T, new, vocabulary="x") -> vocabulary must be 'words', 'concepts' or 'all', not 'x'
 lexicept.build(T, new, vocabulary=["words"]) -> vocabulary must be 'words', 'concepts' or 'all', no
 lexicept.build(T, new, language="xx", **words) -> no language 'xx', only: ar, ca, da, de, el, en, es
-lexicept.build(T, new, language=None, **words) -> language must be a text, not None
-lexicept.build(T, new, language=["en"], **words) -> language must be a text, not ['en']
 lexicept.build(T, new, model="nosuch") -> nosuch: no saved encoder (modules.json is missing)
-lexicept.build(T, new, model=5) -> model must be a text, a path or None, not 5
 lexicept.build(T, new, model="") -> model must be a path, not ''
 lexicept.build(T, new, model="x", **words) -> model requires concepts, but vocabulary is words
 lexicept.build(T, new, concepts=CS(sae="y"), model="x") -> model and sae are two sources of concepts
-lexicept.build(T, new, concepts=CS(sae=5)) -> sae must be a text, a path or None, not 5
 lexicept.build(T, new, concepts=CS(sae="nosuch")) -> nosuch: neither a folder nor a hub's name, such
 lexicept.build(T, new, concepts=CS(sae="nosuch", width=0)) -> width must be at least 1, not 0
-lexicept.build(T, new, concepts=CS(sae="nosuch", width="3")) -> width must be a whole number or None
-lexicept.build(T, new, concepts=CS(sae="nosuch", layer="x")) -> layer must be a whole number or None
-lexicept.build(T, new, concepts=CS(sae="nosuch", backbone=5)) -> backbone must be a text, a path or
 lexicept.build(T, new, concepts=CS(width=3)) -> width requires sae
 lexicept.build(T, new, concepts=CS(layer=3)) -> layer requires train or sae: a saved model has its o
 lexicept.build(T, new, concepts=CS(explanations="nosuch")) -> explanations requires sae or model
-lexicept.build(T, new, concepts=CS(explanations=5), model="nosuch") -> explanations must be a text,
 lexicept.build(T, new, concepts=CS(precision="int8")) -> precision must be 'float32' or 'bfloat16',
-lexicept.build(T, new, concepts=CS(precision=None)) -> precision must be 'float32' or 'bfloat16', no
-lexicept.build(T, new, limits=Limits(weighting="tfidf")) -> weighting must be 'bm25', 'splade' or No
-lexicept.build(T, new, limits=Limits(weighting=5)) -> weighting must be 'bm25', 'splade' or None, no
-lexicept.build(T, new, concepts=CS(adapted="yes")) -> adapted must be True, False or None, not 'yes'
 lexicept.build(T, new, concepts=CS(adapted=False), **words) -> adapted requires concepts, but vocabu
-lexicept.build(T, new, concepts=CS(train="yes")) -> train must be True, False or SAESettings, n
 lexicept.build(T, new, concepts=CS(train=5)) -> train must be True, False or SAESettings, not 5
 lexicept.build(T, new, limits=Limits(query_max_active_dims=0)) -> query_max_active_dims must be at l
 lexicept.build(T, new, limits=Limits(query_max_active_dims="3")) -> query_max_active_dims must be a
@@ -95,17 +71,14 @@ lexicept.build(T, new, limits=Limits(query_max_qd_flops=nan)) -> query_max_qd_fl
 lexicept.build(T, new, limits=Limits(query_max_qd_flops=0)) -> query_max_qd_flops must be a number a
 lexicept.build(T, new, limits=Limits(query_max_qd_flops="1")) -> query_max_qd_flops must be a number
 lexicept.build(T, new, weight_bits=16, **words) -> weights have 32 or 8 bits, not 16
-lexicept.build(T, new, weight_bits=None, **words) -> weight_bits must be a whole number, not None
 lexicept.build(T, new, weight_bits="8", **words) -> weight_bits must be a whole number, not '8'
-lexicept.build(T, new, skip_errors="yes", **words) -> skip_errors must be True or False, not 'yes'
-lexicept.build(T, new, overwrite="yes", **words) -> overwrite must be True or False, not 'yes'
-lexicept.build(T, new, restart=5, **words) -> restart must be True or False, not 5
-lexicept.build(T, new, ray=5, **words) -> ray must be a text or None, not 5
 lexicept.build(T, new, ray_workers=2, **words) -> ray_workers requires ray
 lexicept.build(T, new, ray="local", ray_workers=0, **words) -> a cluster has at least 1 worker, not
-lexicept.build(T, new, ray="local", ray_workers="2", **words) -> ray_workers must be a whole number
-lexicept.build(T, new, progress="yes", **words) -> progress is True, False or a function, not 'yes'
-lexicept.build(T, new, progress=5, **words) -> progress is True, False or a function, not 5
+lexicept.build(T, new, concepts="fixed") -> concepts must be ConceptSettings, not 'fixed'
+lexicept.build(T, new, model="x", concepts=CS(train=True)) -> model and train are two sources
+lexicept.build(T, new, concepts=CS(sae="x", adapted=False)) -> adapted goes with lexicept-mini or mo
+lexicept.build(T, new, limits=Limits(weighting="bm25"), **words) -> weighting requires concepts, but
+lexicept.build([{"text": "x"}, 3], new, **words) -> the documents, document 2: a document is a text,
 pets.search(None) -> a query is a text, not None
 pets.search(5) -> a query is a text, not 5
 pets.search(b"cat") -> a query is a text, not b'cat'
@@ -178,8 +151,6 @@ pets.add("no/such") -> no/such: no such file or folder, and ir_datasets knows no
 pets.add([None]) -> the documents, document 1: a document is a text, a dict or a Doc
 pets.add([{"id": "a"}]) -> the documents, document 1: the object has none of the keys text,
 pets.add([Document("a", "x"), Document("a", "y")]) -> the documents, document 2: id 'a' was already
-pets.add(["x"], progress="yes") -> progress is True, False or a function, not 'yes'
-pets.add(["x"], skip_errors="yes") -> skip_errors must be True or False, not 'yes'
 pets.delete(None) -> ids must be a list of texts, not None
 pets.delete("1") -> ids must be a list of texts, not '1'
 pets.delete(5) -> ids must be a list of texts, not 5
@@ -199,41 +170,28 @@ pets.reweight(True) -> alpha must be a number or 'auto', not True
 pets.reweight([1.0]) -> alpha must be a number or 'auto', not [1.0]
 pets.reweight(1.0, iterations=0) -> iterations must be at least 1, not 0
 pets.reweight(1.0, iterations=1.5) -> iterations must be a whole number, not 1.5
-pets.reweight(1.0, iterations="2") -> iterations must be a whole number, not '2'
 pets.reweight(1.0, transform="x²") -> no transform 'x²', only: 1+x, x, lambda*x, log(1+x), exp(x), t
-pets.reweight(1.0, transform=None) -> transform must be a text, not None
-pets.reweight(1.0, transform=["1+x"]) -> transform must be a text, not ['1+x']
 pets.reweight(1.0, out=tmp/"pets") -> exists already: name another place or remove it first
-pets.reweight(1.0, out=5) -> out must be a text, a path or None, not 5
 pets.reweight(1.0, out="") -> out must be a path, not ''
 pets.reweight(1.0, ray="local") -> ray requires out
 pets.reweight(1.0, ray_workers=2) -> ray_workers requires out
 pets.reweight(1.0, out=new, ray_workers=2) -> ray_workers requires ray
 pets.choose_alpha(iterations=0) -> iterations must be at least 1, not 0
-pets.choose_alpha(iterations="1") -> iterations must be a whole number, not '1'
 pets.choose_alpha(transform="x²") -> no transform 'x²', only: 1+x, x, lambda*x, log(1+x), exp(x), ta
-pets.choose_alpha(transform=None) -> transform must be a text, not None
 pets.verify(progress="yes") -> progress is True, False or a function, not 'yes'
-evaluate(pets, None) -> dataset must be a text or a path, not None
-evaluate(pets, 5) -> dataset must be a text or a path, not 5
 evaluate(pets, "") -> dataset must be a path, not ''
 evaluate(pets, "no/such") -> no/such: no such file or folder, and ir_datasets knows no 'no/su
 evaluate(pets, beir, "nosuch") -> no split 'nosuch'; splits here: test
-evaluate(pets, beir, None) -> split must be a text, not None
 evaluate(pets, beir, "../x") -> bad split '../x': a split is a plain name such as test
-evaluate(pets, beir, 5) -> split must be a text, not 5
 evaluate(pets, beir, measures="AP") -> measures must be a list, each item a text, not 'AP'
 evaluate(pets, beir, measures=["nope"]) -> no measure 'nope'; examples: nDCG@10, RR@10, R@100, Succe
 evaluate(pets, beir, measures=[5]) -> measures must be a list, each item a text, not [5]
-evaluate(pets, beir, measures=None) -> measures must be a list, each item a text, not None
-evaluate(pets, beir, measures=5) -> measures must be a list, each item a text, not 5
 evaluate(pets, beir, systems="words") -> systems must be a list, each item
 evaluate(pets, beir, systems=["x"]) -> no system 'x': it is words, concepts, all, bm25, bm25:k1=0.9,
 evaluate(pets, beir, systems=["concepts"]) -> has no concepts, only words
 evaluate(pets, beir, systems=["words", "words"]) -> system 'words' is there twice
 evaluate(pets, beir, systems=["bm25:k=1"]) -> 'k=1' is not k1=NUMBER or b=NUMBER, each at most once
 evaluate(pets, beir, systems=["bm25:b=2"]) -> k1 must be at least 0, b within 0 and 1
-evaluate(pets, beir, systems=[5]) -> an index is an opened one or its path, not 5
 evaluate(pets, beir, systems=[tmp]) -> no index, or one that was never finished
 evaluate(pets, beir, systems=[{}]) -> a run in memory needs a name: systems={'name': run}
 evaluate(pets, beir, systems={"": "words"}) -> the name of a system is a text, not ''
@@ -241,51 +199,22 @@ evaluate(pets, beir, systems={"r": {"q1": 5}}) -> run 'r': query 'q1' has no doc
 evaluate(pets, beir, systems={"r": {"q1": {"a b": 1}}}) -> run 'r': bad id 'a b': an id is a text wi
 evaluate(pets, beir, systems={"r": {"q1": {"d1": None}}}) -> score None of 'd1' is not a finite numb
 evaluate(pets, beir, systems={"r": {}}) -> run 'r' has results for no query that
-evaluate(pets, beir, out=5) -> out must be a text, a path or None, not 5
 evaluate(pets, beir, out="") -> out must be a path, not ''
 evaluate(pets, beir, out=beir/"qrels"/"test.tsv") -> test.tsv can't be created: File exists
 evaluate(pets, beir, curves=True) -> curves requires out
 evaluate(pets.path, beir, restart=True) -> restart requires curves
-evaluate(None, beir) -> an index is an opened one or its path, not None
-evaluate(5, beir) -> an index is an opened one or its path, not 5
 evaluate("no/such", beir) -> no/such: there is no index here
 evaluate(closed, beir) -> the index is closed
 evaluate(pets.path, beir, engine="nosuch") -> no engine 'nosuch', only: exact, seismic
-evaluate(pets.path, beir, engine=None) -> engine must be a text, not None
-closed.search("cat") -> the index is closed
-closed.search_many(["cat"]) -> the index is closed
-closed.explain("cat", "1") -> the index is closed
-closed.document("1") -> the index is closed
-closed.documents() -> the index is closed
-closed.add(["x"]) -> the index is closed
-closed.delete(["1"]) -> the index is closed
-closed.reweight(1.0) -> the index is closed
-closed.info() -> the index is closed
-closed.verify() -> the index is closed
-closed.refresh() -> the index is closed
-closed.path -> the index is closed
-closed.vocabularies -> the index is closed
-len(closed) -> the index is closed
-"1" in closed -> the index is closed
-lexicept.serve(None) -> an index is an opened one or its path, not None
 lexicept.serve("no/such") -> no/such: there is no index here
 lexicept.serve(closed) -> the index is closed
 lexicept.serve(pets, port=-1) -> can't serve at 127.0.0.1:-1: bind(): port must be 0-65535.
 lexicept.serve(pets, port=99999) -> can't serve at 127.0.0.1:99999: bind(): port must be 0-65535.
-lexicept.serve(pets, port="x") -> port must be a whole number, not 'x'
-lexicept.serve(pets, port=None) -> port must be a whole number, not None
 lexicept.serve(pets, host="no such host") -> can't serve at no such host:8000: [Errno -2] Name or se
-lexicept.serve(pets, host=5) -> host must be a text, not 5
 lexicept.serve(pets, workers=0) -> workers must be at least 1, not 0
-lexicept.serve(pets, workers="2") -> workers must be a whole number, not '2'
-lexicept.sweep(None, beir, new) -> an index is an opened one or its path, not None
-lexicept.sweep(pets, None, new) -> dataset must be a text or a path, not None
-lexicept.sweep(pets, beir, None, split="test") -> out must be a text or a path, not None
 lexicept.sweep(pets, beir, tmp, split="test") -> not unfinished work of lexicept; name another folde
-lexicept.sweep(pets, beir, new, split=5) -> split must be a text, not 5
 lexicept.sweep(pets, beir, new, split="test", vocabulary="x") -> has no vocabulary 'x', only: words
 lexicept.sweep(pets, beir, new, split="test", query_max_active_dims=5) -> query_max_active_dims must
-lexicept.sweep(pets, beir, new, split="test", query_max_active_dims="8") -> query_max_active_dims mu
 lexicept.sweep(pets, beir, new, split="test", query_max_active_dims=[0]) -> query_max_active_dims mu
 lexicept.sweep(pets, beir, new, split="test", query_max_active_dims=["8"]) -> query_max_active_dims
 lexicept.sweep(pets, beir, new, split="test", query_max_active_dims=[]) -> query_max_active_dims: no
@@ -301,45 +230,20 @@ lexicept.sweep(pets, beir, new, split="test", query_scale=[-1]) -> query_scale m
 lexicept.sweep(pets, beir, new, split="test", query_scale=["x"]) -> query_scale must be a list, each
 lexicept.sweep(pets, beir, new, split="test", query_max_qd_flops=[0]) -> query_max_qd_flops must be
 lexicept.sweep(pets, beir, new, split="test", query_max_qd_flops=["1"]) -> query_max_qd_flops must b
-lexicept.sweep(pets, beir, new, split="test", progress="yes") -> progress is True, False or a functi
-lexicept.train(None, new) -> config must be TrainingConfig, a mapping, a text or a path, not
-lexicept.train(5, new) -> config must be TrainingConfig, a mapping, a text or a path, not
 lexicept.train("no/such.yaml", new) -> no/such.yaml: No such file or directory
 lexicept.train({}, new) -> data.corpus is missing: the documents to train on
 lexicept.train({"nope": 1}, new) -> unknown key 'nope'; the nearest name is 'optimizer' (known: data
 lexicept.train([], new) -> config must be TrainingConfig, a mapping, a text or a path, not
-lexicept.train({}, None) -> out must be a text or a path, not None
-lexicept.train({}, new, changes="data.corpus=x") -> changes must be a list, each item a text, not 'd
-lexicept.train({}, new, changes=[5]) -> changes must be a list, each item a text, not [5]
 lexicept.train({}, new, changes=["x"]) -> 'x' is not of the form data.corpus=PATH
-lexicept.train({}, new, changes=None) -> changes must be a list, each item a text, not None
 lexicept.train({}, new, progress="yes") -> data.corpus is missing: the documents to train on
 lexicept.pretrain(None, new) -> documents must be a list, a data frame or a path, not one NoneTy
 lexicept.pretrain(5, new) -> documents must be a list, a data frame or a path, not one int
-lexicept.pretrain(T, None) -> out must be a text or a path, not None
-lexicept.pretrain(T, new, backbone=5) -> backbone must be a text, not 5
-lexicept.pretrain(T, new, head=5) -> head must be 'mlm', 'expanded' or 'random', not 5
-lexicept.convert(None, new) -> source must be a text or a path, not None
-lexicept.convert(5, new) -> source must be a text or a path, not 5
 lexicept.convert("", new) -> source must be a path, not ''
 lexicept.convert("nosuch", new) -> nosuch: no such folder
-lexicept.convert(tmp, None) -> out must be a text or a path, not None
 lexicept.convert(tmp, tmp) -> exists already: name another place or remove it first
-lexicept.convert(tmp, new, to=None) -> to must be 'lexicept', 'saelens', 'sparsify'
-lexicept.convert(tmp, new, to="x") -> to must be 'lexicept', 'saelens', 'sparsify'
-lexicept.convert(tmp, new, to=["lexicept"]) -> to must be 'lexicept', 'saelens', 'sparsify'
-lexicept.convert(tmp, new, layer="x") -> layer must be a whole number or None, not 'x'
-lexicept.convert(tmp, new, scale="x") -> scale must be 'raw', 'normalised' or None, not 'x'
-lexicept.report(None, new) -> an index is an opened one or its path, not None
-lexicept.report(5, new) -> an index is an opened one or its path, not 5
-lexicept.report(pets, None) -> out must be a text or a path, not None
 lexicept.report(pets, "") -> out must be a path, not ''
 lexicept.report(pets, tmp) -> a folder, not a file to write
-lexicept.report(pets, new, queries=5) -> queries must be a text, a path or None, not 5
-lexicept.report(pets, new, queries=beir, split=None) -> split must be a text, not None
-lexicept.report(pets, new, against=5) -> an index is an opened one or its path, not 5
 lexicept.report(pets, new, against="no/such") -> no/such: there is no index here
-lexicept.report(pets, new, progress="yes") -> progress is True, False or a function, not 'yes'
 SparseVectors(None, ["a"], two) -> expected a SciPy sparse matrix, not NoneType
 SparseVectors([[1.0]], ["a"], two) -> expected a SciPy sparse matrix, not list
 SparseVectors(V, ["a"], two) -> 1 ids for 2 vectors
@@ -406,6 +310,58 @@ def test_misuse(line, names):
     folder: Path = names["tmp"]
     assert {path.name for path in folder.iterdir()} == {"beir", "pets", "rra"}
     assert len(names["pets"]) == 3
+
+
+CLOSED = """
+closed.search("cat") | closed.search_many(["cat"]) | closed.explain("cat", "1")
+closed.document("1") | closed.documents() | closed.add(["x"]) | closed.delete(["1"])
+closed.reweight(1.0) | closed.info() | closed.verify() | closed.refresh() | closed.path
+closed.vocabularies | len(closed) | "1" in closed
+"""
+"""Calls of a closed index."""
+
+
+@pytest.mark.parametrize("call", CLOSED.strip().replace("\n", " | ").split(" | "))
+def test_a_closed_index(call, names):
+    with pytest.raises(LexiceptError, match="the index is closed"):
+        eval(call, dict(names))
+
+
+class Odd:
+    """A value of no type that a parameter has."""
+
+
+FUNCTIONS = [
+    *(lexicept.build, lexicept.convert, lexicept.evaluate, lexicept.explain, lexicept.open),
+    *(lexicept.pretrain, lexicept.report, lexicept.serve, lexicept.sweep, lexicept.sync),
+    *(lexicept.train, lexicept.Index.add, lexicept.Index.choose_alpha, lexicept.Index.describe),
+    *(lexicept.Index.merge, lexicept.Index.reweight, lexicept.ConceptSettings, lexicept.Limits),
+]
+PARAMETERS = {
+    f"{function.__qualname__} {name}": (function, name)
+    for function in FUNCTIONS
+    for name, parameter in signature(function).parameters.items()
+    if name != "self" and parameter.kind != parameter.VAR_KEYWORD
+}
+# Read after what these calls lack.
+LATE = {"train progress", "sync progress", "Index.choose_alpha progress", "pretrain vocabulary"}
+
+
+@pytest.mark.parametrize("parameter", sorted(PARAMETERS.keys() - LATE))
+def test_every_argument_of_another_type_is_named(parameter, names):
+    function, name = PARAMETERS[parameter]
+    needed = [key for key, p in signature(function).parameters.items() if p.default is p.empty]
+    usual = {"self": names["pets"], "documents": TEXTS, "document": "x", "query": "x"}
+    usual |= {"index": names["pets"].path, "dataset": names["beir"], "config": {}, "others": []}
+    arguments = {key: usual.get(key, names["new"]) for key in needed if key != "settings"}
+    if function is lexicept.sweep:
+        arguments["split"] = "test"
+    by_hand = {"progress": "progress is True, False or a function", "against": "an index is an"}
+    if function is not lexicept.sync:
+        by_hand["index"] = "an index is an opened one or its path"
+    with pytest.raises(LexiceptError, match=by_hand.get(name, f"^{name} must be ")):
+        function(**{**arguments, name: Odd()})
+    assert not names["new"].exists()
 
 
 def failing() -> Iterator[str]:

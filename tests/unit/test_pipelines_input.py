@@ -1,13 +1,12 @@
 """Bad input from Python gets one clear error and leaves nothing behind."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import lexicept
-from lexicept import Document
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.storage.files import replace_file
 
@@ -52,10 +51,6 @@ class Columns:
     [
         (Frame("a cat", NA()), "the documents, document 2: the text must be a string, not null"),
         (Columns(), "documents must be a list, a data frame or a path, not one Columns"),
-        (b"a cat", "documents must be a list, a data frame or a path, not one bytes"),
-        ([b"a cat"], "the documents, document 1: a document is a text, a dict or a Document"),
-        ([Document("1", "\ud800")], "the documents, document 1: lone surrogate"),
-        ([], "the corpus has no documents"),
     ],
 )
 def test_bad_documents(documents, problem, tmp_path):
@@ -95,53 +90,6 @@ def test_errors_of_documents_are_skipped_where_asked(tmp_path):
         index.add(items[3:])
     with pytest.warns(LexiceptWarning, match="3 documents skipped"):
         assert index.add([*items[1:4], "an owl"], skip_errors=True) == (1, 0)
-
-
-CALLS: dict[str, tuple[Callable[[lexicept.Index], object], str]] = {
-    "top_k text": (lambda i: i.search("cat", "3"), "top_k must be a whole number, not '3'"),
-    "top_k float": (lambda i: i.search("cat", 2.0), r"top_k must be a whole number, not 2\.0"),
-    "top_k 0": (lambda i: i.search("cat", 0), "top_k must be at least 1, not 0"),
-    "vocabulary": (lambda i: i.search("cat", vocabulary=["words"]), "has no vocabulary"),
-    "one text": (lambda i: i.search_many("cat"), "queries are a list of texts, not 'cat'"),
-    "no queries": (lambda i: i.search_many(None), "queries are a list of texts"),
-    "threads": (lambda i: i.search_many(["cat"], threads=2.5), "threads must be a whole number"),
-    "threads 0": (lambda i: i.search_many(["cat"], threads=0), "threads must be at least 1"),
-    "steering": (lambda i: i.search("cat", steering=[1]), "steering maps"),
-    "key": (lambda i: i.search("cat", steering={"cat": 0}), "a key is"),
-    "dimension": (
-        lambda i: i.search("cat", steering={("words", "cat"): 0}),
-        "words has no dimension 'cat'",
-    ),
-    "factor": (
-        lambda i: i.search("cat", steering={("words", 0): "2"}),
-        "the factor on words 0 must be from 0 to 1,000,000, not '2'",
-    ),
-    "document": (lambda i: i.explain("cat", ["1"]), "no document"),
-    "ids": (lambda i: i.delete(5), "ids must be a list of texts, not 5"),
-    "nested ids": (lambda i: i.delete([["1"]]), "no document"),
-    "alpha": (lambda i: i.reweight(None), "alpha must be a number"),
-    "iterations": (lambda i: i.reweight(1.0, iterations=1.5), "iterations must be a whole number"),
-    "measures": (
-        lambda i: lexicept.evaluate(i, "x", measures="AP"),
-        "measures must be a list, each item a text",
-    ),
-    "split": (lambda i: lexicept.evaluate(i, "x", None), "split must be a text, not None"),
-    "port": (lambda i: lexicept.serve(i, port=99999), r"can't serve at 127\.0\.0\.1:99999"),
-    "layout": (
-        lambda i: lexicept.convert("nosuch", "x", to="foo"),
-        "to must be 'lexicept', 'saelens'",
-    ),
-    "source": (lambda i: lexicept.convert("nosuch", "x", to="splade"), "nosuch: no such folder"),
-    "index": (lambda i: lexicept.evaluate(5, "x"), "an index is an opened one or its path"),
-}
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_bad_arguments(name, pets):
-    call, problem = CALLS[name]
-    with pytest.raises(InputError, match=problem):
-        call(pets)
-    assert [hit.id for hit in pets.search("kitten")] == ["3"]
 
 
 def test_queries_may_be_any_iterable(pets):
