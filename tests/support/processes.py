@@ -32,9 +32,10 @@ def loaded_after(code: str, *arguments: object) -> set[str]:
     return {name.partition(".")[0] for name in json.loads(done.stderr.splitlines()[-1])}
 
 
-def command(*arguments: object) -> list[str]:
-    main = "from lexicept.cli import main; main()"
-    return [sys.executable, "-c", main, *map(str, arguments)]
+def command(*arguments: object) -> list[str | bytes]:
+    """Return the command line of another process."""
+    texts = (text if isinstance(text, bytes) else str(text) for text in arguments)
+    return [sys.executable, "-c", MAIN, *texts]
 
 
 def exists_in(folder: Path, pattern: str) -> Callable[[], bool]:
@@ -47,7 +48,7 @@ def exists_in(folder: Path, pattern: str) -> Callable[[], bool]:
     return there
 
 
-def wait_and_kill(command: list[str], reached: Callable[[], bool]) -> int:
+def wait_and_kill(command: list[str | bytes], reached: Callable[[], bool]) -> int:
     """Run a command and kill it (SIGKILL) as soon as it reached a point; its exit status."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 
 import pytest
 
@@ -19,6 +18,7 @@ from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
 from support.collections import write_beir
 from support.commands import assert_error
+from support.processes import command
 from support.vowels import Vowels
 
 
@@ -117,18 +117,6 @@ def test_explain_one_document(index, tmp_path, run):
     )
 
 
-def test_top_k(index, run):
-    for top_k, count in (("1", 1), ("2", 2), ("1000", 2), ("9" * 30, 2)):
-        found = run("search", index, "apple", "--top-k", top_k, "--json").json
-        assert len(found["results"]) == count
-    assert_error(run("search", index, "apple", "--top-k", "0"), "--top-k must be at least 1, not 0")
-    assert_error(
-        run("search", index, "apple", "--top-k", "x"),
-        "Invalid value for --top-k: 'x' is not a whole number",
-        code=2,
-    )
-
-
 def test_no_results(index, run):
     assert run("search", index, "zebra", "--json").json == {
         "query": "zebra",
@@ -172,14 +160,6 @@ def test_filters_and_counts(tmp_path, run):
         "filter at character 7: expected a number",
     )
     assert_error(run("search", tmp_path / "x", "apple", "--facet", "colour"), "no field 'colour'")
-
-
-def test_vocabulary_that_is_not_there(index, beir, run):
-    assert run("search", index, "apple", "--vocabulary", "words").code == 0
-    for name in ("concepts", "all"):
-        assert_error(run("search", index, "apple", "--vocabulary", name), "no concepts, only words")
-        assert_error(run("evaluate", index, beir, "--system", name), "no concepts, only words")
-    assert run("search", index, "apple", "--vocabulary", "colours").code == 2
 
 
 @pytest.mark.usefixtures("_vowels")
@@ -227,9 +207,6 @@ def test_evaluate(index, beir, run):
     assert "e2: RR@10 minus a penalty for cost: E² = RR@10 − 0.01 F − 0.09" in shown
     assert "delta_e2: e2 minus that of BM25 (k1 1.5, b 0.75)" in shown
     assert "differences" not in shown
-    assert_error(run("evaluate", index, beir, "--measure", "nope"), "no measure 'nope'")
-    assert_error(run("evaluate", index, beir, "--split", "dev"), "no split 'dev'")
-    assert_error(run("evaluate", index, beir, "--split", "../test"), "bad split")
     assert_error(run("evaluate", index, beir, "--curves"), "--curves requires --out")
 
 
@@ -251,15 +228,9 @@ def test_queries_that_are_documents(tmp_path, run):
     assert report["comparisons"][0]["difference"] == 0
     shown = run("evaluate", index, dataset, flag).out
     assert "2 queries, without hits of the query's own id" in " ".join(shown.split())
-    limits = (
-        "--query-max-active-dims",
-        "none",
-        "--document-max-active-dims",
-        "none",
-        "--alpha",
-        "none",
-    )
+    limits = ("--query-max-active-dims", "none", "--document-max-active-dims", "none")
     swept = ("index", "sweep", index, dataset, "--out", tmp_path / "sweep", flag, *limits)
+    swept += ("--alpha", "none")
     found = run(*swept, "--json").json
     assert [point["nDCG@10"] for point in found["front"]] == [1.0]
     assert found["ignore_identical_ids"] is True
@@ -303,14 +274,6 @@ def test_runs(index, beir, tmp_path, run):
     assert "differences from words" in shown
     assert "best.txt  +0.1845 ±2.3447" in shown
 
-    best.write_text("q1 Q0 d1 1 2\n")
-    assert_error(run("evaluate", index, beir, *systems), "line 1", "5 columns")
-    best.write_text("q7 Q0 d1 1 2 x\n")
-    assert_error(run("evaluate", index, beir, *systems), "'best.txt' has results for no query")
-    nothing = ("--system", tmp_path / "none")
-    assert_error(run("evaluate", index, beir, *nothing), "no system", "none'", "the file of a TREC")
-    assert_error(run("evaluate", index, beir, "--out", beir / "corpus.jsonl"), "can't be created")
-
 
 def test_update_and_delete(index, tmp_path, run):
     more = tmp_path / "more.jsonl"
@@ -320,9 +283,6 @@ def test_update_and_delete(index, tmp_path, run):
     assert ids == ["d3", "d4"]
     assert run("search", index, "cherry", "--json").json["results"] == []
     assert run("delete", index, "d4", "d1", "--json").json == {"deleted": 2}
-    assert run("index", "info", index, "--json").json["documents"] == 2
-    assert_error(run("delete", index, "d2", "nope"), "no document 'nope'")
-    assert_error(run("delete", index, "d2", "d3"), "can't be left without documents")
     assert run("index", "info", index, "--json").json["documents"] == 2
     table = run("add", index, more).out.split()
     assert table == ["added", "1", "replaced", "1"]
@@ -349,20 +309,11 @@ def test_rra(index, run):
 
 def test_rra_refusals(index, run):
     out = index.with_name("out")
-    for alpha in ("abc", "", "0", "-1", "nan", "inf"):
-        result = run("index", "reweight", index, "--out", out, f"--alpha={alpha}")
-        assert_error(result, "alpha", code=2 if alpha in ("abc", "") else 1)
-    assert_error(
-        run("index", "reweight", index, "--out", out, "--alpha=1", "--transform", "x²"), "x²"
-    )
-    generator = ("--alpha=1", "--generator", "nowhere")
-    assert_error(run("index", "reweight", index, "--out", out, *generator), "--alpha auto")
+    reweight = ("index", "reweight", index, "--out", out)
+    for alpha, code in (("abc", 2), ("", 2), ("0", 1)):
+        assert_error(run(*reweight, f"--alpha={alpha}"), "alpha", code=code)
+    assert_error(run(*reweight, "--alpha=1", "--generator", "nowhere"), "--alpha auto")
     assert_error(run("index", "reweight", index, "--out", index), "exists already")
-    assert_error(run("index", "reweight", out, "--out", out), "no index here")
-    assert_error(
-        run("index", "reweight", index, "--out", out, "--alpha=1", "--iterations", "0"),
-        "iterations",
-    )
     assert not out.exists()
 
 
@@ -373,25 +324,16 @@ def test_rra_refusals(index, run):
     ("content", "problems"),
     [
         (b"", ["no documents"]),
-        (b"\n  \n", ["no documents"]),
         (b'{"_id": "a", "text": "x"}\n{"_id": "b", "text"\n', ["line 2", "not valid JSON"]),
-        (b'{"_id": "a", "text": "x"}\n{"_id": "b", "text": "\xff"}\n', ["line 2", "not UTF-8"]),
-        (b'{"_id": "a", "text": "x"}\n{"_id": "a", "text": "y"}\n', ["line 2", "'a'"]),
-        (b'{"_id": "a", "text": 3}\n', ["line 1", "text must be a string"]),
-        (b"[]\n", ["line 1", "not a JSON object"]),
-        (b'{"_id": "a b", "text": "x"}\n', ["line 1", "bad id 'a b'"]),
-        (b'{"_id": "a", "text": "\\ud800"}\n', ["line 1", "surrogate"]),
-        (b'{"text": "x"}\n', ["line 1", "_id"]),
     ],
 )
 def test_bad_corpora(index, tmp_path, run, content, problems):
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_bytes(content)
     out = tmp_path / "out"
-    result = run("build", corpus, "--vocabulary", "words", "--out", out)
-    assert_error(result, *problems)
+    assert_error(run("build", corpus, "--vocabulary", "words", "--out", out), *problems)
     assert not out.exists()
-    if problems != ["no documents"]:
+    if content:
         assert_error(run("add", index, corpus), *problems)
     assert run("index", "info", index, "--json").json["documents"] == 3
     corpus.write_text('{"_id": "a", "text": "mended"}\n')
@@ -399,39 +341,22 @@ def test_bad_corpora(index, tmp_path, run, content, problems):
 
 
 def test_what_build_refuses(beir, tmp_path, run):
-    assert_error(
-        run("build", beir, "--out", tmp_path / "a", "--vocabulary", "words", "--weight-bits", "16"),
-        "weights have 32 or 8 bits, not 16",
-    )
-    assert not (tmp_path / "a").exists()
-
-    def build(*arguments):
-        return run("build", beir, "--vocabulary", "words", *arguments)
+    def build(out, *arguments):
+        return run("build", beir, "--vocabulary", "words", "--out", tmp_path / out, *arguments)
 
     (tmp_path / "file").write_text("precious")
-    assert_error(build("--out", tmp_path / "file"), "exists already")
-    assert_error(build("--out", tmp_path), "exists already")
-    assert_error(build("--out", tmp_path / "file" / "x"), "file")
-    assert_error(build("--out", "/proc/nowhere/x"), "/proc/nowhere")
-    assert_error(build("--out", tmp_path / "x", "--language", "xx"), "no language 'xx'")
-    assert_error(
-        run("build", tmp_path / "none.jsonl", "--vocabulary", "words", "--out", tmp_path / "y")
-    )
+    assert_error(build("file"), "exists already")
+    assert_error(build("."), "exists already")
+    assert_error(build("file/x"), "file")
+    assert_error(build("/proc/nowhere/x"), "/proc/nowhere")
     assert (tmp_path / "file").read_text() == "precious"
+    for option in ("query-max-active-dims", "document-max-active-dims", "query-max-qd-flops"):
+        assert_error(build("x", f"--{option}", 1), f"--{option} requires concepts")
+    assert_error(build("x", "--pruning", "impact"), "--pruning requires concepts")
+    assert_error(build("x", "--weighting", "splade"), "--weighting requires concepts")
+    assert_error(build("x", "--width", 5), "--width requires --sae")
     assert not (tmp_path / "x").exists()
-    for option in ("--query-max-active-dims", "--document-max-active-dims"):
-        assert_error(build("--out", tmp_path / "x", option, "0"), option)
-    assert_error(
-        build("--out", tmp_path / "x", "--pruning", "impact"), "--pruning requires concepts"
-    )
-    limits = ("--query-max-active-dims", "--document-max-active-dims", "--query-max-qd-flops")
-    for option in limits:
-        assert_error(build("--out", tmp_path / "x", option, 1), f"{option} requires concepts")
-    assert_error(
-        build("--out", tmp_path / "x", "--weighting", "splade"), "--weighting requires concepts"
-    )
-    assert_error(build("--out", tmp_path / "x", "--width", 5), "--width requires --sae")
-    assert build("--out", tmp_path / "a" / "new" / "parent").code == 0
+    assert build("a/new/parent").code == 0
 
 
 def test_what_is_no_index(index, beir, tmp_path, run):
@@ -485,12 +410,8 @@ MARKUP = "[bold]x[/bold] [/nope] :cat: [link=http://evil]y[/link] \\[z]"
 
 
 def subprocess_run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    script = "from lexicept.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        capture_output=True,
-        env={**os.environ, "COLUMNS": "200", **environment},
-    )
+    environment = {**os.environ, "COLUMNS": "200", **environment}
+    return subprocess.run(command(*arguments), capture_output=True, env=environment)
 
 
 def test_markup_and_control_characters_of_documents(tmp_path, run):
@@ -548,22 +469,16 @@ def test_output_that_takes_no_unicode(tmp_path):
 
 
 def test_a_query_that_is_no_text(index):
-    script = "from lexicept.cli import main; main()"
-    arguments = [sys.executable, "-c", script, "search", str(index), b"caf\xe9"]
-    done = subprocess.run(arguments, capture_output=True)
+    done = subprocess_run("search", index, b"caf\xe9")
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr == b"error: the query is not valid UTF-8\n"
 
 
 def test_a_closed_pipe_is_no_error(index):
-    script = "from lexicept.cli import main; main()"
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(
-        [sys.executable, "-c", script, "search", str(index), "apple", "--json"],
-        stdout=write,
-        stderr=subprocess.PIPE,
-    )
+    searched = command("search", index, "apple", "--json")
+    done = subprocess.run(searched, stdout=write, stderr=subprocess.PIPE)
     os.close(write)
     assert b"Traceback" not in done.stderr
 
@@ -586,9 +501,9 @@ def test_skipped_documents_are_listed(index, tmp_path, run):
     (corpus / "D").write_text("x")
     build = ("build", corpus, "--vocabulary", "words", "--out", tmp_path / "x")
     hint = "; --skip-errors skips documents that can't be read"
-    for command in (build, ("add", index, corpus)):
-        assert_error(run(*command), "c.pdf: can't be read as PDF: ", hint)
-        result = run(*command, "--skip-errors")
+    for reading in (build, ("add", index, corpus)):
+        assert_error(run(*reading), "c.pdf: can't be read as PDF: ", hint)
+        result = run(*reading, "--skip-errors")
         assert result.code == 0
         assert f"warning: {corpus}: 1 file skipped, only .txt, .text, .rst, .md," in result.err
         assert "1 without an extension: D" in result.err

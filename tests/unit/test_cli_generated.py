@@ -82,6 +82,9 @@ def test_names_that_are_near(index, run):
     assert_error(run("index", "swep"), 'Did you mean "sweep"?', code=2)
     assert_error(run("search", index, "x", "--topk", 3), "Did you mean --top-k?", code=2)
     assert_error(run("build", index), "requires an argument", code=2)
+    problem = "Invalid value for --top-k: 'x' is not a whole number"
+    assert_error(run("search", index, "x", "--top-k", "x"), problem, code=2)
+    assert_error(run("search", index, "x", "--top-k", "0"), "--top-k must be at least 1, not 0")
     refused = run("search", index, "x", "--vocabulary", "wrds")
     assert_error(refused, 'Choose from: "words", "concepts", "texts", "all"', code=2)
 

@@ -12,7 +12,6 @@ from lexicept.training.candidates.lists import CandidateList, Lists
 from lexicept.training.candidates.teachers import standardised
 from support.collections import DOCUMENTS
 from support.commands import assert_error
-from support.processes import HEAVY, MAIN, loaded_after
 
 
 @pytest.fixture
@@ -122,17 +121,3 @@ def test_teachers_that_are_refused(mined, beir, tmp_path, run, teachers, problem
     refused = run("data", "score", mined, beir, beir, *named, "--out", tmp_path / "out")
     assert_error(refused, problem)
     assert not (tmp_path / "out").exists()
-
-
-def test_words_need_no_model(beir, tmp_path):
-    index, queries, lists = (tmp_path / name for name in ("index", "queries", "lists"))
-    for arguments in (
-        ["build", beir, "--vocabulary", "words", "--out", index],
-        ["data", "pseudo-queries", beir, "--out", queries],
-        ["data", "mine", index, queries, "--out", lists],
-        ["data", "score", lists, beir, queries, "--teacher", "bm25", "--out", tmp_path / "scored"],
-    ):
-        assert not loaded_after(MAIN, *arguments) & HEAVY
-    assert (tmp_path / "scored").exists()
-    loaded = loaded_after(MAIN, "data", "score", "--help")
-    assert not loaded & (HEAVY | {"numpy", "scipy", "numba"})

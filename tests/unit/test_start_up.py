@@ -3,16 +3,26 @@
 import subprocess
 import sys
 
-import pytest
-
 from support.processes import HEAVY, MAIN, loaded_after
 
+EVERY_HELP = """
+import sys
+from contextlib import suppress
+from lexicept.cli import COMMANDS, main
 
-@pytest.mark.parametrize("arguments", [["--help"], ["build", "--help"], ["search", "--help"]])
-def test_help(arguments):
-    loaded = loaded_after(MAIN, *arguments)
+names = [name for names in COMMANDS.values() for name in names]
+assert len(names) > 20
+for name in ["", *names]:
+    sys.argv = ["lexicept", *name.split(), "--help"]
+    with suppress(SystemExit):
+        main()
+"""
+
+
+def test_help_of_every_command():
+    loaded = loaded_after(EVERY_HELP)
     assert "cyclopts" in loaded
-    assert not loaded & (HEAVY | {"numpy", "scipy", "numba", "ir_measures"})
+    assert not loaded & (HEAVY | {"numpy", "scipy", "numba", "ir_measures", "matplotlib"})
 
 
 def test_imports_load_no_model():
@@ -33,16 +43,19 @@ def test_other_systems_than_posix_are_refused_at_import():
 
 def test_words_need_no_model(tmp_path):
     (tmp_path / "qrels").mkdir()
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "title": "", "text": "a cat"}\n')
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "title": "Cats", "text": "a cat"}\n')
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "cats"}\n')
     (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
-    index = tmp_path / "index"
+    index, lists, out = tmp_path / "index", tmp_path / "lists", ("--out", tmp_path / "scored")
     for arguments in (
         ["build", tmp_path, "--vocabulary", "words", "--out", index],
         ["search", index, "cat", "--explain"],
         ["evaluate", index, tmp_path],
         ["add", index, tmp_path],
         ["index", "info", index],
+        ["data", "pseudo-queries", tmp_path, "--kind", "title", "--out", tmp_path / "more"],
+        ["data", "mine", index, tmp_path, "--split", "test", "--out", lists],
+        ["data", "score", lists, tmp_path, tmp_path, "--teacher", "bm25", "--split", "test", *out],
     ):
         loaded = loaded_after(MAIN, *arguments)
         assert not loaded & (HEAVY | {"jinja2", "matplotlib"})
