@@ -53,7 +53,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def command_line_reference() -> str:
     """Return the page of all commands, generated from the application."""
     page = make_app().generate_docs(usage_name="lexicept")
-    return page.replace("# lexicept", "# Command line", 1)
+    # Two brackets side by side, as in KIND[:NAME][=WEIGHT], would be a link.
+    return page.replace("# lexicept", "# Command line", 1).replace("][", r"]\[")
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
