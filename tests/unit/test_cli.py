@@ -331,10 +331,11 @@ def test_bad_corpora(index, tmp_path, run, content, problems):
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_bytes(content)
     out = tmp_path / "out"
-    assert_error(run("build", corpus, "--vocabulary", "words", "--out", out), *problems)
+    build = ("build", corpus, "--vocabulary", "words", "--out", out)
+    assert_error(run(*build, "--strict"), *problems)
     assert not out.exists()
     if content:
-        assert_error(run("add", index, corpus), *problems)
+        assert_error(run("add", index, corpus, "--strict"), *problems)
     assert run("index", "info", index, "--json").json["documents"] == 3
     corpus.write_text('{"_id": "a", "text": "mended"}\n')
     assert run("build", corpus, "--vocabulary", "words", "--out", out).code == 0
@@ -500,15 +501,15 @@ def test_skipped_documents_are_listed(index, tmp_path, run):
     (corpus / "c.pdf").write_text("x")
     (corpus / "D").write_text("x")
     build = ("build", corpus, "--vocabulary", "words", "--out", tmp_path / "x")
-    hint = "; --skip-errors skips documents that can't be read"
     for reading in (build, ("add", index, corpus)):
-        assert_error(run(*reading), "c.pdf: can't be read as PDF: ", hint)
-        result = run(*reading, "--skip-errors")
+        assert_error(
+            run(*reading, "--strict"), f"{corpus / 'c.pdf'}: damaged: can't be read as PDF"
+        )
+        result = run(*reading)
         assert result.code == 0
-        assert f"warning: {corpus}: 1 file skipped, only .txt, .text, .rst, .md," in result.err
+        assert f"warning: {corpus}: 2 files skipped, only .txt, .text, .rst, .md," in result.err
         assert "1 without an extension: D" in result.err
-        assert f"warning: {corpus}: 1 document skipped after an error" in result.err
-        assert f"{corpus / 'c.pdf'}: can't be read as PDF" in result.err
+        assert "1 damaged: c.pdf: can't be read as PDF" in result.err
     assert run("index", "info", tmp_path / "x", "--json").json["documents"] == 2
 
 
@@ -519,7 +520,7 @@ def test_no_name_commands_the_terminal(tmp_path, run):
     """ESC of a file's name or an id, in errors, warnings and JSON."""
     corpus = tmp_path / "red\x1b[31m.jsonl"
     corpus.write_text('{"id": "a\\u001b[31m\\u202e\\u009b", "text": "x"}\n{"id": 1}\n')
-    result = run("build", corpus, "--vocabulary", "words", "--out", tmp_path / "x")
+    result = run("build", corpus, "--vocabulary", "words", "--strict", "--out", tmp_path / "x")
     assert_error(result, "red\ufffd[31m.jsonl, line 2: ")
     assert "\x1b" not in result.err
     corpus.write_text(corpus.read_text().splitlines()[0])

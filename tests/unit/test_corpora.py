@@ -74,7 +74,8 @@ def test_json_lines(write, ending):
 
 
 def test_reading_streams(write):
-    documents = read_documents(str(write("c.jsonl", '{"id": "a", "text": "x"}\nbroken')))
+    path = write("c.jsonl", '{"id": "a", "text": "x"}\nbroken')
+    documents = read_documents(str(path), strict=True)
     assert next(documents) == Document("a", "x")
     with pytest.raises(InputError):
         next(documents)
@@ -113,7 +114,7 @@ def test_an_empty_corpus_has_no_documents(tmp_path, write, name):
 def test_json_lines_refused(write, line, problem):
     raw = line.encode() if isinstance(line, str) else line
     path = write("corpus.jsonl", b'{"id": "first", "text": "x"}\n\n' + raw + b"\n")
-    message = refusal(lambda: read_documents(path))
+    message = refusal(lambda: read_documents(path, strict=True))
     assert message.startswith(f"{path}, line 3: ")
     assert problem in message
 
@@ -124,7 +125,7 @@ def test_broken_gzip_is_refused(tmp_path):
     flipped = whole[:20] + bytes([whole[20] ^ 0xFF]) + whole[21:]
     for data in (whole[:-12], flipped, b'{"id": "a", "text": "x"}'):
         path.write_bytes(data)
-        assert str(path) in refusal(lambda: read_documents(path))
+        assert str(path) in refusal(lambda: read_documents(path, strict=True))
 
 
 # TSV
@@ -155,15 +156,12 @@ def test_text_folder(write, tmp_path):
         Document("a/ä.MD", "no heading"),
         Document("b.txt", "plain # text\n"),
     ]
-    path = tmp_path / "a.txt"
-    path.symlink_to("nowhere")
-    assert f"{path}: cannot be read" in refusal(lambda: read_documents(tmp_path))
 
 
-def skipped(source: Path, *, skip_errors: bool = False) -> tuple[list[str], list[str]]:
+def skipped(source: Path) -> tuple[list[str], list[str]]:
     """Return the ids that are read, and the lines of all warnings."""
     with pytest.warns(LexiceptWarning) as caught:
-        ids = [document.id for document in read_documents(source, skip_errors=skip_errors)]
+        ids = [document.id for document in read_documents(source)]
     return ids, [line for warning in caught for line in str(warning.message).splitlines()]
 
 
@@ -191,17 +189,27 @@ def test_a_folder_names_the_files_that_are_skipped(write, tmp_path):
     }
 
 
-def test_what_is_no_file_is_not_read(write, tmp_path):
-    write("a.txt", "a cat")
+def test_what_is_no_file_of_the_folder_is_not_read(write, tmp_path):
+    write("in/a.txt", "a cat")
+    write("inner/b.txt", "a dog")
+    tmp_path, outside = tmp_path / "in", tmp_path
     os.mkfifo(tmp_path / "pipe.txt")
-    (tmp_path / "zero.md").symlink_to("/dev/zero")
+    links = {"twin.txt": "a.txt", "lost.txt": "nowhere", "out.txt": outside / "inner" / "b.txt"}
+    links |= {"up.txt": "../inner/b.txt", "zero.md": "/dev/zero", "kmsg.txt": "/proc/kmsg"}
+    links |= {"chain.txt": "up.txt", "round.txt": "round.txt", "fifo.txt": "pipe.txt"}
+    for name, target in links.items():
+        (tmp_path / name).symlink_to(target)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket.txt"))
     ids, lines = skipped(tmp_path)
-    assert ids == ["a.txt"]
-    ((count, names),) = [line.split(": ") for line in lines[1:]]
-    assert count == "  3 pipes, sockets and devices"
-    assert set(names.split(", ")) == {"pipe.txt", "socket.txt", "zero.md"}
+    assert ids == ["a.txt", "twin.txt"]
+    assert {
+        count: set(names.split(", ")) for count, names in (x.split(": ") for x in lines[1:])
+    } == {
+        "  5 links to the outside": {"chain.txt", "kmsg.txt", "out.txt", "up.txt", "zero.md"},
+        "  3 pipes, sockets and devices": {"fifo.txt", "pipe.txt", "socket.txt"},
+        "  2 broken links": {"lost.txt", "round.txt"},
+    }
 
 
 LATIN = "caf\u00e9".encode("latin-1")
@@ -222,25 +230,30 @@ LATIN = "caf\u00e9".encode("latin-1")
     ],
 )
 def test_errors_are_skipped_and_listed(write, name, content, problem):
-    """Without ``skip_errors`` the same text is the error."""
+    """If ``strict``, the same text is the error."""
     path = write(name, content.replace(b"%b", LATIN))
     if name.startswith("folder/"):
         write("folder/a", "")
         write("folder/a.md", "x")
     source = path.parent if name.startswith("folder/") else path
-    message = refusal(lambda: read_documents(source))
+    message = refusal(lambda: read_documents(source, strict=True))
     assert message.startswith(str(path))
     assert problem in message
     more = b"\nc,z\n" if name == "c.csv" and b'"x\n' not in content else b""
     path.write_bytes(path.read_bytes() + more)
-    ids, lines = skipped(source, skip_errors=True)
+    ids, lines = skipped(source)
     assert ids == (["a.md"] if name.startswith("folder/") else ["a", "c"] if more else ["a"])
-    assert lines[-2:] == [f"{source}: 1 document skipped after an error", f"  {message}"]
+    if name.startswith("folder/"):
+        assert lines[0].startswith(f"{source}: 2 files skipped, only ")
+        damage = message.removeprefix(f"{path}: damaged: ")
+        assert f"  1 damaged: b.pdf: {damage}" in lines
+    else:
+        assert lines == [f"{source}: 1 document skipped after an error", f"  {message}"]
 
 
 def test_many_errors_are_counted(write):
     path = write("c.jsonl", '{"id": "a", "text": "x"}\n' * 31)
-    ids, lines = skipped(path, skip_errors=True)
+    ids, lines = skipped(path)
     assert ids == ["a"]
     assert lines[0] == f"{path}: 30 documents skipped after an error"
     assert lines[1] == f"  {path}, line 2: id 'a' was already used in line 1"
@@ -299,14 +312,14 @@ def test_a_json_array(write, name, start):
 )
 def test_files_refused(write, name, content, problem):
     path = write(name, content)
-    assert refusal(lambda: read_documents(path)).startswith(f"{path}{problem}")
+    assert refusal(lambda: read_documents(path, strict=True)).startswith(f"{path}{problem}")
 
 
 def test_a_json_array_larger_than_memory_is_refused(write, monkeypatch):
     path = write("c.json.gz", "[" + " " * 2**20 + "]")
     monkeypatch.setattr("lexicept.corpora.json_lines.LONGEST", 2**20)
     message = f"{path}: an array of more than 1 MiB: JSON Lines (.jsonl) have no limit"
-    assert refusal(lambda: read_documents(path)) == message
+    assert refusal(lambda: read_documents(path, strict=True)) == message
 
 
 # CSV
@@ -436,9 +449,11 @@ def test_parquet(write_table, monkeypatch):
 def test_parquet_refused(write_table, write):
     path = write_table(id=["a", "b"], text=["x", None])
     message = f"{path}, row 2: the text must be a string, not null"
-    assert refusal(lambda: read_documents(path)) == message
+    assert refusal(lambda: read_documents(path, strict=True)) == message
     broken = write("broken.parquet", b"PAR1 and nothing more")
-    assert refusal(lambda: read_documents(broken)).startswith(f"{broken}: cannot be read: ")
+    assert refusal(lambda: read_documents(broken, strict=True)).startswith(
+        f"{broken}: cannot be read: "
+    )
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), "NaT", "NA"])
@@ -535,7 +550,7 @@ def test_missing_queries_splits_and_sources_are_named(write, tmp_path):
     assert message == f"{tmp_path / 'qrels'}: no split 'dev'; splits here: test, train"
     assert refusal(lambda: read_queries(tmp_path)).startswith(f"{tmp_path}: no queries.jsonl")
     path = write("c.doc", "")
-    message = refusal(lambda: read_documents(path))
+    message = refusal(lambda: read_documents(path, strict=True))
     assert message.startswith(f"{path}: not a kind of file that is read here; accepted: python-d")
     with pytest.raises(InputError, match=r"python-docs: no such file or folder.*a BEIR folder"):
         read_queries("python-docs")
@@ -553,14 +568,14 @@ def test_a_split_is_no_path(tmp_path, split):
 @pytest.mark.parametrize("source", ["no/such", "ir_datasets:no/such", "", "a\0b", "x" * 5000])
 def test_a_name_nobody_knows(source):
     pytest.importorskip("ir_datasets")
-    message = refusal(lambda: read_documents(source))
+    message = refusal(lambda: read_documents(source, strict=True))
     assert message.startswith(f"{source}: no such file or folder, and ir_datasets knows no ")
     assert "accepted: python-docs, a BEIR folder" in message
 
 
 def test_without_ir_datasets(monkeypatch):
     monkeypatch.setitem(sys.modules, "ir_datasets", None)
-    assert "lexicept[ir-datasets]" in refusal(lambda: read_documents("beir/scifact"))
+    assert "lexicept[ir-datasets]" in refusal(lambda: read_documents("beir/scifact", strict=True))
 
 
 class Dataset:
@@ -609,11 +624,13 @@ def test_ir_datasets(datasets):
 def test_ir_datasets_refused(datasets):
     doc = SimpleNamespace(doc_id="1", text="x")
     datasets["twice"] = Dataset(docs=[doc, doc], qrels=[])
-    message = refusal(lambda: read_documents("twice"))
+    message = refusal(lambda: read_documents("twice", strict=True))
     assert message == "twice, document 2: id '1' was already used in document 1"
     assert "no queries for the split 'test'" in refusal(lambda: read_queries("twice"))
     datasets["bare"] = Dataset()
-    assert "bare: ir_datasets has no documents" in refusal(lambda: read_documents("bare"))
+    assert "bare: ir_datasets has no documents" in refusal(
+        lambda: read_documents("bare", strict=True)
+    )
 
     class Far(list[object]):
         def __iter__(self) -> Iterator[object]:
@@ -774,4 +791,4 @@ def test_bytes_raise_nothing_but_input_errors(scratch, name, data):
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
     with suppress(InputError):
-        list(read_qrels(scratch) if name.startswith("qrels") else read_documents(path))
+        list(read_qrels(scratch) if name.startswith("qrels") else read_documents(path, strict=True))

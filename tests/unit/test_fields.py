@@ -34,7 +34,7 @@ BATS = {"id": "bats", "text": "bats sleep", "lang": "en"}
 
 
 def build(path: Path, *documents: Any) -> Index:
-    return lexicept.build(documents, path, vocabulary="words")
+    return lexicept.build(documents, path, vocabulary="words", strict=True)
 
 
 def fields(index: Index) -> dict[str, dict[str, Any]]:
@@ -183,9 +183,8 @@ def test_what_is_not_kept_is_listed(tmp_path):
     with pytest.warns(LexiceptWarning) as caught:
         index = build(tmp_path / "i", *rows)
     assert sorted(str(warning.message) for warning in caught) == [
-        "the field '' is not kept: it is a value without a printable name in document '0' and 2 "
-        "more",
-        "the field 'by' is not kept: it is an object in document '0' and 2 more",
+        "the field '' is not kept in document '0' and 2 more: a value without a printable name",
+        "the field 'by' is not kept in document '0' and 2 more: an object",
     ]
     assert fields(index) == {"0": {}, "1": {}, "2": {}}
 
@@ -294,7 +293,7 @@ def test_changes_keep_fields(tmp_path):
 def test_a_change_keeps_the_types(tmp_path, name, value, problem):
     index = build(tmp_path / "i", CATS)
     with pytest.raises(InputError, match=f"document 'new': {problem}"):
-        index.add([{"id": "new", "text": "x", name: value}])
+        index.add([{"id": "new", "text": "x", name: value}], strict=True)
     assert fields(index) == {"cats": dict(index.document("cats").fields)}
 
 
@@ -343,8 +342,9 @@ def test_front_matter_is_fields(tmp_path):
         Document("d.md", "Text", "Head", {"year": 2020}),
     ]
     (notes / "e.md").write_text("---\na: b: c\n---\n")
-    with pytest.raises(InputError, match=r"e\.md: front matter: not YAML: line 1: mapping values"):
-        list(read_documents(notes))
+    problem = r"e\.md: damaged: front matter: not YAML: line 1: mapping values"
+    with pytest.raises(InputError, match=problem):
+        list(read_documents(notes, strict=True))
 
 
 def test_columns_of_a_data_frame_are_fields(tmp_path):

@@ -242,7 +242,7 @@ def test_damaged_pdfs_are_errors(tmp_path_factory, data):
 
 def by_id(path: Path, skipped: Skipped | None = None) -> dict[str, Document]:
     records = Folder(path, skipped or Skipped("", KINDS)).documents()
-    return {document.id: document for document in checked(records)}
+    return {document.id: document for document in checked(records, skipped)}
 
 
 def test_a_folder(tmp_path):
@@ -299,7 +299,7 @@ def test_what_is_skipped_has_a_reason(tmp_path, monkeypatch):
     (root / "index" / "a.md").write_text("x")
     skipped = Skipped("", KINDS)
     reading = Folder(root, skipped, [root / "index"])
-    assert [d.id for d in checked(reading.documents())] == ["a.txt", "large.csv#1"]
+    assert [d.id for d in checked(reading.documents(), skipped)] == ["a.txt", "large.csv#1"]
     assert set(reading.checksums) == {"a.txt", "large.csv"}
     assert dict(skipped.files) == {
         **{".git": "hidden", ".hidden.md": "hidden", "loop": "links to folders"},

@@ -55,7 +55,7 @@ class Columns:
 )
 def test_bad_documents(documents, problem, tmp_path):
     with pytest.raises(InputError, match=f"^{re.escape(problem)}"):
-        lexicept.build(documents, tmp_path / "new.index", vocabulary="words")
+        lexicept.build(documents, tmp_path / "new.index", vocabulary="words", strict=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -72,24 +72,25 @@ def test_places_that_cannot_be_written(tmp_path):
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_errors_of_documents_are_skipped_where_asked(tmp_path):
+def test_documents_that_cannot_be_read_are_skipped_unless_strict(tmp_path):
     items: list[Any] = ["a cat", 5, {"id": "x"}, {"id": "dog {0}", "text": "x"}, "a kitten"]
     problem = "the documents, document 2: a document is a text, a dict or a Document, not 5"
-    hint = "; skip_errors skips documents that can't be read"
-    with pytest.raises(InputError, match=f"^{re.escape(problem + hint)}$"):
-        lexicept.build(items, tmp_path / "index", vocabulary="words")
+    with pytest.raises(InputError, match=f"^{re.escape(problem)}$"):
+        lexicept.build(items, tmp_path / "index", vocabulary="words", strict=True)
     with pytest.warns(LexiceptWarning) as caught:
-        index = lexicept.build(items, tmp_path / "index", vocabulary="words", skip_errors=True)
+        index = lexicept.build(items, tmp_path / "index", vocabulary="words")
     assert [document.id for document in index.documents()] == ["1", "5"]
     (warning,) = caught
     head, *lines = str(warning.message).splitlines()
     assert head == "the documents: 3 documents skipped after an error"
     assert lines[0] == f"  {problem}"
     assert lines[2].startswith("  the documents, document 4: bad id 'dog {0}'")
-    with pytest.raises(InputError, match=re.escape("bad id 'dog {0}'") + ".*; skip_errors skips"):
-        index.add(items[3:])
+    with pytest.raises(InputError, match=re.escape("bad id 'dog {0}'")):
+        index.add(items[3:], strict=True)
+    with pytest.raises(InputError, match=re.escape("bad id 'dog {0}'")):  # nothing is left
+        index.add(items[3:4])
     with pytest.warns(LexiceptWarning, match="3 documents skipped"):
-        assert index.add([*items[1:4], "an owl"], skip_errors=True) == (1, 0)
+        assert index.add([*items[1:4], "an owl"]) == (1, 0)
 
 
 def test_queries_may_be_any_iterable(pets):

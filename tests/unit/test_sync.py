@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import lexicept
-from lexicept.errors import IndexFormatError, InputError
+from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.index.manifest import read_files
 from lexicept.pipelines.sync import Synced
 from support.files import OWLS, write_files, write_pdf
@@ -112,21 +112,23 @@ def test_unreadable_files_keep_what_the_index_has(folder, path):
     (folder / "notes" / "3.md").write_text("---\nyear: none\n---\nNo year.")
     (folder / "brief.txt").write_bytes(b"")
     (folder / "stock.csv").write_text("name,price\nbowl,3,4\nbed,2\n")
+    with pytest.warns(LexiceptWarning, match="'year' is not kept in document 'notes/3.md'"):
+        sync(folder, path)
     for _ in range(2):  # the errors are said again
         done = sync(folder, path)
-        assert done.num_errors == 3
-        assert [error.split(": ")[0].split(",")[0] for error in done.errors] == [
-            str(folder / "birds.pdf"),
-            str(folder / "notes" / "3.md"),
-            str(folder / "stock.csv"),
-        ]
-        assert done.skipped == [("brief.txt", "empty")]
+        assert done.num_errors == 1
+        assert done.errors == [f"{folder / 'stock.csv'}, line 2: 3 values, the header has 2"]
+        (name, reason), *others = done.skipped
+        assert (name, reason.split(": ")[:2]) == ("birds.pdf", ["damaged", "can't be read as PDF"])
+        assert others == [("brief.txt", "empty")]
     assert ids(path, "owls") == ["birds.pdf"]
-    assert "notes/3.md" in ids(path, "dog")
+    assert "notes/3.md" not in ids(path, "dog")  # read without the year
     assert ids(path, "küche") == []
     assert sorted(ids(path, "collar bed")) == ["stock.csv#3"]
     (folder / "birds.pdf").write_bytes(sound)
-    assert sync(folder, path).num_errors == 2
+    assert sync(folder, path).skipped == [("brief.txt", "empty")]
+    with pytest.raises(InputError, match="line 2: 3 values"):
+        lexicept.sync(folder, path, strict=True)
 
 
 def test_documents_stay_where_their_parser_is_missing(folder, path, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from lexicept.cli.common import print_json, print_table
@@ -12,9 +11,6 @@ from lexicept.sanitize import safe
 
 if TYPE_CHECKING:
     from lexicept.pipelines.sync import Synced
-
-SHOWN = 5
-"""Names of files that are shown for each reason; --json has all."""
 
 
 @takes("lexicept.pipelines.build:build")
@@ -47,13 +43,11 @@ def sync(as_json: bool = False, **options: Any) -> None:
 
 
 def _print(done: Synced) -> None:
+    from lexicept.corpora.skipped import by_reason
+
     counts = ("added", "replaced", "deleted", "unchanged")
     rows = [(name, f"{getattr(done, name):,}") for name in counts]
     rows += [("skipped", f"{len(done.skipped):,}"), ("errors", f"{done.num_errors:,}")]
     print_table("", rows)
-    for reason, count in Counter(reason for _, reason in done.skipped).most_common():
-        names = [name for name, own in done.skipped if own == reason]
-        more = f", and {count - SHOWN:,} more" if count > SHOWN else ""
-        print(safe(f"{reason}: {', '.join(names[:SHOWN])}{more}"))
-    for error in done.errors:
-        print(safe(error))
+    for line in (*by_reason(done.skipped), *done.errors):
+        print(safe(line))

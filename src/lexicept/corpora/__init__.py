@@ -48,26 +48,27 @@ _QUERY_SOURCES = "a BEIR folder, a name that ir_datasets knows (such as beir/sci
 _DATASET_PREFIX = "ir_datasets:"
 
 
-def read_documents(source: str | os.PathLike[str], *, skip_errors: bool = False) -> DocumentStream:
+def read_documents(source: str | os.PathLike[str], *, strict: bool = False) -> DocumentStream:
     """Open a corpus with a reader for the source, and return the documents as a stream.
 
-    A warning at the end of the stream names skipped files.
+    A warning at the end of the stream names skipped files and documents that can't be read, with
+    the reasons.
 
     Args:
-        skip_errors: skip documents that can't be read, with a warning at the end of the stream,
-            instead of raising the first error.
+        strict: raise the first error of a document or file.
 
     Raises:
-        InputError: no reader for the source (now), or bad input (while iterating).
+        InputError: no reader for the source (now); an error while iterating if ``strict``, or if
+            no document can be read.
     """
     name = os.fspath(source)
     skipped = Skipped(name, KINDS)
-    return DocumentStream(_read_documents(name, skipped), skipped, skip_errors=skip_errors)
+    return DocumentStream(_read_documents(name, skipped), skipped, strict=strict)
 
 
-def read_folder(folder: Folder, *, skip_errors: bool = False) -> DocumentStream:
+def read_folder(folder: Folder, *, strict: bool = False) -> DocumentStream:
     """Return the documents of a folder's files as a stream; see ``read_documents``."""
-    return DocumentStream(folder.documents(), folder.skipped, skip_errors=skip_errors)
+    return DocumentStream(folder.documents(), folder.skipped, strict=strict)
 
 
 def is_folder_of_files(source: str | os.PathLike[str]) -> bool:

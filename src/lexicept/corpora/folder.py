@@ -20,7 +20,7 @@ from lexicept.corpora.files import (
 )
 from lexicept.corpora.passages import NothingToRead
 from lexicept.corpora.records import Document, Place, Records, readable
-from lexicept.corpora.skipped import Skipped
+from lexicept.corpora.skipped import DAMAGED, Skipped, UnreadFileError
 from lexicept.errors import InputError
 from lexicept.storage.files import sha256
 
@@ -37,8 +37,9 @@ _UNSAFE = re.compile(r"[\s%#\x00-\x1f\x7f\udc80-\udcff]")
 class Folder:
     """The files of a folder and of the folders inside.
 
-    Hidden files and folders (named with a dot first), links to folders, which may lead back, and
-    the folders ``without``, such as the index itself, are left out. ``skipped`` notes the reasons.
+    Hidden files and folders (named with a dot first), links to folders, which may lead back, links
+    to files outside, and the folders ``without``, such as the index itself, are left out.
+    ``skipped`` notes the reasons.
     """
 
     def __init__(
@@ -63,10 +64,11 @@ class Folder:
         The id of a document is the file's id, or ``FILE#ID`` with the id or number in the file.
 
         Raises:
-            InputError: from the function of a document, an unreadable document or file.
+            InputError: from the function of a document, an unreadable document, or
+                UnreadFileError for a file that gives no document.
         """
         for name, path in (self.files() if files is None else files).items():
-            errors = self.skipped.num_errors
+            errors, inside = self.skipped.num_errors, os.path.relpath(path, self.path)
             try:
                 if needed := missing_package(extension_of(path)):
                     self.checksums[name] = UNREAD
@@ -79,15 +81,18 @@ class Folder:
                 complete = self.skipped.num_errors == errors
                 self.checksums[name] = checksum if complete else UNREAD
             except NothingToRead as reason:
-                self.skipped.file(os.path.relpath(path, self.path), str(reason))
+                yield Place(path), partial(_raise, UnreadFileError(path, inside, str(reason)))
             except InputError as error:
                 self.checksums[name] = UNREAD
-                yield Place(path), partial(_raise, error)
+                damage = str(error).removeprefix(path).removeprefix(": ")
+                unread = UnreadFileError(path, inside, f"{DAMAGED}: {damage}")
+                yield Place(path), partial(_raise, unread)
 
     def _names(self) -> Iterator[str]:
         def refuse(error: OSError) -> None:
             raise error  # os.walk would skip a folder that it may not list
 
+        root = os.path.realpath(self.path)
         with readable(self.path):
             for parent, folders, names in os.walk(self.path, onerror=refuse):
                 inside = PurePath(parent).relative_to(self.path)
@@ -104,7 +109,7 @@ class Folder:
                     if not left_out(name, self._reason(os.path.join(parent, name), name))
                 ]
                 for name in names:
-                    if not left_out(name, _kind(os.path.join(parent, name), name)):
+                    if not left_out(name, _kind(os.path.join(parent, name), name, root)):
                         yield (inside / name).as_posix()
 
     def _reason(self, place: str, name: str) -> str | None:
@@ -126,15 +131,17 @@ def file_of(document_id: str) -> str:
     return document_id.partition("#")[0]
 
 
-def _kind(path: str, name: str) -> str | None:
+def _kind(path: str, name: str, root: str) -> str | None:
     """Return the reason to skip a file: hidden, or the kind; None for a readable file."""
     if name.startswith("."):
         return "hidden"
-    try:
-        regular = stat.S_ISREG(os.stat(path).st_mode)
-    except OSError:  # a broken link: an error where its kind is read
-        regular = True
-    if not regular:  # reading a pipe or a device may never end
+    if os.path.islink(path):
+        target = os.path.realpath(path)
+        if not target.startswith(os.path.join(root, "")):
+            return "links to the outside"
+        if not os.path.exists(target):
+            return "broken links"
+    if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe or a device may never end
         return "pipes, sockets and devices"
     extension = extension_of(name)
     if extension in EXTENSIONS and not (name.lower().endswith(".gz") and extension in ONE_DOCUMENT):

@@ -69,10 +69,6 @@ class Place(NamedTuple):
         return InputError(f"{self}: {problem}")
 
 
-class RecordError(InputError):
-    """Raised for an unreadable record of a source with further records."""
-
-
 Record = TypeVar("Record", Document, Query)
 
 Records = Iterator[tuple[Place, Callable[[], Record]]]
@@ -87,15 +83,15 @@ def checked(
 ) -> Iterator[Record]:
     """Yield the records of one source, with normalised fields.
 
-    A warning at the end names fields of kinds that an index does not store. ``skipped`` notes
-    unreadable records; None raises the first error. ``kinds`` are those of an index's fields.
+    A warning at the end names values of fields that are left out: of kinds that an index does not
+    store, and, with ``skipped``, of another type than before. ``skipped`` notes unreadable records;
+    None raises the first error. ``kinds`` are those of an index's fields.
 
     Raises:
-        RecordError: an unreadable record, a malformed or repeated id, text that UTF-8 cannot hold,
-            or a field of a different type than before.
-        InputError: the source can't be read further.
+        InputError: an unreadable record, a malformed or repeated id, text that UTF-8 cannot hold,
+            or a field of a different type than before; or the source can't be read further.
     """
-    checker = FieldChecker(kinds)
+    checker = FieldChecker(kinds, lenient=skipped is not None)
     # Only the number is kept, not the place: corpora of millions of ids pass through here.
     numbers: dict[str, int] = {}
     anchors = AnchorChecker()
@@ -114,14 +110,14 @@ def checked(
                     raise place.error(str(error)) from None
         except InputError as error:
             if skipped is None:
-                raise RecordError(str(error)) from error
+                raise
             skipped.error(error)
             continue
         numbers[record.id] = place.number
         yield record
-    for name, (count, document, kind) in checker.unkept.items():
+    for name, (count, document, problem) in checker.unkept.items():
         more = f" and {count - 1:,} more" if count > 1 else ""
-        message = f"the field {name!r} is not kept: it is {kind} in document {document!r}{more}"
+        message = f"the field {name!r} is not kept in document {document!r}{more}: {problem}"
         warnings.warn(message, LexiceptWarning, stacklevel=2)
 
 
@@ -130,21 +126,22 @@ class DocumentStream(Iterator[Document]):
 
     Args:
         records: of the source.
-        skipped: notes skipped files; warns at the end of the stream.
-        skip_errors: note unreadable documents in ``skipped`` instead of raising the first error.
+        skipped: notes skipped files and unreadable documents; warns at the end of the stream. The
+            first error is raised if nothing was readable.
+        strict: raise the first error.
         leave_out: returns True for a checked document to leave out.
     """
 
     def __init__(
         self,
         records: Records[Document],
-        skipped: Skipped | None = None,
+        skipped: Skipped,
         *,
-        skip_errors: bool = False,
+        strict: bool = False,
         leave_out: Callable[[Document], bool] | None = None,
     ) -> None:
         self._records, self._skipped = records, skipped
-        self._skip_errors, self._leave_out = skip_errors, leave_out
+        self._strict, self._leave_out = strict, leave_out
         self._kinds: Mapping[str, FieldKind] = NOTHING
         self._documents: Iterator[Document] | None = None
 
@@ -159,12 +156,14 @@ class DocumentStream(Iterator[Document]):
         return next(self._documents)
 
     def _read(self) -> Iterator[Document]:
-        errors = self._skipped if self._skip_errors else None
+        errors, empty = None if self._strict else self._skipped, True
         for document in checked(self._records, errors, self._kinds):
+            empty = False
             if self._leave_out is None or not self._leave_out(document):
                 yield document
-        if self._skipped is not None:
-            self._skipped.warn()
+        if empty and self._skipped.first is not None and not self._skipped.quiet:
+            raise self._skipped.first
+        self._skipped.warn()
 
 
 def _check(place: Place, record: Document | Query) -> None:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 
-from lexicept.errors import LexiceptWarning
+from lexicept.errors import InputError, LexiceptWarning
 
 EXAMPLES = 5
 """Most names of one kind of file in a warning."""
 
+DAMAGED = "damaged"
+"""Reason to skip a file that breaks off, or a parser refuses."""
+
 MESSAGES = 20
 """Most errors in a warning."""
+
+
+class UnreadFileError(InputError):
+    """Raised for a file that gives no document, or breaks off; the message names the file."""
+
+    def __init__(self, path: str, name: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.name, self.reason = name, reason
 
 
 class Skipped:
@@ -21,40 +31,57 @@ class Skipped:
     """
 
     def __init__(self, source: str, kinds: str = "", *, quiet: bool = False) -> None:
-        self.source, self.kinds, self._quiet = source, kinds, quiet
+        self.source, self.kinds, self.quiet = source, kinds, quiet
         self.files: list[tuple[str, str]] = []
         """Skipped files, each with the kind or the reason."""
         self.errors: list[str] = []
         """Errors of unreadable records, ``MESSAGES`` at most."""
         self.num_errors = 0
+        self.first: InputError | None = None
+        """The first error of a file or record."""
 
     def file(self, name: str, kind: str) -> None:
         """Note a skipped file, with the kind or the reason."""
         self.files.append((name, kind))
 
-    def error(self, error: Exception) -> None:
-        """Note an unreadable record."""
+    def error(self, error: InputError) -> None:
+        """Note an unreadable file or record."""
+        self.first = self.first or error
+        if isinstance(error, UnreadFileError):
+            self.file(error.name, error.reason)
+            return
         self.num_errors += 1
         if len(self.errors) < MESSAGES:
             self.errors.append(str(error))
 
     def warn(self) -> None:
         """Warn of skipped files, and of errors."""
-        if self._quiet:
+        if self.quiet:
             return
         if self.files:
             files = _counted(len(self.files), "file")
             lines = [f"{self.source}: {files} skipped, only {self.kinds} are read"]
-            for kind, count in Counter(kind for _, kind in self.files).most_common():
-                examples = [name for name, of_kind in self.files if of_kind == kind][:EXAMPLES]
-                names = _shortened(", ".join(examples), count - EXAMPLES, ", ")
-                lines.append(f"  {count:,} {kind}: {names}")
+            lines += [f"  {line}" for line in by_reason(self.files)]
             warnings.warn("\n".join(lines), LexiceptWarning, stacklevel=3)
         if self.num_errors:
             documents = _counted(self.num_errors, "document")
             text = _shortened("\n  ".join(self.errors), self.num_errors - MESSAGES, "\n  ")
             message = f"{self.source}: {documents} skipped after an error\n  {text}"
             warnings.warn(message, LexiceptWarning, stacklevel=3)
+
+
+def by_reason(files: list[tuple[str, str]]) -> list[str]:
+    """Return the counts and first names for each reason; each damaged file has a line."""
+    groups: dict[str, list[str]] = {}
+    for name, reason in files:
+        kind, _, damage = reason.partition(": ")
+        groups.setdefault(kind, []).append(f"{name}: {damage}" if damage else name)
+    lines = []
+    for kind, names in sorted(groups.items(), key=lambda group: -len(group[1])):
+        most, separator = (MESSAGES, "\n    ") if kind == DAMAGED else (EXAMPLES, ", ")
+        shown = _shortened(separator.join(names[:most]), len(names) - most, separator)
+        lines.append(f"{len(names):,} {kind}: {shown}")
+    return lines
 
 
 def _counted(count: int, noun: str) -> str:

@@ -154,14 +154,15 @@ class FieldChecker:
 
     Args:
         kinds: the types of fields of an existing index.
+        lenient: leave out a value that does not fit instead of raising an error.
     """
 
-    def __init__(self, kinds: Mapping[str, FieldKind] = NOTHING) -> None:
-        self._kinds = kinds
+    def __init__(self, kinds: Mapping[str, FieldKind] = NOTHING, *, lenient: bool = False) -> None:
+        self._kinds, self._lenient = kinds, lenient
         self._families: dict[str, tuple[str, str]] = {}
         """By name: texts or numbers, and the first document that has them."""
         self.unkept: dict[str, tuple[int, str, str]] = {}
-        """By name: how many documents are read without it, the first, and its value's kind."""
+        """By name: how many documents are read without it, the first, and the problem there."""
 
     def check(self, document_id: str, fields: Fields) -> dict[str, Value]:
         """Return a document's fields as an index stores them. Raises ValueError for a value that
@@ -173,20 +174,27 @@ class FieldChecker:
             value = self._value(document_id, name, raw_value)
             if value is None:
                 continue
-            if name in self._kinds:
-                problem = conflict(self._kinds[name], value)
-                if problem is not None:
-                    raise ValueError(f"document {document_id!r}: the field {name!r} {problem}")
-            elif name in self._families and self._families[name][0] != family(value):
-                first_family, first = self._families[name]
-                raise ValueError(
-                    f"document {document_id!r}: the field {name!r} is a {first_family} in document "
-                    f"{first!r}, but here {value!r:.80}"
-                )
-            checked[name] = value
+            if (problem := self._conflict(name, value)) is None:
+                checked[name] = value
+            elif self._lenient:
+                self._leave_out(document_id, name, problem)
+            else:
+                raise ValueError(f"document {document_id!r}: the field {name!r} {problem}")
         for name, value in checked.items():
             self._families.setdefault(name, (family(value), document_id))
         return checked
+
+    def _conflict(self, name: str, value: Value) -> str | None:
+        if name in self._kinds:
+            return conflict(self._kinds[name], value)
+        first_family, first = self._families.get(name, (family(value), ""))
+        if first_family == family(value):
+            return None
+        return f"is a {first_family} in document {first!r}, but here {value!r:.80}"
+
+    def _leave_out(self, document_id: str, name: str, problem: str) -> None:
+        count, first, first_problem = self.unkept.get(name, (0, document_id, problem))
+        self.unkept[name] = count + 1, first, first_problem
 
     def _value(self, document_id: str, name: object, raw_value: Any) -> Value | None:
         if not isinstance(name, str):
@@ -195,12 +203,11 @@ class FieldChecker:
             if not name or not name.isprintable():
                 raise UnkeptError("a value without a printable name")
             return plain(raw_value)
-        except UnkeptError as error:
-            count, first, kind = self.unkept.get(name, (0, document_id, str(error)))
-            self.unkept[name] = count + 1, first, kind
         except ValueError as error:
-            raise ValueError(f"document {document_id!r}: the field {name!r}: {error}") from None
-        return None
+            if not self._lenient and not isinstance(error, UnkeptError):
+                raise ValueError(f"document {document_id!r}: the field {name!r}: {error}") from None
+            self._leave_out(document_id, name, str(error))
+            return None
 
 
 def fields_in(values: Mapping[str, Any], reserved: Collection[str]) -> dict[str, Any]:

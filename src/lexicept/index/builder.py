@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from lexicept.corpora import Document
 from lexicept.corpora.passages import rows
 from lexicept.corpora.records import DocumentStream, Place
+from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError
 from lexicept.fields.values import NOTHING, FieldKind
 from lexicept.fields.writing import FieldWriter
@@ -230,8 +231,9 @@ def checked_once(
     """Yield documents, checked; errors name the file, or the document's number from 1. A
     ``DocumentStream`` checks its own. Arguments as in ``write_documents``."""
     if not isinstance(documents, DocumentStream):
-        documents = DocumentStream(
+        records = (
             (Place("the documents", number, "document"), partial(Document._make, document))
             for number, document in enumerate(documents, 1)
         )
+        documents = DocumentStream(records, Skipped("the documents"), strict=True)
     return documents.with_kinds(kinds)

@@ -14,7 +14,7 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.parallel.ray import joined_cluster
 from lexicept.pipelines.concept_source import ConceptSource, Fitted, check_together
-from lexicept.pipelines.documents import Documents, as_documents, folder_of, skippable
+from lexicept.pipelines.documents import Documents, as_documents, folder_of
 from lexicept.pipelines.index import Index
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress, reporting
@@ -48,7 +48,7 @@ def build(
     concepts: ConceptSettings = ConceptSettings(),
     limits: Limits = Limits(),
     weight_bits: int = 32,
-    skip_errors: bool = False,
+    strict: bool = False,
     ray: str | None = None,
     ray_workers: int | None = None,
     overwrite: bool = False,
@@ -76,8 +76,8 @@ def build(
         concepts: the source of the concepts, and how their model reads texts.
         limits: weighting of concepts, and the most concepts of a query or document.
         weight_bits: bits of a posting's weight: 32, or 8 for half the size.
-        skip_errors: skip documents that can't be read instead of stopping at the first, and warn of
-            them at the end.
+        strict: stop at the first file or document that can't be read; else a warning at the end
+            lists these, with the reasons.
         ray: the HOST:PORT of a Ray cluster that encodes documents and derives postings, or "local".
         ray_workers: the number of Ray processes; by default one for each processor, or GPU.
         overwrite: replace an index at ``out``, in one step; those who have opened the old one
@@ -110,12 +110,11 @@ def build(
         reporting(progress) as report,
     ):
         folder = folder_of(documents, places_of(out))
-        fresh = as_documents(documents if folder is None else folder, skip_errors=skip_errors)
+        fresh = as_documents(documents if folder is None else folder, strict=strict)
         # Whatever can be refused is loaded before the first pass over the documents.
         loaded = source.load() if "concepts" in names else None
         labels = _labels(concepts.explanations, loaded)
-        with skippable():
-            builder.add_documents(fresh, source.record() if "concepts" in names else {})
+        builder.add_documents(fresh, source.record() if "concepts" in names else {})
         if folder is not None:
             builder.add_files(folder.checksums)
         fitted = None if loaded is None else source.fit(loaded, builder, report)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
 from lexicept.corpora import Document, is_folder_of_files, read_documents, read_folder
 from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.json_lines import DOCUMENT_TEXTS, to_document
-from lexicept.corpora.records import DocumentStream, Place, RecordError, Records
+from lexicept.corpora.records import DocumentStream, Place, Records
 from lexicept.corpora.skipped import Skipped
-from lexicept.errors import InputError, ParameterError
+from lexicept.errors import InputError
 
 Documents: TypeAlias = Iterable[str | Mapping[str, Any] | Document] | str | os.PathLike[str] | Any
 """Texts, dicts (``text``, and optionally ``id``, ``title`` and fields), ``Document`` tuples, a data
@@ -29,7 +28,7 @@ def as_documents(
     *,
     first: int = 1,
     taken: Collection[str] = (),
-    skip_errors: bool = False,
+    strict: bool = False,
 ) -> DocumentStream:
     """Return documents one by one. An item without an id gets a number: "1", "2", and so on.
 
@@ -37,16 +36,16 @@ def as_documents(
         documents: see ``Documents``.
         first: the number of the first item.
         taken: numbers to leave out, the ids of other documents.
-        skip_errors: skip items that are no documents, with a warning at the end, instead of
-            stopping at the first.
+        strict: raise the error of the first item that is no document; else a warning at the end
+            lists these.
 
     Raises:
         InputError: no such corpus (now), or an item that is no document (while iterating).
     """
     if isinstance(documents, Folder):
-        return read_folder(documents, skip_errors=skip_errors)
+        return read_folder(documents, strict=strict)
     if isinstance(documents, str | os.PathLike):
-        return read_documents(documents, skip_errors=skip_errors)
+        return read_documents(documents, strict=strict)
     if hasattr(documents, "columns") and any(hasattr(documents, name) for name in _ROWS):
         documents = _rows(documents)
     elif hasattr(documents, "column_names"):
@@ -55,7 +54,7 @@ def as_documents(
         kind = type(documents).__name__
         raise InputError(f"documents must be a list, a data frame or a path, not one {kind}")
     skipped = Skipped("the documents")
-    return DocumentStream(_numbered(documents, first, taken), skipped, skip_errors=skip_errors)
+    return DocumentStream(_numbered(documents, first, taken), skipped, strict=strict)
 
 
 def folder_of(documents: Documents, without: Collection[str]) -> Folder | None:
@@ -67,17 +66,6 @@ def folder_of(documents: Documents, without: Collection[str]) -> Folder | None:
         return None
     name = os.fspath(documents)
     return Folder(name, Skipped(name, KINDS), without)
-
-
-@contextmanager
-def skippable() -> Iterator[None]:
-    """Name the parameter ``skip_errors`` in errors of single documents."""
-    try:
-        yield
-    except RecordError as error:
-        text = str(error).replace("{", "{{").replace("}", "}}")
-        hint = "{0} skips documents that can't be read"
-        raise ParameterError(f"{text}; {hint}", "skip_errors") from None
 
 
 def _rows(frame: Any) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.verification import Verification, verify
 from lexicept.parallel.ray import Cluster, joined_cluster
 from lexicept.pipelines.alpha import AlphaChoice, choose_index_alpha, rra_settings
-from lexicept.pipelines.documents import Documents, as_documents, skippable
+from lexicept.pipelines.documents import Documents, as_documents
 from lexicept.pipelines.searchable import OpenedIndex
 from lexicept.progress import Progress, reporting
 
@@ -47,7 +47,7 @@ class Index(OpenedIndex):
         self,
         documents: Documents,
         *,
-        skip_errors: bool = False,
+        strict: bool = False,
         ray: str | None = None,
         ray_workers: int | None = None,
         progress: bool | Progress = False,
@@ -60,14 +60,14 @@ class Index(OpenedIndex):
 
         Args:
             documents: as for ``lexicept.build``; a text without an id gets the next free number.
-            skip_errors: as for ``lexicept.build``.
+            strict: as for ``lexicept.build``.
 
         Raises:
             InputError: a bad document, or duplicate ids among ``documents``.
         """
-        with self._change(ray, ray_workers, progress) as (report, cluster), skippable():
+        with self._change(ray, ray_workers, progress) as (report, cluster):
             ids = set(self.reader.passages.names())
-            fresh = as_documents(documents, first=len(ids) + 1, taken=ids, skip_errors=skip_errors)
+            fresh = as_documents(documents, first=len(ids) + 1, taken=ids, strict=strict)
             return updates.update(self.path, fresh, report, cluster)
 
     @checked_arguments

@@ -36,7 +36,7 @@ class Synced(NamedTuple):
     skipped: list[tuple[str, str]]
     """Skipped files, each with the reason."""
     errors: list[str]
-    """The first errors of unreadable files and records."""
+    """The first errors of unreadable records."""
     num_errors: int
     """Number of all errors."""
 
@@ -51,6 +51,7 @@ def sync(
     model: str | os.PathLike[str] | None = None,
     concepts: ConceptSettings = ConceptSettings(),
     limits: Limits = Limits(),
+    strict: bool = False,
     progress: bool | Progress = False,
 ) -> Synced:
     """Make an index hold what the files of a folder hold.
@@ -70,6 +71,7 @@ def sync(
         model: a saved concept model, a folder or a Hugging Face name.
         concepts: the source of the concepts.
         limits: weights and limits of the concepts.
+        strict: stop at the first file or document that can't be read; the index stays as it was.
         progress: True shows bars on standard error; a callback gets the reports.
 
     Raises:
@@ -91,13 +93,13 @@ def sync(
             model=model,
             concepts=concepts,
             limits=limits,
-            skip_errors=True,
+            strict=strict,
             progress=progress,
         ) as built:
             return Synced(len(built), 0, 0, 0, **_skipped(source))
     with changing(index) as reader, reporting(progress) as report:
         update = _Update(reader, source, report)
-        changed = apply(reader, Changes(update.documents(), update, source.checksums), report)
+        changed = apply(reader, Changes(update.documents(strict), update, source.checksums), report)
         unchanged = reader.num_documents - changed.replaced - changed.deleted
     remove_unread(reader.path)
     return Synced(**changed._asdict(), unchanged=unchanged, **_skipped(source))
@@ -130,10 +132,10 @@ class _Update(Container[str]):
             progress("files", done, len(self.files))
         self.same: set[str] = set()
 
-    def documents(self) -> DocumentStream:
+    def documents(self, strict: bool) -> DocumentStream:
         """Return the documents of changed files that differ from the documents of the index."""
         records, skipped = self.source.documents(self.changed), self.source.skipped
-        return DocumentStream(records, skipped, skip_errors=True, leave_out=self._is_same)
+        return DocumentStream(records, skipped, strict=strict, leave_out=self._is_same)
 
     def _is_same(self, document: Document) -> bool:
         if document.id not in self.index:
