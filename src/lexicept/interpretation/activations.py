@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -59,21 +58,16 @@ def read_texts(encoder: Encoder, texts: Sequence[str]) -> ReadTexts:
     )
 
 
-@dataclass(frozen=True)
 class TextReader:
-    """Reads texts in a process of its own."""
+    """Reads texts by a saved ``ConceptVectorizer``'s encoder, in a process of its own."""
 
-    encoder: Encoder
+    def __init__(self, folder: Path) -> None:
+        self._encoder = ConceptVectorizer.load(folder).encoder
 
     def documents(self, texts: Sequence[str]) -> ReadTexts:
         """Read texts, with all of their batches."""
-        read = read_texts(self.encoder, texts)
+        read = read_texts(self._encoder, texts)
         return read._replace(batches=list(read.batches))
-
-    @classmethod
-    def load(cls, folder: Path) -> TextReader:
-        """Load the encoder of a saved ``ConceptVectorizer``."""
-        return cls(ConceptVectorizer.load(folder).encoder)
 
 
 @contextmanager
@@ -83,7 +77,7 @@ def reading_on(cluster: Cluster | None, encoder: Encoder, folder: Path) -> Itera
     if cluster is None:
         yield partial(map, partial(read_texts, encoder))
         return
-    with cluster.encoding(partial(TextReader.load, folder)) as read:
+    with cluster.encoding(partial(TextReader, folder)) as read:
         yield read
 
 

@@ -79,19 +79,14 @@ class Patience(TrainerCallback):  # type: ignore[misc]
     def __init__(self, patience: int) -> None:
         self._patience = patience
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Check at once: the run may have been killed after its last step."""
-        self._check(state, control)
-
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Check after every validation and checkpoint."""
-        self._check(state, control)
-
-    def _check(self, state: Any, control: Any) -> None:
         validated = [logs["step"] for logs in state.log_history if "eval_selection" in logs]
         worse = [step for step in validated if step > (state.best_global_step or 0)]
         if len(worse) >= self._patience:
             control.should_training_stop = True
+
+    on_train_begin = on_save  # the run may have been killed after its last step
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
