@@ -2,6 +2,7 @@
 
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,23 @@ from lexicept.fields.columns import FieldColumns
 from lexicept.fields.values import FieldKind, iso, parse_date, plain
 from lexicept.fields.writing import FieldWriter
 from lexicept.index.verification import verify
-from lexicept.ops.field_values import any_of, any_of_reference, count_values, count_values_reference
+from lexicept.ops.field_values import any_of, count_values
 from lexicept.pipelines.index import Index
+
+
+def count_values_reference(codes: Any, offsets: Any, allowed: Any, size: int) -> np.ndarray:
+    """``count_values``, in NumPy."""
+    counts = np.zeros(size, np.int64)
+    for document in np.flatnonzero(allowed):
+        values = np.unique(codes[offsets[document] : offsets[document + 1]])
+        counts[values[values >= 0]] += 1
+    return counts
+
+
+def any_of_reference(places: Any, offsets: Any) -> Any:
+    """``any_of``, in NumPy."""
+    return np.array([places[a:b].any() for a, b in pairwise(offsets.tolist())], bool)
+
 
 pytestmark = pytest.mark.usefixtures("_no_leaks")
 

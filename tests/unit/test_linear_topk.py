@@ -3,14 +3,24 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from lexicept.ops import linear_topk, topk
-from lexicept.ops.linear_topk import top_activations, top_activations_reference
+from lexicept.ops.linear_topk import fire, top_activations
 from lexicept.ops.quantisation import quantised
 from lexicept.ops.tile_kernels import keep_largest, keep_largest_reference
 from lexicept.ops.topk import top_columns, top_columns_reference
 from support.short_products import use_bytes
 from support.tensors import few_numbers
+
+
+def top_activations_reference(
+    x: Tensor, matrix: Tensor, bias: Tensor, k: int, threshold: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """``top_activations``, over all tokens × outputs."""
+    top = torch.topk(fire(torch.addmm(bias, x, matrix.T), threshold), k, dim=1)
+    return top.values, top.indices
+
 
 short = pytest.mark.usefixtures("_short")
 

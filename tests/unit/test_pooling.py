@@ -4,16 +4,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from lexicept.ops import linear_max, linear_topk
-from lexicept.ops.pooling import (
-    Activations,
-    pool_max,
-    pool_max_reference,
-    pool_sum,
-    pool_sum_reference,
-    root_of_sums,
-)
+from lexicept.ops.pooling import Activations, pool_max, pool_sum, pool_sum_reference, root_of_sums
+
+
+def pool_max_reference(tokens: Activations) -> Tensor:
+    """``pool_max``, over all tokens × outputs."""
+    acts = tokens.dense()
+    pooled = acts.new_zeros(tokens.num_texts, len(tokens.matrix))
+    return pooled.scatter_reduce(0, tokens.text[:, None].expand_as(acts), acts, "amax")
 
 
 def of_inputs(pool, **settings):

@@ -4,27 +4,49 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from lexicept.ops import linear_topk, sparse_linear
 from lexicept.ops.sparse_linear import (
     Entries,
     chosen_outputs,
     entries_above,
-    entries_above_reference,
     entry_outputs,
-    entry_outputs_reference,
     outputs_above,
     scan,
     scan_reference,
     sum_by_group,
     sum_chosen,
     sum_entries,
-    sum_entries_reference,
     sum_products,
-    sum_products_reference,
 )
 from support.short_products import use_bytes
 from support.tensors import few_numbers
+
+
+def entry_outputs_reference(x: Tensor, matrix: Tensor, bias: Tensor, entries: Entries) -> Tensor:
+    """``entry_outputs``, over gathered rows."""
+    products_of = (x[entries.tokens] * matrix[entries.columns]).sum(dim=1)
+    return products_of + bias[entries.columns]
+
+
+def sum_entries_reference(weights: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
+    """``sum_entries``, over gathered rows."""
+    sums = matrix.new_zeros(len(entries.starts) - 1, matrix.shape[1])
+    return sums.index_add(0, entries.tokens, weights[:, None] * matrix[entries.columns])
+
+
+def sum_products_reference(values: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
+    """``sum_products``, over gathered rows."""
+    products_of = (values[entries.tokens] * matrix[entries.columns]).sum(dim=1)
+    return values.new_zeros(len(matrix)).index_add(0, entries.columns, products_of)
+
+
+def entries_above_reference(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> Entries:
+    """``entries_above``, over all tokens × outputs."""
+    tokens, columns = (torch.addmm(bias, x, matrix.T) > floor).nonzero(as_tuple=True)
+    return Entries.of(tokens, columns, len(x))
+
 
 short = pytest.mark.usefixtures("_short")
 

@@ -32,31 +32,6 @@ class Jumps(NamedTuple):
     """Number of tokens on which each output is above its threshold [M]."""
 
 
-def jump_sums_reference(
-    x: Tensor,
-    matrix: Tensor,
-    bias: Tensor,
-    threshold: Tensor,
-    bandwidth: Tensor,
-    out_matrix: Tensor,
-) -> Jumps:
-    """Sum rows weighted by ``z = p · H(p − θ)``, with p = matrix · x_i + bias (Rajamanoharan et al.
-    2024b).
-
-    θ learns by pseudo-derivatives, see ``Jump`` and ``Count``.
-
-    Args:
-        x: tokens [n, d].
-        matrix, bias: [M, d] and [M].
-        threshold, bandwidth: θ, at least 0, and ε, above 0, [M].
-        out_matrix: [M, d].
-    """
-    pre = torch.addmm(bias, x, matrix.T)
-    acts: Tensor = Jump.apply(pre, threshold, bandwidth)  # type: ignore[no-untyped-call]
-    count: Tensor = Count.apply(pre, threshold, bandwidth)  # type: ignore[no-untyped-call]
-    return Jumps(acts @ out_matrix, count, (pre > threshold).sum(dim=0))
-
-
 def jump_sums(
     x: Tensor,
     matrix: Tensor,
@@ -65,7 +40,17 @@ def jump_sums(
     bandwidth: Tensor,
     out_matrix: Tensor,
 ) -> Jumps:
-    """Fast version of ``jump_sums_reference``: one search finds outputs above θ or near θ."""
+    """Sum rows weighted by ``z = p · H(p − θ)``, with p = matrix · x_i + bias (Rajamanoharan et al.
+    2024b). One search finds outputs above θ or near θ.
+
+    θ learns by pseudo-derivatives, with a rectangle kernel K of bandwidth ε: z gives θ
+    ``−(θ/ε) K((p − θ)/ε)`` (equation 11), the count of outputs ``−(1/ε) K((p − θ)/ε)`` (12).
+
+    Args:
+        x: tokens [n, d].
+        matrix, bias: [M, d] and [M].
+        threshold, bandwidth: θ, at least 0, and ε, above 0, [M].
+        out_matrix: [M, d]."""
     reach = bandwidth / 2
     theta = threshold.detach()
     wide, outputs = outputs_above(x, matrix, bias, theta - reach - ROUNDING * (theta + reach))
@@ -79,44 +64,6 @@ def jump_sums(
         sums, count, threshold, bandwidth, out_matrix, near
     )
     return Jumps(sums, count, torch.bincount(entries.columns, minlength=len(matrix)))
-
-
-class Jump(torch.autograd.Function):
-    """z [n, M] from p [n, M], θ [M] and ε [M].
-
-    With a rectangle kernel K of bandwidth ε, θ gets ``−(θ/ε) K((p − θ)/ε)`` (equation 11).
-    """
-
-    @staticmethod
-    def forward(ctx: Any, pre: Tensor, threshold: Tensor, bandwidth: Tensor) -> Tensor:
-        ctx.save_for_backward(pre, threshold, bandwidth)
-        return pre * (pre > threshold)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        pre, threshold, bandwidth = ctx.saved_tensors
-        (gradient,) = gradients
-        near = (pre - threshold).abs() < bandwidth / 2
-        of_threshold = -threshold / bandwidth * (near * gradient).sum(dim=0)
-        return gradient * (pre > threshold), of_threshold, None
-
-
-class Count(torch.autograd.Function):
-    """Number of p [n, M] above θ [M], with bandwidth ε [M]: one number [].
-
-    θ gets ``−(1/ε) K((p − θ)/ε)`` (equation 12), p no gradient.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, pre: Tensor, threshold: Tensor, bandwidth: Tensor) -> Tensor:
-        ctx.save_for_backward(pre, threshold, bandwidth)
-        return (pre > threshold).sum().to(pre.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        pre, threshold, bandwidth = ctx.saved_tensors
-        near = (pre - threshold).abs() < bandwidth / 2
-        return None, -gradients[0] / bandwidth * near.sum(dim=0), None
 
 
 class _LearnThresholds(torch.autograd.Function):

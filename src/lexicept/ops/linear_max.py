@@ -19,11 +19,14 @@ TOKENS = 4096
 """Tokens of one pass over the matrix."""
 
 
-def largest_outputs_reference(
+@torch.no_grad()
+def largest_outputs(
     x: Tensor, text: Tensor, num_texts: int, matrix: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return ``max(0, max_i matrix · x_i + bias)`` over each text's tokens, and the first token i
-    with the maximum.
+    with the maximum, without gradient; a NaN is a maximum.
+
+    Under autocast values are still of the precision of x and the matrix.
 
     Args:
         x: tokens [n, d].
@@ -32,26 +35,7 @@ def largest_outputs_reference(
         matrix, bias: [V, d] and [V].
 
     Returns:
-        Maxima and tokens, both [num_texts, V]; any token for a maximum of 0.
-    """
-    outputs = torch.addmm(bias, x, matrix.T).relu()
-    maxima = outputs.new_zeros(num_texts, len(matrix))
-    tokens = torch.zeros(num_texts, len(matrix), dtype=torch.long, device=x.device)
-    for number in text.unique().tolist():
-        (positions,) = torch.nonzero(text == number, as_tuple=True)
-        maxima[number], position = outputs[positions].max(dim=0)
-        tokens[number] = positions[position]
-    return maxima, tokens
-
-
-@torch.no_grad()
-def largest_outputs(
-    x: Tensor, text: Tensor, num_texts: int, matrix: Tensor, bias: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Fast version of ``largest_outputs_reference``, without gradient; a NaN is a maximum.
-
-    Under autocast values are still of the precision of x and the matrix.
-    """
+        Maxima and tokens, both [num_texts, V]; any token for a maximum of 0."""
     x, matrix, bias = x.detach().contiguous(), matrix.detach().contiguous(), bias.detach()
     maxima = x.new_zeros(num_texts, len(matrix))
     tokens = torch.zeros(num_texts, len(matrix), dtype=torch.long, device=x.device)

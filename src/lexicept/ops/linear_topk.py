@@ -49,25 +49,6 @@ SORTED = 1e-7
 """Approximate seconds of NumPy for sorting an entry."""
 
 
-def top_activations_reference(
-    x: Tensor, matrix: Tensor, bias: Tensor, k: int, threshold: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return each token's k largest activations f(matrix · x_i + bias) and their dimensions, both
-    [n, k], unordered.
-
-    Args:
-        x: tokens [n, d].
-        matrix, bias: [V, d] and [V].
-        k: at most V.
-        threshold: [V], at least 0; f(v) is v above it and 0 elsewhere. None is ReLU.
-
-    Returns:
-        Activations, at least 0, and dimensions; one of activation 0 may be any.
-    """
-    top = torch.topk(fire(torch.addmm(bias, x, matrix.T), threshold), k, dim=1)
-    return top.values, top.indices
-
-
 @torch.no_grad()
 def top_activations(
     x: Tensor,
@@ -77,14 +58,21 @@ def top_activations(
     threshold: Tensor | None = None,
     rounded: Quantised | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Fast version of ``top_activations_reference``, without gradient.
+    """Return each token's k largest activations f(matrix · x_i + bias) and their dimensions, both
+    [n, k], unordered, without gradient.
 
     For k None there are as many columns as the token with most active dimensions needs. Under
     autocast values are still of the precision of x and the matrix.
 
     Args:
+        x: tokens [n, d].
+        matrix, bias: [V, d] and [V].
+        k: at most V.
+        threshold: [V], at least 0; f(v) is v above it and 0 elsewhere. None is ReLU.
         rounded: ``rounding.quantised(matrix)``, which makes calls with few tokens faster.
-    """
+
+    Returns:
+        Activations, at least 0, and dimensions; one of activation 0 may be any."""
     x, matrix, bias = x.detach(), matrix.detach(), bias.detach()
     with torch.autocast(x.device.type, enabled=False):
         if k is None or threshold is not None or not _scannable(x, matrix, k):

@@ -60,13 +60,6 @@ class Activations(NamedTuple):
         return (self.text[:, None] * len(self.matrix) + columns).ravel()
 
 
-def pool_max_reference(tokens: Activations) -> Tensor:
-    """Return ``max_i a_i`` over each text's tokens [num_texts, V]; zero where nothing fires."""
-    acts = tokens.dense()
-    pooled = acts.new_zeros(tokens.num_texts, len(tokens.matrix))
-    return pooled.scatter_reduce(0, tokens.text[:, None].expand_as(acts), acts, "amax")
-
-
 def pool_sum_reference(tokens: Activations, *, log: bool) -> Tensor:
     """Return ``Σ_i a_i`` over each text's tokens [num_texts, V], or ``Σ_i log(1 + a_i)``."""
     acts = tokens.dense()
@@ -81,11 +74,10 @@ def root_of_sums(sums: Tensor) -> Tensor:
 
 
 def pool_max(tokens: Activations) -> Tensor:
-    """Fast version of ``pool_max_reference``: the gradient reaches one token per maximum.
+    """Return ``max_i a_i`` over each text's tokens [num_texts, V]; zero where nothing fires.
 
-    Among tokens with equal activations the first gets it, where the reference shares it out.
-    Under autocast values are still of the precision of the matrix.
-    """
+    The gradient reaches one token per maximum: the first among tokens with equal activations.
+    Under autocast values are still of the precision of the matrix."""
     tokens = tokens._replace(x=tokens.x.to(tokens.matrix.dtype))  # autocast leaves them different
     if torch.is_grad_enabled():
         pooled: Tensor = _PoolMax.apply(  # type: ignore[no-untyped-call]

@@ -71,19 +71,12 @@ class Entries(NamedTuple):
         return Entries(counted[self.starts], self.columns[mask])
 
 
-def entry_outputs_reference(x: Tensor, matrix: Tensor, bias: Tensor, entries: Entries) -> Tensor:
+def entry_outputs(x: Tensor, matrix: Tensor, bias: Tensor, entries: Entries) -> Tensor:
     """Return ``matrix[j] · x_i + bias[j]`` of entries.
 
     Args:
         x: tokens [n, d].
-        matrix, bias: [M, d] and [M].
-    """
-    products_of = (x[entries.tokens] * matrix[entries.columns]).sum(dim=1)
-    return products_of + bias[entries.columns]
-
-
-def entry_outputs(x: Tensor, matrix: Tensor, bias: Tensor, entries: Entries) -> Tensor:
-    """Fast version of ``entry_outputs_reference``."""
+        matrix, bias: [M, d] and [M]."""
     outputs: Tensor = _Outputs.apply(x, matrix, bias, entries)  # type: ignore[no-untyped-call]
     return outputs
 
@@ -93,14 +86,8 @@ def chosen_outputs(x: Tensor, matrix: Tensor, bias: Tensor, chosen: Tensor) -> T
     return entry_outputs(x, matrix, bias, Entries.chosen(chosen)).view(chosen.shape)
 
 
-def sum_entries_reference(weights: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
-    """Return the sum of ``weights_p · matrix[columns_p]`` over each token's entries p, [n, d]."""
-    sums = matrix.new_zeros(len(entries.starts) - 1, matrix.shape[1])
-    return sums.index_add(0, entries.tokens, weights[:, None] * matrix[entries.columns])
-
-
 def sum_entries(weights: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
-    """Fast version of ``sum_entries_reference``."""
+    """Return the sum of ``weights_p · matrix[columns_p]`` over each token's entries p, [n, d]."""
     sums: Tensor = _Sums.apply(weights, entries, matrix)  # type: ignore[no-untyped-call]
     return sums
 
@@ -110,21 +97,15 @@ def sum_chosen(weights: Tensor, chosen: Tensor, matrix: Tensor) -> Tensor:
     return sum_entries(weights.ravel(), Entries.chosen(chosen), matrix)
 
 
-def sum_products_reference(values: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
-    """Return for each column j the sum of ``values_i · matrix[j]`` over its entries [M].
+@torch.no_grad()
+def sum_products(values: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
+    """Return for each column j the sum of ``values_i · matrix[j]`` over its entries [M], without
+    gradient.
 
     Args:
         values: [n, d].
         entries: columns ascend in each token.
-        matrix: [M, d].
-    """
-    products_of = (values[entries.tokens] * matrix[entries.columns]).sum(dim=1)
-    return values.new_zeros(len(matrix)).index_add(0, entries.columns, products_of)
-
-
-@torch.no_grad()
-def sum_products(values: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
-    """Fast version of ``sum_products_reference``, without gradient."""
+        matrix: [M, d]."""
     if not single_on_cpu(values, matrix):
         products_of = _dots(values, matrix, entries)
         return values.new_zeros(len(matrix)).index_add(0, entries.columns, products_of)
@@ -251,29 +232,22 @@ def _spread(weights: Tensor, entries: Entries, x: Tensor, size: int) -> Tensor:
     return sum_by_group(weights, entries.columns, entries.tokens, x.contiguous(), size)
 
 
-def entries_above_reference(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> Entries:
-    """Return the entries with ``matrix[j] · x_i + bias[j] > floor[j]``, columns ascending.
-
-    Args:
-        x: tokens [n, d].
-        matrix, bias: [M, d] and [M].
-        floor: [M] or [].
-    """
-    tokens, columns = (torch.addmm(bias, x, matrix.T) > floor).nonzero(as_tuple=True)
-    return Entries.of(tokens, columns, len(x))
-
-
 def entries_above(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> Entries:
-    """Fast version of ``entries_above_reference``, without gradient; see ``outputs_above``."""
+    """Return the entries of ``outputs_above`` alone."""
     return outputs_above(x, matrix, bias, floor)[0]
 
 
 @torch.no_grad()
 def outputs_above(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
-    """Return the entries of ``entries_above_reference`` and their outputs, without gradient.
+    """Return the entries with ``matrix[j] · x_i + bias[j] > floor[j]``, columns ascending, and
+    their outputs, without gradient.
 
     A token with a NaN among its outputs has an entry for the first NaN, which must not get lost.
-    """
+
+    Args:
+        x: tokens [n, d].
+        matrix, bias: [M, d] and [M].
+        floor: [M] or []."""
     x, matrix, bias = (each.detach().contiguous() for each in (x, matrix, bias))
     with torch.autocast(x.device.type, enabled=False):
         # One pass over the matrix for many tokens; a number that is not finite ends the attempt.
