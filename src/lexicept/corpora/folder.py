@@ -81,12 +81,11 @@ class Folder:
                 complete = self.skipped.num_errors == errors
                 self.checksums[name] = checksum if complete else UNREAD
             except NothingToRead as reason:
-                yield Place(path), partial(_raise, UnreadFileError(path, inside, str(reason)))
+                yield Place(path), partial(_raise, path, inside, str(reason))
             except InputError as error:
                 self.checksums[name] = UNREAD
                 damage = str(error).removeprefix(path).removeprefix(": ")
-                unread = UnreadFileError(path, inside, f"{DAMAGED}: {damage}")
-                yield Place(path), partial(_raise, unread)
+                yield Place(path), partial(_raise, path, inside, f"{DAMAGED}: {damage}")
 
     def _names(self) -> Iterator[str]:
         def refuse(error: OSError) -> None:
@@ -149,5 +148,5 @@ def _kind(path: str, name: str, root: str) -> str | None:
     return os.path.splitext(name)[1].lower() or "without an extension"
 
 
-def _raise(error: InputError) -> Document:
-    raise error
+def _raise(path: str, name: str, reason: str) -> Document:
+    raise UnreadFileError(path, name, reason)

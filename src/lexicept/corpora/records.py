@@ -162,7 +162,7 @@ class DocumentStream(Iterator[Document]):
             if self._leave_out is None or not self._leave_out(document):
                 yield document
         if empty and self._skipped.first is not None and not self._skipped.quiet:
-            raise self._skipped.first
+            raise InputError(self._skipped.first)
         self._skipped.warn()
 
 

@@ -37,7 +37,7 @@ class Skipped:
         self.errors: list[str] = []
         """Errors of unreadable records, ``MESSAGES`` at most."""
         self.num_errors = 0
-        self.first: InputError | None = None
+        self.first: str | None = None
         """The first error of a file or record."""
 
     def file(self, name: str, kind: str) -> None:
@@ -46,7 +46,7 @@ class Skipped:
 
     def error(self, error: InputError) -> None:
         """Note an unreadable file or record."""
-        self.first = self.first or error
+        self.first = self.first or str(error)
         if isinstance(error, UnreadFileError):
             self.file(error.name, error.reason)
             return
