@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import lexicept
-from lexicept import ConceptSettings
+from lexicept import ConceptSettings, Limits
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
@@ -167,6 +167,26 @@ def test_an_interrupted_build_ends_as_an_unbroken_one(tmp_path, monkeypatch, sto
     lexicept.build(TEXTS, tmp_path / "index")
     assert contents(tmp_path / "index") == contents(tmp_path / "unbroken")
     assert not (tmp_path / "index.partial").exists()
+
+
+def test_a_resumed_build_with_another_setting_names_the_difference(tmp_path, monkeypatch):
+    monkeypatch.setattr("lexicept.index.term_frequencies.SHARD", 10)
+
+    def kill(stage, done, total, detail=""):
+        if stage == "concepts" and done >= 10:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        lexicept.build(TEXTS, tmp_path / "index", progress=kill)
+    for changed, problem in (
+        ({"vocabulary": "words"}, 'vocabulary was "all" and is now "words"'),
+        ({"vocabulary": "concepts"}, 'vocabulary was "all" and is now "concepts"'),
+        ({"language": "de"}, 'language was "en" and is now "de"'),
+        ({"weight_bits": 8}, "weight_bits was 32 and is now 8"),
+        ({"limits": Limits(pruning="impact")}, 'pruning was null and is now "impact"'),
+    ):
+        with pytest.raises(InputError, match=f"index.partial: made with other settings: {problem}"):
+            lexicept.build(TEXTS, tmp_path / "index", **changed)
 
 
 def saved(encoder: Encoder, folder: Path) -> Path:

@@ -536,3 +536,47 @@ def test_no_name_commands_the_terminal(tmp_path, run):
     ):
         shown = run(*arguments)
         assert not {"\x1b", "\x9b", "\u202e"} & set(shown.out + shown.err), arguments
+
+
+def test_an_interrupted_build_says_that_the_same_command_resumes(beir, tmp_path, monkeypatch, run):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lexicept.index.builder.TermFrequencyWriter.write", interrupt)
+    done = run("build", beir, "--vocabulary", "words", "--out", tmp_path / "x")
+    assert (done.code, done.out) == (130, "")
+    note = "interrupted: the same command resumes, with nothing kept"
+    assert done.err.splitlines()[-1] == note
+
+
+def test_a_condition_alone_is_explained_by_nothing(tmp_path, run):
+    corpus, index = tmp_path / "corpus.jsonl", tmp_path / "index"
+    corpus.write_text('{"id": "a", "text": "ant", "year": 2001}\n')
+    assert run("build", corpus, "--vocabulary", "words", "--out", index).code == 0
+    found = run("search", index, "year:2001", "--explain")
+    assert (found.code, found.out) == (
+        0,
+        "year:2001\n1  0.000  a\n          year 2001\n          ant\n",
+    )
+    explained = run("explain", index, "year:2001", "a")
+    assert (explained.code, explained.out.splitlines()[1]) == (0, "0.0000")
+    assert run("explain", index, "year:2001", "a", "--out", tmp_path / "a.html").code == 0
+
+
+def test_piped_output_is_neither_padded_nor_wrapped(tmp_path, monkeypatch, run):
+    corpus, index = tmp_path / "corpus.jsonl", tmp_path / "index"
+    text = "spring water " * 18
+    corpus.write_text(json.dumps({"id": "a", "text": text}) + "\n")
+    assert run("build", corpus, "--vocabulary", "words", "--out", index).code == 0
+    monkeypatch.setenv("COLUMNS", "40")
+    query = "water " * 30 + "zebra"
+    found = run("search", index, query)
+    assert found.out == f"{query}\n1  7.967  a\n          {text.strip()}\n"
+    assert found.err.endswith("no document contains: zebra\n")
+    for arguments in (("index", "info", index), ("explain", index, "water", "a")):
+        lines = run(*arguments).out.splitlines()
+        assert [line for line in lines if line != line.rstrip()] == []
+    assert run("index", "info", index).out.splitlines()[2] == (
+        "words      2 dimensions, bm25 k1 1.5, b 0.75, k3 None, query_exponent 1.0, query_scale 1.0"
+    )
+    assert text.strip() in run("explain", index, "water", "a").out.splitlines()[-1]

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from rich.cells import cell_len
 
-from lexicept.cli import COMMANDS, app, declarations, make_app
+from lexicept.cli import COMMANDS, GROUPS, app, declarations, make_app
 from lexicept.cli.declarations import declared, load, options_of
 from support.commands import assert_error
 
@@ -118,3 +118,15 @@ def test_start_and_version(run):
     everything = run("--help").out
     for name in PATHS:
         assert name.split()[0] in everything
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [name.split() for panel in COMMANDS.values() for name in panel] + [[name] for name in GROUPS],
+    ids=" ".join,
+)
+def test_h_shows_the_help_before_and_after_the_name(arguments, run):
+    shown = run(*arguments, "-h")
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.startswith(f"Usage: lexicept {' '.join(arguments)}")
+    assert run("-h", *arguments) == run(*arguments, "--help") == shown

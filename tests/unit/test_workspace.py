@@ -458,3 +458,19 @@ def test_a_damaged_line_of_units_is_passed_over(tmp_path, line):
     Units(tmp_path / "units").finish("c", [])
     read = Units(tmp_path / "units")
     assert [read.facts(unit) for unit in "abc"] == [{}, None, {}]
+
+
+@pytest.mark.parametrize(
+    ("kept", "note"), [(True, " the work kept in out.partial"), (False, ", with nothing kept")]
+)
+def test_an_interrupt_says_that_the_same_command_resumes(tmp_path, monkeypatch, kept, note):
+    def work():
+        with Workspace("out", "mine", {}) as workspace:
+            if kept:
+                (workspace.kept("lists") / "1").write_text("a")
+            raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        work()
+    assert interrupt.value.__notes__ == [f"the same command resumes{note}"]

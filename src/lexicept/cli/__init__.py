@@ -114,8 +114,9 @@ def main() -> None:
     except (LexiceptError, OSError) as error:  # OSError: a full disk, a folder without permission
         print(safe(f"error: {_reason(error)}"), file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        notes = "; ".join(getattr(error, "__notes__", ()))
+        print(safe(f"interrupted: {notes}" if notes else "interrupted"), file=sys.stderr)
         sys.exit(130)
     sys.exit(0)
 

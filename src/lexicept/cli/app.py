@@ -26,6 +26,9 @@ NEGATIVES = {"bidirectional": "--causal"}
 ARGUMENTS, OPTIONS = Group("Arguments", sort_key=0), Group("Options", sort_key=1)
 """Panels of every command."""
 
+HELP = ("--help", "-h")
+"""Options that show the help of a command, before or after the command's name."""
+
 NO_LIMIT = "none"
 """None on the command line."""
 
@@ -245,8 +248,9 @@ def make_app(
         name="lexicept",
         help="Search documents by words and concepts in one inverted index, with explanations.",
         version=lambda: f"lexicept {version('lexicept')}",
-        help_flags=("--help", "-h"),
+        help_flags=HELP,
         help_format="plaintext",
+        suppress_keyboard_interrupt=False,  # ``main`` says what an interrupted command leaves
         config=read_config,
         group_arguments=ARGUMENTS,
         group_parameters=OPTIONS,
@@ -258,7 +262,8 @@ def make_app(
     for child in children.values():
         app.command(child)
     panels = {panel: Group(panel, sort_key=n) for n, (_, panel) in enumerate(commands.values())}
-    called = next((c for c in commands if words and tuple(words[: len(c)]) == c), None)
+    named = tuple(word for word in words or () if word not in HELP)
+    called = next((command for command in commands if named[: len(command)] == command), None)
     for number, (name, (path, panel)) in enumerate(commands.items()):
         if called is None or name == called:
             command = load(path)

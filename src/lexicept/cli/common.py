@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 SearchVocabulary = Literal["words", "concepts", "texts", "all"]
 """Vocabularies to search; all is words and concepts."""
 
+UNLIMITED = 10**9
+"""Characters of a line where none is wrapped."""
+
 
 def read_boosts(given: str | None) -> dict[str, float] | None:
     """Return the factor of each vocabulary in a text such as ``words=1,concepts=.5``. Raises
@@ -103,11 +106,21 @@ def print_table(title: str, rows: list[tuple[str, str]]) -> None:
 
 
 def show(*views: object) -> None:
-    """Print views of rich, from top to bottom."""
+    """Print views of rich, from top to bottom; in a pipe or file without padding and wrapping."""
     from rich.console import Console
+    from rich.table import Table
 
+    console = Console()
+    if console.is_terminal:
+        console.print(*views, sep="\n")
+        return
+    console.width = UNLIMITED
     for view in views:
-        Console().print(view)
+        if isinstance(view, Table):
+            view.box, view.pad_edge = None, False
+        with console.capture() as capture:
+            console.print(view)
+        print("\n".join(line.rstrip() for line in capture.get().split("\n")), end="")
 
 
 def print_json(content: dict[str, Any], indent: int | None = 1) -> None:

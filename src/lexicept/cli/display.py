@@ -57,9 +57,8 @@ def results_table(query: str, hits: Sequence[Hit]) -> Table:
             known = textwrap.shorten(_known(document), SNIPPET, placeholder="…")
             body.append(f"{known}\n", style="dim")
         body.append(_snippet(document.text, in_text))
-        if explanation is not None:
-            body.append("\n")
-            body.append(_largest(explanation))
+        if explanation is not None and (largest := _largest(explanation)):
+            body.append("\n").append(largest)
         table.add_row(str(hit.rank), f"{hit.score:.3f}", body)
     return table
 
@@ -126,6 +125,8 @@ def _largest(explanation: Explanation, most: int = 6) -> Text:
     """Return the largest contributions with their shares of the score, and the sum of the rest."""
     text = Text()
     score, parts = explanation.score, explanation.contributions
+    if not score:  # a condition alone
+        return text
     for part in parts[:most]:
         text.append(f"{part.score / score:>5.0%} ", style="green")
         text.append(f"{part.vocabulary.removesuffix('s')} ", style="dim")
@@ -214,6 +215,8 @@ def grid(columns: Sequence[Column | str], title: str = "", **options: Any) -> Ta
     named = any(column.header if isinstance(column, Column) else column for column in columns)
     options = {"box": None, "title_justify": "left", **options}
     heading = plain(title) if title else None
+    if heading is not None:
+        heading.no_wrap, heading.overflow = True, "ignore"  # may be wider than the table
     return Table(*columns, title=heading, show_header=bool(named), **options)
 
 

@@ -170,7 +170,7 @@ def _print_results(
     if hits.did_you_mean:
         notes.append(f"did you mean: {hits.did_you_mean}")
     for note in notes:
-        Console(stderr=True).print(plain(note, "yellow"))
+        Console(stderr=True).print(plain(note, "yellow"), soft_wrap=True)
     if hits.added:
         show(plain(f"added to the query: {_added(hits.added)}", "dim"))
     show(results_table(query, hits) if hits else nothing)

@@ -114,7 +114,9 @@ def build(
         # Whatever can be refused is loaded before the first pass over the documents.
         loaded = source.load() if "concepts" in names else None
         labels = _labels(concepts.explanations, loaded)
-        builder.add_documents(fresh, source.record() if "concepts" in names else {})
+        recorded = {"vocabulary": vocabulary, "language": language, "weight_bits": weight_bits}
+        recorded |= asdict(limits) | (source.record() if "concepts" in names else {})
+        builder.add_documents(fresh, recorded)
         if folder is not None:
             builder.add_files(folder.checksums)
         fitted = None if loaded is None else source.fit(loaded, builder, report)
@@ -123,9 +125,9 @@ def build(
             settings = VocabularySettings(BM25(), pruning="impact")
             builder.add_vocabulary(words, settings, progress=report)
         if fitted is not None:
-            settings = _settings(fitted, limits)
             if "texts" not in names:
                 fitted = fitted._replace(texts=None)
+            settings = _settings(fitted, limits)
             _add_concepts(builder, fitted, settings, language, labels, report, cluster)
         return Index(builder.commit(weight_bits=weight_bits))
 

@@ -51,7 +51,8 @@ class ConceptSource:
     @classmethod
     def of(cls, model: str | os.PathLike[str] | None, settings: ConceptSettings) -> ConceptSource:
         """Return the source that the parameters of ``build`` name, with absolute paths."""
-        return cls(_local(model), replace(settings, sae=_local(settings.sae)))
+        sae, explanations = _local(settings.sae), _local(settings.explanations)
+        return cls(_local(model), replace(settings, sae=sae, explanations=explanations))
 
     @property
     def backbone(self) -> str:
@@ -81,7 +82,6 @@ class ConceptSource:
         """Return the source as JSON values, to be compared with an interrupted build's."""
         training = None if self.training is None else asdict(self.training)
         described = {**vars(self.settings), "train": training, "backbone": self.backbone}
-        del described["explanations"]  # labels come after the encoding
         return {"model": self.model, **described, "adapted": self.adapted}
 
     def load(self) -> ConceptVectorizer | Backbone:

@@ -228,6 +228,9 @@ class Workspace:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        if isinstance(error[1], KeyboardInterrupt):
+            kept = f" the work kept in {self._shown}" if self._keeps() else ", with nothing kept"
+            error[1].__notes__ = [f"the same command resumes{kept}"]  # the outermost tells
         self.close()
         self._errors.__exit__(*error)
 
