@@ -50,7 +50,7 @@ lexicept.build(T, tmp/"pets", **words) -> exists already: name another place or 
 lexicept.build(T, tmp, overwrite=True, **words) -> no index, or one that was never finished (no mani
 lexicept.build(T, "a\0b", **words) -> out must be a path, not 'a\x00b'
 lexicept.build(T, new, vocabulary=["words"]) -> vocabulary must be 'words', 'concepts' or 'all', no
-lexicept.build(T, new, language="xx", **words) -> no language 'xx', only: ar, ca, da, de, el, en, es
+lexicept.build(T, new, language="xx", **words) -> no language 'xx': a code of ISO 639-1, such as
 lexicept.build(T, new, model="nosuch") -> nosuch: no saved encoder (modules.json is missing)
 lexicept.build(T, new, model="") -> model must be a path, not ''
 lexicept.build(T, new, model="x", **words) -> model requires concepts, but vocabulary is words

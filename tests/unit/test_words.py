@@ -1,14 +1,23 @@
 """Terms of several languages as literal values, the vocabulary, and saving it."""
 
 import pickle
+from itertools import pairwise
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.errors import InputError
+import lexicept
+from lexicept.errors import InputError, LexiceptWarning
 from lexicept.vectorizers import words
-from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, Tokenizer, WordVectorizer
+from lexicept.vectorizers.words import (
+    BIGRAM_LANGUAGES,
+    LANGUAGES,
+    STEMMERS,
+    Tokenizer,
+    WordVectorizer,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,8 +44,76 @@ def test_languages_have_their_own_words_stems_and_marks():
     assert Tokenizer("hi")("किताब") == ["किताब"]
     # The same word with and without vowel signs: the stemmer removes them.
     assert Tokenizer("ar")("كِتَاب") == Tokenizer("ar")("كتاب") == ["كتاب"]
-    with pytest.raises(InputError, match=r"no language 'xx', only: ar, ca, .*en, .*zh"):
+
+
+def test_every_language_is_read_and_a_missing_stemmer_said_once(tmp_path):
+    assert len(LANGUAGES) == 183
+    assert {*STEMMERS, *BIGRAM_LANGUAGES} <= LANGUAGES
+    for language in LANGUAGES:
+        assert len(Tokenizer(language)("Kilo 42 ქართული")) == 3
+    assert Tokenizer("vi")("Ở Việt Nam") == ["việt", "nam"]
+    assert Tokenizer("nb")("og husene") == Tokenizer("no")("og husene") == ["hus"]
+    for language, missing in (("vi", "no stemmer and no stop words"), ("pl", "no stop words")):
+        out = tmp_path / language
+        with pytest.warns(LexiceptWarning) as caught:
+            lexicept.build(["Việt Nam"], out, vocabulary="words", language=language).close()
+        assert [str(w.message) for w in caught] == [f"{missing} for the language {language!r}"]
+    with pytest.raises(InputError, match=r"no language 'xx': a code of ISO 639-1, such as 'en'"):
         Tokenizer("xx")
+    with pytest.raises(InputError, match=r"no language 'German': .*; the nearest is 'de'"):
+        Tokenizer("German")
+
+
+FORMAT = "\u00ad\u200e\u200f\ufeff"
+
+
+@pytest.mark.parametrize(
+    ("language", "spellings", "term"),
+    [
+        ("en", "café cafe\u0301 CAFÉ CAFE\u0301", "café"),
+        ("vi", "Việt Viê\u0323t Vie\u0302\u0323t Vie\u0323\u0302t", "việt"),
+        ("en", "oﬃce o\ufb03ce OFFICE", "offic"),
+        ("en", "ＰＤＦ pdf 𝒫𝒟ℱ ⓅⒹⒻ", "pdf"),
+        ("en", "x² x2 x₂", "x2"),
+        ("en", "wind\u00admill wind\u2060mill \ufeffwindmill wi\u200dn\u200cdmill", "windmil"),
+        ("en", "windmill\u00ad windmill\ufe0f w\u034findmill \u200ewindmill\u200f", "windmil"),
+        ("en", "Å A\u030a \u212b", None),  # single letters, as a and b are
+        ("en", "ß", None),
+        ("en", "Straße STRASSE STRAẞE", "strass"),
+        ("de", "Straße Strasse STRASSE STRAẞE Straßen", "strass"),
+        ("de", "daß dass DASS", None),
+        ("el", "ΟΔΟΣ οδός οδοσ ΟΔΟ\u03a3", "οδ"),
+        ("tr", "İzmir izmir İZMİR I\u0307zmir", "izmir"),
+        ("tr", "ISPARTA Isparta ısparta", "ıspar"),
+        ("az", "QIZIL qızıl", "qızıl"),
+        ("en", "İzmir izmir IZMIR", "izmir"),
+        ("lt", "Jìs ji\u0307\u0300s JÌS", "jìs"),
+        ("he", "שָׁלוֹם שָׁל\u05d5\u05b9ם", "שָׁלוֹם"),
+        ("bn", "বাংলা ব\u09beংলা", "বাংলা"),
+        ("bn", "ক\u09cb ক\u09c7\u09be", "ক\u09cb"),
+        ("fa", "می\u200cروم میروم", "میروم"),
+        ("si", "ශ්\u200dරී ශ්රී", "ශ්රී"),
+        ("ml", "മലയാളം മലയാള\u0d02", "മലയാളം"),
+        ("ko", "가 \u1100\u1161", "가"),
+        ("ja", "ｶﾞ ガ カ\u3099", "ガ"),
+        ("zh", "\u2f00 一", "一"),
+        ("zh", "\U00020000 \U00020000", "\U00020000"),
+    ],
+)  # fmt: skip
+def test_spellings_of_one_word(language, spellings, term):
+    tokenizer = Tokenizer(language)
+    for spelling in spellings.split():
+        assert tokenizer(spelling) == ([] if term is None else [term])
+        places = [spelling[start:end] for _, (start, end) in tokenizer.spans(spelling)]
+        assert places == ([] if term is None else [spelling.strip(FORMAT)])
+
+
+def test_words_that_stay_two():
+    tokenizer = Tokenizer("en")
+    assert tokenizer("wind\u200bmill") == ["wind", "mill"]  # a zero-width space separates
+    assert tokenizer("2½ 21⁄2") == ["2½", "21"]
+    assert tokenizer("resume résumé") == ["resum", "résumé"]
+    assert Tokenizer("tr")("kış kis") == ["kış", "kis"]
 
 
 @pytest.mark.parametrize(
@@ -45,6 +122,10 @@ def test_languages_have_their_own_words_stems_and_marks():
         ("zh", "我爱Python编程 a,3 中", ["我爱", "python", "编程", "a", "3", "中"]),
         ("ja", "東京でPython3を学ぶ", ["東京", "京で", "python3", "を学", "学ぶ"]),
         ("ko", "한국어 text", ["한국", "국어", "text"]),
+        ("ja", "人々と〇一", ["人々", "々と", "と〇", "〇一"]),
+        ("ja", "ﾊﾟｿｺﾝのコーヒー", ["パソ", "ソコ", "コン", "ンの", "のコ", "コー", "ーヒ", "ヒー"]),
+        ("zh", "\U0002070e\U00030000\ufa0e", ["\U0002070e\U00030000", "\U00030000\ufa0e"]),
+        ("zh", "第３章Ａ", ["第", "3", "章", "a"]),
         ("th", "ผมใช้ Python", ["ผม", "มใ", "ใช", "ช้", "python"]),
     ],
 )
@@ -65,7 +146,9 @@ def test_any_text_in_any_language_makes_non_empty_terms(language, text):
     ("language", "text", "spelled"),
     [
         ("en", "The Cats, cat-like", ["Cats", "cat", "like"]),
-        ("tr", "İstanbul, İzmir", ["stanbul", "zmir"]),  # İ in lower case is i and a dot
+        ("tr", "İstanbul, İzmir", ["İstanbul", "İzmir"]),
+        ("en", "the o\ufb03ce, wind\u00admills\u00ad!", ["o\ufb03ce", "wind\u00admills"]),
+        ("zh", "Ｐ我\u00ad爱㎏", ["Ｐ", "我\u00ad爱", "㎏"]),
         ("en", "cafe\u0301 😀naïve", ["cafe\u0301", "naïve"]),  # the accent belongs to the word
         ("zh", "我爱Python编程!", ["我爱", "Python", "编程"]),
         ("ja", "東京でABC", ["東京", "京で", "ABC"]),
@@ -79,7 +162,22 @@ def test_characters_of_terms(language, text, spelled):
     assert [text[start:end] for start, end in spans] == spelled
 
 
-@given(st.sampled_from([*STEMMERS, *BIGRAM_LANGUAGES]), st.text() | st.text("aİΣ é\u0301์ช東京가 "))
+TEXTS = st.text() | st.text(
+    "aAfiİIıßΣσς é\u0301\u0323\u0307์ช東々京가ﾊﾟ\u1100\u1161ﬃ㎏½\u00ad\u200b\u200d\ufeff "
+)
+
+
+@given(st.sampled_from(["en", "de", "el", "lt", "tr", "hi", "ja", "ko", "th"]), TEXTS)
+def test_equivalent_texts_have_the_same_words(language, text):
+    tokenizer = Tokenizer(language)
+    for changed in (normalize("NFC", text), normalize("NFD", text)):
+        assert tokenizer(changed) == tokenizer(text)
+        assert tokenizer.sequence(changed) == tokenizer.sequence(text)
+    within = text.replace("é", "e\u00ad\u0301").replace("a", "a\u2060")
+    assert tokenizer(within) == tokenizer(text)
+
+
+@given(st.sampled_from([*STEMMERS, *BIGRAM_LANGUAGES]), TEXTS)
 def test_terms_with_and_without_characters_are_the_same(language, text):
     tokenizer = Tokenizer(language)
     found = list(tokenizer.spans(text))
@@ -87,6 +185,8 @@ def test_terms_with_and_without_characters_are_the_same(language, text):
     starts = [span.start for _, span in found]
     assert starts == sorted(starts)
     assert all(0 <= span.start < span.end <= len(text) for _, span in found)
+    if not tokenizer.bigrams:
+        assert all(a.end <= b.start or a == b for (_, a), (_, b) in pairwise(found))
 
 
 def test_occurrences_of_dimensions():
@@ -140,7 +240,7 @@ def test_stems_are_forgotten_and_found_again(monkeypatch):
     assert len(tokenizer._stems) <= 2
 
 
-@pytest.mark.parametrize("letter", ["a", "ж", "𝒳"])
+@pytest.mark.parametrize("letter", ["a", "ж", "𐐨"])
 def test_long_words_are_not_remembered(letter):
     tokenizer = words.Tokenizer("en")
     longest = letter * words.LONGEST_REMEMBERED

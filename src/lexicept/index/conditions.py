@@ -187,7 +187,7 @@ class _Phrases:
     def _verified(self, tokenizer: Tokenizer, phrase: list[Word], candidates: Integers) -> Flags:
         """Return the candidates with the phrase in the title or text [N]."""
         having = np.zeros(self._engine.num_documents, bool)
-        analysed: dict[str, Word] = {}
+        analysed: dict[str, list[Word]] = {}
         for start in range(0, candidates.size, DOCUMENTS_PER_LOCK):
             with self._encoders.lock("words"):
                 for number in candidates[start : start + DOCUMENTS_PER_LOCK].tolist():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lexicept.engines.inverted import check_weight_bits
-from lexicept.errors import InputError, checked_arguments, require
+from lexicept.errors import InputError, LexiceptWarning, checked_arguments, require
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.parallel.ray import joined_cluster
@@ -18,7 +19,7 @@ from lexicept.pipelines.documents import Documents, as_documents, folder_of
 from lexicept.pipelines.index import Index
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress, reporting
-from lexicept.vectorizers.words import WordVectorizer
+from lexicept.vectorizers.words import WordVectorizer, missing_analysis
 from lexicept.weighting import BM25, Unchanged
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def build(
         out: the folder of the new index; must not exist.
         vocabulary: what to index: "words" needs no model; "concepts" needs torch; "all" has words,
             concepts and, where lexicept-mini is adapted, whole texts.
-        language: language of the stop words and the stemmer (ISO 639-1 code).
+        language: language of the documents (ISO 639-1 code), for stop words, stems and letter case.
         model: a saved concept model, a folder or a Hugging Face name; by default lexicept-mini, in
             the package.
         concepts: the source of the concepts, and how their model reads texts.
@@ -96,6 +97,8 @@ def build(
     check_weight_bits(weight_bits)
     # Refused before any work: an unknown language, and limits out of range.
     words = WordVectorizer(language)
+    if missing := missing_analysis(language):
+        warnings.warn(missing, LexiceptWarning, stacklevel=3)
     VocabularySettings(
         BM25(),
         query_max_active_dims=limits.query_max_active_dims,

@@ -1,6 +1,7 @@
 """Words: texts as term counts over a vocabulary of stemmed words, or of character bigrams.
 
-Tokens, stop words and stemming are those of bm25s and PyStemmer, so that BM25 scores agree.
+Stop words and stemming are those of bm25s and PyStemmer, and texts in ASCII have the words of
+bm25s, so that BM25 scores agree.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,20 +22,39 @@ import Stemmer
 
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation.contributions import Sources, Span, whole
+from lexicept.fields.normal_forms import normal, origins, pattern, word_matches, words_of
 from lexicept.storage.files import read_json, write_json
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import CountedPart, EncodedQuery
 from lexicept.vectors import canonical_entries, row_numbers
 
 STEMMERS = {
-    "ar": "arabic", "ca": "catalan", "da": "danish", "de": "german", "el": "greek",
-    "en": "english", "es": "spanish", "et": "estonian", "eu": "basque", "fi": "finnish",
-    "fr": "french", "ga": "irish", "hi": "hindi", "hu": "hungarian", "hy": "armenian",
-    "id": "indonesian", "it": "italian", "lt": "lithuanian", "ne": "nepali", "nl": "dutch",
-    "no": "norwegian", "pt": "portuguese", "ro": "romanian", "ru": "russian", "sr": "serbian",
-    "sv": "swedish", "ta": "tamil", "tr": "turkish", "yi": "yiddish",
+    "ar": "arabic", "ca": "catalan", "cs": "czech", "da": "danish", "de": "german", "el": "greek",
+    "en": "english", "eo": "esperanto", "es": "spanish", "et": "estonian", "eu": "basque",
+    "fa": "persian", "fi": "finnish", "fr": "french", "ga": "irish", "hi": "hindi",
+    "hu": "hungarian", "hy": "armenian", "id": "indonesian", "it": "italian", "lt": "lithuanian",
+    "nb": "norwegian", "ne": "nepali", "nl": "dutch", "nn": "norwegian", "no": "norwegian",
+    "pl": "polish", "pt": "portuguese", "ro": "romanian", "ru": "russian", "sr": "serbian",
+    "st": "sesotho", "sv": "swedish", "ta": "tamil", "tr": "turkish", "yi": "yiddish",
 }  # fmt: skip
 """Language codes and their Snowball stemmers."""
+
+LANGUAGES = frozenset((
+    "aa", "ab", "ae", "af", "ak", "am", "an", "ar", "as", "av", "ay", "az", "ba", "be", "bg",
+    "bi", "bm", "bn", "bo", "br", "bs", "ca", "ce", "ch", "co", "cr", "cs", "cu", "cv", "cy",
+    "da", "de", "dv", "dz", "ee", "el", "en", "eo", "es", "et", "eu", "fa", "ff", "fi", "fj",
+    "fo", "fr", "fy", "ga", "gd", "gl", "gn", "gu", "gv", "ha", "he", "hi", "ho", "hr", "ht",
+    "hu", "hy", "hz", "ia", "id", "ie", "ig", "ii", "ik", "io", "is", "it", "iu", "ja", "jv",
+    "ka", "kg", "ki", "kj", "kk", "kl", "km", "kn", "ko", "kr", "ks", "ku", "kv", "kw", "ky",
+    "la", "lb", "lg", "li", "ln", "lo", "lt", "lu", "lv", "mg", "mh", "mi", "mk", "ml", "mn",
+    "mr", "ms", "mt", "my", "na", "nb", "nd", "ne", "ng", "nl", "nn", "no", "nr", "nv", "ny",
+    "oc", "oj", "om", "or", "os", "pa", "pi", "pl", "ps", "pt", "qu", "rm", "rn", "ro", "ru",
+    "rw", "sa", "sc", "sd", "se", "sg", "si", "sk", "sl", "sm", "sn", "so", "sq", "sr", "ss",
+    "st", "su", "sv", "sw", "ta", "te", "tg", "th", "ti", "tk", "tl", "tn", "to", "tr", "ts",
+    "tt", "tw", "ty", "ug", "uk", "ur", "uz", "ve", "vi", "vo", "wa", "wo", "xh", "yi", "yo",
+    "za", "zh", "zu",
+))  # fmt: skip
+"""Language codes of ISO 639-1."""
 
 
 @cache
@@ -40,24 +62,20 @@ def stop_words(name: str) -> frozenset[str]:
     """Return the stop words of a language, an ISO 639-1 code, or ``en_plus``, a longer English
     list; empty without a list. They are those of bm25s 0.3 (MIT licence), so that scores agree."""
     lists = json.loads(Path(__file__).with_name("stop_words.json").read_text(encoding="utf-8"))
-    return frozenset(lists.get(name, "").split())
+    return frozenset(lists.get("no" if name in ("nb", "nn") else name, "").split())
 
 
-BIGRAM_LANGUAGES = ("ja", "km", "ko", "lo", "my", "th", "zh")
+BIGRAM_LANGUAGES = ("ii", "ja", "km", "ko", "lo", "my", "th", "zh")
 """Languages whose words are not set apart by spaces, or not cleanly: character bigrams."""
 
-# Vowel signs and other marks of these scripts are part of a word, but not of Python's ``\w``.
-_MARKS = (
-    "\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed"  # Arabic
-    "\u0900-\u0963\u0b82-\u0bd7"  # Devanagari and Tamil
-    "\u0e31-\u0e4e\u0eb1-\u0ecd\u102b-\u103e\u17b4-\u17d3"  # Thai, Lao, Burmese, Khmer
-)
-_MARKED_LANGUAGES = ("ar", "hi", "ne", "ta", *BIGRAM_LANGUAGES)
-_SPACELESS = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
-    "\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]+"
+_SPACELESS = (
+    r"[[\p{Han}\p{scx=Hiragana}\p{scx=Katakana}\p{Hangul}\p{Yi}"
+    r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Line_Break=Complex_Context}]--\p{Nd}]+"
 )
 
+# Words of texts in ASCII. Without single letters, they are bm25s' words.
+_ASCII = re.compile(r"\w+")
+_ASCII_WORDS = re.compile(r"(?<!\w)\w{2,}")
 
 Word = tuple[str, bool]
 """A word of a text, and whether it is a term."""
@@ -70,76 +88,139 @@ LONGEST_REMEMBERED = 40
 purpose."""
 
 
+def missing_analysis(language: str) -> str:
+    """Return a sentence on the stemmer or stop words that a language lacks; "" if it needs none."""
+    if language in BIGRAM_LANGUAGES:
+        return ""
+    available = {"stemmer": language in STEMMERS, "stop words": bool(stop_words(language))}
+    missing = " and no ".join(name for name in available if not available[name])
+    return f"no {missing} for the language {language!r}" if missing else ""
+
+
+def check_language(language: str) -> None:
+    """Raise InputError for a code that is not in ISO 639-1, with the nearest code."""
+    if language in LANGUAGES:
+        return
+    codes = {name: code for code, name in STEMMERS.items()} | {code: code for code in LANGUAGES}
+    near = get_close_matches(str(language).lower(), sorted(codes), 1, 0.3)
+    nearest = f"; the nearest is {codes[near[0]]!r}" if near else ""
+    raise InputError(f"no language {language!r:.40}: a code of ISO 639-1, such as 'en'{nearest}")
+
+
 class Tokenizer:
-    """A text's terms, in order, for one language: an ISO 639-1 code of ``STEMMERS`` or
-    ``BIGRAM_LANGUAGES``. Raises InputError for other languages."""
+    """A text's terms, in order, for one language: a code of ISO 639-1. Raises InputError for other
+    languages.
+
+    Terms are made of words in normal form (NFKC, case folded by the language's rules), without
+    single letters.
+    """
 
     def __init__(self, language: str = "en") -> None:
-        if language not in STEMMERS and language not in BIGRAM_LANGUAGES:
-            languages = ", ".join(sorted([*STEMMERS, *BIGRAM_LANGUAGES]))
-            raise InputError(f"no language {language!r}, only: {languages}")
+        check_language(language)
         self.language = language
         self.bigrams = language in BIGRAM_LANGUAGES
         """True if this language is cut into character bigrams."""
-        marks = _MARKS if language in _MARKED_LANGUAGES else ""
-        self._every = re.compile(rf"[\w{marks}]+")
-        # Without marks this is bm25s' pattern, on which the agreement of scores rests.
-        words = re.compile(rf"(?<![\w{marks}])[\w{marks}]{{2,}}")
-        self._pattern = self._every if self.bigrams else words
         # Without the stemmer's own cache, which keeps long words too.
-        self._stemmer: Any = None if self.bigrams else Stemmer.Stemmer(STEMMERS[language], 0)
-        self._stop = stop_words(language)
-        self._stems: dict[str, str | None] = {}
+        stemmer = Stemmer.Stemmer(STEMMERS[language], 0) if language in STEMMERS else None
+        self._stemmer: Any = stemmer
+        self._dotless = language in ("az", "tr")
+        self._stop = frozenset(map(self.form, stop_words(language)))
+        self._stems: dict[str, str | list[str] | None] = {}
 
     def __call__(self, text: str) -> list[str]:
         if self.bigrams:
             return self.split(text)
-        terms = []
+        terms: list[str] = []
         # A loop: a comprehension would be a frame more on the way of every search.
-        for token in self._pattern.findall(text.lower()):
-            if (stem := self._stem(token)) is not None:
+        for token in self._tokens(text, _ASCII_WORDS):
+            stem = self._stem(token)
+            if type(stem) is str:
                 terms.append(stem)
+            elif stem is not None:
+                terms.extend(stem)
         return terms
+
+    def form(self, text: str) -> str:
+        """Return the normal form of a text, without case."""
+        text = normal(text)
+        if self._dotless:
+            text = text.replace("I", "ı")
+        if text.isascii():
+            return text.lower()
+        # A single letter stays one, as ß does in bm25s.
+        text = text.casefold() if len(text) > 1 else text.lower()
+        # İ, and an accented i in Lithuanian, have a second dot in lower case.
+        return normalize("NFC", text.replace("i\u0307", "i"))
 
     def spans(self, text: str) -> Iterator[tuple[str, Span]]:
         """Yield the terms in order, each with the characters in the text."""
-        lower = text.lower()
-        # In lower case a character may be two, as the Turkish İ is.
-        origin: Sequence[int] = range(len(text))
-        if len(lower) != len(text):
-            origin = [i for i, character in enumerate(text) for _ in character.lower()]
-        for match in self._pattern.finditer(lower):
+        for match in word_matches(text):
             token, first = match.group(), match.start()
-            pieces = _bigrams(token) if self.bigrams else [(0, len(token))]
-            for start, end in pieces:
-                term = token[start:end] if self.bigrams else self._stem(token)
+            form = self.form(token)
+            places = [(i, i + 1) for i in range(len(token))]
+            if not token.isascii() and form != token:
+                places = origins(token, self.form)
+            for start, end in self._pieces(form):
+                term = form[start:end] if self.bigrams else self._term(form[start:end])
                 if term is not None:
-                    yield term, whole(text, origin[first + start], origin[first + end - 1] + 1)
+                    yield term, whole(text, first + places[start][0], first + places[end - 1][1])
 
     def split(self, text: str) -> list[str]:
-        """Return every word of a text in order, in lower case; bigrams of spaceless scripts."""
-        tokens: list[str] = self._every.findall(text.lower())
-        if self.bigrams:
-            return [token[start:end] for token in tokens for start, end in _bigrams(token)]
-        return tokens
+        """Return every word of a text in order, in normal form; bigrams of spaceless scripts."""
+        words: list[str] = []
+        for token in self._tokens(text, _ASCII):
+            words += self._words(token)
+        return words
 
-    def sequence(self, text: str, known: dict[str, Word] | None = None) -> list[Word]:
+    def sequence(self, text: str, known: dict[str, list[Word]] | None = None) -> list[Word]:
         """Return every word of a text in order, marked as a term or not. Terms are stemmed; stop
         words and single letters, which are no terms, keep the spelling. ``known`` caches words."""
-        tokens = self.split(text)
-        if self.bigrams:
-            return [(token, True) for token in tokens]
+        tokens = self._tokens(text, _ASCII)
         known = {} if known is None else known
         for token in set(tokens).difference(known):
-            stem = self._stem(token) if len(token) > 1 else None
-            known[token] = (token, False) if stem is None else (stem, True)
-        return [known[token] for token in tokens]
+            known[token] = [self._word(word) for word in self._words(token)]
+        return [word for token in tokens for word in known[token]]
 
-    def _stem(self, token: str) -> str | None:
-        """Return the stem of a word; None for a stop word."""
+    def _tokens(self, text: str, ascii_words: re.Pattern[str]) -> list[str]:
+        """Return the words of a text, in ASCII in lower case, otherwise as they are written."""
+        if text.isascii() and not (self._dotless and "I" in text):
+            return ascii_words.findall(text.lower())
+        return words_of(text)
+
+    def _words(self, token: str) -> list[str]:
+        """Return the words or bigrams in the normal form of a word."""
+        form = self.form(token)
+        return [form[start:end] for start, end in self._pieces(form)]
+
+    def _pieces(self, form: str) -> list[tuple[int, int]]:
+        """Return the places of words or bigrams in a word's normal form, which may be several."""
+        if form.isascii() and form.isalnum():
+            return [(0, len(form))]
+        words = [match.span() for match in word_matches(form)]
+        if not self.bigrams:
+            return words
+        pieces = []
+        for start, end in words:
+            pieces += [(start + first, start + last) for first, last in _bigrams(form[start:end])]
+        return pieces
+
+    def _word(self, word: str) -> Word:
+        term = word if self.bigrams else self._term(word)
+        return (word, False) if term is None else (term, True)
+
+    def _term(self, word: str) -> str | None:
+        """Return the stem of a word in normal form; None for a stop word or a single letter."""
+        if len(word) < 2 or word in self._stop:
+            return None
+        stem: str = word if self._stemmer is None else self._stemmer.stemWord(word)
+        return stem
+
+    def _stem(self, token: str) -> str | list[str] | None:
+        """Return the term of a word; None or a list if its normal form has none or several."""
         stem = self._stems.get(token, "")
         if stem == "":  # not seen yet: no stem is empty
-            stem = None if token in self._stop else self._stemmer.stemWord(token)
+            terms = [term for word in self._words(token) if (term := self._term(word)) is not None]
+            stem = terms if len(terms) > 1 else terms[0] if terms else None
             if len(token) <= LONGEST_REMEMBERED:
                 if len(self._stems) >= REMEMBERED:  # a server sees new words for ever
                     self._stems.clear()
@@ -152,7 +233,7 @@ def _bigrams(token: str) -> list[tuple[int, int]]:
     between."""
     places = []
     position = 0
-    for run in _SPACELESS.finditer(token):
+    for run in pattern(_SPACELESS).finditer(token):
         first, last = run.span()
         if first > position:
             places.append((position, first))

@@ -1,0 +1,94 @@
+"""Normal forms of texts, in which equivalent spellings are equal, and their words.
+
+A word is a run of letters, digits and marks. Format characters, such as the soft hyphen, belong to
+the word around them (UAX #29, rule WB4) and have no part in its normal form.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+from unicodedata import normalize
+
+_IGNORED = r"[\p{Default_Ignorable_Code_Point}\p{Cf}\p{Me}]"
+"""Characters without a part in the normal form."""
+
+# Python's \w, and signs that are compatible with letters: Ⓐ, ㎏, the radical ⼀.
+_LETTER = (
+    r"[\p{L}\p{N}\p{Pc}"
+    r"[\p{So}&&[\p{dt=Circle}\p{dt=Square}[\p{Han}&&\p{dt=Compat}]]]]"
+)
+# The zero-width space separates words. Signs such as № stand by themselves.
+_WORD = rf"{_LETTER}[{_LETTER}\p{{M}}[{_IGNORED}--\u200b]]*|[\p{{S}}&&\p{{dt=Compat}}]"
+
+MARKS = 30
+"""Marks on a letter that count (UAX #15, stream-safe texts): sorting more takes quadratic time."""
+
+_MANY_MARKS = rf"([\p{{M}}\p{{Grapheme_Extend}}]{{{MARKS}}})[\p{{M}}\p{{Grapheme_Extend}}]+"
+
+
+@cache
+def pattern(expression: str) -> Any:
+    """Compile an expression with Unicode's properties, which ``re`` does not know."""
+    import regex  # texts in ASCII do without
+
+    return regex.compile(expression, regex.VERSION1)
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text in order, as they are written."""
+    found: list[str] = pattern(_WORD).findall(text)
+    return found
+
+
+def word_matches(text: str) -> Iterator[Any]:
+    """Yield a match for each word of a text."""
+    matches: Iterator[Any] = pattern(_WORD).finditer(text)
+    return matches
+
+
+def normal(text: str) -> str:
+    """Return the normal form of a text: NFKC without ignored characters, in the text's case.
+
+    Fractions stay as they are: 2½ is not 21⁄2. So do Thai's and Lao's am, a letter each.
+    """
+    if text.isascii():
+        return text
+    text = pattern(_IGNORED).sub("", text)
+    if len(text) > MARKS:
+        text = pattern(_MANY_MARKS).sub(r"\1", text)
+    composed = normalize("NFKC", text)
+    if "\u2044" in composed:
+        composed = normalize("NFC", text)
+    return composed.replace("\u0e4d\u0e32", "\u0e33").replace("\u0ecd\u0eb2", "\u0eb3")
+
+
+def caseless(text: str) -> str:
+    """Return the normal form of a text, without case."""
+    return normal(text).casefold()
+
+
+def origins(text: str, form: Callable[[str], str]) -> list[tuple[int, int]]:
+    """Return the characters of a text, start and end, behind each character of ``form(text)``."""
+    places: list[tuple[int, int]] = []
+    # Marks and jamo compose within a grapheme cluster only.
+    for cluster in pattern(r"\X").finditer(text):
+        start, end = cluster.span()
+        size = len(form(cluster.group()))
+        each = [(place, place + 1) for place in range(start, end)]
+        places += each if size == end - start else [(start, end)] * size
+    size = len(form(text))
+    return places if len(places) == size else [(0, len(text))] * size
+
+
+def first_place(text: str, query: str) -> tuple[int, int] | None:
+    """Return start and end in a text of the longest word of a query that it has, without case and
+    also as a part of a word; None without one. Words have at least three characters."""
+    words = sorted(set(re.findall(r"\w{3,}", caseless(query))), key=lambda w: (-len(w), w))
+    if text.isascii():
+        matches = (re.search(re.escape(word), text, re.IGNORECASE) for word in words)
+        return next((match.span() for match in matches if match), None)
+    forms = [(caseless(match.group()), match.span()) for match in word_matches(text)]
+    return next((span for word in words for form, span in forms if word in form), None)
