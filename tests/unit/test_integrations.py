@@ -32,10 +32,10 @@ def index(tmp_path_factory):
     return Index(builder.commit())
 
 
-def retriever_of(integration: str, library: str) -> Any:
+def retriever_of(integration: str, library: str, name: str) -> Any:
     """Return an integration's retriever; skip the test where the library is not installed."""
     pytest.importorskip(library, reason=f"needs the library of lexicept.integrations.{integration}")
-    return import_module(f"lexicept.integrations.{integration}").LexiceptRetriever
+    return getattr(import_module(f"lexicept.integrations.{integration}"), name)
 
 
 @pytest.mark.parametrize("query", [None, 3, "\ud800"])
@@ -63,7 +63,7 @@ def test_a_pickled_index_is_its_absolute_path_and_engine(index, monkeypatch, tmp
 class TestPyTerrier:
     @pytest.fixture(autouse=True)
     def library(self):
-        self.retriever = retriever_of("pyterrier", "pyterrier")
+        self.retriever = retriever_of("pyterrier", "pyterrier", "PyTerrierRetriever")
         self.pt, self.pd = import_module("pyterrier"), import_module("pandas")
 
     def topics(self, *queries: object) -> object:
@@ -115,9 +115,9 @@ class TestPyTerrier:
         ]
         table = self.pt.Experiment(systems, self.topics("dogs fight"), qrels, ["recip_rank"])
         assert table["name"].tolist() == [
-            "LexiceptRetriever(pets)",
-            "LexiceptRetriever(pets, words)",
-            "LexiceptRetriever(pets, words, top_k=1)",
+            "PyTerrierRetriever(pets)",
+            "PyTerrierRetriever(pets, words)",
+            "PyTerrierRetriever(pets, words, top_k=1)",
         ]
 
     def test_a_filter_keeps_documents_out(self, tmp_path):
@@ -125,7 +125,7 @@ class TestPyTerrier:
         index = lexicept.build(documents, tmp_path / "years", vocabulary="words")
         retriever = self.retriever(index, filter="year >= 2020")
         assert retriever(self.topics("dogs"))["docno"].tolist() == ["d2020"]
-        assert repr(retriever) == "LexiceptRetriever(years, filter='year >= 2020')"
+        assert repr(retriever) == "PyTerrierRetriever(years, filter='year >= 2020')"
 
     def test_it_can_be_inspected(self, index):
         retriever = self.retriever(index)
@@ -148,7 +148,7 @@ class TestPyTerrier:
 class TestLangChain:
     @pytest.fixture(autouse=True)
     def library(self):
-        self.retriever = retriever_of("langchain", "langchain_core")
+        self.retriever = retriever_of("langchain", "langchain_core", "LangChainRetriever")
 
     def test_results_are_the_index_s(self, index):
         retriever = self.retriever(index=index, top_k=1)
@@ -213,7 +213,7 @@ class TestLangChain:
 class TestLlamaIndex:
     @pytest.fixture(autouse=True)
     def library(self):
-        self.retriever = retriever_of("llama_index", "llama_index.core")
+        self.retriever = retriever_of("llama_index", "llama_index.core", "LlamaIndexRetriever")
 
     def test_results_are_the_index_s(self, index):
         retriever = self.retriever(index, top_k=2)

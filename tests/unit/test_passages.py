@@ -288,10 +288,10 @@ def test_evaluation_judges_documents(index, tmp_path):
 def test_retrievers_return_the_best_passage(index):
     langchain = pytest.importorskip("lexicept.integrations.langchain")
     llama_index = pytest.importorskip("lexicept.integrations.llama_index")
-    (first, *_) = langchain.LexiceptRetriever(index=index).invoke("cats install")
+    (first, *_) = langchain.LangChainRetriever(index=index).invoke("cats install")
     assert (first.id, first.metadata["passage"]) == ("guide.md", "guide.md#install")
     assert first.page_content == "Cats install with a paw."
-    (node, *_) = llama_index.LexiceptRetriever(index).retrieve("cats install")
+    (node, *_) = llama_index.LlamaIndexRetriever(index).retrieve("cats install")
     assert (node.node_id, node.metadata["passage"]) == ("guide.md", "guide.md#install")
 
 

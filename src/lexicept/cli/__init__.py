@@ -47,10 +47,7 @@ COMMANDS = {
         "index describe": "concepts:describe",
         "index label": "concepts:label",
     },
-    "Effectiveness and cost": {
-        "index sweep": "sweep:sweep",
-        "index reweight": "index:reweight",
-    },
+    "Effectiveness and cost": {"index sweep": "sweep:sweep", "index reweight": "index:reweight"},
     "Other engines": {"index engine": "export:engine", "index export": "export:export"},
     "Train": {
         "model pretrain": "train:pretrain",

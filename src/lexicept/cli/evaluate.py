@@ -7,14 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexicept.cli.common import (
-    ignored_ids,
-    open_to_search,
-    print_json,
-    print_report,
-    show,
-    working,
-)
+from lexicept.cli.common import ignored_ids, open_to_search, print_json, print_report, show, working
 from lexicept.cli.declarations import takes
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import Qrel, Query
+from lexicept.engines.interface import Ranking
 from lexicept.errors import InputError
 from lexicept.evaluation.runs import (
     RUN_DEPTH,
@@ -22,7 +23,6 @@ from lexicept.evaluation.runs import (
 from lexicept.index.builder import Contents
 from lexicept.index.conditions import places_by_mask
 from lexicept.index.impacts import Derived, VocabularySettings
-from lexicept.index.passages import Ranking
 from lexicept.index.reader import IndexReader
 from lexicept.measures import EFFECTIVENESS, RR, SearchCosts, search_costs
 from lexicept.queries.syntax import ParsedQuery

@@ -99,10 +99,7 @@ class IndexBuilder:
         write_files(self._generation, files)
 
     def add_vocabulary(
-        self,
-        vectorizer: AnyVectorizer,
-        *settings: VocabularySettings,
-        progress: Progress = silent,
+        self, vectorizer: AnyVectorizer, *settings: VocabularySettings, progress: Progress = silent
     ) -> sp.csr_array:
         """Count or encode all documents; return their tf in the first vocabulary, memory-mapped [N,
         size]. The vectorizer is saved, with a token table if it makes one. Raises InputError for

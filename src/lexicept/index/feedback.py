@@ -27,10 +27,7 @@ Marked = int | Sequence[str]
 
 
 def with_feedback(
-    index: IndexReader,
-    query: ParsedQuery,
-    marked: Marked,
-    vocabulary: str | None = None,
+    index: IndexReader, query: ParsedQuery, marked: Marked, vocabulary: str | None = None
 ) -> ParsedQuery:
     """Return a query with the largest dimensions of relevant documents added. Raises InputError for
     an unknown id, a number below 1, or an error of the search.

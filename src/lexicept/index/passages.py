@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Document
 from lexicept.corpora.records import AnchorChecker, Passage, Place
-from lexicept.engines import Engine
+from lexicept.engines.interface import Engine, Ranking
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError
 from lexicept.storage.arrays import load_array, save_array
@@ -31,8 +31,6 @@ from lexicept.vectors import Floats, Integers
 
 FOLDER = "passages"
 
-Ranking = tuple[Integers, Floats]
-"""Numbers of entries and their scores, best first."""
 
 FIRST_DEPTH = 4
 """Entries searched first for each document of ``top_k``."""

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Document
 from lexicept.engines import Engine, PostingsEngine, store
-from lexicept.engines.interface import checked_queries
+from lexicept.engines.interface import Ranking, checked_queries
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError, check_count
 from lexicept.explanation.contributions import QueryTerm
@@ -33,7 +33,6 @@ from lexicept.index.hits import Hit
 from lexicept.index.impacts import Derived, RRASettings
 from lexicept.index.manifest import ENGINES, CurrentManifest, postings_fingerprint, resolved
 from lexicept.index.parts import Parts
-from lexicept.index.passages import Ranking
 from lexicept.index.queries import QueryWeigher, SearchQuery, parsed_queries
 from lexicept.index.query_encoders import QueryEncoders
 from lexicept.index.stored import StoredDocuments

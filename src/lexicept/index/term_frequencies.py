@@ -124,19 +124,25 @@ class TermFrequencyWriter:
         starts = range(0, len(texts), SHARD)
         counted_every = SHARD * max(1, -(-len(starts) // COUNTED_SHARDS))
         done = {start for start in starts if self._is_done(start)}
-        new_texts = (_new(texts, first, start) for start in starts if start not in done)
+        is_new = first == np.arange(first.size)
+        new_texts = (
+            [texts[n] for n in (start + np.flatnonzero(is_new[start : start + SHARD])).tolist()]
+            for start in starts
+            if start not in done
+        )
         encoded = self.encode(block for block in new_texts if block)
         with ExitStack() as files:
             writers = [files.enter_context(CSRWriter(prefix)) for prefix in prefixes]
             for start in starts:
                 if units is not None and start in done:
-                    tf = load_csr(_shard(units, start), self.vectorizer.size)
-                    sums = _load_sums(units, start, parts_of(self.vectorizer)[0].size)
+                    shard = _shard(units, start)
+                    tf = load_csr(shard, self.vectorizer.size)
+                    sums = _load_sums(shard, units, parts_of(self.vectorizer)[0].size)
                 else:
                     tf, sums = self._assemble(encoded, first, start, writers)
                     sums = sums if start % counted_every == 0 else None
                     if units is not None:
-                        _keep(units, start, tf, sums)
+                        _keep(_shard(units, start), units, tf, sums)
                 for writer, columns in zip(
                     writers, split_columns(tf, self._sizes(writers)), strict=True
                 ):
@@ -216,24 +222,20 @@ def _shard(units: Units, start: int) -> Path:
     return units.folder / f"{start:012d}"
 
 
-def _sums(units: Units, start: int) -> Path:
-    """Return the prefix of the files of a shard's token sums."""
-    return units.folder / f"{_shard(units, start).name}.tokens"
-
-
-def _keep(units: Units, start: int, tf: sp.csr_array, sums: sp.csr_array | None) -> None:
-    """Keep a finished shard."""
-    save_csr(_shard(units, start), tf)
+def _keep(shard: Path, units: Units, tf: sp.csr_array, sums: sp.csr_array | None) -> None:
+    """Keep a finished shard, and its token sums in ``<shard>.tokens``."""
+    save_csr(shard, tf)
     if sums is not None:
-        save_csr(_sums(units, start), sums)
-    name = _shard(units, start).name
-    units.finish(name, sorted(units.folder.glob(f"{name}.*")), tokens=sums is not None)
+        save_csr(shard.with_name(f"{shard.name}.tokens"), sums)
+    files = sorted(units.folder.glob(f"{shard.name}.*"))
+    units.finish(shard.name, files, tokens=sums is not None)
 
 
-def _load_sums(units: Units, start: int, size: int) -> sp.csr_array | None:
+def _load_sums(shard: Path, units: Units, size: int) -> sp.csr_array | None:
     """Return the token sums of a finished shard over ``size`` concepts, if it has any."""
-    facts = units.facts(_shard(units, start).name) or {}
-    return load_csr(_sums(units, start), size + 1) if facts.get("tokens") else None
+    facts = units.facts(shard.name) or {}
+    sums = shard.with_name(f"{shard.name}.tokens")
+    return load_csr(sums, size + 1) if facts.get("tokens") else None
 
 
 def first_occurrences(texts: Sequence[str]) -> Integers:
@@ -249,9 +251,3 @@ def first_occurrences(texts: Sequence[str]) -> Integers:
     first = np.empty(len(texts), np.int64)
     first[order] = order[new][np.cumsum(new) - 1]
     return first
-
-
-def _new(texts: Sequence[str], first: Integers, start: int) -> list[str]:
-    """Return the texts of a shard that are not identical to an earlier one."""
-    stop = min(start + SHARD, first.size)
-    return [texts[number] for number in range(start, stop) if first[number] == number]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,7 +53,9 @@ def verify(path: str | os.PathLike[str], progress: Progress = silent) -> Verific
         manifest = read_manifest(root)
         files = manifest["files"]
         problems = list(damage(root, files, checksums=True, progress=progress))
-        problems += _unknown_files(root / manifest["generation"], files)
+        paths = sorted((root / manifest["generation"]).rglob("*"))
+        names = [path.relative_to(root).as_posix() for path in paths if path.is_file()]
+        problems += [f"{name} is not in the manifest" for name in names if name not in files]
         problems = problems or [*_misfits(root, progress)]
         # An update may have removed this generation meanwhile.
         if not problems or read_manifest(root)["generation"] == manifest["generation"]:
@@ -61,13 +63,6 @@ def verify(path: str | os.PathLike[str], progress: Progress = silent) -> Verific
     engines = sorted((root / ENGINES).glob("*/manifest.json"))
     problems += [problem for file in engines for problem in store.problems(file.parent, progress)]
     return Verification(len(files), problems, unknown_entries(root))
-
-
-def _unknown_files(folder: Path, files: dict[str, Any]) -> Iterator[str]:
-    for file in sorted(folder.rglob("*")):
-        name = file.relative_to(folder.parent).as_posix()
-        if file.is_file() and name not in files:
-            yield f"{name} is not in the manifest"
 
 
 def _misfits(root: Path, progress: Progress) -> Iterator[str]:

@@ -17,7 +17,7 @@ from lexicept.pipelines.index import Index
 from lexicept.queries.syntax import ParsedQuery
 
 
-class LexiceptRetriever(BaseRetriever):
+class LangChainRetriever(BaseRetriever):
     """Documents with ``id``, ``title``, ``score`` and fields in the metadata, best first.
 
     A document in passages has the text of the best passage, and the id of the passage as

@@ -11,7 +11,7 @@ from lexicept.pipelines.index import Index
 from lexicept.queries.syntax import ParsedQuery
 
 
-class LexiceptRetriever(BaseRetriever):
+class LlamaIndexRetriever(BaseRetriever):
     """Documents as text nodes with scores, best first; a node has the id of the document.
 
     A document in passages has the text of the best passage, and the id of the passage as

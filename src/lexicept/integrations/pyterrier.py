@@ -12,7 +12,7 @@ from lexicept.pipelines.index import Index
 from lexicept.queries.syntax import ParsedQuery
 
 
-class LexiceptRetriever(pt.Transformer):
+class PyTerrierRetriever(pt.Transformer):
     """Retrieval: from a frame of topics (qid, query) to documents (docno, score, rank).
 
     Args:
@@ -38,7 +38,7 @@ class LexiceptRetriever(pt.Transformer):
         arguments += [] if self.vocabulary is None else [self.vocabulary]
         arguments += [] if self.top_k == RUN_DEPTH else [f"top_k={self.top_k}"]
         arguments += [] if self.filter is None else [f"filter={self.filter!r}"]
-        return f"LexiceptRetriever({', '.join(arguments)})"
+        return f"PyTerrierRetriever({', '.join(arguments)})"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Return the documents of each topic, best first, ranks from 0; a topic may have none.

@@ -97,9 +97,7 @@ class FeedbackParameters(QueryParameters):
     """Parameters of relevance feedback."""
 
     document_id: list[str] = Field(
-        [],
-        max_length=MAX_FEEDBACK,
-        description="Relevant documents; by default the first results.",
+        [], max_length=MAX_FEEDBACK, description="Relevant documents; by default the first results."
     )
     top_k: int = Field(
         3, ge=1, le=MAX_FEEDBACK, description="First results, where no documents are named."

@@ -47,9 +47,7 @@ BUSY: dict[int | str, dict[str, Any]] = {
     503: {
         "model": schema.Problem,
         "description": "Too many requests wait for the model, or the index is damaged.",
-        "headers": {
-            "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}},
-        },
+        "headers": {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}},
     }
 }
 

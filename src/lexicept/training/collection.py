@@ -20,13 +20,7 @@ from lexicept.index.stored import StoredDocuments
 from lexicept.progress import Progress
 from lexicept.storage.cached import cached
 from lexicept.storage.workspace import new_folder
-from lexicept.training.candidates.lists import (
-    CandidateList,
-    Lists,
-    from_qrels,
-    joined,
-    write_lists,
-)
+from lexicept.training.candidates.lists import CandidateList, Lists, from_qrels, joined, write_lists
 from lexicept.training.candidates.mining import MiningSettings, mine
 from lexicept.training.candidates.teacher_mining import teacher_lists
 from lexicept.training.config import TrainingConfig
@@ -97,7 +91,12 @@ def read_run_data(run: RunFolder) -> RunData:
     if settings.lists is not None:
         given_lists = Lists.open(settings.lists)
     corpus = open_corpus(settings.corpus, run.prepared, run.progress, words=needs_words(run.config))
-    queries, qrels = _training_queries(run, corpus, judged)
+    queries, qrels = _pseudo_queries(run, corpus) if judged is None else judged
+    if settings.count is not None:
+        random = np.random.default_rng(run.config.data_seed)
+        names = list(queries)
+        drawn = sorted(random.permutation(len(names))[: settings.count])
+        queries = {names[i]: queries[names[i]] for i in drawn}
     held_out, queries, qrels = _split(run, queries, qrels)
     data = _training_data(run, corpus, queries, qrels)
     data.lists = _lists(run, corpus, queries, qrels, data, given_lists)
@@ -157,32 +156,17 @@ def stored_documents(corpus: str, path: Path) -> Corpus:
     return cached(path, write, read)
 
 
-def word_index(corpus: str, path: Path, progress: Progress, language: str = "en") -> IndexReader:
+def word_index(corpus: str, path: Path, progress: Progress) -> IndexReader:
     """Return an index of the documents' words; an absent or damaged index is built first."""
 
     def build() -> None:
         with IndexBuilder(path) as builder:
             builder.add_documents(read_documents(corpus), {})
-            builder.add_vocabulary(
-                WordVectorizer(language), VocabularySettings(BM25()), progress=progress
-            )
+            weighting = VocabularySettings(BM25())
+            builder.add_vocabulary(WordVectorizer("en"), weighting, progress=progress)
             builder.commit()
 
     return cached(path, build, IndexReader.open)
-
-
-def _training_queries(
-    run: RunFolder, corpus: Corpus, judged: tuple[dict[str, str], Relevant] | None
-) -> tuple[dict[str, str], Relevant]:
-    """Return the texts and relevant documents of the training queries, judged or made."""
-    data = run.config.data
-    queries, qrels = _pseudo_queries(run, corpus) if judged is None else judged
-    if data.count is not None:
-        random = np.random.default_rng(run.config.data_seed)
-        names = list(queries)
-        drawn = sorted(random.permutation(len(names))[: data.count])
-        queries = {names[i]: queries[names[i]] for i in drawn}
-    return queries, qrels
 
 
 def _pseudo_queries(run: RunFolder, corpus: Corpus) -> tuple[dict[str, str], Relevant]:
@@ -249,24 +233,21 @@ def _lists(
     if given_lists is not None and data.count is None and run.config.validation.queries is not None:
         return given_lists
 
-    def by_words(out: Path) -> Lists:
+    def mined(source: str, out: Path) -> Lists:
+        if source == "teacher":
+            return teacher_lists(training, qrels, out, data.mining_depth, progress)
         settings = MiningSettings(data.mining_depth)
         return mine(corpus.words, queries, qrels, out, settings, progress=progress)
-
-    def by_teacher(out: Path) -> Lists:
-        return teacher_lists(training, qrels, out, data.mining_depth, progress)
 
     def make() -> Lists:
         if given_lists is not None:  # without the lists of queries outside the training set
             return write_lists(path, (item for item in given_lists if item.query_id in queries))
-        if data.mining == "words":
-            return by_words(path)
-        if data.mining == "teacher":
-            return by_teacher(path)
+        if data.mining != "both":
+            return mined(data.mining, path)
         lists = []
-        for name, miner in (("words", by_words), ("teacher", by_teacher)):
-            out = run.prepared / f"lists.{name}.jsonl"
-            lists.append(cached(out, partial(miner, out), Lists.open))
+        for source in ("words", "teacher"):
+            out = run.prepared / f"lists.{source}.jsonl"
+            lists.append(cached(out, partial(mined, source, out), Lists.open))
         return write_lists(path, joined(*lists))
 
     return cached(path, make, Lists.open)

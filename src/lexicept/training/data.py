@@ -77,10 +77,10 @@ class TrainingData:
         """Return documents' numbers. Raises InputError for an unknown id."""
         return [_number(self._document_numbers, name, "document") for name in document_ids]
 
-    def check_lists(self, count: int = CHECKED_LISTS) -> None:
-        """Look up the queries and documents of ``count`` evenly spaced lists, so that an unknown id
-        is an InputError before minutes of training."""
-        step = max(1, len(self.lists) // count)
+    def check_lists(self) -> None:
+        """Look up the queries and documents of ``CHECKED_LISTS`` evenly spaced lists, so that an
+        unknown id is an InputError before minutes of training."""
+        step = max(1, len(self.lists) // CHECKED_LISTS)
         for number in range(0, len(self.lists), step):
             candidates = self.lists[number]
             self.query_number(candidates.query_id)

@@ -22,11 +22,6 @@ class HeadVocabulary(NamedTuple):
     """Sub-words of each term, for terms that are words."""
 
 
-def own_head(head: VocabularyHead, vocabulary: HeadVocabulary, seed: int) -> VocabularyHead:
-    """Return the backbone's own head."""
-    return head
-
-
 def expanded_head(head: VocabularyHead, vocabulary: HeadVocabulary, seed: int) -> VocabularyHead:
     """Return a head over words, with means over sub-words (ESPLADE, 3.1.3)."""
     assert vocabulary.pieces is not None
@@ -51,7 +46,7 @@ class HeadKind(NamedTuple):
 
 
 HEAD_KINDS: dict[LanguageHead, HeadKind] = {
-    "mlm": HeadKind(own_head, "subwords", SUBWORD_MASKINGS),
+    "mlm": HeadKind(lambda head, vocabulary, seed: head, "subwords", SUBWORD_MASKINGS),
     "expanded": HeadKind(expanded_head, "words", ("words",)),
     "random": HeadKind(random_head, "numbers", (*SUBWORD_MASKINGS, "words")),
 }

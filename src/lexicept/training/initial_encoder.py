@@ -13,11 +13,7 @@ from torch.utils.data import ConcatDataset
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
-from lexicept.models.blocks import (
-    check_checkpointing,
-    checkpoint_blocks,
-    use_attention,
-)
+from lexicept.models.blocks import check_checkpointing, checkpoint_blocks, use_attention
 from lexicept.models.cached_states import cached_reader
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import Head

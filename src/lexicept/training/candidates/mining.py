@@ -69,7 +69,13 @@ def mine(
         queries: id → text. A query with neither relevant documents nor hits has no list.
         relevant: query id → ids of relevant documents, all in the index.
     """
-    positives = _positives(index, queries, relevant)
+    positives = {query: dict.fromkeys(relevant.get(query, ())) for query in queries}
+    for query, documents in positives.items():
+        for document in documents:
+            try:
+                index.document_number(document)
+            except InputError as error:
+                raise InputError(f"query {query!r}: {error}") from None
     listed = [[query, *documents] for query, documents in positives.items()]
     identity = {
         "index": fingerprint_json(index.manifest),
@@ -105,20 +111,6 @@ def mine(
         append_lists(file, len(names), BATCH, lists_of, partial(progress, "mining"))
         work.publish(file.path)
     return Lists.open(out)
-
-
-def _positives(
-    index: IndexReader, queries: Mapping[str, str], relevant: Mapping[str, Collection[str]]
-) -> dict[str, dict[str, None]]:
-    """Return each query's relevant documents in order; all must be in the index."""
-    positives = {query: dict.fromkeys(relevant.get(query, ())) for query in queries}
-    for query, documents in positives.items():
-        for document in documents:
-            try:
-                index.document_number(document)
-            except InputError as error:
-                raise InputError(f"query {query!r}: {error}") from None
-    return positives
 
 
 def _score(index: IndexReader, queries: sp.csr_array, number: int, document: str) -> float:

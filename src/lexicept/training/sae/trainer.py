@@ -114,8 +114,11 @@ def train_on_states(
     """
     loop: Loop[Tensor] | None = None
     position = Position()
-    if start is not None:
-        _check_start(start, settings)
+    if start is not None and (start.threshold is not None or settings.has_thresholds):
+        raise InputError("an SAE with thresholds can't be trained on, only one with k")
+    if start is not None and start.num_latents != settings.num_latents:
+        sizes = f"{start.num_latents} latents can't be trained on as one of {settings.num_latents}"
+        raise InputError(f"an SAE of {sizes}")
     processes = Processes.current(device) if together else Processes(device=device)
     checkpoint = Checkpoint.find(checkpoints, settings, device)
     if checkpoint is not None:
@@ -289,17 +292,6 @@ def initial_sae(states: Tensor, settings: SAESettings) -> SAE:
         sae.W_dec.copy_(F.normalize(directions, dim=1))
         sae.W_enc.copy_(sae.W_dec)
     return sae
-
-
-def _check_start(start: SAE, settings: SAESettings) -> None:
-    """Raise InputError for an SAE that does not fit the settings of further training."""
-    if start.threshold is not None or settings.has_thresholds:
-        raise InputError("an SAE with thresholds can't be trained on, only one with k")
-    if start.num_latents != settings.num_latents:
-        raise InputError(
-            f"an SAE of {start.num_latents} latents can't be trained on as one of "
-            f"{settings.num_latents}"
-        )
 
 
 def _empty_sae(d_in: int, settings: SAESettings) -> SAE:
