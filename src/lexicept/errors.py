@@ -151,21 +151,25 @@ def check_fields(settings: Any) -> None:
         _check(name, getattr(settings, name), annotation)
 
 
+def check_known(noun: str, names: Iterable[str], known: Sequence[str]) -> None:
+    """Raise InputError, with the nearest name, for a name that is not known."""
+    import difflib
+
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, 0.5)
+            hint = f"perhaps {near[0]}?" if near else f"there are {', '.join(known) or 'none'}"
+            raise InputError(f"no {noun} {name!r:.80}; {hint}")
+
+
 def read_fields(kind: Callable[..., R], content: Mapping[str, Any], place: object) -> R:
     """Return a dataclass with the values of a JSON object.
 
     Raises:
         InputError: an unknown name, or a value that the dataclass refuses; with ``place``.
     """
-    import difflib
-
-    names = list(kind.__dataclass_fields__)  # type: ignore[attr-defined]
-    for name in content:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            hint = f"; perhaps {near[0]}?" if near else f"; there are {', '.join(names)}"
-            raise InputError(f"{place}: no setting {name!r:.80}{hint}")
     try:
+        check_known("setting", content, list(kind.__dataclass_fields__))  # type: ignore[attr-defined]
         return kind(**content)
     except InputError as error:
         raise InputError(f"{place}: {error}") from None

@@ -1,5 +1,6 @@
 """Tools for language models: what they answer, within their limits, and over the protocol."""
 
+import json
 import os
 import re
 import socket
@@ -237,6 +238,12 @@ async def use_pets(client: Any) -> None:
         ("get_document", {"document_id": "cow"}, "no document 'cow'"),
         ("search", {"query": "sleep", "filter": "legs >"}, "filter at character 7"),
         ("search", {"query": "sleep", "top_k": 21}, "top_k"),
+        ("search", {"query": "sleep", "topk": 2}, "search: no argument 'topk'; perhaps top_k?"),
+        (
+            "explain",
+            {"query": "sleep", "id": "cats"},
+            "no argument 'id'; there are query, document",
+        ),
         ("steer", {"query": "cats", "factors": {"word:cow": 1}}, "no document has the word 'cow'"),
     ):
         failed, problem_told = await text(name, **arguments)
@@ -255,6 +262,35 @@ def test_over_standard_input_and_output(pets, mode):
         command=sys.executable, args=arguments, env=dict(os.environ)
     )
     call(parameters, use_pets, mode)
+
+
+def test_unreadable_requests_over_standard_input_are_answered(pets):
+    call = '{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":%s}\n'
+    search = '{"name":"search","arguments":{"query":%s}}'
+    about = (
+        '{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"a","version":"1"}}'
+    )
+    requests = [
+        *("not JSON\n", "[]\n", '{"jsonrpc":"2.0","method":"notifications/a","params":3}\n'),
+        call % (1, search % r'"sleep\ud800"'),
+        call % (2, "[1]"),
+        call % (3, '"query"'),
+        '{"jsonrpc":"2.0","id":4,"method":5}\n',
+        call % (5, search % ("[" * 300 + "]" * 300)),
+    ]
+    arguments = [sys.executable, "-c", COMMAND, "mcp", pets.path]
+    with subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        server.stdin.write(call.replace("tools/call", "initialize") % (0, about))
+        server.stdin.write("".join(requests))
+        server.stdin.flush()
+        lines = [json.loads(server.stdout.readline()) for _ in range(6)]
+        server.stdin.close()
+    answers = {line["id"]: line for line in lines}
+    assert answers[1]["result"]["content"][0]["text"] == 'no document for "sleep?"'
+    codes = [answers[number]["error"]["code"] for number in (2, 3, 4, 5)]
+    assert codes == [-32602, -32602, -32601, -32602]
 
 
 def test_over_http(pets):
@@ -306,6 +342,10 @@ def test_an_index_of_concepts_has_their_tools(concepts):
         assert {"list_concepts", "get_concept"} < names
         result = await client.call_tool("list_concepts", {"top_k": 1})
         assert "concepts in 31 documents" in result.content[0].text
+        result = await client.call_tool("list_concepts", {"search": "cats"})
+        assert result.is_error
+        told = "list_concepts: no argument 'search'; there are find, top_k"
+        assert result.content[0].text == told
 
     call(mcp_server(concepts), use)
 

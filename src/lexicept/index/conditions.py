@@ -57,7 +57,8 @@ class FieldMasks:
         """Return the most frequent values of fields among the documents of a mask. Raises
         InputError for an unknown field, or ``most`` below 1."""
         check_count("most", most)
-        if isinstance(names, str) or not isinstance(names, Sequence):
+        listed = isinstance(names, Sequence) and not isinstance(names, str)
+        if not listed or not all(isinstance(name, str) for name in names):
             raise InputError(f"fields must be a list of names, not {names!r:.80}")
         for name in names:
             if name not in self._columns:

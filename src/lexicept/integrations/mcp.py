@@ -7,17 +7,27 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import AsyncIterator, Callable
 from importlib.metadata import version
-from typing import Literal, ParamSpec
+from typing import Any, Literal, ParamSpec
 
+import anyio
 import uvicorn
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
+from mcp.server.stdio import stdio_server
+from mcp.types import ToolAnnotations, jsonrpc_message_adapter
 
-from lexicept.errors import LexiceptError, ParameterError, checked_arguments
+from lexicept.errors import (
+    InputError,
+    LexiceptError,
+    ParameterError,
+    check_known,
+    checked_arguments,
+)
 from lexicept.integrations.agents import AgentTools
 from lexicept.pipelines.index import Index
 from lexicept.pipelines.index import open as open_index
@@ -25,6 +35,21 @@ from lexicept.pipelines.serve import check_free
 from lexicept.server.access import KeyRequired, read_key
 
 P = ParamSpec("P")
+
+
+class _Server(MCPServer[None]):
+    """A server whose tools refuse arguments that they do not have."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], *context: Any) -> Any:
+        """Call a tool. Raises ToolError for an unknown argument."""
+        for tool in await self.list_tools():
+            if tool.name == name:
+                try:
+                    check_known("argument", arguments, [*tool.input_schema["properties"]])
+                except InputError as error:
+                    raise ToolError(f"{name}: {error}") from None
+        return await super().call_tool(name, arguments, *context)
+
 
 HOST = "127.0.0.1"
 """The address of the HTTP transport."""
@@ -52,7 +77,7 @@ def mcp_server(
     fields = {name: str(kind) for name, kind in reader.fields.kinds.items()}
     names = ", ".join(f"{name} ({kind})" for name, kind in fields.items())
     about = f"Fields that filter can name: {names}." if names else "The documents have no fields."
-    server: MCPServer[None] = MCPServer(
+    server = _Server(
         "lexicept",
         title=f"lexicept: {index.path.name}",
         version=version("lexicept"),
@@ -116,7 +141,43 @@ def serve(
             app.add_middleware(KeyRequired, key=key)
         uvicorn.run(app, host=HOST, port=port, log_level="warning")
     else:
-        server.run("stdio")
+        anyio.run(_serve_stdio, server)
+
+
+async def _serve_stdio(server: MCPServer[None]) -> None:
+    """Serve standard input and output; requests that the SDK would drop are answered too."""
+    stdin: Any = _requests()
+    async with stdio_server(stdin=stdin) as (read_stream, write_stream):
+        lowlevel = server._lowlevel_server
+        await lowlevel.run(read_stream, write_stream, lowlevel.create_initialization_options())
+
+
+async def _requests() -> AsyncIterator[str]:
+    """Yield the lines of standard input, in a form that the SDK answers."""
+    async for content in anyio.wrap_file(sys.stdin.buffer):
+        line = content.decode(errors="replace")
+        yield line if _is_read(line) else _readable(line)
+
+
+def _readable(line: str) -> str:
+    """Return a request with "?" for lone surrogates, and without parameters that can't be read."""
+    try:
+        message = json.loads(line)
+        request = {"jsonrpc": "2.0", "id": message["id"], "method": str(message["method"])}
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return line  # no request
+    given = json.dumps({**request, "params": message.get("params")}, ensure_ascii=False)
+    given = given.encode(errors="replace").decode()
+    return given if _is_read(given) else json.dumps({**request, "params": None})
+
+
+def _is_read(line: str) -> bool:
+    """Return True if the SDK reads a message."""
+    try:
+        jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _told(tool: Callable[P, str]) -> Callable[P, str]:

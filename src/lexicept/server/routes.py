@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from lexicept.corpora import Document
 from lexicept.engines.mask import Mask
-from lexicept.errors import IndexFormatError, InputError
+from lexicept.errors import IndexFormatError, InputError, check_known
 from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.feedback import added_terms, like, with_feedback
@@ -61,7 +61,25 @@ MANY = frozenset(
 )
 """Parameters that may be given more than once."""
 
-router = APIRouter()
+
+class CheckedRoute(APIRoute):
+    """A route that refuses parameters that it does not have."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of a request."""
+        handle, names = super().get_route_handler(), []
+        for parameter in self.dependant.query_params:
+            fields = getattr(parameter.field_info.annotation, "model_fields", None)
+            names += [parameter.alias] if fields is None else [*fields]
+
+        async def answer(request: Request) -> Response:
+            check_known("parameter", request.query_params, names)
+            return await handle(request)
+
+        return answer
+
+
+router = APIRouter(route_class=CheckedRoute)
 
 
 class SearchRoute(APIRoute):
@@ -74,8 +92,8 @@ class SearchRoute(APIRoute):
 
         async def answer(request: Request) -> Response:
             parameters = request.query_params
-            names = [name for name in SearchParameters.model_fields if name in parameters]
-            values = {n: parameters.getlist(n) if n in MANY else parameters[n] for n in names}
+            check_known("parameter", parameters, [*SearchParameters.model_fields])
+            values = {n: parameters.getlist(n) if n in MANY else parameters[n] for n in parameters}
             try:
                 question = SearchParameters.model_validate(values)
             except ValidationError as error:
