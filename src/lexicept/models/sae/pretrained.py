@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
-from lexicept.models.hub import hub_errors
+from lexicept.models.hub import hub_errors, refuse_missing, suggestion
 from lexicept.models.sae.formats import LAYOUTS, Layout, PathFacts, Scale
 from lexicept.models.sae.model import SAE, layer_of
 
@@ -125,19 +125,23 @@ def _open_source(
     source: str | os.PathLike[str],
 ) -> tuple[str, list[str], Callable[[_Candidate], Path]]:
     """Return a source's name and files, and a function that fetches a candidate's folder."""
+    refuse_missing(source, inside=True)
     root = Path(source).expanduser()
     if root.is_dir():
         files = [file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file()]
         return str(root.resolve()), files, lambda candidate: root / candidate.folder
     named = _HUB_NAME.fullmatch(str(source).rstrip("/"))
     if named is None:
-        raise InputError(f"{source}: neither a folder nor a hub's name, such as google/name")
+        near = suggestion(root)
+        raise InputError(f"{source}: neither a folder nor a hub's name, such as google/name{near}")
     name, inner = named[1], named[2] or ""
     prefix = f"{inner}/" if inner else ""
     import huggingface_hub
 
     with hub_errors(name):
-        listed = huggingface_hub.list_repo_files(name)
+        # Unlike list_repo_files, one request: without a network no half minute of retries.
+        siblings = huggingface_hub.model_info(name).siblings or ()
+    listed = [sibling.rfilename for sibling in siblings]
     files = [file.removeprefix(prefix) for file in listed if file.startswith(prefix)]
 
     def fetch(candidate: _Candidate) -> Path:

@@ -19,7 +19,7 @@ from sentence_transformers.util import SimilarityFunction
 from lexicept.errors import InputError, first_line_of
 from lexicept.models.half_bert import autocast, has_bfloat16
 from lexicept.models.loading import quiet_transformers
-from lexicept.models.sources import DEFAULT_BACKBONE, Dtype, resolve
+from lexicept.models.sources import DEFAULT_BACKBONE, Dtype, fetch, resolve
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import load_array
 from lexicept.storage.cached import cached
@@ -209,7 +209,7 @@ def check_dense(name: str) -> None:
 def _load(kind: Callable[..., Any], name: str, dtype: Dtype | None = None) -> Any:
     try:
         with quiet_transformers():
-            return kind(resolve(name), model_kwargs={} if dtype is None else {"dtype": dtype})
+            return kind(fetch(name), model_kwargs={} if dtype is None else {"dtype": dtype})
     except (OSError, ValueError) as error:
         raise InputError(f"teacher {name!r} can't be loaded: {first_line_of(error)}") from None
 
