@@ -33,7 +33,7 @@ from lexicept.models.lora import (
     load_adapters,
     save_adapters,
 )
-from lexicept.models.sources import DEFAULT_BACKBONE, Reference, resolve
+from lexicept.models.sources import DEFAULT_BACKBONE, Reference, fetch
 from lexicept.models.windows import (
     LONGEST_WINDOW,
     Cut,
@@ -48,6 +48,7 @@ from lexicept.models.windows import (
     read_known,
     read_once,
     split_rows,
+    tokens_outside,
 )
 from lexicept.storage.files import disk_errors
 
@@ -133,6 +134,10 @@ class Backbone(Transformer):  # type: ignore[misc]
         to the weights of the adapters' base."""
         if not getattr(self.tokenizer, "is_fast", False):
             raise InputError(f"{path}: its tokenizer has no offsets (not a fast one)")
+        rows = self.model.get_input_embeddings().num_embeddings
+        self.unreadable = tokens_outside(path, self.tokenizer, rows)
+        """Ids of special tokens without an embedding, which texts may name: read as ``_unknown``
+        and left out of vectors."""
         blocks.trim(self.model.config, self.num_layers)
         # Windows are cut here, from whole texts.
         keep_whole(self.tokenizer)
@@ -174,7 +179,7 @@ class Backbone(Transformer):  # type: ignore[misc]
             as_trained: whether a foreign model attends as in training, a decoder to earlier tokens
                 only; for SAEs of such states.
         """
-        path = resolve(name)
+        path = fetch(name)
         given = {"bidirectional": bidirectional, "dtype": dtype, "precision": precision}
         given |= {"special_tokens": special_tokens}
         options = {key: value for key, value in given.items() if value is not None}
@@ -243,7 +248,11 @@ class Backbone(Transformer):  # type: ignore[misc]
         if not texts:
             return []
         cut = Cut.after(max_tokens or self.max_tokens(task), self.window)
-        return cut_windows(texts, self.tokenizer, cut, leave_out_special=not self.special_tokens)
+        leave_out = not self.special_tokens
+        windows = cut_windows(texts, self.tokenizer, cut, leave_out_special=leave_out)
+        if self.unreadable:
+            windows = [window.without(self.unreadable, self._unknown) for window in windows]
+        return windows
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Write the tokenizer, and the blocks, adapters alone or a reference."""
@@ -287,7 +296,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         where, weights, adapted = places(model_kwargs), model_name_or_path, False
         if is_peft_model or reference is not None:  # subfolder and revision are the folder's alone
             base = find_base(model_name_or_path, **where) if reference is None else None
-            weights = str(reference.find()) if reference is not None else resolve(str(base))
+            weights = str(reference.find()) if reference is not None else fetch(str(base))
             for name in ("subfolder", "revision"):
                 model_kwargs.pop(name, None)
         if is_peft_model:
@@ -401,4 +410,11 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     @property
     def _padding(self) -> int:
-        return self.tokenizer.pad_token_id or 0
+        """Token at masked places: 0 without a padding token that has an embedding."""
+        padding = self.tokenizer.pad_token_id
+        return 0 if padding is None or padding in self.unreadable else int(padding)
+
+    @property
+    def _unknown(self) -> int:
+        unknown = self.tokenizer.unk_token_id
+        return self._padding if unknown is None or unknown in self.unreadable else int(unknown)

@@ -53,6 +53,8 @@ class Bert:
         self._eps = float(config["layer_norm_eps"])
         self.positions = len(weights["embeddings.position_embeddings.weight"])
         """Most tokens of a text."""
+        self.tokens = len(weights["embeddings.word_embeddings.weight"])
+        """Number of tokens with an embedding."""
 
     @classmethod
     def load(cls, folder: Path) -> Bert | None:

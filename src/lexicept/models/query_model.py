@@ -114,6 +114,8 @@ class BertQueryModel:
             return None
         head = LatentHead(SAE.load(folder / entries[1]["path"]), settings)
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        if tokenizer.get_vocab_size() > bert.tokens:
+            return None
         names = read_json(folder / "tokenizer_config.json")
         limits = [config.get(name) for name in ("max_seq_length", "max_query_tokens")]
         limits.append(names["model_max_length"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -42,6 +42,16 @@ class Window(NamedTuple):
         """Return start and end of every token's word, or of the token itself, in characters."""
         return whole_words(self.words, self.offsets)
 
+    def without(self, unreadable: Collection[int], unknown: int) -> Window:
+        """Return the window with the token ``unknown`` in place of unreadable tokens, which are
+        left out of vectors."""
+        marks = [int(token in unreadable) for token in self.token_ids]
+        pairs = list(zip(marks, self.token_ids, strict=True))
+        return self._replace(
+            token_ids=[unknown if mark else token for mark, token in pairs],
+            left_out=[left or mark for left, mark in zip(self.left_out, marks, strict=True)],
+        )
+
 
 def keep_whole(tokenizer: Any) -> None:
     """Make a fast tokenizer return texts whole, without padding.
@@ -64,6 +74,28 @@ def longest_input(tokenizer: Any) -> int:
             f"number of special tokens, not {limit!r:.40}"
         )
     return int(min(limit, UNLIMITED))
+
+
+def tokens_outside(name: str, tokenizer: Any, rows: int) -> frozenset[int]:
+    """Return the ids of special tokens that a model with ``rows`` embeddings has none for, such as
+    an added padding token.
+
+    Raises:
+        InputError: texts of ordinary words would have such tokens: the tokenizer is another
+            model's.
+    """
+    added = tokenizer.added_tokens_decoder
+    last = max([len(tokenizer) - 1, *added])
+    if last < rows:
+        return frozenset()
+    outside = {token for token in tokenizer.get_vocab().values() if token >= rows}
+    special = {*tokenizer.all_special_ids, *(token for token in added if added[token].special)}
+    if outside - special or not outside.isdisjoint(tokenizer("")["input_ids"]):
+        raise InputError(
+            f"{name}: the tokenizer has {last + 1} tokens, the model embeddings of {rows}: "
+            "they do not belong together, or the model was not resized for added tokens"
+        )
+    return frozenset(outside)
 
 
 OVERLAP = 32

@@ -91,7 +91,12 @@ class LibraryModel:
         model = self._model
         encode = model.encode_query if task == "query" else model.encode_document
         with _recorded(model) as calls:
-            vector = encode(text, convert_to_sparse_tensor=False).double().cpu()
+            try:
+                vector = encode(text, convert_to_sparse_tensor=False).double().cpu()
+            except IndexError:
+                raise InputError(
+                    "the model has no embedding for a token of the text: its tokenizer has more"
+                ) from None
         if model.similarity_fn_name == "cosine":
             vector = vector / vector.norm().clamp_min(1e-12)
         prompt = prompt_for(task, model.prompts, model.default_prompt_name)
