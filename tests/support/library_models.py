@@ -32,6 +32,27 @@ ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
         | {"bos_token_id": 2, "eos_token_id": 3},
     ),
 }
+BERT = ENCODERS["BertForMaskedLM"][1]
+ENCODERS |= {
+    "RobertaForMaskedLM": (
+        "RobertaConfig",
+        {**BERT, "pad_token_id": 0, "max_position_embeddings": 70},
+    ),
+    "DebertaV2ForMaskedLM": ("DebertaV2Config", BERT),
+    "BertForPreTraining": ("BertConfig", BERT),
+    "BertForSequenceClassification": ("BertConfig", BERT),
+    "ElectraForMaskedLM": ("ElectraConfig", {**BERT, "embedding_size": 16}),
+    "ElectraForPreTraining": ("ElectraConfig", {**BERT, "embedding_size": 16}),
+    "MobileBertForMaskedLM": (
+        "MobileBertConfig",
+        {**BERT, "embedding_size": 16, "intra_bottleneck_size": 16},
+    ),
+    "AlbertForMaskedLM": ("AlbertConfig", {**BERT, "embedding_size": 16}),
+    "T5ForConditionalGeneration": (
+        "T5Config",
+        {"d_model": 32, "d_ff": 64, "num_layers": 2, "num_heads": 2, "d_kv": 16},
+    ),
+}
 
 
 def save_masked(folder: Path, name: str = "BertForMaskedLM", **changes: Any) -> Path:

@@ -83,6 +83,14 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Mistral": ("MistralConfig", SLIDING),
 }
 """Four blocks of 32 dimensions; those that the architectures let slide see a window of 4."""
+WITH_LAYER_NORM = {
+    "GPT2": ("GPT2Config", {}),
+    "GPTNeoX": ("GPTNeoXConfig", {}),
+    "OPT": ("OPTConfig", {"ffn_dim": 48, "word_embed_proj_dim": 32}),
+    "Bloom": ("BloomConfig", {}),
+    "Phi": ("PhiConfig", {}),
+}
+"""Decoders whose last norm is a LayerNorm."""
 
 
 def decoder_tokenizer(start: bool = True, whole: bool = False) -> PreTrainedTokenizerFast:
@@ -123,12 +131,12 @@ def save_decoder(
     """A causal language model, all weights different, with more rows than its tokenizer has tokens.
 
     Args:
-        architecture: one of ``DECODERS``.
+        architecture: one of ``DECODERS`` or ``WITH_LAYER_NORM``.
         config: what else its configuration says.
     """
     tokenizer = tokenizer or decoder_tokenizer()
     torch.manual_seed(0)
-    kind, own = DECODERS[architecture]
+    kind, own = (DECODERS | WITH_LAYER_NORM)[architecture]
     tokens = {"vocab_size": len(tokenizer) + 2, "bos_token_id": 1, "eos_token_id": 2}
     made = getattr(transformers, kind)(
         **{**DECODER, **own, **tokens, "pad_token_id": None, **config}

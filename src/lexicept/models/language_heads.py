@@ -12,28 +12,31 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
-from lexicept.errors import InputError, first_line_of
+from lexicept.errors import InputError, first_line_of, message_of, read_fields
+from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.loading import no_remote_code, quiet_transformers
-from lexicept.models.sources import resolve
-from lexicept.storage.files import disk_errors
+from lexicept.models.sources import fetch
+from lexicept.storage.files import disk_errors, read_json
 
 
-def language_head(name: str) -> VocabularyHead:
+def language_head(name: str, *, trained: bool = False) -> VocabularyHead:
     """Load a backbone's pretrained head over tokens, by a name as for ``Backbone.from_pretrained``;
-    of a saved encoder, the vocabulary head.
+    of a saved encoder, the vocabulary head. Of a ``SparseEncoder``, the settings are the pooling,
+    logarithms and limit of dimensions.
 
     Without a head in an encoder's checkpoint, the rows are the input embeddings and the dense layer
-    is the identity; such a head needs training by masked language modelling before use.
+    is the identity; such a head needs training by masked language modelling before use, and
+    ``trained`` refuses it.
 
     A decoder's head is the norm after the last block and the output layer, applied to the states
     after any block (SPLARE, appendix F). Caps on logits are left out: Gemma 2's ``30 tanh(v / 30)``
     keeps order and signs.
 
     Raises InputError for an encoder's head that is not dense layer, activation and norm, for a
-    decoder's that is not RMSNorm and rows, and for a model that can't be loaded.
+    decoder's that is not a norm and rows, and for a model that can't be loaded.
     """
-    path = resolve(name)
+    path = fetch(name)
     saved = _saved(Path(path))
     if saved is not None:
         return VocabularyHead.read(saved)
@@ -44,7 +47,9 @@ def language_head(name: str) -> VocabularyHead:
             options = {"dtype": "float32", "output_loading_info": True, "trust_remote_code": False}
             if type(config) in MODEL_FOR_MASKED_LM_MAPPING:
                 model, report = AutoModelForMaskedLM.from_pretrained(path, **options)
-                return _masked(name, tokenizer, model, report)
+                head = _masked(name, tokenizer, model, report, trained)
+                head.settings = library_settings(Path(path))
+                return head
             # The head alone: no block is loaded.
             model, report = AutoModelForCausalLM.from_pretrained(
                 path, num_hidden_layers=0, **options
@@ -61,23 +66,64 @@ def language_head(name: str) -> VocabularyHead:
 def _saved(folder: Path) -> Path | None:
     """Return the folder of a saved encoder's vocabulary head; None for any other folder."""
     try:
-        _, (kind, place) = [
-            (entry["type"], entry["path"])
-            for entry in json.loads((folder / "modules.json").read_bytes())
-        ]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        modules = modules_of(folder)
+    except InputError:
         return None
     head_type = f"{VocabularyHead.__module__}.{VocabularyHead.__name__}"
-    return folder / place if kind == head_type else None
+    return next((place for kind, place in modules if kind == head_type), None)
 
 
-def _masked(name: str, tokenizer: Any, model: Any, report: dict[str, Any]) -> VocabularyHead:
+def modules_of(folder: Path) -> list[tuple[str, Path]]:
+    """Return type and folder of each module that ``modules.json`` and, for a router, then
+    ``router_config.json`` list; [] without the files."""
+    path = folder / "modules.json"
+    if not path.exists():
+        return []
+    try:
+        entries = json.loads(path.read_bytes())
+        modules = [(str(entry["type"]), folder / str(entry["path"])) for entry in entries]
+        path = modules[0][1] / "router_config.json"
+        behind = json.loads(path.read_bytes())["types"] if path.exists() else {}
+        return modules + [(str(kind), modules[0][1] / name) for name, kind in behind.items()]
+    except (
+        OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError
+    ) as error:  # fmt: skip
+        raise InputError(f"{path}: not a list of modules: {message_of(error)}") from None
+
+
+def library_settings(folder: Path) -> HeadSettings:
+    """Return the settings of a ``SparseEncoder`` of sentence-transformers as a head's: the default
+    settings for any other folder. Raises InputError for two logarithms under a sum."""
+    poolings = [place for kind, place in modules_of(folder) if kind.endswith(".SpladePooling")]
+    if not poolings:
+        return HeadSettings()
+    pooling = read_json(poolings[0] / "config.json", InputError)
+    config = folder / "config_sentence_transformers.json"
+    limit = read_json(config, InputError).get("max_active_dims") if config.exists() else None
+    two_logarithms = pooling.get("activation_function") == "log1p_relu"
+    strategy = pooling.get("pooling_strategy", "max")
+    if two_logarithms and strategy != "max":
+        raise InputError(
+            f"{poolings[0]}: the activation log1p_relu is read with the pooling max, not {strategy}"
+        )
+    settings = {"pooling": strategy, "double_log": two_logarithms}
+    limits = {"query_max_active_dims": limit, "document_max_active_dims": limit}
+    return read_fields(HeadSettings, settings | limits, poolings[0] / "config.json")
+
+
+def _masked(
+    name: str, tokenizer: Any, model: Any, report: dict[str, Any], only_trained: bool
+) -> VocabularyHead:
     output = model.get_output_embeddings()
     dense, norms = outer_layers(model)
     weight = model.get_input_embeddings().weight
     terms = token_terms(tokenizer, len(weight))
     new = {key.rsplit(".", 1)[0] for key in report["missing_keys"]}
     trained = not any(model.get_submodule(key) in dense for key in new if key)
+    width, d = weight.shape[1], int(model.config.hidden_size)
+    if not trained and (only_trained or width != d):
+        sizes = "" if width == d else f", and embeddings of size {width} for states of size {d}"
+        raise InputError(f"{name}: it has no weights of a language-model head{sizes}")
     # A backbone's states are those before any final norm.
     final = getattr(model.base_model, "final_norm", None)
     options: dict[str, Any] = {}
@@ -85,11 +131,12 @@ def _masked(name: str, tokenizer: Any, model: Any, report: dict[str, Any]) -> Vo
         options = {"final_norm": "layer", "layer_norm_eps": final.eps}
     bias = torch.zeros(len(weight))
     if trained:
-        if len(dense) != 1 or len(norms) != 1 or dense[0].weight.shape[0] != weight.shape[1]:
+        shapes = [tuple(layer.weight.shape) for layer in dense]
+        if shapes != [(width, d)] or len(norms) != 1:
             raise InputError(f"{name}: its head is not one dense layer, activation and norm")
         keys, config = ("classifier_activation", "activation", "hidden_act"), model.config
         activation = next(getattr(config, key) for key in keys if hasattr(config, key))
-        options |= {"activation": str(activation), "layer_norm_eps": norms[0].eps}
+        options |= {"activation": str(activation), "layer_norm_eps": norms[0].eps, "d_in": d}
         weight, bias = output.weight, bias if output.bias is None else output.bias
     head = VocabularyHead(weight, bias, terms, **options)
     if final is not None:
@@ -120,17 +167,31 @@ def token_terms(tokenizer: Any, size: int) -> list[str]:
 
 
 def _causal(name: str, tokenizer: Any, model: Any, report: dict[str, Any]) -> VocabularyHead:
-    output, norm = model.get_output_embeddings(), getattr(model.base_model, "norm", None)
+    output, norm = model.get_output_embeddings(), _final_norm(model.base_model)
     if any(model.get_submodule(key.rpartition(".")[0]) is output for key in report["missing_keys"]):
         raise InputError(f"{name}: this checkpoint has no language-model head")
-    if norm is None:
-        raise InputError(f"{name}: its head is not one RMSNorm and rows")
+    if norm is None or output.weight.shape[1:] != norm.weight.shape:
+        raise InputError(f"{name}: its head is not one norm and rows")
     eps: float = norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
     terms = readable_terms(tokenizer, len(output.weight))
-    head = VocabularyHead(output.weight, output.bias, terms, None, eps, "rms")
+    kind = "layer" if isinstance(norm, nn.LayerNorm) else "rms"
+    head = VocabularyHead(output.weight, output.bias, terms, None, eps, kind)
+    if isinstance(norm, nn.LayerNorm):
+        head.final.load_state_dict(norm.state_dict(), strict=False)  # it may have no bias
+        return head
     with torch.no_grad():
         head.final.get_parameter("weight").copy_(_plain_weight(name, norm, eps))
     return head
+
+
+def _final_norm(blocks: nn.Module) -> Any:
+    """Return the last norm of a decoder that was loaded without blocks; None without a norm."""
+    norms = [
+        module
+        for name, module in blocks.named_modules()
+        if "norm" in type(module).__name__.lower() and not name.endswith("embeddings_layernorm")
+    ]
+    return norms[-1] if norms else None
 
 
 def _plain_weight(name: str, norm: nn.Module, eps: float) -> Tensor:
@@ -143,7 +204,7 @@ def _plain_weight(name: str, norm: nn.Module, eps: float) -> Tensor:
     for plain in (weight, 1 + weight):
         if torch.allclose(F.rms_norm(states, weight.shape, plain, eps), expected, atol=1e-5):
             return plain
-    raise InputError(f"{name}: its head is not one RMSNorm and rows")
+    raise InputError(f"{name}: its head is not one norm and rows")
 
 
 def readable_terms(tokenizer: Any, size: int) -> list[str]:

@@ -41,6 +41,7 @@ class VocabularyHead(Head):
         final_norm: the norm of h (layer, rms or None) after the last block of decoders and
             ModernBERT.
         settings: the defaults of ``HeadSettings`` by default.
+        d_in: size of h for a dense layer that projects to smaller rows (ELECTRA); d by default.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class VocabularyHead(Head):
         layer_norm_eps: float = 1e-12,
         final_norm: str | None = None,
         settings: HeadSettings | None = None,
+        d_in: int | None = None,
     ) -> None:
         super().__init__()
         biases = len(rows) if bias is None else len(bias)
@@ -64,18 +66,21 @@ class VocabularyHead(Head):
         if not isinstance(layer_norm_eps, float | int) or not 0 <= layer_norm_eps < math.inf:
             raise InputError(f"layer_norm_eps must be at least 0, not {layer_norm_eps!r}")
         d = rows.shape[1]
+        d_in = d_in or d
+        if activation is None and d_in != d:
+            raise InputError(f"rows of size {d} for states of size {d_in}, without a dense layer")
         self.settings = settings or HeadSettings()
         self.activation, self.final_norm = activation, final_norm
         self.layer_norm_eps = layer_norm_eps
-        self.final = _NORMS[final_norm](d, eps=layer_norm_eps) if final_norm else nn.Identity()
+        self.final = _NORMS[final_norm](d_in, eps=layer_norm_eps) if final_norm else nn.Identity()
         self.dense: nn.Module = nn.Identity()
         self._act: nn.Module = nn.Identity()
         self.norm: nn.Module = nn.Identity()
         if activation is not None:
-            self.dense, self._act = nn.Linear(d, d), ACT2FN[activation]
+            self.dense, self._act = nn.Linear(d_in, d), ACT2FN[activation]
             self.norm = nn.LayerNorm(d, eps=layer_norm_eps)
             with torch.no_grad():
-                self.dense.get_parameter("weight").copy_(torch.eye(d))
+                self.dense.get_parameter("weight").copy_(torch.eye(d, d_in))
                 self.dense.get_parameter("bias").zero_()
         self.weight = nn.Parameter(rows.detach().clone())
         if bias is None:  # not a parameter, and not saved
@@ -94,6 +99,10 @@ class VocabularyHead(Head):
     @property
     def bias(self) -> Tensor:
         return self.offset
+
+    @property
+    def d_in(self) -> int:
+        return self.dense.in_features if isinstance(self.dense, nn.Linear) else super().d_in
 
     @property
     def terms(self) -> Sequence[str]:
@@ -124,6 +133,7 @@ class VocabularyHead(Head):
             terms,
             **self._transform_config(),
             settings=settings or self.settings,
+            d_in=self.d_in,
         )
         for name in ("final", "dense", "norm"):
             getattr(head, name).load_state_dict(getattr(self, name).state_dict())
@@ -152,7 +162,7 @@ class VocabularyHead(Head):
         """Return a head of random rows, with this head's standard deviation, and biases of 0."""
         generator = torch.Generator().manual_seed(seed)
         deviation = float(self.weight.detach().std())
-        weight = torch.randn((size, self.d_in), generator=generator) * deviation
+        weight = torch.randn((size, self.rows.shape[1]), generator=generator) * deviation
         return self.with_rows(weight, torch.zeros(size), [f"#{number}" for number in range(size)])
 
     def _transform_config(self) -> dict[str, Any]:
@@ -179,7 +189,9 @@ class VocabularyHead(Head):
         try:
             tensors = load_file(folder / "model.safetensors")
             terms = TextStore(folder / "terms")
-            head = cls(tensors["weight"], tensors.get("offset"), terms, **config, settings=settings)
+            bias, dense = tensors.get("offset"), tensors.get("dense.weight")
+            d_in = None if dense is None else dense.shape[1]
+            head = cls(tensors["weight"], bias, terms, **config, settings=settings, d_in=d_in)
             head.load_state_dict(tensors)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, *DAMAGED) as error:
             raise InputError(f"{folder}: not a saved head: {error}") from None
