@@ -120,6 +120,7 @@ def test_what_convert_refuses(run, tmp_path):
     convert = ("model", "convert", made.folder, "--out", out)
     assert_error(run(*convert, "--layer", 7), "no SAE of layer 7; there is 6")
     assert_error(run(*convert, "--width", 99), f"{M} latents, not 99")
+    assert_error(run("model", "convert", tmp_path / "none", "--out", out), "none: no such folder")
     (made.folder / "sae.safetensors").write_bytes(b"x" * 40)
     assert_error(run(*convert), "sae.safetensors: can't be read")
     assert not out.exists()

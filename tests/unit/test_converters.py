@@ -437,7 +437,10 @@ BROKEN: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
         "a weight of at least 0",
         lambda f, m: (inference_free(f, m), negative(f))[0],
     ),
-    "no head": ("BertModel has no language-model head", lambda f, m: Path(save_bert(f))),
+    "no head": (
+        "BertModel has no masked or causal language-model head",
+        lambda f, m: Path(save_bert(f)),
+    ),
 }
 
 

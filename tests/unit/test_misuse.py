@@ -51,7 +51,7 @@ lexicept.build(T, tmp, overwrite=True, **words) -> no index, or one that was nev
 lexicept.build(T, "a\0b", **words) -> out must be a path, not 'a\x00b'
 lexicept.build(T, new, vocabulary=["words"]) -> vocabulary must be 'words', 'concepts' or 'all', no
 lexicept.build(T, new, language="xx", **words) -> no language 'xx': a code of ISO 639-1, such as
-lexicept.build(T, new, model="nosuch") -> nosuch: no saved encoder (modules.json is missing)
+lexicept.build(T, new, model="nosuch") -> nosuch: no such folder
 lexicept.build(T, new, model="") -> model must be a path, not ''
 lexicept.build(T, new, model="x", **words) -> model requires concepts, but vocabulary is words
 lexicept.build(T, new, concepts=CS(sae="y"), model="x") -> model and sae are two sources of concepts

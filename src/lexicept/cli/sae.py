@@ -26,12 +26,12 @@ def report(model: Path, documents: str, *, base: str | None = None, as_json: boo
     """
     require_concepts()
     from lexicept.corpora import read_documents
-    from lexicept.models.encoder import Encoder
+    from lexicept.models.converters import open_encoder
     from lexicept.models.sae.quality import anisotropy, report_sae
     from lexicept.progress import ProgressBars
 
     with working("loading"):
-        encoder = Encoder.load(model)
+        encoder = open_encoder(model)
     backbone, autoencoder = encoder.backbone, encoder.head.autoencoder
     if autoencoder is None:
         raise InputError(f"{model}: the model has no SAE")

@@ -119,11 +119,19 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         """Load a saved encoder, from a folder or by a hub name (owner/name) with a revision
         (branch, tag or commit), without running code from the folder.
 
-        Raises InputError for anything but a saved encoder here, on the hub or in the hub's cache.
+        Raises InputError for anything but a saved encoder here, on the hub or in the hub's cache;
+        ``converters.open_encoder`` opens models of other libraries too.
         """
         folder = model_folder(path, revision)
-        if not (folder / "modules.json").exists():
+        listed = [folder / name for name in ("modules.json", "router_config.json")]
+        if not listed[0].exists():
             raise InputError(f"{folder}: no saved encoder (modules.json is missing)")
+        text = b"".join(file.read_bytes() for file in listed if file.is_file())
+        if b'"sentence_transformers.' in text and b'"lexicept.' not in text:
+            raise InputError(
+                f"{folder}: a model of sentence-transformers; lexicept model convert makes one of "
+                "lexicept's of it"
+            )
         try:
             entries = json.loads((folder / "modules.json").read_bytes())
             if len(entries) == 1:

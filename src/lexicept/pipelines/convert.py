@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lexicept.errors import InputError, checked_arguments, require
-from lexicept.models.sources import MINI
 from lexicept.storage.workspace import new_folder, refuse_existing
 
 if TYPE_CHECKING:
@@ -25,9 +24,6 @@ Layout = Literal[
     "onnx",
 ]
 """Layouts written by ``convert``; the last four are for models."""
-
-MINI_FOLDER = Path(__file__).parents[1] / "mini"
-"""The packaged model."""
 
 SAE_LIBRARIES = ("saelens", "sparsify", "dictionary-learning")
 """Layouts of other libraries for SAEs."""
@@ -80,8 +76,8 @@ def convert(
     require("concepts", "sentence_transformers")
     if number is not None and to != "onnx":
         raise InputError(f"number is a setting of ONNX graphs, not of {to}")
-    if source == MINI:
-        source = os.fspath(MINI_FOLDER)
+    from lexicept.models.converters import find_model
+
     folder, kind = find_model(source)
     if kind is None or (kind == "lexicept" and to in SAE_LIBRARIES):
         return _convert_sae(source, target, to, layer, width, l0, scale)
@@ -90,24 +86,6 @@ def convert(
     if to == "onnx":
         require("onnx", "onnx", "onnxruntime", "onnxscript")
     return _convert_model(source, folder, kind, to, target, number or "float32")
-
-
-def find_model(source: str) -> tuple[Path, Kind | None]:
-    """Return the folder, downloaded from the hub if necessary, and the layout of a model; None as
-    the layout of anything else, such as an SAE.
-
-    Raises:
-        InputError: the model can't be loaded, or makes no sparse vectors.
-    """
-    from lexicept.models.converters import recognise
-    from lexicept.models.hub import is_name, model_folder
-
-    kind = None
-    if is_name(source):
-        small = ("modules.json", "router_config.json", "config.json")
-        kind = recognise(model_folder(source, files=small))
-    folder = Path(source) if kind is None else model_folder(source)
-    return folder, recognise(folder) if folder.is_dir() else kind
 
 
 def _convert_sae(
@@ -122,8 +100,6 @@ def _convert_sae(
     from lexicept.models.sae.formats import WRITERS
     from lexicept.models.sae.pretrained import USUAL_L0, find_pretrained_sae
 
-    if "/" not in source and not Path(source).exists():
-        raise InputError(f"{source}: no such folder")
     if to not in WRITERS:
         raise InputError(f"{to} is a layout of models; {source} holds no known model")
     l0 = USUAL_L0 if l0 is None else l0
@@ -146,8 +122,7 @@ def _convert_sae(
 def _convert_model(
     source: str, folder: Path, kind: Kind, to: str, out: Path, number: Number
 ) -> dict[str, Any]:
-    from lexicept.models.converters import Kind, read_model, write_model
-    from lexicept.models.encoder import Encoder
+    from lexicept.models.converters import Kind, open_encoder, write_model
     from lexicept.models.hub import CARD
     from lexicept.models.model_card import make_card
     from lexicept.models.onnx_export import write_onnx
@@ -156,7 +131,7 @@ def _convert_model(
         raise InputError(f"{source} is a model: {to} is a layout of SAEs")
     if kind is Kind.lexicept and to == "lexicept":
         raise InputError(f"{source} is a model in lexicept's layout already")
-    encoder = Encoder.load(folder) if kind is Kind.lexicept else read_model(folder, kind)
+    encoder = open_encoder(folder)
     with new_folder(out, "convert") as staged:
         if to == "onnx":
             write_onnx(encoder, staged, number)

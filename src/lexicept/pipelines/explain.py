@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexicept.corpora import Document
-from lexicept.errors import InputError, ParameterError, checked_arguments, require
+from lexicept.errors import ParameterError, checked_arguments, require
 from lexicept.explanation.contributions import Contribution
 from lexicept.explanation.explanation import Explanation
-from lexicept.models.sources import DEFAULT_BACKBONE, MINI
-from lexicept.pipelines.convert import find_model
+from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.pipelines.documents import as_documents
 
 if TYPE_CHECKING:
@@ -95,7 +93,7 @@ def _load(model: Any, sae_options: Mapping[str, Any]) -> ConceptVectorizer | Lib
     """Return a model by name or folder, or from a loaded encoder."""
     from sentence_transformers import SparseEncoder
 
-    from lexicept.models.converters import load_in_own_library, read_model
+    from lexicept.models.converters import Kind, find_model, load_in_own_library
     from lexicept.models.encoder import Encoder
     from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
     from lexicept.vectorizers.library import LibraryModel
@@ -104,13 +102,8 @@ def _load(model: Any, sae_options: Mapping[str, Any]) -> ConceptVectorizer | Lib
         _refuse(sae_options)
         return ConceptVectorizer(model) if isinstance(model, Encoder) else LibraryModel(model)
     source = os.fspath(model)
-    if source == MINI or (Path(source) / "model").is_dir():
-        _refuse(sae_options)
-        return ConceptVectorizer.load(source)
     folder, kind = find_model(source)
     if kind is None:
-        if "/" not in source and not folder.exists():
-            raise InputError(f"{source}: no such folder")
         settings = BackboneSettings(
             os.fspath(sae_options.get("backbone", DEFAULT_BACKBONE)),
             sae_options.get("layer"),
@@ -118,13 +111,9 @@ def _load(model: Any, sae_options: Mapping[str, Any]) -> ConceptVectorizer | Lib
         )
         return ConceptVectorizer.pretrained(source, settings, sae_options.get("width"))
     _refuse(sae_options)
-    match kind.value:
-        case "lexicept":
-            return ConceptVectorizer.load(folder)
-        case "sentence-transformers":
-            return LibraryModel(load_in_own_library(folder))
-        case _:
-            return ConceptVectorizer(read_model(folder, kind))
+    if kind is Kind.sentence_transformers:  # also models that an index can't hold
+        return LibraryModel(load_in_own_library(folder))
+    return ConceptVectorizer.load(source)
 
 
 def _refuse(sae_options: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.blocks import check_checkpointing, checkpoint_blocks, use_attention
 from lexicept.models.cached_states import cached_reader
+from lexicept.models.converters import check_backbone, open_encoder
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
@@ -82,7 +83,7 @@ def load_models(config: TrainingConfig) -> Loaded:
 
 def _load_start(settings: ModelSettings) -> Loaded:
     assert settings.start is not None
-    encoder = Encoder.load(settings.start)
+    encoder = open_encoder(settings.start)
     if any(encoder.prompts.values()):
         raise InputError(f"{settings.start}: it puts prompts before texts, which training does not")
     if settings.dtype is not None:
@@ -92,6 +93,7 @@ def _load_start(settings: ModelSettings) -> Loaded:
 
 def _load_parts(config: TrainingConfig) -> Loaded:
     settings, pretrained = config.model, None
+    check_backbone(settings.backbone, own_head=settings.head != "sae")
     layer = settings.layer
     if settings.pretrained is not None:
         pretrained = find_pretrained_sae(
@@ -113,8 +115,15 @@ def _load_parts(config: TrainingConfig) -> Loaded:
         return Loaded(backbone, SAEHead(pretrained.load(backbone=backbone)))
     if settings.head != "sae":
         return Loaded(backbone, language_head(settings.backbone))
-    transformed = settings.sae_input != "states"
-    return Loaded(backbone, inner=language_head(settings.backbone) if transformed else None)
+    if settings.sae_input == "states":
+        return Loaded(backbone)
+    inner = language_head(settings.backbone)
+    if inner.rows.shape[1] != inner.d_in:
+        raise InputError(
+            f"sae_input: {settings.backbone} transforms states of size {inner.d_in} to "
+            f"{inner.rows.shape[1]}, and an SAE has one size"
+        )
+    return Loaded(backbone, inner=inner)
 
 
 def initial_encoder(run: RunFolder, data: TrainingData, loaded: Loaded) -> Encoder:

@@ -16,10 +16,9 @@ from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder, TokenShare
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
-from lexicept.models.hub import model_folder
 from lexicept.models.pooled import MeanStates, TokenStates, pooled_activations
 from lexicept.models.sae.pretrained import find_pretrained_sae
-from lexicept.models.sources import DEFAULT_BACKBONE, MINI
+from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.models.windows import Cut, Window
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import EncodedDocuments, EncodedQuery, WeightedText
@@ -227,23 +226,14 @@ class ConceptVectorizer:
         The packaged model has the name of the backbone's weights, not the weights.
 
         Args:
-            source: a folder, the hub's name of an encoder, or ``MINI`` for the packaged model.
+            source: as for ``open_encoder``.
 
         Raises:
             InputError: no such model.
         """
-        folder = _MINI_FOLDER if source == MINI else model_folder(source)
-        alone = not (folder / "model").is_dir()
-        encoder = Encoder.load(folder if alone else folder / "model")
-        if source == MINI:
-            encoder.backbone.adapters = folder
-        if alone:
-            return cls(encoder)
-        terms = TextStore(folder / "terms")
-        if len(terms) != encoder.head.size:
-            raise InputError(f"{folder}: {len(terms)} names for another number of dimensions")
-        encoder.names = terms
-        return cls(encoder)
+        from lexicept.models.converters import open_encoder
+
+        return cls(open_encoder(source))
 
 
 _SharedSpan = tuple[int, int, float]

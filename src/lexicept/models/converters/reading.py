@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import warnings
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -25,20 +27,33 @@ from sentence_transformers.sparse_encoder.modules import (
 )
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.models.auto import modeling_auto
 
-from lexicept.errors import InputError, message_of
+from lexicept.errors import InputError, LexiceptWarning, message_of
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.hub import is_name, model_folder, refuse_missing, suggestion
 from lexicept.models.index_settings import IndexSettings
-from lexicept.models.language_heads import language_head
-from lexicept.models.loading import quiet_transformers
+from lexicept.models.language_heads import language_head, library_settings, modules_of
+from lexicept.models.loading import data_alone, quiet_transformers
 from lexicept.models.lookup import Lookup
+from lexicept.models.sources import MINI, MINI_FOLDER, fetch
 from lexicept.models.windows import LONGEST_WINDOW
+from lexicept.storage.texts import TextStore
 
 WEIGHT_FILES = ("query_token_weights.txt", "idf.json")
 """Files of OpenSearch's models that hold the query tokens' weights, by precedence."""
+
+SMALL_FILES = ("modules.json", "model/modules.json", "router_config.json", "config.json")
+"""Files by which a model on the hub is recognised."""
+
+HEADS = ("ForMaskedLM", "ForCausalLM", "LMHeadModel", "ForPreTraining")
+"""Endings of the classes of transformers with a language-model head; ELECTRA's discriminator has
+the last ending too, without the head, which its weights tell."""
+
+MASKED = modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
 class Kind(StrEnum):
@@ -50,34 +65,90 @@ class Kind(StrEnum):
     lexicept = "lexicept"
 
 
+def open_encoder(source: str | os.PathLike[str]) -> Encoder:
+    """Open a model of any layout as an encoder: lexicept's as saved, and other libraries' with
+    vectors equal to the library's. Every command opens models by this function.
+
+    Args:
+        source: a folder, the hub's name of a model, or ``MINI`` for the packaged model. A folder
+            ``model`` inside may have the names of the dimensions beside it.
+
+    Raises:
+        InputError: no such model, or a model of another kind (see ``read_model``).
+    """
+    folder, kind = find_model(source)
+    if kind is None:
+        if not is_name(source):
+            refuse_missing(source)
+        raise InputError(
+            f"{os.fspath(source)}: no model of sentence-transformers, naver/splade, OpenSearch or "
+            "lexicept; an SAE alone goes with a backbone, not as a model"
+        )
+    if kind is not Kind.lexicept:
+        return read_model(folder, kind)
+    if not (folder / "model" / "modules.json").exists():
+        encoder = Encoder.load(folder)
+        if folder == MINI_FOLDER:
+            encoder.backbone.adapters = folder
+        return encoder
+    encoder, names = Encoder.load(folder / "model"), TextStore(folder / "terms")
+    if len(names) != encoder.head.size:
+        raise InputError(f"{folder}: {len(names)} names for another number of dimensions")
+    encoder.names = names
+    return encoder
+
+
+def find_model(source: str | os.PathLike[str]) -> tuple[Path, Kind | None]:
+    """Return the folder, downloaded from the hub if necessary, and the layout of a model; None as
+    the layout of anything else, such as an SAE.
+
+    Raises:
+        InputError: no such folder, the model can't be loaded, or it makes no sparse vectors.
+    """
+    name, kind = os.fspath(source), None
+    if name == MINI:
+        return MINI_FOLDER, Kind.lexicept
+    refuse_missing(name, inside=True)
+    if is_name(name):
+        kind = recognise(model_folder(name, files=SMALL_FILES))
+        return (Path(name) if kind is None else model_folder(name)), kind
+    folder = Path(name).expanduser()
+    if not folder.exists() and "/" not in name:
+        raise InputError(f"{name}: no such folder{suggestion(folder)}")
+    return folder, recognise(folder) if folder.is_dir() else None
+
+
 def recognise(folder: Path) -> Kind | None:
     """Return the layout of a model's folder; None if it holds no model. Raises InputError for a
     damaged configuration, or for a model without language-model head."""
-    modules = _read(folder / "modules.json")
-    if modules is not None:
-        if _has_own_module(folder, modules):
-            return Kind.lexicept
-        plain = Kind.sentence_transformers
-    else:
+    modules = modules_of(folder)
+    if (folder / "model" / "modules.json").exists() or any(
+        kind.startswith("lexicept.") for kind, _ in modules
+    ):
+        return Kind.lexicept
+    plain = Kind.sentence_transformers
+    if not modules:
         config = _read(folder / "config.json")
-        architectures = config.get("architectures") if isinstance(config, dict) else None
-        if not isinstance(architectures, list) or not architectures:
+        if not isinstance(config, dict) or not {"architectures", "model_type"} & {*config}:
             return None
-        if not any(str(name).endswith(("ForMaskedLM", "ForCausalLM")) for name in architectures):
-            raise InputError(f"{folder}: {architectures[0]!s:.80} has no language-model head")
+        _require_head(folder, config)
         plain = Kind.splade
     weighted = any((folder / name).exists() for name in WEIGHT_FILES)
     return Kind.opensearch if weighted else plain
 
 
-def _has_own_module(folder: Path, modules: Any) -> bool:
-    """Return whether any module, also behind a router, is lexicept's."""
-    router = _read(folder / "router_config.json")
-    behind = router.get("types") if isinstance(router, dict) else None
-    entries = modules if isinstance(modules, list) else []
-    types = [entry.get("type") for entry in entries if isinstance(entry, dict)]
-    types += list(behind.values()) if isinstance(behind, dict) else []
-    return any(str(kind).startswith("lexicept.") for kind in types)
+def _require_head(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raise InputError for a model of transformers whose class has no language-model head or,
+    without a class in the configuration, none of whose classes has."""
+    classes, kind = config.get("architectures") or [], str(config.get("model_type"))
+    classes = classes if isinstance(classes, list) else [classes]
+    if classes:
+        fits = any(str(name).endswith(HEADS) for name in classes)
+    else:
+        fits = kind in MASKED or kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if not fits:
+        name = str(classes[0]) if classes else f"a {kind}"
+        raise InputError(f"{folder}: {name:.80} has no masked or causal language-model head")
 
 
 def _read(path: Path) -> Any:
@@ -107,16 +178,11 @@ def read_model(folder: Path, kind: Kind) -> Encoder:
         _require_safetensors(folder)
         return _read_decoder(folder)
     source = load_in_own_library(folder)
-    transformer, pooling, queries = _library_modules(folder, source)
+    transformer, queries = _library_modules(folder, source)
     limit, path = source.max_active_dims, _place_of_transformer(folder)
     backbone = _backbone(path, transformer.max_seq_length, bidirectional=True)
-    head = language_head(str(path))
-    head.settings = HeadSettings(
-        pooling=pooling.pooling_strategy,
-        double_log=pooling.activation_function == "log1p_relu",
-        query_max_active_dims=limit,
-        document_max_active_dims=limit,
-    )
+    head = language_head(str(path), trained=True)
+    head.settings = library_settings(folder)
     require_same_logits(str(folder), transformer.model, backbone, head)
     lookup = None
     if queries is not None:
@@ -146,12 +212,16 @@ def load_in_own_library(folder: Path) -> SparseEncoder:
     which the library would add an autoencoder of random weights.
     """
     _require_safetensors(folder)
-    listed = [_read(folder / name) for name in ("modules.json", "router_config.json")]
-    if listed[0] is not None and "sparse_encoder" not in str(listed):
+    listed = modules_of(folder)
+    if listed and not any("sparse_encoder" in kind for kind, _ in listed):
         raise InputError(f"{folder}: no module of it makes sparse vectors")
     safe = {"use_safetensors": True, "dtype": "float32"}
     try:
         with quiet_transformers():
+            if not listed:  # for some classes the library would choose an autoencoder
+                task: Any = {"transformer_task": "fill-mask", **data_alone({}, "float32")}
+                modules = [Transformer(str(folder), **task), SpladePooling()]
+                return SparseEncoder(modules=modules, device="cpu", similarity_fn_name="dot")
             return SparseEncoder(
                 str(folder), device="cpu", local_files_only=True, model_kwargs=safe
             )
@@ -163,8 +233,8 @@ def load_in_own_library(folder: Path) -> SparseEncoder:
 
 def _library_modules(
     folder: Path, source: SparseEncoder
-) -> tuple[Transformer, SpladePooling, SparseStaticEmbedding | None]:
-    """Return the transformer, SPLADE's pooling and, behind a router, the table for queries."""
+) -> tuple[Transformer, SparseStaticEmbedding | None]:
+    """Return the transformer before SPLADE's pooling and, behind a router, the queries' table."""
     modules, queries = list(source), None
     if len(modules) == 1 and isinstance(modules[0], Router):
         routes = modules[0].sub_modules
@@ -188,24 +258,56 @@ def _library_modules(
         )
     if getattr(modules[0], "do_lower_case", False):
         raise InputError(f"{folder}: do_lower_case outside the tokenizer can't be kept")
-    return modules[0], modules[1], queries
+    return modules[0], queries
 
 
 def _place_of_transformer(folder: Path) -> Path:
     """Return the folder of the language model."""
-    modules = _read(folder / "modules.json")
-    first = folder if modules is None else folder / modules[0]["path"]
+    modules = modules_of(folder)
+    first = modules[0][1] if modules else folder
     router = _read(first / "router_config.json")
     return first if router is None else first / router["structure"]["document"][0]
 
 
 def _backbone(path: Path, length: int | None, *, bidirectional: bool) -> Backbone:
     """Load a backbone that cuts texts after a model's limit of tokens."""
-    backbone = Backbone(str(path), bidirectional=bidirectional, special_tokens=True)
+    try:
+        backbone = Backbone(str(path), bidirectional=bidirectional, special_tokens=True)
+    except InputError as error:
+        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
     backbone.max_seq_length = min(length or LONGEST_WINDOW, LONGEST_WINDOW)
     backbone.cut(backbone.max_seq_length, backbone.max_seq_length)
     backbone.eval()
     return backbone
+
+
+def check_backbone(name: str, *, own_head: bool) -> None:
+    """Raise InputError for a sparse encoder of which training its backbone and head would lose a
+    part; warn about the prompts of a dense model.
+
+    Args:
+        own_head: whether the encoder's language head is trained too, or a new SAE.
+    """
+    folder = Path(fetch(name))
+    config = _read(folder / "config_sentence_transformers.json") or {}
+    kinds = [kind for kind, _ in modules_of(folder)]
+    sparse = any("sparse_encoder" in kind or kind.startswith("lexicept.") for kind in kinds)
+    prompts = config.get("prompts")
+    if isinstance(prompts, dict) and any(prompts.values()):
+        if sparse:
+            raise InputError(f"{name}: it puts prompts before texts, which training does not")
+        warnings.warn(f"{name}: training leaves its prompts out", LexiceptWarning, stacklevel=2)
+    if not own_head:
+        return
+    similarity = config.get("similarity_fn_name")
+    if sparse and similarity not in (None, "dot"):
+        raise InputError(f"{name}: its vectors are compared by {similarity}, not by dot products")
+    tables = [kind for kind in kinds if kind.endswith((".SparseStaticEmbedding", ".Lookup"))]
+    if tables or any((folder / file).exists() for file in WEIGHT_FILES):
+        raise InputError(
+            f"{name}: a table encodes its queries: model.start keeps both sides, model.backbone "
+            "only the documents'"
+        )
 
 
 def _lookup(folder: Path, tokenizer: Any, weight: Tensor, size: int) -> Lookup:
@@ -241,7 +343,9 @@ def _token_weights(folder: Path, tokenizer: Any) -> Tensor:
 
 def _is_decoder(folder: Path) -> bool:
     config = _read(folder / "config.json")
-    return any(str(name).endswith("ForCausalLM") for name in config["architectures"])
+    if not (classes := config.get("architectures")):
+        return config.get("model_type") not in MASKED
+    return any(str(name).endswith(("ForCausalLM", "LMHeadModel")) for name in classes)
 
 
 def _read_decoder(folder: Path) -> Encoder:
@@ -258,9 +362,10 @@ def _read_decoder(folder: Path) -> Encoder:
     except Exception as error:  # transformers and safetensors raise many kinds
         raise InputError(f"{folder}: transformers can't load it: {message_of(error)}") from None
     causal = getattr(model.config, "is_causal", None) is not False
-    length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
+    positions = getattr(model.config, "max_position_embeddings", LONGEST_WINDOW)
+    length = int(min(tokenizer.model_max_length, positions))
     backbone = _backbone(folder, length, bidirectional=not causal)
-    head = language_head(str(folder))
+    head = language_head(str(folder), trained=True)
     head.settings = HeadSettings()
     require_same_logits(str(folder), model, backbone, head)
     return Encoder.of(backbone, head, index_settings=IndexSettings("splade"))
@@ -277,8 +382,8 @@ def require_same_logits(name: str, model: Any, backbone: Backbone, head: Vocabul
     language model of transformers. Raises InputError if they differ, so that the model computes
     more than backbone and head do."""
     # Tokens from the whole vocabulary, since rows may have been replaced.
-    step = max(1, len(backbone.tokenizer) // TOKENS)
-    ids = torch.arange(0, len(backbone.tokenizer), step)[None, :TOKENS]
+    count = min(len(backbone.tokenizer), len(backbone.model.get_input_embeddings().weight))
+    ids = torch.arange(0, count, max(1, count // TOKENS))[None, :TOKENS]
     mask = torch.ones_like(ids)
     with torch.inference_mode():
         theirs: Tensor = model.eval()(input_ids=ids, attention_mask=mask).logits[0].float()

@@ -21,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from lexicept.errors import InputError
 from lexicept.models.backbone import BATCH_TOKENS, Backbone
 from lexicept.models.blocks import check_checkpointing, checkpoint_blocks, use_attention
+from lexicept.models.converters import check_backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.half_bert import autocast
 from lexicept.models.heads.vocabulary import VocabularyHead
@@ -47,6 +48,7 @@ def load_backbone_and_head(
 ) -> tuple[Backbone, VocabularyHead]:
     """Load a backbone, cut to ``layer`` blocks (all by default), and its language head. Raises
     InputError for a model that can't be loaded or that does not fit the settings."""
+    check_backbone(backbone, own_head=True)
     loaded = Backbone.from_pretrained(
         backbone, layer, bidirectional=settings.bidirectional, dtype=settings.dtype
     )
@@ -54,8 +56,8 @@ def load_backbone_and_head(
         use_attention(loaded, settings.attn_implementation)
     if settings.gradient_checkpointing and settings.trained != "head":
         check_checkpointing(loaded)
-    if settings.masking != "causal":
-        mask_token(loaded.tokenizer)
+    if settings.masking != "causal" and mask_token(loaded.tokenizer) in loaded.unreadable:
+        raise InputError(f"{backbone}: its mask token has no embedding")
     return loaded, language_head(backbone)
 
 
