@@ -80,7 +80,7 @@ def add_norm_rows(x, halves, norm, first, last):
         mean = _sum(total) / size
         variance = _sum_of_squares(total, mean) / size
         _normalise(total, mean, np.float32(1) / np.sqrt(variance + norm.eps), norm, x[i])
-        _narrow(x[i], halves[i])
+        _narrow_product(x[i], np.float32(1), halves[i])
 
 
 @compiled(inline="always")
@@ -152,12 +152,6 @@ def _normalise(numbers, mean, scale, norm, x):
     weight, bias = norm.weight, norm.bias
     for j in range(x.size):
         x[j] = (numbers[j] - mean) * scale * weight[j] + bias[j]
-
-
-@compiled()
-def _narrow(numbers, bits):
-    for j in range(bits.size):
-        bits[j] = _half(numbers[j])
 
 
 @compiled()
