@@ -261,6 +261,26 @@ def test_many_errors_are_counted(write):
     assert lines[-1] == "  and 10 more"
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.jsonl.gz", b'{"text":"%w"}\n{"text":"cats"}', "its text has more than 16,777,216 char"),
+        ("a.json.gz", b'[{"text":"%w"},{"text":"cats"}]', "its text has more than 16,777,216 char"),
+        ("a.tsv", b"1\t%w\n2\tcats\n", "its text has more than 16,777,216 char"),
+        ("a.jsonl.gz", b'{"text":"%w%w%w%w"}', "a.jsonl.gz, line 1: longer than 64 MiB"),
+        ("a.csv.gz", b'id,text\n1,"%w"\n2,cats', "line 2: a value of over 16,777,216 characters"),
+        ("a.txt", b"%w", "a.txt: nothing to read: longer than 16,777,216 characters"),
+    ],
+)
+def test_the_text_of_a_document_is_bounded(write, name, content, problem):
+    path = write(name, content.replace(b"%w", b"word " * (2**24 // 5 + 1)))
+    assert problem in refusal(lambda: read_documents(path, strict=True))
+    if b"cats" in content and "csv" not in name:
+        ids, lines = skipped(path)
+        assert ids == ["2"]
+        assert problem in lines[1]
+
+
 # JSON arrays
 
 
@@ -317,7 +337,7 @@ def test_files_refused(write, name, content, problem):
 
 def test_a_json_array_larger_than_memory_is_refused(write, monkeypatch):
     path = write("c.json.gz", "[" + " " * 2**20 + "]")
-    monkeypatch.setattr("lexicept.corpora.json_lines.LONGEST", 2**20)
+    monkeypatch.setattr("lexicept.corpora.json_lines.LARGEST_ARRAY", 2**20)
     message = f"{path}: an array of more than 1 MiB: JSON Lines (.jsonl) have no limit"
     assert refusal(lambda: read_documents(path, strict=True)) == message
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.corpora import Document, folder, html, read_documents
+from lexicept.corpora import Document, folder, html, pdf, read_documents
 from lexicept.corpora.files import read_one
 from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.html import parse_html
@@ -223,6 +223,30 @@ def test_pdfs_without_text(tmp_path):
             read_one(str(tmp_path / f"{name}.pdf"), "a")
     with pytest.raises(InputError, match=r"locked\.pdf: nothing to read: encrypted"):
         list(read_documents(tmp_path / "locked.pdf"))
+
+
+def test_the_time_for_a_pdf_is_bounded(tmp_path, monkeypatch):
+    """Ten pages draw one form of 2,000 operators ten times each."""
+    monkeypatch.setattr(pdf, "SECONDS", 0.05)
+    resources = b"/Resources<</XObject<</F 4 0 R>>>>"
+    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 3 0 R%s>>" % resources
+    form = b"BT " + b"(a) Tj " * 2_000 + b"ET"
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[%s]/Count 10>>" % b" ".join(b"%d 0 R" % n for n in range(5, 15)),
+        b"<</Length 60>>stream\n" + b"/F Do " * 10 + b"\nendstream",
+        b"<</Type/XObject/Subtype/Form/BBox[0 0 9 9]/Length %d>>stream\n%s\nendstream"
+        % (len(form), form),
+        *[page] * 10,
+    ]
+    content = b"%PDF-1.4\n" + b"".join(
+        b"%d 0 obj\n%s\nendobj\n" % (number, each) for number, each in enumerate(objects, 1)
+    )
+    (tmp_path / "a.pdf").write_bytes(
+        content + b"trailer<</Size 15/Root 1 0 R>>\nstartxref\n0\n%%EOF"
+    )
+    with pytest.raises(NothingToRead, match="slow, over 0 seconds of processor time"):
+        read_one(str(tmp_path / "a.pdf"), "a")
 
 
 @given(data=st.data())

@@ -11,7 +11,7 @@ from itertools import chain, islice
 
 from lexicept.corpora.json_lines import RESERVED
 from lexicept.corpora.lines import LONGEST, open_bytes
-from lexicept.corpora.records import Document, Place, Records
+from lexicept.corpora.records import MOST_CHARACTERS, Document, Place, Records
 from lexicept.corpora.tables import Rows, column_names, read_table
 from lexicept.corpora.text_encoding import likeliest, other_mark
 
@@ -36,11 +36,11 @@ def read_documents(path: str) -> Records[Document]:
     first lines most evenly.
 
     Raises:
-        InputError: an unreadable file, or a column twice; from the function of a record, bad
-            quotes, or a number of values that differs from the header's.
+        InputError: an unreadable file, a column twice, or an endless value; from the function of a
+            record, bad quotes, or a number of values that differs from the header's.
     """
     # The module's own limit is 131,072 characters.
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
+    csv.field_size_limit(max(csv.field_size_limit(), MOST_CHARACTERS))
     return read_table(partial(_rows, path, _encoding(path)))
 
 
@@ -61,6 +61,8 @@ def _rows(path: str, encoding: str) -> Rows:
             except StopIteration:
                 return
             except csv.Error as error:
+                if "field larger" in str(error):  # quotes that may never end
+                    raise place.error(f"a value of over {MOST_CHARACTERS:,} characters") from None
                 yield place, partial(_refuse, place, f"not valid CSV: {error}")
             else:
                 if values:

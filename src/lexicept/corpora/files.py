@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from lexicept.corpora import comma_separated, json_lines, parquet, tsv
 from lexicept.corpora.html import parse_html
 from lexicept.corpora.markdown import parse_markdown
-from lexicept.corpora.passages import NothingToRead, Parsed, Section, with_passages
+from lexicept.corpora.passages import TOO_LONG, NothingToRead, Parsed, Section, with_passages
 from lexicept.corpora.pdf import parse_pdf
-from lexicept.corpora.records import Document, Place, Records, readable
+from lexicept.corpora.records import MOST_CHARACTERS, Document, Place, Records, readable
 from lexicept.corpora.text_encoding import BinaryError, decode_text
 
 LARGEST = 2**26
@@ -90,6 +90,8 @@ def read_one(path: str, name: str) -> Document:
         parsed = _parsed(path, content)
     except BinaryError:
         raise NothingToRead("binary") from None
+    if len(parsed.text) > MOST_CHARACTERS:
+        raise NothingToRead(TOO_LONG)
     if not parsed.text.strip() and not parsed.title.strip():
         raise NothingToRead("empty")
     return with_passages(Document(name, parsed.text, parsed.title, parsed.fields), parsed.sections)

@@ -84,7 +84,7 @@ class Folder:
                 yield Place(path), partial(_raise, path, inside, str(reason))
             except InputError as error:
                 self.checksums[name] = UNREAD
-                damage = str(error).removeprefix(path).removeprefix(": ")
+                damage = str(error).removeprefix(path).lstrip(",: ")
                 yield Place(path), partial(_raise, path, inside, f"{DAMAGED}: {damage}")
 
     def _names(self) -> Iterator[str]:

@@ -1,17 +1,21 @@
 """JSON Lines: one JSON object a line; and JSON arrays of such objects."""
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from numbers import Integral
 from typing import Any
 
-from lexicept.corpora.lines import LONGEST, decode, filled_lines, open_bytes
+from lexicept.corpora.lines import decode, filled_lines, open_bytes
 from lexicept.corpora.passages import joined
 from lexicept.corpora.records import Document, Passage, Place, Query, Records
 from lexicept.errors import InputError
 from lexicept.fields.values import fields_in, is_missing
+
+LARGEST_ARRAY = 2**28
+"""Most bytes of an array, which is in memory as a whole."""
 
 DOCUMENT_IDS = ("_id", "id", "docno", "doc_id")
 DOCUMENT_TEXTS = ("text", "contents", "body")
@@ -40,15 +44,14 @@ def _document(place: Place, line: bytes, anonymous: bool) -> Document:
 def read_json(path: str) -> Records[Document]:
     """Yield the documents of a JSON file: an array of objects, one object, or JSON Lines. Raises
     InputError as ``read_documents`` does, and for an array that is no valid JSON or has more than
-    ``LONGEST`` bytes."""
-    lines = filled_lines(path)
-    first = next(lines, None)
-    if first is None:
-        return
-    start = first[1].lstrip()[:1]
-    values = _content(path) if start == b"[" else _one_object(path, first[1])
+    ``LARGEST_ARRAY`` bytes."""
+    with open_bytes(path) as file:
+        start = file.read(2**16).removeprefix(BOM_UTF8).lstrip()[:1]
+    lines = filled_lines(path, LARGEST_ARRAY)
+    head = [] if start == b"[" else list(islice(lines, 1))
+    values = _one_object(path, head[0][1]) if head else _content(path) if start else None
     if values is None:
-        for place, line in chain([first], lines):
+        for place, line in chain(head, lines):
             yield place, partial(_document, place, line, True)
         return
     for number, value in enumerate(values, 1):
@@ -72,9 +75,9 @@ def _one_object(path: str, first: bytes) -> list[Any] | None:
 def _content(path: str) -> Any:
     place = Place(path)
     with open_bytes(path) as file:
-        content = file.read(LONGEST + 1)
-    if len(content) > LONGEST:
-        limit = f"{LONGEST / 2**20:.0f} MiB"
+        content = file.read(LARGEST_ARRAY + 1)
+    if len(content) > LARGEST_ARRAY:
+        limit = f"{LARGEST_ARRAY / 2**20:.0f} MiB"
         raise place.error(f"an array of more than {limit}: JSON Lines (.jsonl) have no limit")
     try:
         values: Any = json.loads(content.decode("utf-8-sig"))

@@ -9,7 +9,7 @@ from io import BufferedIOBase
 
 from lexicept.corpora.records import Place, readable
 
-LONGEST = 2**28
+LONGEST = 2**26
 """Bytes of the longest line read: a small gzipped file may hold a line larger than memory."""
 
 
@@ -23,15 +23,15 @@ def open_bytes(path: str) -> Iterator[BufferedIOBase]:
         yield file
 
 
-def raw_lines(path: str) -> Iterator[tuple[Place, bytes]]:
+def raw_lines(path: str, longest: int = LONGEST) -> Iterator[tuple[Place, bytes]]:
     """Yield all lines with line ends, without a byte order mark. Raises InputError for a file that
-    can't be read, or a line longer than ``LONGEST``."""
+    can't be read, or a line longer than ``longest``."""
     # Bytes, because text mode would hide the line of a decoding error and split at a lone CR.
     with open_bytes(path) as file:
-        for number, raw in enumerate(iter(partial(file.readline, LONGEST), b""), 1):
+        for number, raw in enumerate(iter(partial(file.readline, longest), b""), 1):
             place = Place(path, number)
-            if len(raw) == LONGEST:
-                raise place.error(f"longer than {LONGEST / 2**20:.0f} MiB")
+            if len(raw) == longest:
+                raise place.error(f"longer than {longest / 2**20:.0f} MiB")
             raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
             if number == 1 and b"\r" in raw and not raw.endswith(b"\n"):  # ended by CR alone
                 yield from ((Place(path, n), line) for n, line in enumerate(raw.split(b"\r"), 1))
@@ -39,9 +39,9 @@ def raw_lines(path: str) -> Iterator[tuple[Place, bytes]]:
                 yield place, raw
 
 
-def filled_lines(path: str) -> Iterator[tuple[Place, bytes]]:
+def filled_lines(path: str, longest: int = LONGEST) -> Iterator[tuple[Place, bytes]]:
     """Yield the lines that are not blank; see ``raw_lines``."""
-    return ((place, raw) for place, raw in raw_lines(path) if raw.strip())
+    return ((place, raw) for place, raw in raw_lines(path, longest) if raw.strip())
 
 
 def decode(place: Place, raw: bytes) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from typing import Any, NamedTuple, TypeAlias
 
-from lexicept.corpora.records import Document, Passage
+from lexicept.corpora.records import MOST_CHARACTERS, Document, Passage
 from lexicept.fields.values import NOTHING
 
 MOST_WORDS = 200
@@ -16,6 +16,9 @@ words is indexed whole."""
 
 TITLES = " › "
 """Stands between the titles of a document and a passage."""
+
+TOO_LONG = f"longer than {MOST_CHARACTERS:,} characters"
+"""Reason to skip a file."""
 
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n")
 _SENTENCES = re.compile(r"(?<=[.!?。！？])\s+|\n")

@@ -10,6 +10,9 @@ from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.fields.values import NOTHING, FieldChecker, FieldKind, Fields
 
+MOST_CHARACTERS = 2**24
+"""Most characters of a document: a small gzipped file may hold a text larger than memory."""
+
 
 class Passage(NamedTuple):
     """A separately searched section of a document; the document is the hit."""
@@ -174,6 +177,8 @@ def _check(place: Place, record: Document | Query) -> None:
             continue
         if not isinstance(value, str):
             raise place.error(f"its {name} must be a text, not {value!r:.80}")
+        if len(value) > MOST_CHARACTERS:
+            raise place.error(f"its {name} has more than {MOST_CHARACTERS:,} characters")
         _check_encodable(place, value)
     check_id(place, record.id)
 
