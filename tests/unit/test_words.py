@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import lexicept
 from lexicept.errors import InputError, LexiceptWarning
+from lexicept.fields.normal_forms import first_place
 from lexicept.vectorizers import words
 from lexicept.vectorizers.words import (
     BIGRAM_LANGUAGES,
@@ -106,6 +107,75 @@ def test_spellings_of_one_word(language, spellings, term):
         assert tokenizer(spelling) == ([] if term is None else [term])
         places = [spelling[start:end] for _, (start, end) in tokenizer.spans(spelling)]
         assert places == ([] if term is None else [spelling.strip(FORMAT)])
+
+
+def test_equivalent_spellings_meet_everywhere(tmp_path):
+    cafe, kind = "The café of Zoë", {"type": "Gar\u00e7on", "größe": 1}
+    documents = [
+        {"id": "c", "text": cafe, **kind},
+        {
+            "id": "d",
+            "text": normalize("NFD", cafe),
+            **{normalize("NFD", k): v for k, v in kind.items()},
+        },
+        {"id": "e", "text": "A ca\u00adfé", "type": "Garc\u0327on"},
+        {"id": "f", "text": "हिन्दी बिल्ली", "type": "ＰＤＦ", "größe": 2},
+        {"id": "g", "text": "हिन्दी", "type": "PDF"},
+    ]
+    index = lexicept.build(documents, tmp_path / "index", vocabulary="words")
+    for query, expected in {
+        "café": "cde",
+        "zoë": "cd",
+        '"café of zoë"': "cd",
+        "café -zoë": "e",
+        '"of café"': "",
+        "type:garçon": "",  # the case of values counts
+        "type:Garçon": "cde",
+        "größe:1": "cd",
+        "type:PDF": "fg",
+        "हिन्दी -बिल्ली": "g",
+    }.items():
+        for form in ("NFC", "NFD"):
+            hits = index.search(normalize(form, query))
+            assert sorted(hit.id for hit in hits) == [*expected], query
+    for form in ("NFC", "NFD"):
+        allowed = normalize(form, 'type in ["Garçon", "ＰＤＦ"] and größe > 0')
+        assert [hit.id for hit in index.search("café हिन्दी", filter=allowed)] == ["f", "c", "d"]
+        (facet,) = index.facets([normalize(form, "größe")]).values()
+        assert facet == [(1, 2), (2, 1)]
+    assert index.facets(["type"]) == {"type": [("Garçon", 3), ("PDF", 2)]}
+    assert index.document("e").fields["type"] == "Garc\u0327on"  # as it was written
+    assert index.document("d").fields["größe"] == 1
+    index.verify()
+    spans = {
+        hit.id: hit.explanation.contributions[0].document_spans
+        for hit in index.search("cafe\u0301", explain=True)
+    }
+    assert spans == {"c": ((4, 8),), "d": ((4, 9),), "e": ((2, 7),)}
+    index.add([{"id": "h", "text": "x", "type": "Ga\u00adrçon"}])
+    index.merge()
+    index.verify()
+    assert [hit.id for hit in index.search("type:Garçon")] == ["c", "d", "e", "h"]
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "place"),
+    [
+        ("the big Cat", "cat THE", "Cat"),
+        ("no Cats here", "cat or", "Cat"),
+        ("le cafe\u0301 noir", "CAFÉ", "cafe\u0301"),
+        ("wind\u00admill", "windmills mill", "mill"),
+        ("o\ufb03ce", "office", "o\ufb03ce"),
+        ("यह हिन्दी", "हिन्दी", "हिन्दी"),
+        ("ＰＤＦ file", "pdf", "ＰＤＦ"),
+        ("一九八四年の東京都庁は", "東京都", "東京都"),
+        ("nothing é", "cat", None),
+        ("nothing", "a to", None),
+    ],
+)
+def test_the_first_word_of_a_query_in_a_text(text, query, place):
+    found = first_place(text, query)
+    assert (found and text[slice(*found)]) == place
 
 
 def test_words_that_stay_two():

@@ -24,6 +24,7 @@ from lexicept.explanation.contributions import (
 )
 from lexicept.explanation.explanation import Explanation
 from lexicept.fields.columns import ValueCount
+from lexicept.fields.normal_forms import first_place
 from lexicept.index.hits import Hit
 from lexicept.sanitize import safe
 
@@ -152,10 +153,8 @@ def _marks(
 ) -> tuple[list[_Mark], list[_Mark]]:
     """Return the marks of a title and of a text: explained parts, or a word of the query."""
     if explanation is None:
-        words = sorted(set(re.findall(r"\w{3,}", query)), key=lambda word: (-len(word), word))
-        matches = (re.search(re.escape(word), document.text, re.IGNORECASE) for word in words)
-        first = next((match for match in matches if match), None)
-        return [], [] if first is None else [_Mark(Span(*first.span()), 0, 1.0, "")]
+        first = first_place(document.text, query)
+        return [], [] if first is None else [_Mark(Span(*first), 0, 1.0, "")]
     marks: tuple[list[_Mark], list[_Mark]] = ([], [])
     for reason, part in enumerate(explanation.contributions):
         strong, weak = strong_and_weak(part.in_document)

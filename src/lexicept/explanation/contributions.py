@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
 from lexicept.corpora import Document
+from lexicept.fields.normal_forms import caseless
 
 SPELLED = 5
 """Strings that ``spelled`` shows with their shares."""
@@ -122,7 +123,7 @@ def spellings(text: str, sources: Sources) -> dict[str, float]:
     strings: dict[str, str] = {}
     shares: dict[str, float] = {}
     for (start, end), share in zip(sources.spans, sources.shares, strict=True):
-        spelling = strings.setdefault(text[start:end].casefold(), text[start:end])
+        spelling = strings.setdefault(caseless(text[start:end]), text[start:end])
         shares[spelling] = shares.get(spelling, 0.0) + share
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
 

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 from lexicept.errors import InputError
 from lexicept.fields.columns import MISSING, FieldColumns
 from lexicept.fields.filters import All, Condition, Expression, Filter, Not, Some, parse
-from lexicept.fields.matching import Interval, intervals, matching
-from lexicept.fields.values import LARGEST_INTEGER, iso
+from lexicept.fields.matching import Interval, intervals, keyword_codes, matching
+from lexicept.fields.values import LARGEST_INTEGER, Scalar, iso
 from lexicept.fields.writing import EXACT
 
 JSON: TypeAlias = dict[str, Any]
@@ -43,8 +43,16 @@ def _elastic(expression: Expression, columns: FieldColumns) -> JSON:
     if expression.operator == "exists":
         return {"exists": {"field": path}}
     if columns[expression.field].kind.kind == "keyword":
-        return {"terms": {path: list(expression.values)}}
+        return {"terms": {path: _spellings(expression, columns)}}
     return _elastic_some([{"range": {path: ends}} for ends in _ranges(expression, columns)])
+
+
+def _spellings(condition: Condition, columns: FieldColumns) -> list[Scalar]:
+    """Return the values of a condition on keywords, and the equivalent values of documents."""
+    column = columns[condition.field]
+    assert column.terms is not None
+    stored = column.terms.select(keyword_codes(condition, column))
+    return [*dict.fromkeys([*condition.values, *stored])]
 
 
 def _elastic_some(conditions: Sequence[JSON]) -> JSON:
@@ -76,7 +84,7 @@ def _qdrant(expression: Expression, columns: FieldColumns) -> JSON:
         return {"must_not": [{"is_empty": {"key": key}}]}
     column = columns[expression.field]
     if column.kind.kind == "keyword":
-        return {"key": key, "match": {"any": list(expression.values)}}
+        return {"key": key, "match": {"any": _spellings(expression, columns)}}
     if column.values.dtype.kind == "i" and column.kind.kind == "number":
         integers = intervals(expression, column)
         return _qdrant_some([_qdrant_whole(expression.field, key, ends) for ends in integers])

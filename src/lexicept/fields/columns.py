@@ -1,7 +1,7 @@
 """Fields on disk: a column for each field of a collection, memory-mapped.
 
 ``fields.json`` lists the fields. FieldColumn n is ``n.values.npy``, with the documents' places in
-``n.offsets.npy`` for lists, and the distinct texts of keywords, in order, in
+``n.offsets.npy`` for lists, and the distinct texts of keywords, ordered by ``keyword_order``, in
 ``n.terms``. A missing value is -1 for keywords, ``MISSING`` for whole numbers and dates, and NaN
 for numbers with fractions.
 """
@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
 
 from lexicept.errors import IndexFormatError
+from lexicept.fields.normal_forms import normal
 from lexicept.fields.values import FieldKind, Scalar, Value, iso
 from lexicept.ops.field_values import count_values
 from lexicept.storage.arrays import load_array
@@ -32,6 +34,12 @@ MISSING = int(np.iinfo(np.int64).min)
 KINDS = ("keyword", "number", "date")
 
 
+def keyword_order(text: str) -> tuple[str, bool, str]:
+    """Return the sorting key of keywords: equivalents side by side, the normal form first."""
+    form = normal(text)
+    return form, text != form, text
+
+
 @dataclass(frozen=True)
 class FieldColumn:
     """The values of a field in all documents."""
@@ -44,7 +52,7 @@ class FieldColumn:
     offsets: Integers | None
     """The bounds of each document's values [N + 1]; None for a single value per document."""
     terms: TextStore | None
-    """The distinct texts of keywords, in order."""
+    """The distinct texts of keywords, by ``keyword_order``."""
 
     @classmethod
     def open(cls, prefix: Path, entry: Any, num_documents: int) -> FieldColumn:
@@ -73,7 +81,7 @@ class FieldColumn:
         """Read all values. Raises IndexFormatError for a damaged value."""
         if self.terms is not None:
             terms = list(self.terms)
-            if sorted(set(terms)) != terms:
+            if sorted(set(terms), key=keyword_order) != terms:
                 raise IndexFormatError(f"damaged field: texts out of order, such as {terms[0]!r}")
         for stored in np.unique(self.values).tolist():
             self.scalar(stored)
@@ -94,6 +102,21 @@ class FieldColumn:
                 raise IndexFormatError(f"damaged field: {stored} is no date") from None
         return stored if isinstance(stored, int) or not stored.is_integer() else int(stored)
 
+    @cached_property
+    def equivalents(self) -> Integers:
+        """The number of the first term that is equivalent to each [V]."""
+        assert self.terms is not None
+        numbers = np.arange(len(self.terms))
+        if self.terms.encoded(0, len(self.terms))[0].isascii():
+            return numbers
+        before = None
+        for number, text in enumerate(self.terms):
+            form = normal(text)
+            if form == before:
+                numbers[number] = numbers[number - 1]
+            before = form
+        return numbers
+
     def most_frequent(self, allowed: npt.NDArray[np.bool_], most: int) -> list[ValueCount]:
         """Return the most frequent values in the allowed documents [N]; equal counts by value,
         ascending."""
@@ -101,6 +124,7 @@ class FieldColumn:
         # Values become codes from 0, so that one kernel counts texts, numbers and dates.
         if self.terms is not None:
             stored, codes = np.arange(len(self.terms)), np.asarray(self.values, np.int64)
+            codes = np.append(self.equivalents, -1)[codes]
         else:
             stored, codes = np.unique(self.values, return_inverse=True)
             missing = (stored == MISSING) | (stored != stored)
@@ -158,14 +182,14 @@ class FieldColumns:
         return iter(self._columns)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._columns
+        return isinstance(name, str) and normalize("NFC", name) in self._columns
 
     def __getitem__(self, name: str) -> FieldColumn:
-        return self._columns[name]
+        return self._columns[normalize("NFC", name)]
 
     def get(self, name: str) -> FieldColumn | None:
         """Return a column; None for an unknown name."""
-        return self._columns.get(name)
+        return self._columns.get(normalize("NFC", name))
 
     def of(self, document: int) -> dict[str, Value]:
         """Return the fields of a document."""

@@ -18,8 +18,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, TypeAlias
+from unicodedata import normalize
 
 from lexicept.errors import InputError
+from lexicept.fields.normal_forms import with_marks
 from lexicept.fields.values import Scalar, UnkeptError, plain
 
 Filter: TypeAlias = str | Mapping[str, Any]
@@ -45,6 +47,9 @@ class Condition:
     place: int | None = None
     """The position of the field's name in the text of the filter."""
     value_places: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "field", normalize("NFC", self.field))
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,7 @@ _WORDS = ("and", "or", "not", "in", "exists", "true", "false")
 def _tokens(text: str) -> Iterable[_Token]:
     place = 0
     while place < len(text):
-        match = _TOKENS.match(text, place)
+        match = with_marks(_TOKENS, text).match(text, place)
         if match is None:
             if text[place] in "'\"`":
                 raise FilterError(f"a quote {text[place]} without its end", place)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from lexicept.fields.columns import MISSING, FieldColumn, FieldColumns
 from lexicept.fields.filters import ORDERS, All, Condition, Expression, FilterError, Not
+from lexicept.fields.normal_forms import normal
 from lexicept.fields.values import LARGEST_INTEGER, Scalar, microseconds_of, parse_date
 from lexicept.fields.writing import DAY
 from lexicept.ops.field_values import any_of
@@ -88,22 +89,31 @@ def _refuse(condition: Condition, position: int, problem: str) -> FilterError:
     return FilterError(f"the field {condition.field!r} is a {problem}", place)
 
 
-def _keywords(condition: Condition, column: FieldColumn) -> Flags:
+def keyword_codes(condition: Condition, column: FieldColumn) -> list[int]:
+    """Return the numbers of the terms that are equivalent to a value of a condition. Raises
+    FilterError for a value that is no text."""
     assert column.terms is not None
-    if condition.operator in ORDERS:
-        problem = f"keyword, which {condition.operator} does not compare: = or in"
-        raise FilterError(f"the field {condition.field!r} is a {problem}", condition.place)
-    # Terms are in order: each value is found once, then compared by its number.
     codes = []
     for position, value in enumerate(condition.values):
         if not isinstance(value, str):
             raise _refuse(condition, position, f"keyword: {value} needs quotes")
-        code = bisect_left(column.terms, value)
-        if code < len(column.terms) and column.terms[code] == value:
+        form = normal(value)
+        code = bisect_left(column.terms, form, key=normal)  # terms are in the order of their forms
+        while code < len(column.terms) and normal(column.terms[code]) == form:
             codes.append(code)
+            code += 1
+    return codes
+
+
+def _keywords(condition: Condition, column: FieldColumn) -> Flags:
+    if condition.operator in ORDERS:
+        problem = f"keyword, which {condition.operator} does not compare: = or in"
+        raise FilterError(f"the field {condition.field!r} is a {problem}", condition.place)
+    codes = keyword_codes(condition, column)
     if len(codes) == 1:
         equal: Flags = column.values == codes[0]
         return equal
+    assert column.terms is not None
     is_member = np.zeros(len(column.terms) + 1, bool)  # the last entry is for missing values
     is_member[codes] = True
     members: Flags = np.take(is_member, column.values, mode="wrap")

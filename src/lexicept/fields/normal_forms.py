@@ -23,6 +23,8 @@ _LETTER = (
 # The zero-width space separates words. Signs such as № stand by themselves.
 _WORD = rf"{_LETTER}[{_LETTER}\p{{M}}[{_IGNORED}--\u200b]]*|[\p{{S}}&&\p{{dt=Compat}}]"
 
+_SHOWN_WORD = re.compile(r"\w{3,}")
+
 MARKS = 30
 """Marks on a letter that count (UAX #15, stream-safe texts): sorting more takes quadratic time."""
 
@@ -35,6 +37,18 @@ def pattern(expression: str) -> Any:
     import regex  # texts in ASCII do without
 
     return regex.compile(expression, regex.VERSION1)
+
+
+def with_marks(expression: re.Pattern[str], text: str) -> Any:
+    """Return an expression for a text: unlike in ``re``, ``\\w`` includes combining marks."""
+    return expression if text.isascii() else _with_marks(expression)
+
+
+@cache
+def _with_marks(expression: re.Pattern[str]) -> Any:
+    import regex
+
+    return regex.compile(expression.pattern, expression.flags & (re.VERBOSE | re.DOTALL))
 
 
 def words_of(text: str) -> list[str]:
@@ -86,9 +100,17 @@ def origins(text: str, form: Callable[[str], str]) -> list[tuple[int, int]]:
 def first_place(text: str, query: str) -> tuple[int, int] | None:
     """Return start and end in a text of the longest word of a query that it has, without case and
     also as a part of a word; None without one. Words have at least three characters."""
-    words = sorted(set(re.findall(r"\w{3,}", caseless(query))), key=lambda w: (-len(w), w))
+    query = caseless(query)
+    words = with_marks(_SHOWN_WORD, query).findall(query)
+    words = sorted(set(words), key=lambda word: (-len(word), word))
     if text.isascii():
-        matches = (re.search(re.escape(word), text, re.IGNORECASE) for word in words)
-        return next((match.span() for match in matches if match), None)
-    forms = [(caseless(match.group()), match.span()) for match in word_matches(text)]
-    return next((span for word in words for form, span in forms if word in form), None)
+        lower = text.lower()
+        spans = ((lower.find(word), lower.find(word) + len(word)) for word in words)
+        return next((span for span in spans if span[0] >= 0), None)
+    matches = [(caseless(match.group()), match) for match in word_matches(text)]
+    for word in words:
+        for form, match in matches:
+            if (start := form.find(word)) >= 0:
+                places = origins(match.group(), caseless)[start : start + len(word)]
+                return match.start() + places[0][0], match.start() + places[-1][1]
+    return None

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
+from unicodedata import normalize
 
 Scalar: TypeAlias = str | int | float
 Value: TypeAlias = Scalar | list[Scalar]
@@ -174,7 +175,9 @@ class FieldChecker:
             value = self._value(document_id, name, raw_value)
             if value is None:
                 continue
-            if (problem := self._conflict(name, value)) is None:
+            name = normalize("NFC", name)
+            problem = "is there in two spellings" if name in checked else None
+            if (problem := problem or self._conflict(name, value)) is None:
                 checked[name] = value
             elif self._lenient:
                 self._leave_out(document_id, name, problem)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from lexicept.errors import InputError
-from lexicept.fields.columns import LISTING, MISSING, FieldColumn, FieldColumns
+from lexicept.fields.columns import LISTING, MISSING, FieldColumn, FieldColumns, keyword_order
 from lexicept.fields.values import NOTHING, FieldKind, Fields, Value, family, parse_date
 from lexicept.storage.arrays import save_array
 from lexicept.storage.files import disk_errors, write_json
@@ -51,7 +51,7 @@ class _NewColumn(NamedTuple):
             # Terms without a value go; the others are numbered in order.
             used = np.unique(values[values >= 0])
             texts = [self.terms[code] for code in used.tolist()]
-            order = sorted(set(texts))
+            order = sorted(set(texts), key=keyword_order)
             numbers = {text: number for number, text in enumerate(order)}
             codes = np.full(len(self.terms), -1, np.int32)
             codes[used] = [numbers[text] for text in texts]

@@ -21,6 +21,7 @@ import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import unnamed
+from lexicept.fields.normal_forms import caseless
 from lexicept.sanitize import one_line
 from lexicept.storage.arrays import load_array, load_csr, save_array, save_csr
 from lexicept.storage.files import read_json, write_json
@@ -190,14 +191,14 @@ class Atlas(Sequence[Concept]):
 
     def search(self, text: str) -> list[int]:
         """Return the concepts with a text in the label or in a word, most documents first."""
-        text = text.casefold()
-        matches = [number for number, word in enumerate(self._words) if text in word.casefold()]
+        text = caseless(text)
+        matches = [number for number, word in enumerate(self._words) if text in caseless(word)]
         entries = np.flatnonzero(np.isin(self._log_odds.indices, matches))
         by_word = set((np.searchsorted(self._log_odds.indptr, entries, "right") - 1).tolist())
         return [
             number
             for number in self.most_frequent()
-            if number in by_word or text in self.labels[number].casefold()
+            if number in by_word or text in caseless(self.labels[number])
         ]
 
     def _examples_of(self, number: int) -> tuple[Example, ...]:

@@ -37,9 +37,10 @@ def suggestions(index: IndexReader, word: str, most: int = 3) -> list[Suggestion
     """Return similar words of an index, the nearest first; equally near words by frequency.
     There are none for a word of a document, for numbers, and in languages without spaces."""
     vectorizer = index.word_vectorizer()
-    lower = word.lower()
-    limit = most_edits(lower)
-    if vectorizer is None or vectorizer.tokenizer.bigrams or limit == 0:
+    if vectorizer is None or vectorizer.tokenizer.bigrams:
+        return []
+    lower = vectorizer.tokenizer.form(word)
+    if not (limit := most_edits(lower)):
         return []
     with index.vectorizers.lock("words"):
         stems = vectorizer.tokenizer(lower)
@@ -83,7 +84,7 @@ def as_spelled(index: IndexReader, dimension: int) -> str:
         with index.vectorizers.lock("words"):
             for word, (start, end) in vectorizer.terms_in(content):
                 if word == dimension:
-                    spellings[content[start:end].lower()] += 1
+                    spellings[vectorizer.tokenizer.form(content[start:end])] += 1
     return spellings.most_common(1)[0][0] if spellings else ""
 
 

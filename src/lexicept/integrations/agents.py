@@ -18,6 +18,7 @@ from pydantic import Field
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptError
 from lexicept.explanation.contributions import shown_term, spelled
+from lexicept.fields.normal_forms import caseless, first_place
 from lexicept.index.queries import MAX_FACTOR
 from lexicept.index.reader import IndexReader
 from lexicept.index.results import Hits
@@ -279,8 +280,8 @@ def _dimension(reader: IndexReader, key: str) -> tuple[str, int]:
         if re.fullmatch(r"#?[0-9]{1,9}", name):
             number = int(name.removeprefix("#"))
         elif vocabulary == "concepts":
-            labels = {label.casefold(): n for n, label in enumerate(concept_labels(reader))}
-            number = labels.get(name.casefold(), -1)
+            labels = {caseless(label): n for n, label in enumerate(concept_labels(reader))}
+            number = labels.get(caseless(name), -1)
         if not 0 <= number < span.stop - span.start:
             finds = "list_concepts" if vocabulary == "concepts" else "explain"
             raise InputError(f"no {vocabulary[:-1]} {name!r:.80}: {finds} finds them")
@@ -309,9 +310,8 @@ def _results(hits: Hits, notes: Iterable[str]) -> str:
     query = hits.query.text
     if not hits:
         head.append(f'no document for "{_name(query)}"' if query.strip() else "no document")
-    words = sorted(set(re.findall(r"\w{3,}", query)), key=len, reverse=True)
     lines = [
-        f"{hit.rank}. {_heading(hit.document, hit.score)}\n{_snippet(hit.text, words)}"
+        f"{hit.rank}. {_heading(hit.document, hit.score)}\n{_snippet(hit.text, query)}"
         for hit in hits
     ]
     return _bounded("\n".join(head), lines, "results")
@@ -330,12 +330,10 @@ def _heading(document: Document, score: float | None = None) -> str:
     return f"[{_name(document.id)}]{shortened(title, SNIPPET)}{scored}{fields}"
 
 
-def _snippet(text: str, words: Iterable[str]) -> str:
+def _snippet(text: str, query: str) -> str:
     """Return a passage around the first word that the text has, or the beginning."""
-    matches = (re.search(re.escape(word), text, re.IGNORECASE) for word in words)
-    match = next(filter(None, matches), None)
-    start, end = match.span() if match else (0, 0)
-    side = SNIPPET // 2 if match and start > SNIPPET // 2 else SNIPPET
+    start, end = first_place(text, query) or (0, 0)
+    side = SNIPPET // 2 if start > SNIPPET // 2 else SNIPPET
     first, last = around(text, start, end, side)
     before, after = "…" if first else "", "…" if last < len(text) else ""
     return shortened(f"{before}{one_line(text[first:last])}{after}", SNIPPET + 40)

@@ -16,9 +16,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
+from unicodedata import normalize
 
 from lexicept.errors import InputError
 from lexicept.fields.filters import Condition, Expression, Not, all_of
+from lexicept.fields.normal_forms import normal, with_marks
 from lexicept.fields.values import FieldKind, Scalar
 
 DimensionNumbers: TypeAlias = Mapping[tuple[str, int], float]
@@ -30,6 +32,8 @@ _SIGN = re.compile('[-:"“]')
 """Signs of the syntax: a query without a sign is plain words."""
 
 _START = re.compile(r"(?P<minus>-?)(?:(?P<field>`(?:\\.|[^`\\])+`|[^\W\d][\w.-]*):)?")
+
+_WORD = re.compile(r"[^\W\d_]\w")
 
 _COMPARED = re.compile(r"(?P<operator><=|>=|<|>)(?P<value>.+)", re.DOTALL)
 
@@ -126,7 +130,7 @@ class _QueryParser:
     def _item(self, place: int) -> int:
         """Take the item at a place; return the item's end."""
         # A name before a colon counts only as a field of the index.
-        start = _START.match(self._text, place)
+        start = with_marks(_START, self._text).match(self._text, place)
         assert start is not None  # all of it is optional
         negated, name = bool(start["minus"]), _name(start["field"])
         is_field = name is not None and name in self._kinds
@@ -159,7 +163,7 @@ class _QueryParser:
             (self._without if negated else self._phrases).append(inner)
             if not negated:
                 self._words.append(inner)
-        elif negated and not quoted and re.match(r"[^\W\d_]\w", inner):
+        elif negated and not quoted and with_marks(_WORD, inner).match(normal(inner)):
             self._without.append(inner)
         else:
             self._words.append(self._text[place:end])
@@ -168,9 +172,9 @@ class _QueryParser:
 
 def _name(written: str | None) -> str | None:
     """Return a field's name without backquotes."""
-    if written is None or not written.startswith("`"):
-        return written
-    return re.sub(r"\\(.)", r"\1", written[1:-1], flags=re.DOTALL)
+    if written is not None and written.startswith("`"):
+        written = re.sub(r"\\(.)", r"\1", written[1:-1], flags=re.DOTALL)
+    return None if written is None else normalize("NFC", written)
 
 
 def _equal(name: str, value: Scalar) -> Condition:

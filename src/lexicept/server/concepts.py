@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lexicept.fields.normal_forms import caseless
 from lexicept.index.atlas import Example
 from lexicept.index.reader import IndexReader
 from lexicept.sanitize import around
@@ -21,12 +22,12 @@ def concept_list(index: IndexReader, search: str, top_k: int) -> dict[str, Any]:
     """Return concepts by a text in the label or words, the most frequent first."""
     labels = concept_labels(index)
     documents = concept_df(index)
-    text = search.strip().casefold()
+    text = caseless(search.strip())
     if index.atlas is not None:
         matches = index.atlas.search(text)
     else:
         order = np.argsort(-documents, kind="stable")[: np.count_nonzero(documents)].tolist()
-        matches = [number for number in order if text in labels[number].casefold()]
+        matches = [number for number in order if text in caseless(labels[number])]
     concepts = [
         {"number": number, "label": labels[number], "documents": int(documents[number])}
         for number in matches[:top_k]
