@@ -62,6 +62,7 @@ from reproduction.stored import published_vectors
 from reproduction.trained import run_training
 from reproduction.verdicts import Table, compare
 from support.collections import write_beir
+from support.processes import KilledError
 from support.tiny import save_bert, save_collection
 
 NAMES = find_recipes(RECIPES)
@@ -290,10 +291,6 @@ def test_damaged_numbers_are_refused(old, new, message, recipes):
         load_recipe(recipes, "paper/table1")
     with pytest.raises(InputError, match="no recipe 'paper/tabel1'; the nearest is 'paper/t"):
         load_recipe(recipes, "paper/tabel1")
-
-
-class KilledError(Exception):
-    """The process ends here."""
 
 
 def test_a_run_that_was_killed_goes_on(recipes, here, tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
 """Small indexes of words, and of vowels as their concepts."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,38 @@ from lexicept.weighting import BM25
 from support.vowels import Vowels, findings
 
 
+def build_of(
+    path: Path,
+    documents: Mapping[str, str] | Sequence[Document],
+    *vocabularies: tuple[Any, VocabularySettings],
+    rra: RRASettings | None = None,
+    weight_bits: int = 32,
+) -> IndexReader:
+    """An index of documents, or of texts by id, with each vectorizer and its settings."""
+    if isinstance(documents, Mapping):
+        documents = [Document(name, text) for name, text in documents.items()]
+    with IndexBuilder(path) as builder:
+        builder.add_documents(documents, {})
+        for vectorizer, settings in vocabularies:
+            builder.add_vocabulary(vectorizer, settings)
+        return builder.commit(rra, weight_bits=weight_bits)
+
+
 def build(
     path: Path,
-    texts: dict[str, str],
+    documents: Mapping[str, str] | Sequence[Document],
     *,
     concepts: VocabularySettings | None = None,
     rra: RRASettings | None = None,
     words: VocabularySettings | None = None,
 ) -> IndexReader:
     """An index of words, and of vowels where ``concepts`` says how to weigh them."""
-    builder = IndexBuilder(path)
-    builder.add_documents([Document(name, text) for name, text in texts.items()], {})
-    builder.add_vocabulary(WordVectorizer("en"), words or VocabularySettings(BM25()))
+    vocabularies: list[tuple[Any, VocabularySettings]] = [
+        (WordVectorizer("en"), words or VocabularySettings(BM25()))
+    ]
     if concepts is not None:
-        builder.add_vocabulary(Vowels(), concepts)
-    return builder.commit(rra)
+        vocabularies.append((Vowels(), concepts))
+    return build_of(path, documents, *vocabularies, rra=rra)
 
 
 def edit_manifest(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:

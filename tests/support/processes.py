@@ -1,6 +1,7 @@
 """Other interpreters: what they load, and commands and functions that are stopped at a point."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -36,6 +37,19 @@ def command(*arguments: object) -> list[str | bytes]:
     """Return the command line of another process."""
     texts = (text if isinstance(text, bytes) else str(text) for text in arguments)
     return [sys.executable, "-c", MAIN, *texts]
+
+
+def launch(program: str, folder: Path, *arguments: object) -> None:
+    """Run a program, which is kept in a folder, in two processes of torch's launcher."""
+    (folder / "program.py").write_text(program)
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    done = subprocess.run(
+        [sys.executable, *launcher, str(folder / "program.py"), *map(str, arguments)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def exists_in(folder: Path, pattern: str) -> Callable[[], bool]:

@@ -6,12 +6,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from lexicept.models.encoder import Encoder
+from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.training import run as run_module
 from lexicept.training.config import TrainingConfig
 from lexicept.training.run import train
 from lexicept.training.settings import from_mapping
 from lexicept.training.trainer import Trainer
 from support.processes import KilledError
+from support.tiny import save_collection, tiny_backbone
 
 
 def configuration(places, **sections):
@@ -37,6 +40,25 @@ def configuration(places, **sections):
     for name, values in sections.items():
         content[name] = {**content.get(name, {}), **values}
     return from_mapping(TrainingConfig, content)
+
+
+def launched_configuration(folder):
+    """Of a training by several processes, with its collection and its start saved beside it."""
+    beir = save_collection(folder / "beir")
+    torch.manual_seed(3)
+    head = VocabularyHead(torch.randn(50, 32) * 0.3, torch.zeros(50), ["w"] * 50)
+    # Every batch has its own dropout, which one process would draw otherwise.
+    bert = tiny_backbone(folder / "bert", dropout=0.0)
+    Encoder.of(bert, head).save(str(folder / "start"), create_model_card=False)
+    return {
+        "data": {"corpus": beir, "queries": beir, "negatives": 2},
+        "model": {"start": str(folder / "start"), "trained": "all"},
+        "teacher": {"bm25_weight": 0.5},
+        "loss": {"words": 0.5, "in_batch": 0.5, "scale": 0.3},
+        "document_regularizer": {"weight": 0.01, "schedule": "constant"},
+        "optimizer": {"steps": 5, "batch_size": 3, "mini_batch": 2, "warmup_steps": 2},
+        "validation": {"queries": beir, "every": 2},
+    }
 
 
 def metrics(folder):

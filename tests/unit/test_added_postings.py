@@ -14,7 +14,6 @@ from lexicept.engines.joined import JoinedEngine
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.index import added_postings, updates
-from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import verify
@@ -22,7 +21,7 @@ from lexicept.storage.arrays import load_array, save_array
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import largest_weights
 from lexicept.weighting import BM25
-from support.indexes import build, redescribe
+from support.indexes import build, build_of, redescribe
 
 pytestmark = pytest.mark.usefixtures("_large", "_no_leaks")
 
@@ -151,12 +150,8 @@ STEPS = st.lists(
 @given(steps=STEPS)
 def test_any_changes(tmp_path_factory, bits, steps):
     path = tmp_path_factory.mktemp("changes") / "index"
-    with IndexBuilder(path) as builder:
-        documents = [Document(name, text) for name, text in TEXTS.items()]
-        builder.add_documents(documents, {})
-        limit = VocabularySettings(BM25(), document_max_active_dims=3)
-        builder.add_vocabulary(WordVectorizer(), limit)
-        builder.commit(weight_bits=bits)
+    limited = WordVectorizer(), VocabularySettings(BM25(), document_max_active_dims=3)
+    build_of(path, TEXTS, limited, weight_bits=bits)
     expected = dict(TEXTS)
     for kind, numbers, words in steps:
         ids = [f"t{number}" for number in numbers]

@@ -1,19 +1,20 @@
 """The stored atlas: it reads what was found, and follows its index."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.index.atlas import Concept, Example, unique_labels
-from lexicept.index.builder import IndexBuilder
+from lexicept.index.atlas import Atlas, Concept, Example, unique_labels
 from lexicept.index.descriptions import relabel
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.manifest import CurrentManifest
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import delete, reweight, update
 from lexicept.weighting import BM25
-from support.indexes import DESCRIBED, build_described
+from support.indexes import DESCRIBED, build_described, build_of
 from support.vowels import AY, Vowels
 
 pytestmark = pytest.mark.usefixtures("_vowels")
@@ -22,6 +23,12 @@ pytestmark = pytest.mark.usefixtures("_vowels")
 @pytest.fixture
 def path(tmp_path):
     return build_described(tmp_path / "index")
+
+
+def atlas_of(path: Path) -> Atlas:
+    atlas = IndexReader.open(path, checksums=True).atlas
+    assert atlas is not None
+    return atlas
 
 
 def test_concepts_are_read_listed_and_written_as_json(path):
@@ -38,14 +45,12 @@ def test_concepts_are_read_listed_and_written_as_json(path):
     for outside in (5, -1):
         with pytest.raises(IndexError, match=f"no concept {outside}"):
             index.atlas[outside]
-    atlas = IndexReader.open(path).atlas
-    assert atlas is not None
+    atlas = atlas_of(path)
     content = atlas[0].to_json()
     assert content["words"][0] == {"word": "a", "z": 4.0}
     assert content["examples"][1] == {"document_id": "d/0", "start": 4, "end": 5, "activation": 5.0}
     assert content["nearest"] == [{"number": 3, "cosine": 0.5}, {"number": 1, "cosine": -0.25}]
     assert (content["label"], content["firing_frequency"]) == ("Ay", 0.25)
-    assert atlas is not None
     assert atlas.document_counts.tolist() == [2, 2, 1, 1, 0]
     assert atlas.most_frequent() == [0, 1, 2, 3]
     assert atlas.search("BEE") == [1]  # a word
@@ -56,10 +61,7 @@ def test_concepts_are_read_listed_and_written_as_json(path):
 
 
 def test_an_index_without(tmp_path):
-    builder = IndexBuilder(tmp_path / "index")
-    builder.add_documents(DESCRIBED, {})
-    builder.add_vocabulary(Vowels(), VocabularySettings(BM25()))
-    index = builder.commit()
+    index = build_of(tmp_path / "index", DESCRIBED, (Vowels(), VocabularySettings(BM25())))
     assert index.atlas is None
     with pytest.raises(InputError, match="index: its concepts were not described"):
         relabel(index.path, {0: "x"}, "llm")
@@ -67,19 +69,16 @@ def test_an_index_without(tmp_path):
 
 def test_examples_follow_the_documents(path):
     delete(path, ["d/2"])
-    atlas = IndexReader.open(path).atlas
-    assert atlas is not None
+    atlas = atlas_of(path)
     assert atlas[0].examples == (Example("d/0", 4, 5, 5.0),)
     assert (atlas[0].documents, atlas[1].documents) == (1, 1)
     update(path, [Document("d/2", "one bee"), Document("new", "aaa")])
-    atlas = IndexReader.open(path, checksums=True).atlas
-    assert atlas is not None
+    atlas = atlas_of(path)
     assert atlas[0].examples == (Example("d/0", 4, 5, 5.0),)  # another text than was read
     assert (atlas[0].documents, atlas[1].documents) == (2, 2)
     assert atlas[0].words == AY.words
     update(path, [DESCRIBED[2]])
-    atlas = IndexReader.open(path).atlas
-    assert atlas is not None
+    atlas = atlas_of(path)
     assert atlas[0].examples == AY.examples
 
 
@@ -89,23 +88,13 @@ def test_a_reweighted_index_has_it(path, tmp_path):
     assert index.atlas[0] == AY
 
 
-def test_a_reader_opened_before_a_change_keeps_its_view(path):
-    before = IndexReader.open(path)
-    update(path, [Document("new", "aaa")])
-    relabel(path, {1: "bees"}, "llm")
-    assert before.atlas is not None
-    assert before.atlas[0] == AY
-    assert before.atlas[1].label == "ee"
-
-
 @pytest.mark.parametrize("number", [-1, 5])
 def test_unknown_concepts_get_no_label(path, number):
     with pytest.raises(InputError, match=f"has no concept {number}; it has 5"):
         relabel(path, {1: "bees", number: "x"}, "llm")
     with pytest.raises(InputError, match="unknown source of labels 'me'"):
         relabel(path, {1: "bees"}, "me")
-    atlas = IndexReader.open(path, checksums=True).atlas
-    assert atlas is not None
+    atlas = atlas_of(path)
     assert atlas[1].label == "ee"
 
 
@@ -120,6 +109,8 @@ def test_relabel(path):
         *("explanations", "llm", "words", "llm", "words")
     ]
     assert index.atlas[0].examples == AY.examples
+    assert before.atlas is not None
+    assert before.atlas[1].label == "ee"
     hits = before.search(["cat a bee"])[0]
     assert index.search(["cat a bee"])[0] == hits
     terms = {part.term for part in index.explain("a", "d/0", "concepts", spans=False).contributions}

@@ -9,17 +9,14 @@ import subprocess
 import pytest
 
 import lexicept
-from lexicept.corpora import Document
 from lexicept.evaluation.runs import read_run
-from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.vectorizers.words import WordVectorizer
-from lexicept.weighting import BM25, Splade
+from lexicept.weighting import Splade
 from support.collections import write_beir
 from support.commands import assert_error
+from support.indexes import build
 from support.processes import command
-from support.vowels import Vowels
 
 
 @pytest.fixture
@@ -164,11 +161,7 @@ def test_filters_and_counts(tmp_path, run):
 
 @pytest.mark.usefixtures("_vowels")
 def test_pruning_is_shown(tmp_path, run):
-    builder = IndexBuilder(tmp_path / "x")
-    builder.add_documents([Document("d", "apple"), Document("e", "owl")], {})
-    builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
-    builder.add_vocabulary(Vowels(), VocabularySettings(Splade(), 1, 2))
-    builder.commit()
+    build(tmp_path / "x", {"d": "apple", "e": "owl"}, concepts=VocabularySettings(Splade(), 1, 2))
     lines = [line.split() for line in run("index", "info", tmp_path / "x").out.splitlines()]
     assert ["at", "most", "1", "in", "a", "query"] in lines
     assert ["at", "most", "2", "in", "a", "document"] in lines
@@ -217,9 +210,7 @@ def test_queries_that_are_documents(tmp_path, run):
     dataset = write_beir(tmp_path / "dataset", documents, queries, judged)
     index = lexicept.build(dataset, tmp_path / "index", vocabulary="words").path
     out, flag = tmp_path / "out", "--ignore-identical-ids"
-    plain = run("evaluate", index, dataset, "--out", out, "--json").json["systems"]["words"]
-    # 1 / log2(3): the second place
-    assert plain["values"]["nDCG@10"] == pytest.approx(0.6309297535714575)
+    assert run("evaluate", index, dataset, "--out", out).code == 0
     systems = ("--system", "words", "--system", out / "runs" / "words.run.gz")
     report = run("evaluate", index, dataset, flag, *systems, "--json").json
     assert report["systems"]["words"]["values"]["nDCG@10"] == 1.0
@@ -320,22 +311,14 @@ def test_rra_refusals(index, run):
 # Bad input.
 
 
-@pytest.mark.parametrize(
-    ("content", "problems"),
-    [
-        (b"", ["no documents"]),
-        (b'{"_id": "a", "text": "x"}\n{"_id": "b", "text"\n', ["line 2", "not valid JSON"]),
-    ],
-)
-def test_bad_corpora(index, tmp_path, run, content, problems):
+def test_a_bad_corpus(index, tmp_path, run):
     corpus = tmp_path / "corpus.jsonl"
-    corpus.write_bytes(content)
-    out = tmp_path / "out"
+    corpus.write_text('{"_id": "a", "text": "x"}\n{"_id": "b", "text"\n')
+    out, problems = tmp_path / "out", ("line 2", "not valid JSON")
     build = ("build", corpus, "--vocabulary", "words", "--out", out)
     assert_error(run(*build, "--strict"), *problems)
     assert not out.exists()
-    if content:
-        assert_error(run("add", index, corpus, "--strict"), *problems)
+    assert_error(run("add", index, corpus, "--strict"), *problems)
     assert run("index", "info", index, "--json").json["documents"] == 3
     corpus.write_text('{"_id": "a", "text": "mended"}\n')
     assert run("build", corpus, "--vocabulary", "words", "--out", out).code == 0
@@ -482,12 +465,6 @@ def test_a_closed_pipe_is_no_error(index):
     done = subprocess.run(searched, stdout=write, stderr=subprocess.PIPE)
     os.close(write)
     assert b"Traceback" not in done.stderr
-
-
-def test_errors_of_a_real_process(tmp_path):
-    done = subprocess_run("search", tmp_path / "missing", "cat")
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr.decode() == f"error: {tmp_path / 'missing'}: there is no index here\n"
 
 
 # Documents that are skipped

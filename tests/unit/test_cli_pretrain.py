@@ -1,7 +1,6 @@
 """Pretraining on the command line: a model that the other commands take, and what is refused."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.lora import has_adapters
-from lexicept.storage.locks import lock
 from lexicept.training import loop
 from lexicept.training.loop import Loop
 from lexicept.training.pretraining import trainer as pretraining
@@ -209,14 +207,6 @@ def test_what_is_refused(go, run, corpus, tmp_path):
     assert not list(tmp_path.glob("model*"))
     (tmp_path / "model").mkdir()
     assert_error(go(), "model exists already")
-
-
-def test_two_at_once(go, tmp_path):
-    (tmp_path / "model.partial").mkdir()
-    held = lock(tmp_path / "model.partial")
-    assert_error(go(), "another process is writing here")
-    os.close(held)
-    assert go().code == 0
 
 
 def test_options_are_the_settings(go, monkeypatch):

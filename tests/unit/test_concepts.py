@@ -42,21 +42,6 @@ def index(encoder, texts, tmp_path_factory):
     return builder.commit()
 
 
-def test_words_and_concepts_are_searched_in_one_pass(index):
-    query = "money in the bank"
-    scores = {
-        name: {hit.id: hit.score for hit in index.search([query], 10, name)[0]}
-        for name in ("words", "concepts", None)
-    }
-    for document, score in scores[None].items():
-        parts = scores["words"].get(document, 0) + scores["concepts"].get(document, 0)
-        assert score == pytest.approx(parts, rel=1e-5)
-    assert index.search([query])[0][0].id == "d4"
-    explained = index.explain(query, "d4")
-    assert explained.score == pytest.approx(scores[None]["d4"], rel=1e-6)
-    assert {part.vocabulary for part in explained.contributions} == {"words", "concepts"}
-
-
 def test_results_show_the_labels_of_the_atlas(index):
     assert list(index.vocabularies[1].terms) == list(index.atlas.labels)
     parts = index.explain("money in the bank", "d4", "concepts", spans=False).contributions

@@ -1,11 +1,9 @@
 import copy
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sentence_transformers import SparseEncoder
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
@@ -118,75 +116,6 @@ def test_only_texts_are_encoded(encoder):
     with pytest.raises(InputError, match="expected texts"):
         encoder[0].preprocess([3])
     assert encoder.encode_activations([]).shape == (0, 256)
-
-
-def dense_reference(encoder, text):
-    """One text alone, window by window, with every latent written out."""
-    backbone, sae = encoder[0], encoder[1].sae
-    best = torch.zeros(sae.num_latents)
-    for window in backbone.windows([text]):
-        ids = torch.tensor([window.token_ids])
-        states = backbone.states(ids, torch.ones_like(ids))[0]
-        real = states[torch.tensor(window.left_out) == 0]
-        pre = torch.relu((real - sae.b_dec) @ sae.W_enc.T + sae.b_enc)
-        values, latents = pre.topk(sae.k, dim=1)
-        best = (
-            torch.maximum(best, torch.zeros_like(pre).scatter(1, latents, values).amax(0))
-            if len(real)
-            else best
-        )
-    return best
-
-
-def test_activations_are_the_reference_whatever_the_batch(encoder, texts):
-    with torch.inference_mode():
-        expected = torch.stack([dense_reference(encoder, text) for text in texts]).numpy()
-    found = encoder.encode_activations(texts)
-    assert found.shape == (len(texts), 256)
-    np.testing.assert_allclose(found.toarray(), expected, atol=2e-4)
-    order = [3, 0, 7, 6, 1, 5, 2, 4]
-    shuffled = encoder.encode_activations([texts[i] for i in order])
-    np.testing.assert_allclose(shuffled.toarray(), expected[order], atol=2e-4)
-    assert found[[2]].nnz == 0  # the empty text
-
-
-def test_the_sparse_encoder_pools_with_log1p(encoder, texts):
-    expected = np.log1p(encoder.encode_activations(texts).toarray())
-    vectors = encoder.encode_document(texts)
-    assert vectors.is_sparse
-    np.testing.assert_allclose(vectors.to_dense().numpy(), expected, atol=2e-4)
-
-
-def with_limits(encoder):
-    limits = {"query_max_active_dims": 3, "document_max_active_dims": 7}
-    settings = replace(encoder[1].settings, **limits)
-    return Encoder.of(encoder[0], SAEHead(encoder[1].sae, settings))
-
-
-def test_queries_and_documents_have_their_own_limits(encoder, texts):
-    limited = with_limits(encoder)
-    for encode, limit in ((limited.encode_query, 3), (limited.encode_document, 7)):
-        vectors = encode(texts).to_dense()
-        assert (vectors > 0).sum(dim=1).max() == limit
-        everything = encoder.encode_document(texts).to_dense()
-        assert torch.allclose(
-            vectors.sort().values[:, -limit:], everything.sort().values[:, -limit:], atol=2e-4
-        )
-    assert (limited.encode_document(texts, max_active_dims=2).to_dense() > 0).sum(1).max() == 2
-
-
-def test_save_and_load_in_both_ways(encoder, texts, tmp_path):
-    limited = with_limits(encoder)
-    limited.save(str(tmp_path / "model"), create_model_card=False)
-    expected = limited.encode_query(texts).to_dense()
-    for loaded in (
-        Encoder.load(tmp_path / "model"),
-        SparseEncoder(str(tmp_path / "model"), trust_remote_code=True),
-    ):
-        assert torch.equal(loaded.encode_query(texts).to_dense(), expected)
-        assert loaded[0].num_layers == 2
-        assert loaded[0].window == 256
-        assert loaded.get_embedding_dimension() == 256
 
 
 def test_encoders_that_are_refused(tmp_path, backbone):

@@ -246,12 +246,6 @@ def test_an_engine_of_an_older_index_is_refused(name, tmp_path, run):
     assert [p.name for p in generations(path / "engines" / name)] == ["generation-000002"]
 
 
-def test_unknown_engines_are_refused(tmp_path):
-    path = build(tmp_path / "index", TEXTS).path
-    with pytest.raises(InputError, match="no engine 'lucene', only: exact, seismic"):
-        IndexReader.open(path, engine="lucene")
-
-
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(store.ENGINES, "seismic", ("nosuchpackage", "Engine"))
     path = build(tmp_path / "index", TEXTS).path

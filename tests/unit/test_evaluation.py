@@ -8,7 +8,6 @@ import ir_measures
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import ttest_rel
 
 from lexicept.corpora import Qrel, Query
 from lexicept.errors import InputError
@@ -116,18 +115,10 @@ def test_a_query_that_is_a_document_does_not_retrieve_itself(tmp_path):
     assert plain.values["delta_e2"] == pytest.approx(0.0)
 
 
-@given(
-    st.dictionaries(IDS, st.dictionaries(IDS, st.integers(0, 3), min_size=1), min_size=1),
-    st.dictionaries(IDS, RESULTS),
-)
-def test_ignoring_identical_ids_is_measuring_a_filtered_run(judged, run):
-    qrels = [Qrel(q, d, r) for q, documents in judged.items() for d, r in documents.items()]
+@given(st.dictionaries(IDS, RESULTS))
+def test_a_run_without_identical_ids_has_all_others(run):
     filtered = {q: {d: s for d, s in hits.items() if d != q} for q, hits in run.items()}
     assert without_identical_ids(run) == filtered
-    padded = {query: filtered.get(query) or {"none": 1.0} for query in judged}
-    expected = ir_measures.calc_aggregate([ir_measures.nDCG @ 10], judged, padded)
-    values = evaluate(qrels, without_identical_ids(run), ["nDCG@10"])
-    assert list(values.values()) == pytest.approx(list(expected.values()), abs=1e-12)
 
 
 def test_a_run_without_identical_ids_is_as_deep_for_every_query(tmp_path, monkeypatch):
@@ -146,19 +137,6 @@ def test_a_run_without_identical_ids_is_as_deep_for_every_query(tmp_path, monkey
 
 
 # Significance
-
-
-@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=3, max_size=20))
-def test_the_t_test_is_scipys(pairs):
-    x, y = [a / 100 for a, _ in pairs], [b / 100 for _, b in pairs]
-    if len({a - b for a, b in pairs}) == 1:
-        return  # constant differences: below
-    a = {str(i): value for i, value in enumerate(x)}
-    b = {str(i): y[i] for i in reversed(range(len(y)))}  # queries are matched by name
-    test, expected = paired_t_test(a, b), ttest_rel(x, y)
-    assert test.difference == pytest.approx(sum(x) / len(x) - sum(y) / len(y), abs=1e-12)
-    assert test.t == pytest.approx(expected.statistic, rel=1e-12)
-    assert test.p == pytest.approx(expected.pvalue, rel=1e-12)
 
 
 def test_the_t_test_by_hand():

@@ -235,12 +235,6 @@ def test_postings_come_block_by_block_and_in_groups_of_dimensions(pair, together
                 assert getattr(found, field.name).tolist() == getattr(whole, field.name).tolist()
 
 
-@pytest.mark.parametrize("bits", [0, 16, 33])
-def test_other_bits_are_refused(bits):
-    with pytest.raises(InputError, match=f"weights have 32 or 8 bits, not {bits}"):
-        ExactEngine.build(DOCUMENTS, weight_bits=bits)
-
-
 @pytest.mark.parametrize(
     ("part", "values"),
     [

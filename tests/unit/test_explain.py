@@ -202,12 +202,6 @@ def test_models_that_have_no_explanation(masked, tmp_path):
         lexicept.explain(None, "muba", masked)
 
 
-@pytest.mark.parametrize("option", ["--causal", "--bidirectional"])
-def test_attention_is_a_models(option, run):
-    done = run("explain", "index", "query", "d1", option)
-    assert_error(done, "--bidirectional or --causal requires --model")
-
-
 def test_the_command(masked, tmp_path, run):
     command = ("explain", "--model", masked, "kilo <b>", "muba kilo")
     found = run(*command, "--json").json
@@ -225,5 +219,8 @@ def test_the_command(masked, tmp_path, run):
     assert_error(run("explain", "--model", masked, "one"), "QUERY DOCUMENT with --model, not 1")
     assert_error(run("explain", "index", "query"), "INDEX QUERY DOCUMENT_ID, not 2")
     assert_error(run("explain", "i", "q", "d", "--layer", "2"), "--layer requires --model")
+    for option in ("--causal", "--bidirectional"):
+        refused = run("explain", "i", "q", "d", option)
+        assert_error(refused, "--bidirectional or --causal requires --model")
     assert_error(run(*command, "--layer", "2"), "--layer is for SAEs")
     assert_error(run(*command, "--vocabulary", "words"), "are for an index")

@@ -28,7 +28,6 @@ from lexicept.explanation.contributions import (
 )
 from lexicept.explanation.explanation import Explanation
 from lexicept.explanation.html import explanation_page, highlighted
-from lexicept.index.builder import IndexBuilder
 from lexicept.index.hits import Hit
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.models.backbone import Backbone
@@ -39,6 +38,7 @@ from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.heads import KINDS, make, vocabulary_head
+from support.indexes import build_of
 from support.tiny import save_bert, text
 
 LONG = f"{text(*range(1, 120, 7))} {text(*range(300))}"
@@ -182,12 +182,10 @@ def test_special_tokens_that_count_keep_their_share(tmp_path):
 def test_scores_of_words_and_concepts_add_up(bert, tmp_path, limits, rra, pooling):
     documents = [Document(f"d{n}", text(*range(n, 9 * n, n)), text(n)) for n in range(1, 30)]
     documents.append(Document("long", LONG, "Baba"))
-    builder = IndexBuilder(tmp_path / "index")
-    builder.add_documents(documents, {})
-    builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
-    concepts = ConceptVectorizer(make(bert, "sae", pooling=pooling))
-    builder.add_vocabulary(concepts, VocabularySettings(BM25(k3=1.0), *limits))
-    index = builder.commit(rra)
+    words = WordVectorizer(), VocabularySettings(BM25())
+    vectorizer = ConceptVectorizer(make(bert, "sae", pooling=pooling))
+    concepts = vectorizer, VocabularySettings(BM25(k3=1.0), *limits)
+    index = build_of(tmp_path / "index", documents, words, concepts, rra=rra)
     for number in (3, 11):
         query = f"{text(number, 2 * number)}, {text(number).upper()}"
         first, second, *_ = index.query_terms(query)
@@ -264,11 +262,9 @@ def test_spans_of_title_and_text_hold_the_content_of_both(title, body, spans):
 
 
 def test_a_query_and_its_hits_run_the_backbone_once_each(bert, tmp_path, monkeypatch):
-    builder = IndexBuilder(tmp_path / "index")
-    texts = [text(number, number + 1) for number in range(12)]
-    builder.add_documents([Document(str(n), content) for n, content in enumerate(texts)], {})
-    builder.add_vocabulary(ConceptVectorizer(make(bert, "sae")), VocabularySettings(BM25(k3=1.0)))
-    index = builder.commit()
+    texts = {str(number): text(number, number + 1) for number in range(12)}
+    concepts = ConceptVectorizer(make(bert, "sae")), VocabularySettings(BM25(k3=1.0))
+    index = build_of(tmp_path / "index", texts, concepts)
     index.search(["warm"])[0]  # loads the model, which runs to be measured
     encoded = []
     states = Backbone.states

@@ -29,14 +29,11 @@ from lexicept.exports.impacts import query_impacts, varints
 from lexicept.exports.servers import weights_by_dimension
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.fields.values import parse_date
-from lexicept.index.builder import IndexBuilder
-from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.storage.workspace import Units
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import Vector
-from lexicept.weighting import BM25
 from support.commands import assert_error
 from support.indexes import build
 from support.processes import stops_at
@@ -334,10 +331,7 @@ FILTERS = [
 
 def with_fields(path: Path) -> IndexReader:
     documents = [Document(f"d{n}", "cat", "", fields) for n, fields in enumerate(FIELDS)]
-    builder = IndexBuilder(path)
-    builder.add_documents(documents, {})
-    builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
-    return builder.commit()
+    return build(path, documents)
 
 
 @pytest.mark.filterwarnings("ignore:.*Payload indexes have no effect.*")
@@ -426,11 +420,9 @@ def test_filters_that_can_not_be_exported(tmp_path, run):
     assert_error(run(*arguments, "--format", "ciff"), "--filter: ciff keeps no fields")
     assert run(*arguments, "--format", "qdrant", "--json").json["documents"] == 4
     index.release()
-    long = IndexBuilder(tmp_path / "long")
-    long.add_documents([Document("d", "cat", "", {"tag": "x" * 32_767})], {})
-    long.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
+    long = build(tmp_path / "long", [Document("d", "cat", "", {"tag": "x" * 32_767})])
     with pytest.raises(InputError, match="takes texts of up to 32,766 bytes in fields, unlike 'ta"):
-        export_index(long.commit(), Elasticsearch(), tmp_path / "elastic")
+        export_index(long, Elasticsearch(), tmp_path / "elastic")
 
 
 def test_the_vocabulary_says_what_dimensions_are(index):

@@ -50,10 +50,6 @@ def test_changes_show_at_once_and_elsewhere_after_refresh(index):
     # A number that is free: the index has two documents, of which one is "3".
     assert index.add(["Owls hoot."]) == (1, 0)
     assert ids(index, "owls") == ["4"]
-    with pytest.raises(InputError, match="no document '9'"):
-        index.delete(["9"])
-    with pytest.raises(InputError, match="must be a list"):
-        index.delete("2")
 
 
 @pytest.mark.usefixtures("_looks_at_every_search")
@@ -160,8 +156,6 @@ def test_many_queries(index, threads):
         index.search(query, 2) for query in queries
     ]
     assert index.search_many([], threads=threads) == []
-    with pytest.raises(InputError, match="threads must be at least 1"):
-        index.search_many(queries, threads=0)
 
 
 def test_reweight_in_place_and_as_a_copy(index, tmp_path):
@@ -173,10 +167,6 @@ def test_reweight_in_place_and_as_a_copy(index, tmp_path):
     assert index.info()["rra"] == {"alpha": 1.5, "iterations": 1, "transform": "1+x"}
     choice = index.choose_alpha()
     assert index.reweight("auto").info()["rra"]["alpha"] == choice.alpha == 1.0
-    with pytest.raises(InputError, match="alpha must be a number or 'auto'"):
-        index.reweight("best")
-    with pytest.raises(InputError, match="ray requires out"):
-        index.reweight(1.0, ray="local")
 
 
 def test_a_closed_index_says_so(index):
@@ -195,28 +185,9 @@ def test_an_explanation_is_readable(index):
     assert hit.explanation == explanation
     lines = repr(explanation).splitlines()
     assert lines[0] == f"Explanation of '1' for 'sleeping cats': {explanation.score:.4f}"
-    assert lines[1].split() == [
-        "score",
-        "share",
-        "term",
-        "in",
-        "the",
-        "query",
-        "in",
-        "the",
-        "document",
-    ]
+    assert " ".join(lines[1].split()) == "score share term in the query in the document"
     assert lines[2].split()[1:] == ["50.0%", "word", "cat", "cats", "Cats"]
     assert lines[3].split()[1:] == ["50.0%", "word", "sleep", "sleeping", "sleep"]
     html = explanation._repr_html_()
     assert "<mark>sleeping</mark>" in html
     assert "<style>" in html
-
-
-def test_evaluate(beir, tmp_path):
-    index = lexicept.build(beir, tmp_path / "built", vocabulary="words")
-    found = lexicept.evaluate(index, beir, "dev", out=tmp_path / "out")
-    assert found == lexicept.evaluate(index.path, beir, "dev")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        *("evaluation.json", "queries.csv", "runs")
-    }

@@ -230,19 +230,6 @@ def test_readers_beside_updates(tmp_path):
     assert len(generations(tmp_path / "index")) <= 3
 
 
-def test_a_reader_keeps_its_generation_and_the_next_change_removes_it(tmp_path):
-    path = tmp_path / "index"
-    build(path, 3)
-    reader = IndexReader.open(path)
-    updates.delete(path, ["d0"])
-    assert (path / "generation-000001").is_dir()
-    assert len(reader.tf()[0].indptr) == 4
-    assert len(reader.search(["cat"])[0]) == 3  # loads its words now
-    reader.release()
-    updates.delete(path, ["d1"])
-    assert sorted(p.name for p in path.iterdir()) == [".lock", "generation-000003", "manifest.json"]
-
-
 def test_an_overwrite_that_fails_leaves_no_generation(tmp_path, monkeypatch):
     path = tmp_path / "index"
     build(path, 2)

@@ -276,10 +276,6 @@ def test_the_command(path, stub, run, monkeypatch, tmp_path):
     stub.asked.clear()
     assert run(*arguments, "--json").json == {"labelled": 0, "without": 0}
     assert not stub.asked
-    stub.answer = lambda _: (404, {}, b"no such model")
-    assert_error(
-        run("index", "label", path, "--endpoint", "x", "--model", "y"), "must begin with http"
-    )
 
 
 def test_the_types_of_openais_client(path, stub, store):

@@ -332,8 +332,6 @@ def test_a_key_is_required_over_http(pets, tmp_path, monkeypatch):
     assert statuses == [True, False, False, False]
     with pytest.raises(InputError, match="api_key_file requires http"):
         serve_tools(pets, api_key_file=key)
-    with pytest.raises(InputError, match="no file with an API key"):
-        serve_tools(pets, http=True, api_key_file=tmp_path / "none")
 
 
 def test_an_index_of_concepts_has_their_tools(concepts):
@@ -355,8 +353,4 @@ def test_what_serve_refuses(pets, tmp_path, run):
         serve_tools(5)
     with pytest.raises(InputError, match="has no token table"):
         mcp_server(pets, query_encoder="lookup")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(InputError, match=f"127.0.0.1:{port}: another program listens there"):
-            serve_tools(pets, http=True, port=port)
     assert_error(run("mcp", tmp_path / "none"), "there is no index here")

@@ -1,17 +1,13 @@
 """Mining: lists by hand, random negatives, suspects left out, and going on after a kill."""
 
-import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lexicept
-from lexicept.corpora import Document, read_documents, read_qrels, read_queries
+from lexicept.corpora import Document
 from lexicept.corpora.records import Passage
 from lexicept.errors import InputError
 from lexicept.index.impacts import RRASettings
@@ -19,7 +15,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.updates import reweight
 from lexicept.progress import silent
 from lexicept.training.candidates import mining
-from lexicept.training.candidates.lists import CandidateList, from_qrels
+from lexicept.training.candidates.lists import CandidateList
 from lexicept.training.candidates.mining import MiningSettings
 from support.indexes import build
 from support.processes import KilledError
@@ -276,49 +272,4 @@ def test_damaged_work_is_done_again(index, tmp_path, damage):
     assert list(resumed) == list(mine(index, QUERIES, RELEVANT, tmp_path / "fresh"))
 
 
-def test_a_real_kill(index, tmp_path):
-    script = (
-        "import os, signal\n"
-        "from lexicept.training.candidates import mining\n"
-        "from lexicept.index.reader import IndexReader\n"
-        f"mining.BATCH = 2\n"
-        "def progress(stage, done, total, detail=''):\n"
-        "    if done == 4: os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"mining.mine(IndexReader.open({str(index.path)!r}), {QUERIES}, {RELEVANT},"
-        f" {str(tmp_path / 'out')!r}, progress=progress)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    state = json.loads((tmp_path / "out.partial" / "lists.jsonl.state.json").read_text())
-    assert state["done"] == 4
-    mine(index, QUERIES, RELEVANT, tmp_path / "out")
-    mine(index, QUERIES, RELEVANT, tmp_path / "whole")
-    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
-
-
-def test_two_at_once(index, tmp_path):
-    out = tmp_path / "out"
-
-    def intrude(*_):
-        with pytest.raises(InputError, match="another process is writing here"):
-            mine(index, QUERIES, RELEVANT, out)
-
-    assert len(mine(index, QUERIES, RELEVANT, out, progress=intrude)) == 4
-
-
 # Real text
-
-
-def test_scifact(data, tmp_path):
-    folder = data / "scifact"
-    texts = {d.id: d.content for d in read_documents(folder)}
-    index = build(tmp_path / "index", texts)
-    queries = dict(list(read_queries(folder, "train"))[:20])
-    relevant = {item.query_id: item.documents for item in from_qrels(read_qrels(folder, "train"))}
-    lists = mine(index, queries, relevant, tmp_path / "out", depth=30)
-    assert [item.query_id for item in lists] == list(queries)
-    for item in lists:
-        assert item.documents[: item.relevant] == relevant[item.query_id]
-        hits = [hit.id for hit in index.search([queries[item.query_id]], 40)[0]]
-        found = [name for name in hits if name not in relevant[item.query_id]]
-        assert item.documents[item.relevant :] == tuple(found[:30])

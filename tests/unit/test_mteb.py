@@ -17,7 +17,6 @@ from mteb.models import SearchProtocol
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError
-from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.updates import reweight
 from lexicept.integrations.mteb import LexiceptSearch
@@ -25,6 +24,7 @@ from lexicept.models.encoder import Encoder
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
+from support.indexes import build, build_of
 
 CORPUS = [
     {"id": "d1", "title": "Cats", "text": "They sleep all day."},
@@ -80,10 +80,7 @@ def scores(model: object, task: Pets) -> Mapping[str, float]:
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
-    builder = IndexBuilder(tmp_path_factory.mktemp("words") / "index")
-    builder.add_documents([Document("other", "Not of the task.")], {})
-    builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
-    return builder.commit()
+    return build(tmp_path_factory.mktemp("words") / "index", {"other": "Not of the task."})
 
 
 @pytest.fixture
@@ -106,12 +103,9 @@ def test_scores_are_those_of_an_index_of_the_corpus(encoder, words, tmp_path):
     documents = [Document(row["id"], row["text"], row["title"]) for row in CORPUS]
     built = []
     for name, content in (("recipe", [Document("other", "Not of it.")]), ("corpus", documents)):
-        builder = IndexBuilder(tmp_path / name)
-        builder.add_documents(content, {})
-        builder.add_vocabulary(WordVectorizer("de"), VocabularySettings(BM25()))
-        concepts = VocabularySettings(BM25(k3=1.0), 3, 20)
-        builder.add_vocabulary(ConceptVectorizer(encoder), concepts)
-        builder.commit(weight_bits=8)
+        words = WordVectorizer("de"), VocabularySettings(BM25())
+        concepts = ConceptVectorizer(encoder), VocabularySettings(BM25(k3=1.0), 3, 20)
+        build_of(tmp_path / name, content, words, concepts, weight_bits=8)
         path = tmp_path / f"{name}-rra"
         built.append(reweight(tmp_path / name, path, RRASettings(alpha=1.5)))
     recipe, index = built
@@ -172,10 +166,7 @@ def test_the_page_s_example_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(mteb, "get_tasks", lambda tasks: [Pets()])
     evaluate = mteb.evaluate
     monkeypatch.setattr(mteb, "evaluate", lambda *given: evaluate(*given, cache=None))
-    builder = IndexBuilder("pets.index")
-    builder.add_documents([Document("d1", "Cats sleep all day."), Document("d2", "Dogs bark.")], {})
-    builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
-    builder.commit()
+    build(Path("pets.index"), {"d1": "Cats sleep all day.", "d2": "Dogs bark."})
     exec(example, {})
     name, score = capsys.readouterr().out.split()
     assert (name, float(score)) == ("Pets", pytest.approx(0.53772, abs=1e-5))

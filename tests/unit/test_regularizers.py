@@ -133,15 +133,6 @@ def test_df_penalties_increase(ratios):
     assert bool(((penalties >= 0) & (penalties <= 1)).all())
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [("constant", [4, 4, 4, 4, 4]), ("linear", [0, 1, 2, 4, 4]), ("quadratic", [0, 0.25, 1, 4, 4])],
-)
-def test_schedules(kind, expected):
-    settings = JointSettings(4.0, kind, 8)
-    assert [settings.weight_at(step) for step in (0, 2, 4, 8, 9)] == expected
-
-
 def test_schedules_of_one_step_and_of_no_weight():
     assert [JointSettings(2.0, "linear", 1).weight_at(step) for step in (0, 1)] == [0.0, 2.0]
     assert [JointSettings(0.0, "quadratic", 8).weight_at(step) for step in (0, 4, 8)] == [0.0] * 3

@@ -1,12 +1,9 @@
 """The report of an index: what it says, that it is complete in itself, and hostile text."""
 
-import json
 import re
-import sys
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ import scipy.sparse as sp
 
 import lexicept.vectorizers.interface
 from lexicept import reports
-from lexicept.cli import main
 from lexicept.corpora import Document, Qrel, Query
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_index
@@ -39,6 +35,9 @@ from lexicept.reports.page import (
 )
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
+from support.collections import write_beir
+from support.commands import assert_error
+from support.indexes import build_of
 from support.vowels import PLACE, Vowels
 
 VOID = {"meta", "input", "br", "img"}
@@ -192,11 +191,10 @@ def test_every_kind_of_index(tmp_path, names, rra, judged):
 def test_postings_without_documents(tmp_path):
     index = build(tmp_path / "index", {"a": "the", "b": ""}, names=["words"])
     # Titles have words: an index of nothing at all.
-    builder = IndexBuilder(tmp_path / "nothing")
-    builder.add_documents([Document("a", "the"), Document("b", "")], {})
-    builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
-    builder.add_vocabulary(Letters(), VocabularySettings(BM25()))
-    for made in (index, builder.commit()):
+    settings = VocabularySettings(BM25())
+    vocabularies = (WordVectorizer(), settings), (Letters(), settings)
+    nothing = build_of(tmp_path / "nothing", {"a": "the", "b": ""}, *vocabularies)
+    for made in (index, nothing):
         html = reports.build_report(made)
         check(html)
         assert 'href="#evaluation"' not in html  # no sentences, no queries
@@ -399,31 +397,17 @@ def test_only_the_page_s_own_script_and_style_may_run(tmp_path):
     assert not Structure(html).all("style")  # the policy would drop them
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> Any:
-    monkeypatch.setattr(sys, "argv", ["lexicept", *map(str, arguments)])
-    with pytest.raises(SystemExit) as exit_:
-        main()
-    return exit_.value.code or 0
-
-
-def test_command(tmp_path, monkeypatch, capsys):
-    beir = tmp_path / "beir"
-    (beir / "qrels").mkdir(parents=True)
-    lines = [json.dumps({"_id": query.id, "text": query.text}) for query in QUERIES]
-    (beir / "queries.jsonl").write_text("\n".join(lines))
-    judged = "".join(f"{q.query_id}\t{q.document_id}\t{q.relevance}\n" for q in QRELS)
-    (beir / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+def test_command(tmp_path, run):
+    judged = "".join(f"{q.query_id} 0 {q.document_id} {q.relevance}\n" for q in QRELS)
+    beir = write_beir(tmp_path / "beir", {}, dict(QUERIES), {"test": judged})
     index, other = tmp_path / "index", tmp_path / "other"
     build(index)
     build(other, names=["words"])
     out = tmp_path / "new" / "report.html"
     arguments = ("report", index, "--out", out, "--queries", beir, "--against", other, "--json")
-    assert run(monkeypatch, *arguments) == 0
-    written = json.loads(capsys.readouterr().out)
-    assert written == {"file": str(out), "bytes": out.stat().st_size}
+    assert run(*arguments).json == {"file": str(out), "bytes": out.stat().st_size}
     assert "Two indexes compared" in out.read_text()
     before = out.read_bytes()
-    assert run(monkeypatch, *arguments, "--split", "dev") == 1
-    assert run(monkeypatch, "report", tmp_path / "none", "--out", out) == 1
-    assert "error: " in capsys.readouterr().err
+    assert_error(run(*arguments, "--split", "dev"), "dev")
+    assert_error(run("report", tmp_path / "none", "--out", out), "none")
     assert out.read_bytes() == before

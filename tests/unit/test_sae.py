@@ -16,9 +16,10 @@ from lexicept.models.sae.states import (
     backbone_reader,
     without_sinks,
 )
-from lexicept.training.loop import Loop, learning_rate_at
+from lexicept.training.loop import Loop
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import SAETask, initial_sae, train_on_states, train_sae
+from support.processes import KilledError
 
 SMALL = SAESettings(num_latents=64, k=4, tokens=2000, batch_size=100, warmup_steps=2)
 
@@ -74,20 +75,6 @@ def test_forward_and_gradient_are_the_textbook_s(shift, k, centred):
     assert torch.allclose(torch.zeros_like(z).scatter_add(1, latents, acts), z, atol=1e-12)
     # All pre-activations are negative with the large shift: nothing fires, nothing learns.
     assert bool((acts > 0).any()) == (shift == 0.0)
-
-
-@RULES
-def test_gradient_by_finite_differences(k, centred):
-    sae = make(5, 8, k and 2, centred=centred)
-    x = states(6, 5).double()
-    names = [name for name, _ in sae.named_parameters()]
-
-    def loss(*parameters):
-        return torch.func.functional_call(
-            sae, dict(zip(names, parameters, strict=True)), (x,)
-        ).sum()
-
-    assert torch.autograd.gradcheck(loss, tuple(sae.parameters()), eps=1e-7, atol=1e-6)
 
 
 @RULES
@@ -164,15 +151,6 @@ def test_normalisation_keeps_units_of_the_states():
     assert torch.allclose(acts, plain * sae.scale)
     reconstruction = rescaled(sae.normalise(x)) * sae.scale + sae.mean
     assert torch.allclose(sae(x), reconstruction, atol=1e-4)
-
-
-@pytest.mark.parametrize("initialisation", ["data", "random"])
-def test_initialisation(initialisation):
-    sae = initial_sae(states(10), SAESettings(num_latents=64, k=4, initialisation=initialisation))
-    assert torch.equal(sae.W_enc, sae.W_dec)
-    assert torch.allclose(sae.W_dec.norm(dim=1), torch.ones(64))
-    assert len(torch.unique(sae.W_dec, dim=0)) == 64
-    assert torch.allclose(sae.b_dec, states(10).mean(0))
 
 
 def test_every_latent_starts_at_a_token_of_its_own(monkeypatch):
@@ -266,32 +244,9 @@ def test_thresholds_that_are_none(tmp_path, threshold):
         SAE.load(tmp_path)
 
 
-def test_learning_rate_schedule():
-    settings = SAESettings(tokens=1000, batch_size=10, learning_rate=1.0, warmup_steps=10)
-    rates = [learning_rate_at(settings, step) for step in range(settings.steps)]
-    assert rates[:3] == pytest.approx([0.1, 0.2, 0.3])
-    assert rates[10:80] == [1.0] * 70
-    assert rates[90] == pytest.approx(0.5)
-    assert rates[99] == pytest.approx(0.05)
-
-
-def test_training_explains_variance_and_keeps_unit_rows():
-    directions = F.normalize(states(20, 16, seed=3), dim=1)
-    mixed = torch.randint(20, (4000, 2), generator=torch.Generator().manual_seed(4))
-    x = directions[mixed].sum(1)
-    settings = SAESettings(64, 4, tokens=20_000, batch_size=200, learning_rate=1e-2)
-    task = SAETask.begin(x[:500], settings)
-    loop = Loop(task)
-    for step in range(settings.steps):
-        start = 200 * (step % 20)
-        shown = loop.step(x[start : start + 200])
-    fvu = float(shown.split("FVU ")[1].split()[0])
-    residual = (task.sae(x[-200:]).detach() - x[-200:]).square().sum()
-    assert fvu < 0.2
-    assert float(residual / (x[-200:] - x[-200:].mean(0)).square().sum()) == pytest.approx(
-        fvu, abs=0.05
-    )
-    assert torch.allclose(task.sae.W_dec.norm(dim=1), torch.ones(64), atol=1e-6)
+def test_the_learning_rate_falls_in_the_last_fifth():
+    settings = SAESettings(tokens=1000, batch_size=10)
+    assert (settings.steps, settings.decay_steps) == (100, 20)
 
 
 @pytest.mark.parametrize(
@@ -361,10 +316,6 @@ def test_a_stream_gives_every_token_once_an_epoch_and_goes_on_anywhere(
         next_position, batch = next(resumed)
         assert next_position == unbroken[place + 1][0]
         assert torch.equal(batch, unbroken[place + 1][1])
-
-
-class KilledError(Exception):
-    pass
 
 
 def test_sinks_are_left_out_and_what_is_not_finite_stays():

@@ -13,8 +13,9 @@ from lexicept.ops import linear_topk
 from lexicept.ops.jump_relu import Count, Jump
 from lexicept.training.loop import Loop
 from lexicept.training.sae.objectives import CONTROL, OBJECTIVES, equal_shares
-from lexicept.training.sae.settings import Architecture, SAESettings
+from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import SAETask, initial_sae, train_on_states
+from support.processes import KilledError
 from support.short_products import use_bytes
 from support.tiny import save_bert, text
 
@@ -455,10 +456,6 @@ def test_no_array_of_tokens_and_latents_is_made(architecture, short, monkeypatch
     assert 1024 * 8 <= sizes.largest <= 1024 * 512 / 8
 
 
-class KilledError(Exception):
-    pass
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_training_resumes_to_the_same_weights(architecture, tmp_path, monkeypatch):
     monkeypatch.setattr("lexicept.models.sae.states.READ", 3)
@@ -485,10 +482,6 @@ def test_training_resumes_to_the_same_weights(architecture, tmp_path, monkeypatc
         assert resumed.state_dict().keys() == unbroken.state_dict().keys()
         for name, tensor in unbroken.state_dict().items():
             assert torch.equal(tensor, resumed.state_dict()[name]), name
-
-
-def test_the_architectures_are_those_of_the_settings():
-    assert list(Architecture.__args__) == ARCHITECTURES
 
 
 def test_an_index_is_built_with_any_architecture(run, tmp_path):

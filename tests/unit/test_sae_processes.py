@@ -1,8 +1,6 @@
 """An SAE that two processes train together is that of one process."""
 
 import os
-import subprocess
-import sys
 from itertools import islice
 
 import pytest
@@ -14,6 +12,7 @@ from lexicept.models.sae.states import Position, Shuffling, StateStream
 from lexicept.training.sae.processes import Processes
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_on_states
+from support.processes import launch
 
 ARCHITECTURES = ("topk", "batch_topk", "jumprelu")
 
@@ -90,16 +89,7 @@ def train(chosen, folder=None, progress=None, read=None):
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory):
     folder = tmp_path_factory.mktemp("launched")
-    (folder / "program.py").write_text(PROGRAM)
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    here = os.path.dirname(__file__)
-    done = subprocess.run(
-        [sys.executable, *launcher, str(folder / "program.py"), str(folder), here],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    launch(PROGRAM, folder, folder, os.path.dirname(__file__))
     return folder
 
 

@@ -15,6 +15,7 @@ from lexicept.training.sae.trainer import (
     remove_parallel_gradient,
     train_on_states,
 )
+from support.processes import KilledError
 
 
 def states(n=300, d=16, seed=0):
@@ -129,18 +130,6 @@ def test_a_step_s_gradient_turns_decoder_rows_and_does_not_stretch_them(architec
     assert torch.allclose(task.sae.W_dec.norm(dim=1), torch.ones(64), atol=1e-6)
 
 
-@pytest.mark.parametrize("architecture", ["topk", "jumprelu"])
-def test_the_gradients_of_all_parameters_are_clipped_together(architecture, monkeypatch):
-    monkeypatch.setattr("lexicept.training.loop.MAX_GRAD_NORM", 0.25)
-    settings = SAESettings(64, 4, architecture=architecture)
-    task = SAETask.begin(100 * states(), settings)
-    Loop(task).step(100 * states(100, seed=1))
-    gradients = [parameter.grad for parameter in task.objective.parameters()]
-    assert len(gradients) == (4 if architecture == "topk" else 5)
-    norm = torch.cat([gradient.ravel() for gradient in gradients]).norm()
-    assert float(norm) == pytest.approx(0.25, rel=1e-4)
-
-
 def test_adamw_has_an_epsilon_and_groups_of_parameters():
     # A gradient of ε moves a weight by half of the learning rate: η ε / (ε + ε).
     task = SAETask.begin(states(), SAESettings(64, 4, learning_rate=0.5, weight_decay=0.0))
@@ -168,10 +157,6 @@ def test_only_what_is_parallel_to_a_row_is_removed():
     assert torch.allclose(rows.grad, expected)
 
 
-class StoppedError(Exception):
-    pass
-
-
 @pytest.mark.parametrize(("num_latents", "tokens"), [(20, 20), (21, 30)])
 def test_training_begins_from_whole_batches_of_at_least_one_token_per_latent(
     monkeypatch, num_latents, tokens
@@ -180,11 +165,11 @@ def test_training_begins_from_whole_batches_of_at_least_one_token_per_latent(
 
     def begin(batch, settings):
         begun.append(batch)
-        raise StoppedError
+        raise KilledError
 
     monkeypatch.setattr(SAETask, "begin", begin)
     x = states(60)
-    with pytest.raises(StoppedError):
+    with pytest.raises(KilledError):
         train_on_states(lambda numbers: x[numbers], 60, SAESettings(num_latents, 1, batch_size=10))
     assert begun[0].shape == (tokens, 16)
     assert (begun[0][:, None] == x).all(dim=2).any(dim=1).all()
@@ -284,14 +269,14 @@ def test_training_that_goes_on_resumes_to_the_same_weights(tmp_path, monkeypatch
 
     def kill(stage, done, total, detail=""):
         if done >= 700 and "loss" in detail:
-            raise StoppedError
+            raise KilledError
 
     def train(*arguments):
         return train_on_states(lambda n: x[n], 300, settings, *arguments, start=first)
 
     unbroken = train()
     monkeypatch.setattr("lexicept.training.loop.CHECKPOINT_SECONDS", 0)
-    with pytest.raises(StoppedError):
+    with pytest.raises(KilledError):
         train(tmp_path, kill)
     for _ in ("goes on", "is finished"):
         resumed = train(tmp_path)

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -12,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -26,7 +24,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 import lexicept
 from lexicept.corpora import Document
 from lexicept.engines import ExactEngine
-from lexicept.errors import IndexFormatError, InputError
+from lexicept.errors import InputError
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.index import updates
 from lexicept.index.feedback import like, with_feedback
@@ -264,7 +262,6 @@ BAD = [
     ("/search", 422, "query: Field required"),
     ("/search?query=" + "a" * 4001, 422, "query: String should have at most 4000 characters"),
     ("/search?query=a&top_k=-1", 422, "top_k: Input should be greater than or equal to 1"),
-    ("/search?query=a&top_k=0", 422, "top_k"),
     ("/search?query=a&top_k=1000000000", 422, "top_k: Input should be less than or equal to 1000"),
     ("/search?query=a&top_k=ten", 422, "top_k: Input should be a valid integer"),
     (
@@ -287,7 +284,6 @@ BAD = [
     ("/query", 422, "query: Field required"),
     ("/explain?query=a", 422, "document_id: Field required"),
     ("/explain?query=a&document_id=d99", 404, "no document of that id"),
-    ("/explain?query=a&document_id=%00", 404, "no document of that id"),
     ("/concepts?top_k=0", 422, "top_k"),
     ("/concepts/64", 404, "no number 64 in concepts"),
     ("/concepts/-1", 404, "no number -1 in concepts"),
@@ -324,14 +320,14 @@ def test_an_index_without_concepts_says_so(words_only):
     assert get(words_only, "/search", query="kilo")["results"]
 
 
-@pytest.mark.parametrize("host", ["example.com", "127.0.0.1.example.com", ""])
+FOREIGN = ("example.com", "127.0.0.1.example.com", "")
+OWN = ("localhost", "localhost:8000", "127.0.0.1:8000", "[::1]:8000")
+
+
+@pytest.mark.parametrize("host", [*FOREIGN, *OWN])
 def test_foreign_names_of_this_machine_are_refused(client, host):
-    assert client.get("/health", headers={"host": host}).status_code == 400
-
-
-@pytest.mark.parametrize("host", ["localhost", "localhost:8000", "127.0.0.1:8000", "[::1]:8000"])
-def test_its_own_names_are_not(client, host):
-    assert client.get("/health", headers={"host": host}).status_code == 200
+    status = 400 if host in FOREIGN else 200
+    assert client.get("/health", headers={"host": host}).status_code == status
 
 
 def test_an_open_address_has_any_name(path):
@@ -569,9 +565,7 @@ def test_another_engine_serves_what_it_was_built_from(tmp_path, monkeypatch):
         assert get(client, "/search", query=QUERY)["results"] == before
 
 
-def test_what_can_not_be_served(tmp_path, monkeypatch):
-    with pytest.raises(IndexFormatError, match="there is no index here"):
-        create_app(tmp_path / "nothing")
+def test_workers_need_the_index_s_name(monkeypatch):
     monkeypatch.delenv("LEXICEPT_INDEX", raising=False)
     with pytest.raises(InputError, match="LEXICEPT_INDEX must name the index"):
         from_environment()
@@ -613,31 +607,6 @@ def test_workers_add_up_their_numbers(tmp_path):
         )
         assert f'lexicept_requests_total{{path="/search",status="200"}} {count}.0' in done.stdout
         assert f'lexicept_request_seconds_sum{{path="/search"}} {count * 0.25}' in done.stdout
-
-
-def status_of(address: str, request: bytes) -> int:
-    """The status that a raw request gets; 0 where the server hangs up."""
-    parts = urlsplit(address)
-    with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
-        try:
-            connection.sendall(request)
-            answer = connection.recv(64)
-        except ConnectionError:
-            return 0
-    return int(answer.split()[1]) if answer else 0
-
-
-def test_requests_that_no_client_library_sends(path):
-    end = b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with serving(path) as address:
-        assert status_of(address, b"GET /search?query=" + b"a" * 10_000_000 + end) == 431
-        assert status_of(address, b"GET /../../../etc/passwd" + end) == 404
-        assert status_of(address, b"GET //etc/passwd" + end) == 404
-        assert status_of(address, b"GET /search?query=\0" + end) in (200, 400)
-        assert status_of(address, b"GET /search?query=\xff\xfe" + end) in (200, 400)
-        assert status_of(address, b"GET /health HTTP/1.1\r\n\r\n") == 400
-        assert status_of(address, b"nonsense\r\n\r\n") == 400
-        assert status_of(address, b"GET /health" + end) == 200
 
 
 def test_the_openapi_document_is_complete(client):

@@ -81,6 +81,21 @@ def test_a_request_has_a_largest_size(address, request_head):
         assert rest(connection) == connections.TOO_LARGE
 
 
+@pytest.mark.parametrize(
+    ("line", "statuses"),
+    [
+        (b"GET /../../../etc/passwd HTTP/1.1", [404]),
+        (b"GET //etc/passwd HTTP/1.1", [404]),
+        (b"GET /search?query=\0 HTTP/1.1", [200, 400]),
+        (b"GET /search?query=\xff\xfe HTTP/1.1", [200, 400]),
+        (b"nonsense", [400]),
+    ],
+)
+def test_requests_that_no_client_library_sends(address, line, statuses):
+    rest_of_head = b"\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    assert answer(address, line + rest_of_head)[0] in statuses
+
+
 def test_the_longest_query_is_not_too_large(path, address):
     query = b"%F0%9F%90%B1" * 4000
     request = b"GET /search?query=" + query + b" HTTP/1.1\r\nHost: localhost\r\n"
@@ -205,6 +220,7 @@ def test_connections_leave_descriptors_to_the_index(monkeypatch, files, most):
 def test_one_host(address):
     end = b"Connection: close\r\n\r\n"
     assert answer(address, REQUEST + end)[0] == 200
+    assert answer(address, b"GET /health HTTP/1.1\r\n" + end)[0] == 400
     assert answer(address, REQUEST + b"Host: localhost\r\n" + end)[0] == 400
     assert answer(address, REQUEST + b"Host: example.com\r\n" + end)[0] == 400
 

@@ -1,9 +1,7 @@
 """Processes that divide a backbone train it as one process that holds all of it."""
 
 import json
-import os
 import subprocess
-import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -15,15 +13,14 @@ import yaml
 
 from lexicept.errors import InputError, LexiceptError
 from lexicept.models.encoder import Encoder
-from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.progress import silent
 from lexicept.training import sharding
 from lexicept.training.config import TrainingConfig, load_config
 from lexicept.training.run import train
 from lexicept.training.settings import from_mapping
 from reproduction import launch
-from support.runs import metrics, tensors
-from support.tiny import save_collection, save_decoder, tiny_backbone
+from support.runs import launched_configuration, metrics, tensors
+from support.tiny import save_decoder
 
 pytestmark = [pytest.mark.usefixtures("_hasty"), pytest.mark.timeout(900)]  # a busy machine
 
@@ -89,22 +86,9 @@ for config in map(Path, sys.argv[2:]):
 def launched(tmp_path_factory):
     """The folder of runs of two processes each, beside their configurations."""
     folder = tmp_path_factory.mktemp("launched")
-    beir = save_collection(folder / "beir")
-    torch.manual_seed(3)
-    head = VocabularyHead(torch.randn(50, 32) * 0.3, torch.zeros(50), ["w"] * 50)
-    # Every batch has its own dropout, which one process would draw otherwise.
-    bert = tiny_backbone(folder / "bert", dropout=0.0)
-    Encoder.of(bert, head).save(str(folder / "start"), create_model_card=False)
     save_decoder(folder / "llama")
-    content: dict[str, Any] = {
-        "data": {"corpus": beir, "queries": beir, "negatives": 2},
-        "model": {"start": str(folder / "start"), "trained": "all"},
-        "teacher": {"bm25_weight": 0.5},
-        "loss": {"words": 0.5, "in_batch": 0.5, "scale": 0.3},
-        "document_regularizer": {"weight": 0.01, "schedule": "constant"},
-        "optimizer": {"steps": 3, "batch_size": 3, "mini_batch": 2, "warmup_steps": 2},
-        "validation": {"queries": beir, "every": 2},
-    }
+    content = launched_configuration(folder)
+    content["optimizer"]["steps"] = 3
     content["document_regularizer"] |= {"kind": "df_flops", "df_source": "sample"}
     content["document_regularizer"] |= {"df_texts": 9, "df_every": 2}
     content["optimizer"] |= {"sharded": True, "max_grad_norm": 0.1}
@@ -117,16 +101,8 @@ def launched(tmp_path_factory):
     content["model"] |= {"dtype": "bfloat16", "freeze_head": False}
     content["optimizer"] |= {"mini_batch": 2, "bf16": True}
     (folder / "half.yaml").write_text(yaml.safe_dump(content))
-    (folder / "program.py").write_text(PROGRAM)
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    files = [str(folder / f"{name}.yaml") for name in ("all", "lora", "half")]
-    done = subprocess.run(
-        [sys.executable, *launcher, str(folder / "program.py"), str(PASS_TOKENS), *files],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    files = [folder / f"{name}.yaml" for name in ("all", "lora", "half")]
+    launch(PROGRAM, folder, PASS_TOKENS, *files)
     return folder
 
 

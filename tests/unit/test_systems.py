@@ -13,18 +13,17 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_1samp, ttest_rel
 
 import lexicept
-from lexicept.corpora import Document, Qrel
+from lexicept.corpora import Qrel
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_run
 from lexicept.evaluation.runs import read_run
 from lexicept.evaluation.significance import compare, intervals
-from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.pipelines.systems import needs_model, resolve_systems
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
 from support.collections import write_beir
+from support.indexes import build, build_of
 from support.vowels import Vowels
 
 DOCUMENTS = {
@@ -45,12 +44,8 @@ def beir(tmp_path):
 @pytest.fixture
 def both(tmp_path, _vowels):
     """An index of words and of vowels as concepts."""
-    builder = IndexBuilder(tmp_path / "both.index")
-    builder.add_documents([Document(name, text) for name, text in DOCUMENTS.items()], {})
-    builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
-    builder.add_vocabulary(Vowels(), VocabularySettings(Splade()))
-    builder.commit()
-    return tmp_path / "both.index"
+    concepts = VocabularySettings(Splade())
+    return build(tmp_path / "both.index", DOCUMENTS, concepts=concepts).path
 
 
 # Statistics
@@ -177,11 +172,9 @@ def test_names_of_systems():
 
 @pytest.mark.usefixtures("_vowels")
 def test_the_command_compares_bm25_where_there_are_concepts_alone(tmp_path, beir, run):
-    builder = IndexBuilder(tmp_path / "concepts.index")
-    builder.add_documents([Document(name, text) for name, text in DOCUMENTS.items()], {})
-    builder.add_vocabulary(Vowels(), VocabularySettings(Splade()))
-    builder.commit()
-    done = run("evaluate", tmp_path / "concepts.index", beir, "--system", "bm25", "--json")
+    concepts = Vowels(), VocabularySettings(Splade())
+    index = build_of(tmp_path / "concepts.index", DOCUMENTS, concepts)
+    done = run("evaluate", index.path, beir, "--system", "bm25", "--json")
     assert list(done.json["systems"]) == ["bm25"]
 
 
@@ -242,14 +235,9 @@ def test_a_report_of_somebody_else_s_is_no_list_of_files(both, beir, tmp_path):
 def test_queries_have_conditions_of_their_own(tmp_path):
     texts = {"d1": "cats sleep", "d2": "cats bark, dogs bark", "d3": "dogs sleep and cats bark"}
     pets = [{"id": n, "text": t, "year": 2020 + i} for i, (n, t) in enumerate(texts.items())]
-    folder = tmp_path / "judged"
-    (folder / "qrels").mkdir(parents=True)
     queries = {"q1": 'cats "dogs bark"', "q2": "cats -bark", "q3": "cats year:>=2021", "q4": "cats"}
-    lines = [json.dumps({"_id": name, "text": text}) for name, text in queries.items()]
-    (folder / "queries.jsonl").write_text("\n".join(lines))
-    rows = [f"{name}\td1\t1" for name in queries]
-    header = "query-id\tcorpus-id\tscore"
-    (folder / "qrels" / "test.tsv").write_text("\n".join([header, *rows]))
+    judged = "".join(f"{name} 0 d1 1\n" for name in queries)
+    folder = write_beir(tmp_path / "judged", {}, queries, {"test": judged})
     with lexicept.build(pets, tmp_path / "index", vocabulary="words") as index:
         found = lexicept.evaluate(index, folder, systems=["words", "bm25"], syntax=True)
         assert lexicept.evaluate(index, folder, systems=["words", "bm25"], syntax=True) == found

@@ -1,6 +1,5 @@
 """Encoding by shards: identical texts once, what is finished not again, what is damaged again."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -72,24 +71,6 @@ def test_what_is_finished_is_not_encoded_again(tmp_path):
     assert Vowels.encoded == UNIQUE
 
 
-class Killed(Vowels):
-    """Fails at one text, as a killed process would."""
-
-    def documents(self, texts: Sequence[str]) -> sp.csr_array:
-        if "elk" in texts:
-            raise KeyboardInterrupt
-        return super().documents(texts)
-
-
-def test_a_killed_encoding_goes_on_after_the_last_finished_shard(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        encode(tmp_path, Killed())
-    assert Vowels.encoded == ["cat", "dog", "owl", ""]
-    Vowels.encoded.clear()
-    assert encode(tmp_path).toarray().tolist() == COUNTS
-    assert Vowels.encoded == ["elk"]
-
-
 def cut_off(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
 
@@ -108,15 +89,3 @@ def test_a_damaged_shard_is_encoded_again(tmp_path, damage, part):
     damage(tmp_path / "shards" / f"000000000002.{part}.npy")
     assert encode(tmp_path).toarray().tolist() == COUNTS
     assert Vowels.encoded == ["owl"]  # the other text of this shard is in the first one
-
-
-@pytest.mark.parametrize("line", [b'{"unit": "0", "fil', b"[]", b'{"unit": 0}', b"\xff", b"null"])
-def test_a_manifest_that_was_cut_off(tmp_path, line):
-    encode(tmp_path)
-    manifest = tmp_path / "shards.jsonl"
-    whole = manifest.read_bytes()
-    manifest.write_bytes(whole.rpartition(b"\n")[0] + b"\n" + line)
-    Vowels.encoded.clear()
-    assert encode(tmp_path).toarray().tolist() == COUNTS
-    assert Vowels.encoded == []  # the last text is one that the third shard has
-    assert manifest.read_bytes().endswith(whole.rpartition(b"\n")[2])

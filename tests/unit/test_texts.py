@@ -262,13 +262,6 @@ def test_an_agent_searches_and_steers_whole_texts(index):
             tools.steer("bade", {f"text:{name}": 0})
 
 
-def test_the_command_searches_whole_texts_alone(index, run):
-    (best, *_) = index.search(["bade kilo"], 1, vocabulary="texts")[0]
-    asked = ("bade kilo", "--top-k", "1", "--json")
-    (found,) = run("search", index.path, *asked, "--vocabulary", "texts").json["results"]
-    assert (found["id"], found["score"]) == (best.id, pytest.approx(best.score))
-
-
 def test_a_request_steers_boosts_and_searches_whole_texts():
     asked = SearchParameters.model_validate(
         {

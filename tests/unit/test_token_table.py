@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -31,7 +30,9 @@ from lexicept.vectorizers.interface import TOKEN_TABLE
 from lexicept.vectorizers.token_table import LATENTS, Combine, QueryCut, TokenTable
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
+from support.collections import write_beir
 from support.commands import assert_error
+from support.indexes import build_of
 from support.processes import MAIN, loaded_after
 from support.served import DOCUMENTS, save_index
 from support.tiny import text
@@ -263,10 +264,8 @@ def test_a_head_without_k_has_no_table(tmp_path, built):
     concepts = IndexReader.open(built).vectorizer("concepts")
     assert isinstance(concepts, ConceptVectorizer)
     assert concepts.counts_tokens
-    builder = IndexBuilder(tmp_path / "index")
-    builder.add_documents(DOCUMENTS[:3], {})
-    builder.add_vocabulary(without_k(concepts), VocabularySettings(BM25(k3=1.0)))
-    index = builder.commit()
+    weighed = without_k(concepts), VocabularySettings(BM25(k3=1.0))
+    index = build_of(tmp_path / "index", DOCUMENTS[:3], weighed)
     assert not index.vectorizers.has_table
     assert isinstance(concepts.head, SAEHead)
     assert isinstance(concepts.head.sae, SAE)
@@ -306,11 +305,8 @@ def test_shards_are_counted_and_resumed(tmp_path, built, monkeypatch):
 
 
 def test_looking_up_needs_no_model(tmp_path, built):
-    (tmp_path / "qrels").mkdir()
-    document = {"_id": "d3", "text": DOCUMENTS[3].text}
-    (tmp_path / "corpus.jsonl").write_text(json.dumps(document))
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "baba deki"}\n')
-    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td3\t1\n")
+    documents, judged = {"d3": DOCUMENTS[3].text}, {"test": "q 0 d3 1\n"}
+    write_beir(tmp_path, documents, {"q": "baba deki"}, judged)
     option = ["--query-encoder", "lookup"]
     for arguments in (
         ["search", built, "baba deki", "--explain", *option],

@@ -21,6 +21,7 @@ from lexicept.training.data import (
     TrainingData,
     WordWeights,
 )
+from support.processes import KilledError
 from support.tiny import text, tiny_backbone
 
 QUERIES = {"qa": text(1, 2), "qb": text(3), "qc": text(4, 5, 6)}
@@ -332,9 +333,6 @@ def test_mining_that_was_killed_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(teacher_mining, "BATCH", 1)
     data = with_words_and_teacher(tmp_path)
     unbroken = list(teacher_mining.teacher_lists(data, {}, tmp_path / "unbroken.jsonl", 2))
-
-    class KilledError(Exception):
-        pass
 
     def kill(stage, done, total, detail=""):
         if done == 2:

@@ -82,6 +82,11 @@ def unbroken(places, tmp_path_factory):
     return get
 
 
+def assert_same_run(one, other):
+    assert metrics(one) == metrics(other)
+    assert_same_model(one / "model", other / "model")
+
+
 # What a run leaves
 
 
@@ -133,17 +138,8 @@ def test_a_model_is_what_the_run_validated(unbroken, places, trained, run, tmp_p
     """Words and concepts in one index find what the best validation found."""
     folder, index = unbroken(trained), tmp_path / "index"
     beir = str(places / "beir")
-    report = run(
-        "build",
-        beir,
-        "--out",
-        index,
-        "--model",
-        folder / "model",
-        "--precision",
-        "float32",
-        "--json",
-    ).json
+    options = ("--precision", "float32", "--json")
+    report = run("build", beir, "--out", index, "--model", folder / "model", *options).json
     own = Encoder.load(folder / "model")
     concepts = report["vocabularies"][1]
     assert own.index_settings == IndexSettings("splade")
@@ -197,8 +193,7 @@ def test_a_scale_of_the_encoder_it_starts_from_is_learned_anew(places, unbroken,
     encoder[1].configure(query_scale=3.0)
     encoder.save(str(tmp_path / "start"), create_model_card=False)
     train(configuration(places, model={"start": str(tmp_path / "start")}), tmp_path / "run")
-    assert metrics(tmp_path / "run") == metrics(unbroken("head"))
-    assert_same_model(tmp_path / "run" / "model", unbroken("head") / "model")
+    assert_same_run(tmp_path / "run", unbroken("head"))
 
 
 def test_a_start_that_puts_prompts_before_texts_is_refused(places, tmp_path):
@@ -278,19 +273,12 @@ def test_a_run_with_damaged_checkpoints_ends_as_an_unbroken_one(places, unbroken
         train(configuration(places), folder)
     messages = [str(warning.message) for warning in told]
     assert len(messages) == 3
-    for message, (name, rest) in zip(
-        messages,
-        [
-            ("lists.jsonl has 0 bytes", "made again"),
-            ("optimizer.pt has 0 bytes", "not resumed from"),
-            ("optimizer.pt has 0 bytes", "not resumed from"),
-        ],
-        strict=True,
-    ):
-        assert name in message
-        assert message.endswith(rest)
-    assert metrics(folder) == metrics(unbroken("head"))
-    assert_same_model(folder / "model", unbroken("head") / "model")
+    assert "lists.jsonl has 0 bytes" in messages[0]
+    assert messages[0].endswith("made again")
+    for message in messages[1:]:
+        assert "optimizer.pt has 0 bytes" in message
+        assert message.endswith("not resumed from")
+    assert_same_run(folder, unbroken("head"))
 
 
 def test_a_full_disk_is_one_line(places, unbroken, tmp_path, monkeypatch, run):
@@ -336,8 +324,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_end(places, unbroken, tmp_pat
     for how, step in kills:
         killed_run(config, folder, how, step)
     assert train(config, folder) == folder / "model"
-    assert metrics(folder) == metrics(unbroken(trained))
-    assert_same_model(folder / "model", unbroken(trained) / "model")
+    assert_same_run(folder, unbroken(trained))
 
 
 def test_a_run_killed_before_its_first_step_goes_on_to_the_same_end(places, unbroken, tmp_path):
@@ -351,8 +338,7 @@ def test_a_run_killed_before_its_first_step_goes_on_to_the_same_end(places, unbr
         with pytest.raises(KilledError):
             train(config, folder, kill)
     train(config, folder)
-    assert metrics(folder) == metrics(unbroken("head"))
-    assert_same_model(folder / "model", unbroken("head") / "model")
+    assert_same_run(folder, unbroken("head"))
 
 
 def test_a_run_goes_on_where_its_folder_was_moved(places, unbroken, tmp_path, monkeypatch):
@@ -361,8 +347,7 @@ def test_a_run_goes_on_where_its_folder_was_moved(places, unbroken, tmp_path, mo
     killed_run(config, Path("before"), kill_in_step, 9)
     Path("before").rename("after")
     train(config, Path("after"))
-    assert metrics(Path("after")) == metrics(unbroken("head"))
-    assert_same_model(Path("after") / "model", unbroken("head") / "model")
+    assert_same_run(Path("after"), unbroken("head"))
 
 
 def test_a_line_of_metrics_that_was_torn_comes_back(places, unbroken, tmp_path):
@@ -382,8 +367,7 @@ def test_adapters_start_the_same_after_a_kill_while_an_sae_is_trained(places, tm
     train(config, tmp_path / "unbroken")
     killed_run(config, tmp_path / "run", kill_in_step, 0)
     train(config, tmp_path / "run")
-    assert metrics(tmp_path / "run") == metrics(tmp_path / "unbroken")
-    assert_same_model(tmp_path / "run" / "model", tmp_path / "unbroken" / "model")
+    assert_same_run(tmp_path / "run", tmp_path / "unbroken")
 
 
 # Which checkpoint
@@ -425,18 +409,16 @@ def saved_step(folder, seen):
 REPORTS = {2: (0.9, 9.0), 4: (0.3, 4.0), 6: (0.5, 5.0), 8: (0.4, 1.0), 10: (0.8, 5.1)}
 
 
-@pytest.mark.parametrize(("budget", "best"), [(None, 2), (5.0, 6)])
-def test_the_best_checkpoint_is_saved(places, tmp_path, monkeypatch, budget, best):
+@pytest.mark.parametrize(
+    ("validation", "best"),
+    [({}, 2), ({"max_qd_flops": 5.0}, 6), ({"checkpoint": "last"}, 10)],
+    ids=["best", "best within a budget", "last, as in the papers"],
+)
+def test_the_checkpoint_that_is_saved(places, tmp_path, monkeypatch, validation, best):
     seen = scripted(monkeypatch, REPORTS)
-    train(quick(places, max_qd_flops=budget), tmp_path / "run")
+    train(quick(places, **validation), tmp_path / "run")
     assert list(seen) == [2, 4, 6, 8, 10]
     assert saved_step(tmp_path / "run", seen) == best
-
-
-def test_the_last_checkpoint_is_saved_as_in_the_papers(places, tmp_path, monkeypatch):
-    seen = scripted(monkeypatch, REPORTS)
-    train(quick(places, checkpoint="last"), tmp_path / "run")
-    assert saved_step(tmp_path / "run", seen) == 10
 
 
 @pytest.mark.parametrize(
@@ -713,7 +695,6 @@ def test_one_process_at_a_time(places, tmp_path):
         ({"teacher": {"bm25_weight": 0.0}}, r"loss\.margin_mse require teacher\.dense"),
         ({"model": {"start": "nowhere"}}, r"nowhere: no saved encoder"),
         ({"data": {"split": "test"}}, "no split 'test'"),
-        ({"data": {"corpus": "nowhere"}}, "nowhere"),
     ],
 )
 def test_inputs_that_are_not_there(places, tmp_path, sections, message):
@@ -821,8 +802,7 @@ def test_an_sae_on_transformed_states_of_documents_and_queries(
     # From cached states, or from the backbone.
     for module in ("training.initial_encoder", "training.sae.trainer"):
         monkeypatch.setattr(f"lexicept.{module}.train_on_states", spy)
-    sae = {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100, "warmup_steps": 1}
-    model = {"start": None, "backbone": str(places / "bert"), "sae": sae, "sae_queries": True}
+    model = {**new_sae(places), "sae_queries": True}
     model |= {"sae_input": "transformed", "trained": trained}
     train(configuration(places, model=model, optimizer={"steps": 1}), tmp_path / "run")
     texts = [document.content for document in read_documents(str(places / "beir"))]
@@ -879,18 +859,9 @@ def test_special_tokens_count_in_all_of_a_run_that_wants_them(places, tmp_path, 
 
 
 def test_an_sae_is_trained_first(places, tmp_path):
-    config = configuration(
-        places,
-        model={
-            **new_sae(places),
-            "layer": 1,
-            "pooling": "sum",
-            "query_k": 0,
-            "document_max_active_dims": 7,
-        },
-        loss={"words": 0.0},
-    )
-    train(config, tmp_path / "run")
+    model = {**new_sae(places), "layer": 1, "pooling": "sum", "query_k": 0}
+    model |= {"document_max_active_dims": 7}
+    train(configuration(places, model=model, loss={"words": 0.0}), tmp_path / "run")
     encoder = Encoder.load(tmp_path / "run" / "model")
     assert encoder[0].num_layers == 1
     assert encoder[1].size == 40
@@ -922,12 +893,8 @@ def test_a_decoder_learns_where_an_sae_also_reconstructs(places, tmp_path, monke
         return sae
 
     monkeypatch.setattr("lexicept.training.initial_encoder.train_on_states", spy)
-    sae = {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100, "warmup_steps": 1}
-    model = {"start": None, "backbone": str(places / "bert"), "sae": sae}
-    train(
-        configuration(places, model=model, loss={"reconstruction": weight}, optimizer={"steps": 2}),
-        tmp_path / "run",
-    )
+    changed = {"loss": {"reconstruction": weight}, "optimizer": {"steps": 2}}
+    train(configuration(places, model=new_sae(places), **changed), tmp_path / "run")
     decoder = Encoder.load(tmp_path / "run" / "model")[1].sae.W_dec
     assert torch.equal(decoder, trained[0]) is (weight == 0)
     logged = [line for line in metrics(tmp_path / "run") if "reconstruction" in line]
@@ -1004,11 +971,3 @@ def test_the_command_prints_what_was_best(run, places, unbroken, tmp_path):
     assert result.code == 0, result.err
     assert "eval_ndcg" in result.out
     assert load_config(tmp_path / "other" / "config.yaml").optimizer.steps == 1
-
-
-def test_the_command_refuses_bad_configurations(run, places, tmp_path):
-    assert_error(run("train", tmp_path / "none.yaml", "--out", tmp_path / "run"), "none.yaml")
-    (tmp_path / "bad.yaml").write_text("loss: {kll: 1}")
-    result = run("train", tmp_path / "bad.yaml", "--out", tmp_path / "run")
-    assert_error(result, "bad.yaml: unknown key 'loss.kll'; the nearest name is 'kl'")
-    assert not (tmp_path / "run").exists()

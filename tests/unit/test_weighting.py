@@ -38,14 +38,6 @@ def test_bm25_by_hand():
     assert weights.toarray() == pytest.approx(np.array(expected), rel=1e-6)
 
 
-def test_bm25_of_literal_values():
-    # ln(1.6) · 2 / 3.5
-    assert BM25().documents(FREQUENCIES)[1, 0] == pytest.approx(0.268573, abs=1e-6)
-    # ln(1 + .5 / 1.5) · 3 / (3 + 1.5)
-    weights = BM25().documents(sp.csr_array(np.array([[3, 3]], np.float32)))
-    assert weights.toarray() == pytest.approx(np.full((1, 2), log(4 / 3) * 3 / 4.5), rel=1e-6)
-
-
 @given(sparse_matrices())
 def test_without_length_normalisation_and_saturation_only_idf_is_left(frequencies):
     idf = (frequencies.toarray() > 0) * lucene_idf(Statistics.of(frequencies))
