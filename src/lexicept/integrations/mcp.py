@@ -40,7 +40,7 @@ P = ParamSpec("P")
 class _Server(MCPServer[None]):
     """A server whose tools refuse arguments that they do not have."""
 
-    async def call_tool(self, name: str, arguments: dict[str, Any], *context: Any) -> Any:
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         """Call a tool. Raises ToolError for an unknown argument."""
         for tool in await self.list_tools():
             if tool.name == name:
@@ -48,7 +48,7 @@ class _Server(MCPServer[None]):
                     check_known("argument", arguments, [*tool.input_schema["properties"]])
                 except InputError as error:
                     raise ToolError(f"{name}: {error}") from None
-        return await super().call_tool(name, arguments, *context)
+        return await super().call_tool(name, arguments, context)
 
 
 HOST = "127.0.0.1"
