@@ -13,16 +13,18 @@ from lexicept.corpora.markdown import parse_markdown
 from lexicept.corpora.passages import TOO_LONG, NothingToRead, Parsed, Section, with_passages
 from lexicept.corpora.pdf import parse_pdf
 from lexicept.corpora.records import MOST_CHARACTERS, Document, Place, Records, readable
+from lexicept.corpora.restructured import parse_restructured
 from lexicept.corpora.text_encoding import BinaryError, decode_text
 
 LARGEST = 2**26
 """Most bytes of a file that is one document."""
 
-_TEXTS = (".txt", ".text", ".rst")
+_TEXTS = (".txt", ".text")
+_RESTRUCTURED = (".rst", ".rest")
 _MARKDOWN = (".md", ".markdown")
 _HTML = (".html", ".htm", ".xhtml")
 
-ONE_DOCUMENT = (*_TEXTS, *_MARKDOWN, *_HTML, ".pdf")
+ONE_DOCUMENT = (*_TEXTS, *_MARKDOWN, *_RESTRUCTURED, *_HTML, ".pdf")
 """Extensions of files that are one document."""
 
 RECORDS: dict[str, Callable[[str], Records[Document]]] = {
@@ -39,6 +41,7 @@ EXTENSIONS = (*ONE_DOCUMENT, *RECORDS)
 """Extensions of readable files."""
 
 _PACKAGES = {**dict.fromkeys(_HTML, ("selectolax", "files")), ".pdf": ("pypdf", "files")}
+_PACKAGES |= dict.fromkeys(_RESTRUCTURED, ("docutils", "files"))
 _PACKAGES[".parquet"] = ("pyarrow", "parquet")
 
 
@@ -104,6 +107,8 @@ def _parsed(path: str, content: bytes) -> Parsed:
     if lower.endswith(_HTML):
         return parse_html(path, content)
     text = decode_text(content)
+    if lower.endswith(_RESTRUCTURED):
+        return parse_restructured(text)
     if lower.endswith(_MARKDOWN):
         return parse_markdown(path, text)
     return Parsed(text, "", (Section(text),))

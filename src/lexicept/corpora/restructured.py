@@ -1,0 +1,165 @@
+"""reStructuredText as it is shown: text without marks, targets and comments; section titles name
+passages (extra ``files``). Directives and roles of Sphinx are known by what they show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from lexicept.corpora.passages import Block, Heading, Parsed, Section, parsed_blocks
+from lexicept.corpora.records import MOST_CHARACTERS
+from lexicept.errors import require
+
+_DIRECTIVE = re.compile(
+    r"^[ \t]*\.\.[ \t]+(?:\|[^|\n]+\|[ \t]+)?([\w.+:-]+?)[ \t]?::(?:[ \t]|$)", re.M
+)
+_ROLE = re.compile(r":([\w.+-]+(?::[\w.+-]+)*):`|`:([\w.+-]+(?::[\w.+-]+)*):")
+_LABEL = re.compile(r"(.*?)\s*<[^<>]*>", re.S)
+
+_CODE = {"code", "code-block", "sourcecode", "doctest", "testcode", "testoutput", "math", "prompt"}
+_HIDDEN = {
+    "currentmodule", "graphviz", "highlight", "index", "inheritance-diagram", "literalinclude",
+    "mermaid", "module", "plantuml", "tabularcolumns", "testcleanup", "testsetup", "toctree",
+}  # fmt: skip
+_UNTITLED = {"ifconfig", "only"}
+"""Directives whose argument is a condition."""
+
+_SETTINGS = {
+    "_disable_config": True,
+    "docinfo_xform": False,
+    "doctitle_xform": False,
+    "file_insertion_enabled": False,
+    "halt_level": 6,
+    "line_length_limit": MOST_CHARACTERS,
+    "raw_enabled": False,
+    "report_level": 5,
+    "syntax_highlight": "none",
+    "warning_stream": False,
+}
+
+
+def parse_restructured(text: str) -> Parsed:
+    """Parse a text; the title is the first title of the highest level. Nothing is included or run.
+
+    A text that docutils fails on stays as written. Raises InputError if docutils is missing.
+    """
+    require("files", "docutils")
+    publish: Any = import_module("docutils.core").publish_doctree
+    try:
+        with _known(text):
+            tree = publish(text, settings_overrides=_SETTINGS)
+        return parsed_blocks(list(_blocks(tree, 1)))
+    # A parser of strangers' texts, of its own errors and of Python's.
+    except Exception:
+        return Parsed(text, "", (Section(text),))
+
+
+@contextmanager
+def _known(text: str) -> Iterator[None]:
+    """Have docutils know the directives and roles of a text, for the time of a ``with`` block."""
+    directives: Any = import_module("docutils.parsers.rst.directives")
+    roles: Any = import_module("docutils.parsers.rst.roles")
+    english: Any = import_module("docutils.parsers.rst.languages.en")
+    registries = directives._directives, roles._roles
+    saved = [dict(registry) for registry in registries]
+    names = {match[1].lower() for match in _DIRECTIVE.finditer(text)}
+    unknown = (names - english.directives.keys()) | _CODE
+    directives._directives.update(dict.fromkeys(unknown, _directive()))
+    names = {(match[1] or match[2]).lower() for match in _ROLE.finditer(text)}
+    roles._roles.update(dict.fromkeys(names - english.roles.keys(), _role))
+    try:
+        yield
+    finally:
+        for registry, content in zip(registries, saved, strict=True):
+            registry.clear()
+            registry.update(content)
+
+
+def _role(name: str, source: str, text: str, *_: Any, **__: Any) -> tuple[list[Any], list[Any]]:
+    """Return the label of a role: ``label <target>``, or the last name of ``~package.name``."""
+    nodes: Any = import_module("docutils.nodes")
+    text = nodes.unescape(text)
+    label = _LABEL.fullmatch(text)
+    shown = label[1] if label and label[1] else text.removeprefix("!")
+    shown = shown.rpartition(".")[2] if shown.startswith("~") else shown
+    return [nodes.inline(source, shown)], []
+
+
+def _directive() -> Any:
+    """Return a directive that shows its argument, and its content, code or not."""
+    nodes: Any = import_module("docutils.nodes")
+    rst: Any = import_module("docutils.parsers.rst")
+
+    class Options(dict[str, Any]):
+        def __missing__(self, name: str) -> Any:
+            return str
+
+    class Shown(rst.Directive):  # type: ignore[misc]
+        has_content, final_argument_whitespace = True, True
+        optional_arguments = 1
+        option_spec = Options(name=str)
+
+        def run(self) -> list[Any]:
+            name = self.name.lower()
+            if name in _HIDDEN:
+                return []
+            text = "\n".join(self.content)
+            if name in _CODE:
+                arguments = self.arguments if name == "math" else []
+                return [nodes.literal_block(text, "\n".join([*arguments, text]))]
+            shown = nodes.container()
+            if self.arguments and name not in _UNTITLED:
+                shown += nodes.paragraph("", self.arguments[0])
+            self.state.nested_parse(self.content, self.content_offset, shown, match_titles=True)
+            return [shown]
+
+    return Shown
+
+
+def _blocks(node: Any, level: int) -> Iterator[Block]:
+    """Yield the headings and texts below a node of the tree."""
+    nodes: Any = import_module("docutils.nodes")
+    for child in node.children:
+        if isinstance(child, nodes.section):
+            title = " ".join(_text(child.next_node(nodes.title)).split())
+            yield Heading(level, title, (child["ids"] or [""])[0])
+            yield from _blocks(child, level + 1)
+        elif isinstance(child, nodes.system_message):  # with the source that is in error
+            source = child.next_node(nodes.literal_block)
+            if source is not None and not source.astext().startswith(".."):
+                yield source.astext()
+        elif isinstance(child, nodes.Invisible | nodes.raw | nodes.label) or (
+            isinstance(child, nodes.title) and isinstance(node, nodes.section)
+        ):
+            continue
+        elif isinstance(child, nodes.row):
+            cells = (_blocks(entry, level) for entry in child.children)
+            yield "\t".join(" ".join(map(_spelled, cell)) for cell in cells)
+        elif isinstance(child, nodes.field):
+            body = " ".join(map(_spelled, _blocks(child[1], level)))
+            if body:
+                yield f"{child[0].astext()}: {body}"
+        elif isinstance(child, nodes.TextElement | nodes.image):
+            if text := _text(child).strip("\n"):
+                yield text
+        else:
+            yield from _blocks(child, level)
+
+
+def _spelled(block: Block) -> str:
+    return block.text if isinstance(block, Heading) else block
+
+
+def _text(node: Any) -> str:
+    """Return the text of inline nodes, without the marks of what can't be resolved."""
+    nodes: Any = import_module("docutils.nodes")
+    if isinstance(node, nodes.problematic):
+        return str(node.astext()).strip("`_|*")
+    if isinstance(node, nodes.Text | nodes.image):
+        return str(node.astext())
+    if isinstance(node, nodes.raw | nodes.Invisible | nodes.system_message):
+        return ""
+    return "".join(_text(child) for child in node.children)
