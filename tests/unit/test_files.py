@@ -93,6 +93,18 @@ def test_markdown_and_its_front_matter():
     assert (parsed.title, parsed.text, parsed.fields) == ("Toml", "x", {"date": date(2020, 1, 2)})
 
 
+def test_nested_front_matter_is_fields_with_dots():
+    front = "params:\n  level: 3\n  deep: {er: x}\ntags: [u]\n"
+    fields = parse_markdown("a.md", f"---\n{front}---\nx").fields
+    assert fields == {"params.level": 3, "params.deep.er": "x", "tags": ["u"]}
+    front = "a0: &a0 1\n"
+    for number in range(1, 9):  # 9 ** 8 fields
+        members = ", ".join(f"k{member}: *a{number - 1}" for member in range(9))
+        front += f"a{number}: &a{number} {{{members}}}\n"
+    with suppress(InputError):
+        assert len(parse_markdown("a.md", f"---\n{front}---\nx").fields) == 1_001
+
+
 @pytest.mark.parametrize(
     ("source", "shown"),
     [

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache
 from html.parser import HTMLParser
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lexicept.corpora.json_lines import RESERVED
@@ -26,6 +27,9 @@ _FRONT_MATTER = re.compile(
 )
 NESTING = 100
 """Most blocks inside one another."""
+
+DEEPEST = 10
+"""Most mappings inside one another in front matter."""
 
 _SHORTCODE = re.compile(r"\{\{.{0,4000}?\}\}|\{%.{0,4000}?%\}|\{#.{0,4000}?#\}", re.S)
 """Shortcodes, variables and comments of Hugo, Jekyll, Jinja and the like."""
@@ -56,6 +60,7 @@ def parse_markdown(path: str, text: str) -> Parsed:
     front, text = _split_front_matter(path, text)
     stated = front.pop("title", None)
     fields = {name: value for name, value in front.items() if name not in RESERVED}
+    fields = dict(islice(_flat(fields), 1_001))  # more are refused; aliases may multiply them
     title = "" if stated is None else str(stated)
     return parsed_blocks(markdown_blocks(text), title, fields)
 
@@ -328,6 +333,15 @@ def _footnote(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 def anchor_of(heading: str) -> str:
     """Return GitHub's anchor of a heading: the words in lower case, joined by hyphens."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def _flat(fields: dict[Any, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield fields and, as ``params.level``, the members of nested mappings."""
+    for name, value in fields.items():
+        if isinstance(value, dict) and depth < DEEPEST:
+            yield from _flat(value, f"{prefix}{name}.", depth + 1)
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _split_front_matter(path: str, markdown: str) -> tuple[dict[str, Any], str]:
