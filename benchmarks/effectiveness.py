@@ -24,10 +24,10 @@ from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.measures import qd_flops
-from lexicept.pipelines.alpha import KnownItems, choose_alpha, known_item_ndcg
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import largest_weights, prune_rows
 from lexicept.weighting import BM25
+from reproduction.alpha import KnownItems, choose_alpha, known_item_ndcg
 
 NDCG = "nDCG@10"
 Found = Iterable[tuple[np.ndarray, np.ndarray]]

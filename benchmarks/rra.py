@@ -18,10 +18,10 @@ from lexicept.evaluation.runs import run_of_rows
 from lexicept.evaluation.significance import paired_t_test
 from lexicept.index.impacts import Derived, RRASettings
 from lexicept.index.reader import IndexReader
-from lexicept.pipelines.alpha import ALPHAS, QUERY_SHARE, KnownItems, choose_alpha
 from lexicept.rra import reweight
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
+from reproduction.alpha import ALPHAS, QUERY_SHARE, KnownItems, choose_alpha
 
 NDCG = "nDCG@10"
 MOST_DOCUMENTS, MOST_QUERIES = 6000, 1500

@@ -54,7 +54,7 @@ class RRAChoice:
     """Rational Retrieval Acts over the whole collection."""
 
     alpha: Positive | None = None
-    """α; null chooses α on known-item queries, see ``lexicept.pipelines.alpha``."""
+    """α; null chooses α on known-item queries, see ``reproduction.alpha``."""
     folds: Count | None = None
     """Folds of the judged queries, each searched with the best α of the remaining folds."""
     split: Text | None = None

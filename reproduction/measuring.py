@@ -20,9 +20,9 @@ from lexicept.evaluation.runs import Run, run_of_rows, without_identical_ids
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings, Weigher, weigher_of
 from lexicept.measures import E2_TAU, e2, mean_length, posting_list_flops
 from lexicept.parallel.shards import Rows, Shard, over, shards_of
-from lexicept.pipelines.alpha import ALPHAS, KnownItems, choose_alpha
 from lexicept.vectors import Floats, Integers, Pruning, largest_weights
 from lexicept.weighting import Unchanged, Weighting
+from reproduction.alpha import ALPHAS, KnownItems, choose_alpha
 from reproduction.estimates import COSTS, CostCurve, curve_limits
 from reproduction.jobs import RRAChoice
 

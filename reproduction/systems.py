@@ -14,12 +14,12 @@ import scipy.sparse as sp
 
 from lexicept.corpora import pseudo_queries, read_qrels
 from lexicept.errors import InputError
-from lexicept.pipelines.alpha import QUERY_SHARE, KnownItems
 from lexicept.rra import Dialogue, converse, hear, read
 from lexicept.storage.files import fingerprint
 from lexicept.training.collection import Corpus
 from lexicept.vectors import Floats, row_numbers
 from lexicept.weighting import BM25
+from reproduction.alpha import QUERY_SHARE, KnownItems
 from reproduction.data import Data, MissingDataError, fetching, judged
 from reproduction.jobs import DatasetSettings, EffectJob, RetrievalJob, RRAChoice
 from reproduction.measuring import Collection, JudgedVectors, Measurements, measure
@@ -118,7 +118,7 @@ def known_items(
     if rra is None or rra.generator is None:
         numbers, texts = pseudo_queries.from_texts(corpus.contents, count, share=QUERY_SHARE)
         return KnownItems.mismatched(numbers, encode_queries(texts))
-    from lexicept.training.candidates.query_generation import generate_known_items
+    from reproduction.query_generation import generate_known_items
 
     folder = data.work / "generated"
     folder.mkdir(parents=True, exist_ok=True)

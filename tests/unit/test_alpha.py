@@ -6,21 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import lexicept
-from lexicept.corpora import Document
 from lexicept.engines import ExactEngine
-from lexicept.errors import InputError
 from lexicept.index.impacts import Derived, RRASettings
-from lexicept.index.reader import IndexReader
-from lexicept.index.updates import reweight
-from lexicept.pipelines.alpha import (
-    ALPHAS,
-    KnownItems,
-    choose_alpha,
-    choose_index_alpha,
-    known_item_ndcg,
-)
-from support.indexes import build
+from reproduction.alpha import KnownItems, choose_alpha, known_item_ndcg
 
 DOCUMENTS = sp.csr_array([[3.0, 1.0, 0.0], [2.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
 NO_OFFSET = np.zeros(1)
@@ -92,47 +80,3 @@ def test_mismatch_is_40_percent_and_seeded():
     assert np.array_equal(one, again)
     assert not np.array_equal(one, other)
     assert one.mean() == pytest.approx(0.4, abs=0.02)
-
-
-def test_the_choice_is_deterministic_and_ignores_earlier_weights(tmp_path):
-    words = ["river", "stone", "lake", "moss", "fern", "owl", "peak", "sand"]
-    random = np.random.default_rng(3)
-    texts = {f"d{i}": f"{' '.join(random.choice(words, 8))}. Short one." for i in range(15)}
-    choice = choose_index_alpha(build(tmp_path / "index", texts))
-    assert sorted(choice.tried) == sorted(ALPHAS)
-    assert 0 < min(choice.tried.values()) <= max(choice.tried.values()) <= 1
-    assert choose_index_alpha(IndexReader.open(tmp_path / "index")) == choice
-    out = reweight(tmp_path / "index", tmp_path / "out", RRASettings(3.0))
-    assert choose_index_alpha(out) == choice
-
-
-def test_documents_without_sentences(tmp_path):
-    choice = choose_index_alpha(build(tmp_path / "index", {"a": "cat", "b": "dog", "c": ""}))
-    assert choice.alpha == 1.0
-    assert len(set(choice.tried.values())) == 1
-    nothing = choose_index_alpha(build(tmp_path / "empty", {"a": "", "b": "the"}))
-    assert (nothing.alpha, set(nothing.tried.values()), nothing.without) == (1.0, {0.0}, 0.0)
-
-
-def test_a_model_writes_the_queries(tmp_path, monkeypatch):
-    from lexicept.training.candidates import query_generation
-
-    asked: list[list[Document]] = []
-
-    def written(model, documents, out, progress):
-        asked.append(documents)
-        out.write_text("".join(f'{{"document_id": "{d.id}", "query": "owl"}}\n' for d in documents))
-        return [(document.id, "owl") for document in documents]
-
-    monkeypatch.setattr(query_generation, "generate_queries", written)
-    build(tmp_path / "index", {"a": "cat owl", "b": "dog yak", "c": "owl"})
-    index = lexicept.open(tmp_path / "index")
-    first = index.choose_alpha(generator="writer")
-    # "a" and "c" have the word, "b" has not: ranks 2, 1 and none, whatever α is.
-    assert first.without == pytest.approx((1 / log2(3) + 1) / 3)
-    assert sorted(document.id for document in asked[0]) == ["a", "b", "c"]
-    assert index.choose_alpha(generator="writer") == first
-    assert len(asked) == 1  # the queries of the same model and documents are read again
-    with pytest.raises(InputError, match="iterations must be at least 1"):
-        index.choose_alpha(generator="writer", iterations=0)
-    assert len(asked) == 1

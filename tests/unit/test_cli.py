@@ -280,11 +280,8 @@ def test_update_and_delete(index, tmp_path, run):
 
 
 def test_rra(index, run):
-    chosen = run("index", "reweight", index, "--out", index.with_name("auto"), "--json").json
-    tried = chosen["pseudo_query_nDCG@10"]
-    numbers = ["0.1", "0.25", "0.5", "0.75", "1.0", "1.25", "1.5", "2.0", "3.0"]
-    assert sorted(tried) == [*numbers, "without"]
-    assert chosen["alpha"] == 1.0  # nothing beats it beyond chance on a few documents
+    copy = index.with_name("copy")
+    assert run("index", "reweight", index, "--out", copy, "--json").json == {"alpha": 1.0}
     fixed = index.with_name("fixed")
     arguments = ("index", "reweight", index, "--out", fixed, "--alpha", "1.25", "--iterations", "2")
     assert run(*arguments, "--json").json == {"alpha": 1.25}
@@ -303,7 +300,6 @@ def test_rra_refusals(index, run):
     reweight = ("index", "reweight", index, "--out", out)
     for alpha, code in (("abc", 2), ("", 2), ("0", 1)):
         assert_error(run(*reweight, f"--alpha={alpha}"), "alpha", code=code)
-    assert_error(run(*reweight, "--alpha=1", "--generator", "nowhere"), "--alpha auto")
     assert_error(run("index", "reweight", index, "--out", index), "exists already")
     assert not out.exists()
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.language_heads import language_head
-from lexicept.training.candidates.query_generation import generate_queries
+from reproduction.query_generation import generate_queries
 from support.tiny import save_bert
 
 CODE = """

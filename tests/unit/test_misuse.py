@@ -116,11 +116,11 @@ pets.delete("1") -> ids must be a list of texts, not '1'
 pets.delete(["nosuch"]) -> no document 'nosuch' in
 pets.delete([["1"]]) -> no document ['1'] in
 pets.delete(list(pets.reader.ids)) -> an index can't be left without documents
-pets.reweight("best") -> alpha must be a number or 'auto', not 'best'
-pets.reweight(0) -> alpha must be a finite number above 0, not 0.0
+pets.reweight("best") -> alpha must be a number, not 'best'
+pets.reweight(0) -> alpha must be a finite number above 0, not 0
 pets.reweight(nan) -> alpha must be a finite number above 0, not nan
 pets.reweight(inf) -> alpha must be a finite number above 0, not inf
-pets.reweight(True) -> alpha must be a number or 'auto', not True
+pets.reweight(True) -> alpha must be a number, not True
 pets.reweight(1.0, iterations=0) -> iterations must be at least 1, not 0
 pets.reweight(1.0, transform="x²") -> no transform 'x²', only: 1+x, x, lambda*x, log(1+x), exp(x), t
 pets.reweight(1.0, out=tmp/"pets") -> exists already: name another place or remove it first
@@ -128,8 +128,6 @@ pets.reweight(1.0, out="") -> out must be a path, not ''
 pets.reweight(1.0, ray="local") -> ray requires out
 pets.reweight(1.0, ray_workers=2) -> ray_workers requires out
 pets.reweight(1.0, out=new, ray_workers=2) -> ray_workers requires ray
-pets.choose_alpha(iterations=0) -> iterations must be at least 1, not 0
-pets.choose_alpha(transform="x²") -> no transform 'x²', only: 1+x, x, lambda*x, log(1+x), exp(x), ta
 pets.verify(progress="yes") -> progress is True, False or a function, not 'yes'
 evaluate(pets, "") -> dataset must be a path, not ''
 evaluate(pets, "no/such") -> no/such: no such file or folder, and ir_datasets knows no 'no/su
@@ -261,7 +259,7 @@ class Odd:
 FUNCTIONS = [
     *(lexicept.build, lexicept.convert, lexicept.evaluate, lexicept.explain, lexicept.open),
     *(lexicept.pretrain, lexicept.report, lexicept.serve, lexicept.sweep, lexicept.sync),
-    *(lexicept.train, lexicept.Index.add, lexicept.Index.choose_alpha, lexicept.Index.describe),
+    *(lexicept.train, lexicept.Index.add, lexicept.Index.describe),
     *(lexicept.Index.merge, lexicept.Index.reweight, lexicept.ConceptSettings, lexicept.Limits),
 ]
 PARAMETERS = {
@@ -271,7 +269,7 @@ PARAMETERS = {
     if name != "self" and parameter.kind != parameter.VAR_KEYWORD
 }
 # Read after what these calls lack.
-LATE = {"train progress", "sync progress", "Index.choose_alpha progress", "pretrain vocabulary"}
+LATE = {"train progress", "sync progress", "pretrain vocabulary"}
 
 
 @pytest.mark.parametrize("parameter", sorted(PARAMETERS.keys() - LATE))

@@ -9,8 +9,8 @@ import pytest
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError
-from lexicept.training.candidates import query_generation
-from lexicept.training.candidates.query_generation import first_line, generate_queries
+from reproduction import query_generation
+from reproduction.query_generation import first_line, generate_queries
 from support.processes import KilledError
 
 WORDS = [f"w{i}" for i in range(40)]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexicept.cli.common import print_json, print_report, print_table, working
 from lexicept.cli.declarations import takes
-from lexicept.errors import InputError
 from lexicept.sanitize import safe
 
 if TYPE_CHECKING:
@@ -54,39 +52,20 @@ def merge(index: Path, as_json: bool = False, **options: Any) -> None:
 
 
 @takes("lexicept.pipelines.index:Index.reweight")
-def reweight(
-    index: Path, *, generator: str | None = None, as_json: bool = False, **options: Any
-) -> None:
+def reweight(index: Path, *, as_json: bool = False, **options: Any) -> None:
     """Re-weight an index, or a copy of it, by Rational Retrieval Acts (RRA).
 
     A dimension gains weight in the documents that it tells apart from the others. Without --out the
     index itself changes.
-
-    Args:
-        generator: causal language model that writes the pseudo-queries, a hub name or a folder.
     """
     import lexicept
     from lexicept.storage import workspace
 
-    report: dict[str, Any] = {}
     if "out" in options:
         workspace.refuse_existing(options["out"])
-    alpha = options.pop("alpha", "auto")
-    if alpha != "auto" and generator is not None:
-        raise InputError("--generator requires --alpha auto")
-    with lexicept.open(index) as opened:
-        if alpha == "auto":
-            settings = {key: options[key] for key in ("iterations", "transform") if key in options}
-            with nullcontext() if generator else working("choosing alpha"):
-                choice = opened.choose_alpha(
-                    **settings, generator=generator, progress=generator is not None
-                )
-            tried = {str(value): ndcg for value, ndcg in sorted(choice.tried.items())}
-            report["pseudo_query_nDCG@10"] = {"without": choice.without, **tried}
-            alpha = choice.alpha
-        with working("re-weighting"):
-            opened.reweight(alpha, **options)
-    print_report({"alpha": alpha, **report}, as_json)
+    with lexicept.open(index) as opened, working("re-weighting"):
+        report = {"alpha": opened.reweight(**options).info()["rra"]["alpha"]}
+    print_report(report, as_json)
 
 
 def info(index: Path, as_json: bool = False) -> None:

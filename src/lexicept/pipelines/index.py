@@ -6,17 +6,17 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from lexicept.errors import InputError, ParameterError, checked_arguments
 from lexicept.index import descriptions, updates
 from lexicept.index.atlas import Atlas, Findings
 from lexicept.index.builder import Contents
 from lexicept.index.generations import remove_unread
+from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import Verification, verify
 from lexicept.parallel.ray import Cluster, joined_cluster
-from lexicept.pipelines.alpha import AlphaChoice, choose_index_alpha, rra_settings
 from lexicept.pipelines.documents import Documents, as_documents
 from lexicept.pipelines.searchable import OpenedIndex
 from lexicept.progress import Progress, reporting
@@ -131,7 +131,7 @@ class Index(OpenedIndex):
     @checked_arguments
     def reweight(
         self,
-        alpha: float | Literal["auto"] = "auto",
+        alpha: float = 1.0,
         *,
         iterations: int = 1,
         transform: str = "1+x",
@@ -142,8 +142,7 @@ class Index(OpenedIndex):
         """Re-weight by pragmatic reasoning (Rational Retrieval Acts) and return the index.
 
         Args:
-            alpha: the speaker's preference for dimensions that set a document apart, above 0;
-                "auto" chooses α on pseudo-queries, see ``choose_alpha``.
+            alpha: the speaker's preference for dimensions that set a document apart, above 0.
             iterations: rounds of listener and speaker, at least 1.
             transform: f of a weight (RRA, equation 1).
             out: the folder of a re-weighted copy to return; None changes this index.
@@ -151,39 +150,16 @@ class Index(OpenedIndex):
         Raises:
             InputError: settings out of range, ``out`` exists, or ``ray`` without ``out``.
         """
+        rra = RRASettings(alpha, iterations, transform)
         if out is None:
             if ray is not None or ray_workers is not None:
                 name = "ray_workers" if ray is None else "ray"
                 raise ParameterError("{0} requires {1}", name, "out")
             with self._change():
-                rra = rra_settings(self.reader, alpha, iterations, transform)
                 updates.reweight_in_place(self.path, rra)
             return self
-        rra = rra_settings(self.reader, alpha, iterations, transform)
         with joined_cluster(ray, ray_workers) as cluster:
             return Index(updates.reweight(self.path, out, rra, cluster))
-
-    @checked_arguments
-    def choose_alpha(
-        self,
-        *,
-        iterations: int = 1,
-        transform: str = "1+x",
-        generator: str | None = None,
-        progress: bool | Progress = False,
-    ) -> AlphaChoice:
-        """Choose RRA's α without judgements: 1 unless another α is better beyond chance.
-
-        Args:
-            iterations: as in ``reweight``.
-            transform: as in ``reweight``.
-            generator: a causal language model that writes queries, a hub name or a folder, whose
-                best α is taken. The queries stay beside the index (``queries-*.jsonl``).
-
-        Raises:
-            InputError: settings out of range, or a generator that can't be loaded.
-        """
-        return choose_index_alpha(self.reader, iterations, transform, generator, progress)
 
     @contextmanager
     def _change(

@@ -18,14 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from lexicept.corpora import pseudo_queries
 from lexicept.engines import PostingsEngine
-from lexicept.errors import require
 from lexicept.evaluation.significance import paired_t_test
-from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, RRASettings
-from lexicept.index.reader import IndexReader
-from lexicept.progress import Progress, reporting
 from lexicept.vectors import Floats, Integers
 
 ALPHAS = (1.0, 1.25, 0.75, 1.5, 0.5, 2.0, 0.25, 3.0, 0.1)
@@ -118,55 +113,6 @@ def known_item_ndcg(engine: PostingsEngine, items: KnownItems, factors: Floats) 
             rank = np.count_nonzero(scores[documents != item] > score * (1 + 1e-6))
             gains[number] = 1 / np.log2(2 + rank) if rank < CUTOFF else 0.0
     return gains
-
-
-def known_items(index: IndexReader, seed: int = 0) -> KnownItems:
-    """Return a pseudo-query each of 500 random documents: half of the words of a sentence or, where
-    there are no sentences, some of the document's strongest dimensions."""
-    texts = Contents(index.folder)
-    documents, queries = pseudo_queries.from_texts(texts, seed=seed, share=QUERY_SHARE)
-    if queries:
-        return KnownItems.mismatched(documents, index.query_vectors(queries), seed)
-    weights = Derived.compute(index.tf(), list(index.settings.values()), None).engine.matrix()
-    documents, vectors = pseudo_queries.from_vectors(weights, seed=seed)
-    return KnownItems.mismatched(documents, vectors, seed)
-
-
-def written_items(index: IndexReader, generator: str, progress: bool | Progress) -> KnownItems:
-    """Return a query each of random documents, written by a language model."""
-    require("train", "torch", "transformers")
-    from lexicept.training.candidates.query_generation import generate_known_items
-
-    with reporting(progress) as report:
-        numbers, texts = generate_known_items(
-            generator, len(index), index.stored, index.path.parent, progress=report
-        )
-    return KnownItems(numbers, index.query_vectors(texts))
-
-
-def choose_index_alpha(
-    index: IndexReader,
-    iterations: int = 1,
-    transform: str = "1+x",
-    generator: str | None = None,
-    progress: bool | Progress = False,
-) -> AlphaChoice:
-    """Choose RRA's α for an index, re-weighted already or not; see ``Index.choose_alpha``."""
-    RRASettings(1.0, iterations, transform)  # refused before a model writes queries
-    items = known_items(index) if generator is None else written_items(index, generator, progress)
-    settings = list(index.settings.values())
-    return choose_alpha(
-        lambda rra: Derived.compute(index.tf(), settings, rra), items, iterations, transform
-    )
-
-
-def rra_settings(
-    reader: IndexReader, alpha: float | str, iterations: int, transform: str
-) -> RRASettings:
-    """Return RRA's settings, with α chosen where it is "auto". Raises InputError for bad ones."""
-    if alpha == "auto":
-        alpha = choose_index_alpha(reader, iterations, transform).alpha
-    return RRASettings(float(alpha), iterations, transform)
 
 
 def _beats(first: Floats, second: Floats, level: float) -> bool:
