@@ -480,7 +480,7 @@ def test_skipped_documents_are_listed(index, tmp_path, run):
         )
         result = run(*reading)
         assert result.code == 0
-        assert f"warning: {corpus}: 2 files skipped, only .txt, .text, .rst, .md," in result.err
+        assert f"warning: {corpus}: 2 files skipped, only .txt, .text, .md," in result.err
         assert "1 without an extension: D" in result.err
         assert "1 damaged: c.pdf: can't be read as PDF" in result.err
     assert run("index", "info", tmp_path / "x", "--json").json["documents"] == 2

@@ -18,6 +18,7 @@ from lexicept.corpora.files import read_one
 from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.html import parse_html
 from lexicept.corpora.markdown import markdown_blocks, parse_markdown
+from lexicept.corpora.notebook import parse_notebook
 from lexicept.corpora.passages import Heading, NothingToRead, Parsed, Section
 from lexicept.corpora.pdf import parse_pdf
 from lexicept.corpora.records import checked
@@ -237,6 +238,41 @@ def test_any_text_is_restructured_text(text):
 
 
 # HTML
+
+
+def test_notebooks_are_their_cells(tmp_path):
+    code = {"cell_type": "code", "source": ["import owls\n", "owls.hoot()"], "outputs": [{"o": 1}]}
+    cells = [
+        {"cell_type": "markdown", "source": ["# Owls\n", "*At* night\n"]},
+        code,
+        {"cell_type": "raw", "source": "raw"},
+        {"cell_type": "markdown", "source": "## Food &amp; drink\n\nMice"},
+    ]
+    sections = (
+        Section("At night\n\nimport owls\nowls.hoot()"),
+        Section("Mice", "Food & drink", "food--drink"),
+    )
+    text = "At night\n\nimport owls\nowls.hoot()\n\nFood & drink\n\nMice"
+    new = parse_notebook("a.ipynb", json.dumps({"cells": cells}))
+    assert new == Parsed(text, "Owls", sections)
+    # nbformat 3
+    cells[0] = {"cell_type": "heading", "level": 1, "source": ["Owls"]}
+    cells[1] = {"cell_type": "code", "input": ["At night\n\n", *code["source"]]}
+    old = parse_notebook("a.ipynb", json.dumps({"worksheets": [{"cells": cells}]}))
+    assert old == new
+    damaged = {"a": "{", "b": "[]", "c": "3", "d": '{"cells": 1}', "e": '{"cells": [{}]}'}
+    damaged |= {"f": '{"cells": [{"cell_type": "code", "source": 1}]}', "g": "[" * 100_000}
+    files = {f"{name}.ipynb": content for name, content in damaged.items()}
+    files |= {"h.ipynb": json.dumps({"cells": []}), "i.ipynb": json.dumps({"cells": [code]})}
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with pytest.warns(UserWarning, match="can't be read as a notebook") as warned:
+        assert [document.id for document in read_documents(tmp_path)] == ["i.ipynb"]
+    (message,) = [str(warning.message) for warning in warned]
+    assert "7 damaged: " in message
+    assert "1 empty: h.ipynb" in message
+    single = tmp_path / "i.ipynb"
+    assert next(read_documents(single)).text == "import owls\nowls.hoot()"
 
 
 def test_html_and_its_encoding():

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from lexicept.corpora import comma_separated, json_lines, parquet, tsv
 from lexicept.corpora.html import parse_html
 from lexicept.corpora.markdown import parse_markdown
+from lexicept.corpora.notebook import parse_notebook
 from lexicept.corpora.passages import TOO_LONG, NothingToRead, Parsed, Section, with_passages
 from lexicept.corpora.pdf import parse_pdf
 from lexicept.corpora.records import MOST_CHARACTERS, Document, Place, Records, readable
@@ -24,7 +25,7 @@ _RESTRUCTURED = (".rst", ".rest")
 _MARKDOWN = (".md", ".markdown")
 _HTML = (".html", ".htm", ".xhtml")
 
-ONE_DOCUMENT = (*_TEXTS, *_MARKDOWN, *_RESTRUCTURED, *_HTML, ".pdf")
+ONE_DOCUMENT = (*_TEXTS, *_MARKDOWN, *_RESTRUCTURED, *_HTML, ".ipynb", ".pdf")
 """Extensions of files that are one document."""
 
 RECORDS: dict[str, Callable[[str], Records[Document]]] = {
@@ -107,6 +108,8 @@ def _parsed(path: str, content: bytes) -> Parsed:
     if lower.endswith(_HTML):
         return parse_html(path, content)
     text = decode_text(content)
+    if lower.endswith(".ipynb"):
+        return parse_notebook(path, text)
     if lower.endswith(_RESTRUCTURED):
         return parse_restructured(text)
     if lower.endswith(_MARKDOWN):
