@@ -60,6 +60,24 @@ def test_missing_documents_are_counted(call, index, foreign):
     assert len(caught) == 1
 
 
+def test_judged_queries_without_a_text_are_named(index):
+    qrels = "q1 0 d1 1\nq1 0 d1 1\n" + "".join(f"x{n} 0 d2 1\n" for n in range(6)) + "e 0 d2 1\n"
+    queries = {"q1": "apple", "e": " "}
+    folder = write_beir(index.parent / "some", {}, queries, {"test": qrels})
+    problem = f"{folder} (test): 7 of the 8 judged queries have no text, so that a search scores 0:"
+    with pytest.warns(LexiceptWarning) as caught:
+        evaluation = lexicept.evaluate(index, folder)
+    assert [str(warning.message) for warning in caught] == [f"{problem} x0, x1, x2, x3, x4, …"]
+    assert evaluation.values["R@100"] == 1 / 8
+
+
+def test_a_pair_with_two_grades_is_refused(index):
+    folder = write_beir(index.parent / "two", {}, QUERIES, {"test": "q1 0 d1 1\nq1 0 d1 2\n"})
+    problem = "(test): query 'q1' and document 'd1' are judged twice, 1 and 2"
+    with pytest.raises(InputError, match=re.escape(f"{folder} {problem}")):
+        lexicept.evaluate(index, folder)
+
+
 def test_the_command_warns_on_standard_error(index, foreign, run):
     assert_error(run("evaluate", index, foreign), "none of the 2 documents")
     result = run("evaluate", index, foreign, "--split", "some", "--json")

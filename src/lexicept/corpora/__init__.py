@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from lexicept.corpora import beir, ir_datasets_reader, json_lines, python_docs, tsv
 from lexicept.corpora.files import (
@@ -108,18 +108,33 @@ def read_query_file(path: str | os.PathLike[str]) -> Iterator[Query]:
 
 
 def read_qrels(source: str | os.PathLike[str], split: str = "test") -> Iterator[Qrel]:
-    """Open the judgements of a split of a BEIR folder or an ir_datasets name.
+    """Open the judgements of a split of a BEIR folder or an ir_datasets name, each pair once.
 
     Raises:
-        InputError: no such source or split (now), or bad judgements (while iterating).
+        InputError: no such source or split (now), or bad judgements, such as two grades of a pair
+            (while iterating).
     """
     # The split becomes part of a path, so nothing that could leave the folder is let through.
     if not isinstance(split, str) or not re.fullmatch(r"[\w.-]+", split):
         raise InputError(f"bad split {split!r}: a split is a plain name such as test")
     name = os.fspath(source)
     if os.path.isdir(name):
-        return beir.read_qrels(name, split)
-    return ir_datasets_reader.read_qrels(_dataset(name, _QUERY_SOURCES), split)
+        return _distinct(f"{name} ({split})", beir.read_qrels(name, split))
+    dataset = _dataset(name, _QUERY_SOURCES)
+    return _distinct(f"{name} ({split})", ir_datasets_reader.read_qrels(dataset, split))
+
+
+def _distinct(source: str, qrels: Iterable[Qrel]) -> Iterator[Qrel]:
+    grades: dict[tuple[str, str], int] = {}
+    for qrel in qrels:
+        query, document, grade = qrel
+        first = grades.get((query, document))
+        if first is None:
+            grades[query, document] = grade
+            yield qrel
+        elif first != grade:
+            pair = f"query {query!r} and document {document!r}"
+            raise InputError(f"{source}: {pair} are judged twice, {first} and {grade}")
 
 
 def _read_documents(source: str, skipped: Skipped) -> Records[Document]:

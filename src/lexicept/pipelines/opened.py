@@ -11,6 +11,9 @@ from lexicept.corpora import Qrel, Query, read_qrels, read_queries
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.index.reader import IndexReader
 
+EXAMPLES = 5
+"""Most ids of queries in a warning."""
+
 
 class Opened(Protocol):
     """An object that reads an index, such as ``lexicept.Index``."""
@@ -56,10 +59,19 @@ def single_vocabulary(index: IndexReader, choice: str | None) -> str | None:
 def read_judged(
     index: IndexReader, dataset: str | os.PathLike[str], split: str
 ) -> tuple[list[Query], list[Qrel]]:
-    """Return the judged queries of a dataset and its judgements. Raises InputError for an
+    """Return the judged queries of a dataset and its judgements. Warns of judged queries without
+    a text, which count as queries without results. Raises InputError for an
     unknown dataset or split, and without judgements of indexed documents."""
     queries, qrels = list(read_queries(dataset, split)), list(read_qrels(dataset, split))
-    check_judged(index, qrels, f"{os.fspath(dataset)} ({split})")
+    source = f"{os.fspath(dataset)} ({split})"
+    check_judged(index, qrels, source)
+    with_text = {query.id for query in queries if query.text.strip()}
+    judged = dict.fromkeys(qrel.query_id for qrel in qrels)
+    if empty := [query_id for query_id in judged if query_id not in with_text]:
+        names = ", ".join(empty[:EXAMPLES]) + (", …" if len(empty) > EXAMPLES else "")
+        count = f"{len(empty):,} of the {len(judged):,} judged queries"
+        message = f"{source}: {count} have no text, so that a search scores 0: {names}"
+        warnings.warn(message, LexiceptWarning, stacklevel=3)
     return queries, qrels
 
 
