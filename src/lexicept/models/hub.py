@@ -46,7 +46,7 @@ def refuse_missing(source: str | os.PathLike[str], *, inside: bool = False) -> N
         inside: whether a hub's name may be followed by folders of the repository.
     """
     text = os.fspath(source)
-    path = Path(text).expanduser()
+    path = Path(os.path.expanduser(text))
     if not text.strip():
         raise InputError(f"{text!r} names no model")
     looks_local = text.startswith((".", "/", "~")) or "\\" in text or path.is_absolute()
@@ -79,7 +79,7 @@ def model_folder(
     """
     refuse_missing(source)
     name = os.fspath(source)
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))
     if path.exists():
         if revision is not None:
             raise InputError(f"{source}: only the hub's models have revisions")

@@ -112,7 +112,7 @@ def find_model(source: str | os.PathLike[str]) -> tuple[Path, Kind | None]:
     if is_name(name):
         kind = recognise(model_folder(name, files=SMALL_FILES))
         return (Path(name) if kind is None else model_folder(name)), kind
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))
     if not folder.exists() and "/" not in name:
         raise InputError(f"{name}: no such folder{suggestion(folder)}")
     return folder, recognise(folder) if folder.is_dir() else None

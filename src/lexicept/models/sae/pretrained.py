@@ -126,7 +126,7 @@ def _open_source(
 ) -> tuple[str, list[str], Callable[[_Candidate], Path]]:
     """Return a source's name and files, and a function that fetches a candidate's folder."""
     refuse_missing(source, inside=True)
-    root = Path(source).expanduser()
+    root = Path(os.path.expanduser(source))
     if root.is_dir():
         files = [file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file()]
         return str(root.resolve()), files, lambda candidate: root / candidate.folder
