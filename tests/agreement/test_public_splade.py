@@ -100,5 +100,5 @@ def test_rankings(folder, library, data, tmp_path):
         for query, row in zip(queries, scores, strict=True)
     }
     measured = [evaluate(qrels, run, ["nDCG@10"])["nDCG@10"] for run in (ours, theirs)]
-    assert measured[1] > 0.2
+    assert measured[1] > 0.1
     assert measured[0] == pytest.approx(measured[1], abs=1e-7)
