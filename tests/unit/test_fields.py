@@ -255,8 +255,9 @@ def test_values_are_counted(tmp_path):
     )
     with pytest.raises(InputError, match="there is no field 'colour', only: year, tag, seen, lang"):
         index.facets(["colour"])
-    with pytest.raises(InputError, match="fields must be a list of names"):
-        index.facets("tag")
+    for names in ("tag", [[]], [["tag"]], [None], 5):
+        with pytest.raises(InputError, match="fields must be a list of names, not"):
+            index.facets(names)
     with pytest.raises(InputError, match="most must be at least 1"):
         index.facets(["tag"], most=0)
 

@@ -288,7 +288,7 @@ def test_unreadable_requests_over_standard_input_are_answered(pets):
         lines = [json.loads(server.stdout.readline()) for _ in range(6)]
         server.stdin.close()
     answers = {line["id"]: line for line in lines}
-    assert answers[1]["result"]["content"][0]["text"] == 'no document for "sleep?"'
+    assert answers[1]["result"]["content"][0]["text"].startswith("1. [cats]")
     codes = [answers[number]["error"]["code"] for number in (2, 3, 4, 5)]
     assert codes == [-32602, -32602, -32601, -32602]
 

@@ -481,8 +481,9 @@ def test_who_finds_too_many_waiting_is_turned_away(path, monkeypatch):
 def test_being_turned_away_is_said_and_counted(path, monkeypatch):
     monkeypatch.setattr(reader, "MOST_WAITING", 0)
     with TestClient(create_app(path), base_url=BASE) as client:
-        for address in ("/search", "/query", "/explain", "/concepts", "/concepts/1"):
-            response = client.get(address, params={"query": "a", "document_id": DOCUMENTS[0].id})
+        explain = f"/explain?query=a&document_id={DOCUMENTS[0].id}"
+        for address in ("/search?query=a", "/query?query=a", explain, "/concepts", "/concepts/1"):
+            response = client.get(address)
             assert response.status_code == 503
             assert "too many requests wait" in response.json()["detail"]
             assert response.headers["retry-after"] == "1"
