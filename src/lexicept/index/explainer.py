@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isclose
 
 import numpy as np
 
 from lexicept.engines.mask import Mask
+from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
 from lexicept.explanation.explanation import Explanation
 from lexicept.index.queries import Dimension, QueryWeigher, SearchQuery
@@ -32,24 +34,37 @@ class Explainer:
             terms.append(QueryTerm(name, number, term, weight, in_query.spans, in_query.shares))
         return terms
 
-    def best_passage(self, query: SearchQuery, passages: range, mask: Mask | None) -> int:
-        """Return the number of a document's best passage, the first of equals. Passages in a
-        mask come first."""
-        if len(passages) == 1:
-            return passages[0]
+    def best_passage(
+        self, query: SearchQuery, passages: range, mask: Mask | None
+    ) -> tuple[int, float | None]:
+        """Return the number of a document's best passage, the first of equals, and the score that a
+        search finds, if any. Passages in a mask come first."""
         document = slice(passages.start, passages.stop)
         allowed = np.zeros(len(self._stored.ids), bool)
         preferred = mask is not None and mask.allowed[document].any()
         allowed[document] = mask.allowed[document] if mask is not None and preferred else True
         factors = query.vector @ self._derived.background
-        ((best, _),) = self._derived.engine.search(query.vector, 1, factors, mask=Mask(allowed))
-        return int(best[0]) if best.size else passages[0]
+        ((best, scores),) = self._derived.engine.search(
+            query.vector, 1, factors, mask=Mask(allowed)
+        )
+        return (int(best[0]), float(scores[0])) if best.size else (passages[0], None)
 
     def explain(
-        self, query: SearchQuery, numbers: Sequence[int], *, spans: bool
+        self,
+        query: SearchQuery,
+        numbers: Sequence[int],
+        scores: Sequence[float | None],
+        *,
+        spans: bool,
+        rounding: float = 0.0,
     ) -> list[Explanation]:
         """Return explanations of the scores of documents or passages, with ``spans`` also the
-        characters that activate each dimension."""
+        characters that activate each dimension. Raises IndexFormatError for an explanation that
+        does not add up to the score that a search found.
+
+        Args:
+            rounding: relative error of the weights that the scores were computed with.
+        """
         vector, engine = query.vector, self._derived.engine
         query_weights = vector.data.astype(np.float64)
         contents = [self._stored.document(number).content for number in numbers]
@@ -61,7 +76,7 @@ class Explainer:
         # A search finds nothing for a query that matches no posting, whatever the priors.
         matches = engine.matches(vector.indices)
         factor = float((vector @ self._derived.background)[0]) if matches else 0.0
-        return [
+        explanations = [
             Explanation(
                 query.text,
                 self._stored.document_ids[number],
@@ -72,6 +87,15 @@ class Explainer:
             )
             for number, content, of_document in zip(numbers, contents, contributions, strict=True)
         ]
+        for explanation, score in zip(explanations, scores, strict=True):
+            # Twice the difference that rounding can make: of each sum, and of each weight.
+            tolerance = (len(explanation.contributions) + 8) * 2**-23 + 2 * rounding
+            if score is not None and not isclose(
+                explanation.score, score, rel_tol=tolerance, abs_tol=1e-30
+            ):
+                name, told = explanation.document_id, f"{explanation.score:.6g}, not {score:.6g}"
+                raise IndexFormatError(f"damaged postings: the score of {name!r:.80} is {told}")
+        return explanations
 
     def _contributions(
         self, query_weights: Floats, dimensions: Integers, number: int

@@ -50,6 +50,10 @@ QueryLike = str | ParsedQuery
 """A query: a text whose words are taken as they are, or a parsed query."""
 
 
+HALF_PRECISION = 2**-10
+"""Relative error of scores by other engines than the exact one."""
+
+
 class IndexReader:
     """An immutable snapshot of an index.
 
@@ -282,8 +286,12 @@ class IndexReader:
         empty = sp.csr_array((0, self.engine.num_dimensions), dtype=np.float32)
         vectors = sp.vstack([empty, *(query.vector for query in encoded)], format="csr")
         ranked = self.rank(sp.csr_array(vectors), top_k, parsed, masks, threads)
+        rounding = 0.0 if self.searcher is self.engine else HALF_PRECISION
         for query, hits in zip(encoded, ranked, strict=True):
-            explained = self._explainer.explain(query, [hit.number for hit in hits], spans=True)
+            numbers, scores = [hit.number for hit in hits], [hit.score for hit in hits]
+            explained = self._explainer.explain(
+                query, numbers, scores, spans=True, rounding=rounding
+            )
             for hit, explanation in zip(hits, explained, strict=True):
                 hit.explanation = explanation
         return ranked
@@ -404,10 +412,11 @@ class IndexReader:
 
         Raises:
             InputError: an unknown document, or an error of ``search``.
+            IndexFormatError: damaged postings, whose contributions are not the score.
         """
         passages = self.entries_of(document_id)
         (parsed,) = parsed_queries([query])
         encoded = self.weigher.encode(parsed, vocabulary)
         mask = self.query_masks([parsed])[0] if len(passages) > 1 else None
-        best = self._explainer.best_passage(encoded, passages, mask)
-        return self._explainer.explain(encoded, [best], spans=spans)[0]
+        best, score = self._explainer.best_passage(encoded, passages, mask)
+        return self._explainer.explain(encoded, [best], [score], spans=spans)[0]
