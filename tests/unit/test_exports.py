@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -406,6 +407,31 @@ def test_elasticsearch_filters_the_same(tmp_path, form):
             "my field": {"type": "keyword"},
         }
     }
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (["a", "a.b"], "can't have the field 'a', which is an object in 'a.b'"),
+        (["a.b.c", "a.b"], "can't have the field 'a.b', which is an object in 'a.b.c'"),
+        ([" "], "can't have the field ' ', which is blank"),
+        (["a."], "can't have the field 'a.', which is blank, or blank before or after a dot"),
+        (["a..b"], "can't have the field 'a..b', which is blank"),
+        ([".".join("a" * 20)], "more than 19 objects"),
+        (["a.b", "a.c", "ab", "a-b", ".".join("d" * 19)], None),
+    ],
+)
+def test_names_of_fields_that_mappings_take(tmp_path, names, problem):
+    index = build(tmp_path / "index", [Document("d", "cat", "", dict.fromkeys(names, 1))])
+    if problem is not None:
+        with pytest.raises(InputError, match=re.escape(problem)):
+            export_index(index, OpenSearch(), tmp_path / "out")
+        return
+    form = OpenSearch(f"{names[0]} = 1")
+    export_index(index, form, tmp_path / "out", queries=[Query("q", "cat")])
+    mapping = json.loads((tmp_path / "out" / "mapping.json").read_text())["mappings"]["properties"]
+    assert mapping["fields"]["properties"] == {name: {"type": "long"} for name in names}
+    assert '"fields.a.b"' in (tmp_path / "out" / "queries.jsonl").read_text()
 
 
 def test_filters_that_can_not_be_exported(tmp_path, run):
