@@ -283,6 +283,25 @@ def test_counting_and_its_reference_are_twins(lists, data):
 # Changes
 
 
+def test_texts_that_are_long_or_hardly_repeat_are_not_offered(tmp_path):
+    rows = [
+        {
+            **{"id": f"d{n}", "passages": ["sleep", "sleep"]},
+            **{"year": n, "tag": [f"t{n % 51}", "pet"]},
+            **{"description": f"number {n}", "aliases": [f"a{n}", f"b{n}"], "half": n // 2},
+            **{"author": f"author {n // 2}", "rare": "x" * 101 if n else None},
+        }
+        for n in range(104)
+    ]
+    index = build(tmp_path / "i", *rows)
+    assert index.reader.masks.offered == ["year", "tag", "half", "author"]
+    assert index.info()["unoffered_fields"] == ["description", "aliases", "rare"]
+    assert index.facets(["aliases"], most=1) == {"aliases": [("a0", 1)]}
+    assert index.search("sleep", 1, filter="description = 'number 7'")[0].id == "d7"
+    few = build(tmp_path / "few", *rows[:48])
+    assert few.reader.masks.offered == ["year", "tag", "description", "half", "author"]
+
+
 def test_changes_keep_fields(tmp_path):
     index = build(tmp_path / "i", CATS, DOGS)
     index.add([BATS, {**DOGS, "year": 2022.5, "tag": "big"}])

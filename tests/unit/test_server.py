@@ -113,9 +113,9 @@ def test_filters_and_counts(client, index, vocabulary):
 
 def test_fields(client):
     assert get(client, "/fields")["fields"] == [
-        {"name": "number", "kind": "number", "many": False, "documents": 30},
-        {"name": "part", "kind": "keyword", "many": True, "documents": 30},
-        {"name": "day", "kind": "date", "many": False, "documents": 30},
+        {"name": "number", "kind": "number", "many": False, "documents": 30, "offered": True},
+        {"name": "part", "kind": "keyword", "many": True, "documents": 30, "offered": True},
+        {"name": "day", "kind": "date", "many": False, "documents": 30, "offered": True},
     ]
     document = get(client, "/document", document_id="d3")
     assert document["fields"] == {"number": 3, "part": ["all", "odd"], "day": "2020-01-04"}

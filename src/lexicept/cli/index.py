@@ -126,7 +126,8 @@ def print_info(index: Index, as_json: bool) -> None:
         if entry["query_max_active_dims"] is not None or entry["query_max_qd_flops"] is not None:
             rows.append(("", f"queries are pruned by {entry['pruning']}"))
     for name, kind in report["fields"].items():
-        rows.append(("field", f"{name}: {kind}"))
+        note = ", not offered for filters" if name in report["unoffered_fields"] else ""
+        rows.append(("field", f"{name}: {kind}{note}"))
     if report["rra"] is not None:
         rows.append(("rra", ", ".join(f"{k} {v}" for k, v in report["rra"].items())))
     parts = f" in {report['parts']} parts" if report["parts"] > 1 else ""

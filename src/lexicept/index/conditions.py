@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import lru_cache, partial, reduce
+from functools import cached_property, lru_cache, partial, reduce
 
 import numpy as np
 
 from lexicept.engines import PostingsEngine
 from lexicept.engines.mask import Mask
 from lexicept.errors import InputError, check_count
-from lexicept.fields.columns import FieldColumns, ValueCount
+from lexicept.fields.columns import FieldColumn, FieldColumns, ValueCount
 from lexicept.fields.filters import Condition, Expression, Filter, all_of, parse
 from lexicept.fields.matching import Flags, matching
 from lexicept.index.passages import Passages
@@ -23,6 +23,12 @@ from lexicept.vectors import Integers
 
 CACHED_MASKS = 16
 """Masks that are kept in memory, at a byte per document."""
+
+FEW_TEXTS = 50
+"""Most distinct texts of a field that is offered for filters although texts hardly repeat."""
+
+LONG_TEXT = 100
+"""Most bytes of the mean text of a field that is offered for filters."""
 
 DOCUMENTS_PER_LOCK = 64
 """Documents that are read for a phrase before other threads may use the words' vectorizer."""
@@ -44,6 +50,19 @@ class FieldMasks:
     def having(self, name: str) -> int:
         """Return the number of documents with a field."""
         return self.num_documents(self.matching(Condition(name, "exists", ())))
+
+    @cached_property
+    def offered(self) -> list[str]:
+        """The fields to offer for filters: without texts that are long or hardly repeat."""
+        return [name for name in self._columns if self._is_offered(self._columns[name])]
+
+    def _is_offered(self, column: FieldColumn) -> bool:
+        if column.terms is None or not len(column.terms):
+            return True
+        lengths = column.values >= 0 if column.offsets is None else np.diff(column.offsets)
+        repeated = 2 * len(column.terms) <= lengths[self._passages.firsts].sum()
+        short = column.terms.encoded(0, len(column.terms))[1].mean() <= LONG_TEXT
+        return bool(short and (repeated or len(column.terms) <= FEW_TEXTS))
 
     def num_documents(self, mask: Mask) -> int:
         """Return the number of documents with an allowed passage."""

@@ -74,9 +74,9 @@ def mcp_server(
     """
     reader = index.reader.using(query_encoder)
     tools = AgentTools(index, query_encoder)
-    fields = {name: str(kind) for name, kind in reader.fields.kinds.items()}
-    names = ", ".join(f"{name} ({kind})" for name, kind in fields.items())
-    about = f"Fields that filter can name: {names}." if names else "The documents have no fields."
+    kinds = reader.fields.kinds
+    names = ", ".join(f"{name} ({kinds[name]})" for name in reader.masks.offered)
+    about = f"Fields that filter can name: {names}." if names else "No fields to filter by."
     server = _Server(
         "lexicept",
         title=f"lexicept: {index.path.name}",

@@ -269,12 +269,14 @@ class OpenedIndex:
     def info(self) -> dict[str, Any]:
         """Return contents and sizes as JSON values: documents, vocabularies, RRA, bytes."""
         reader = self.reader
+        offered = reader.masks.offered
         return {
             "path": str(reader.path),
             "documents": reader.num_documents,
             "passages": len(reader) if len(reader.passages) else None,
             "vocabularies": reader.manifest["vocabularies"],
             "fields": {name: str(kind) for name, kind in reader.fields.kinds.items()},
+            "unoffered_fields": [name for name in reader.fields if name not in offered],
             "rra": reader.manifest["rra"],
             "postings": reader.engine.num_postings,
             "parts": reader.engine.num_parts,

@@ -271,7 +271,11 @@ async def fields(index: TheIndex) -> Response:
     return as_json(
         {
             "fields": [
-                {"name": name, **kind._asdict(), "documents": index.masks.having(name)}
+                {
+                    **{"name": name, **kind._asdict()},
+                    "documents": index.masks.having(name),
+                    "offered": name in index.masks.offered,
+                }
                 for name, kind in index.fields.kinds.items()
             ]
         }

@@ -7,13 +7,15 @@ import { go, state } from "./state.js";
 const MOST_FIELDS = 8;
 const MOST_VALUES = 6;
 let kinds = new Map();
+let offered = [];
 
 /** Load the fields of the documents; those without any have no filters. */
 export async function loadFields() {
   const { fields } = await ask("/fields", []);
   kinds = new Map(fields.map((field) => [field.name, field.kind]));
+  offered = fields.filter((field) => field.offered);
   byId("filters").hidden = !kinds.size;
-  byId("filters").querySelector("p.known").textContent = fields
+  byId("filters").querySelector("p.known").textContent = offered
     .map(({ name, kind, many }) => `${name} (${many ? `list of ${kind}s` : kind})`)
     .join(", ");
 }
@@ -26,8 +28,8 @@ export function filtering() {
 }
 
 export function faceting() {
-  const counted = [...kinds].filter(([, kind]) => kind !== "date").slice(0, MOST_FIELDS);
-  return counted.map(([name]) => ["facet", name]);
+  const counted = offered.filter(({ kind }) => kind !== "date").slice(0, MOST_FIELDS);
+  return counted.map(({ name }) => ["facet", name]);
 }
 
 const escaped = (text, quote) => quote + text.replace(/[\\`']/g, "\\$&") + quote;
