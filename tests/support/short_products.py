@@ -3,13 +3,12 @@
 import pytest
 import torch
 
-from lexicept.ops import linear_topk, quantisation
+from lexicept.ops import quantisation
 from lexicept.ops.quantisation import multiplies_bytes
 
 
 def use_bytes(patch: pytest.MonkeyPatch, wanted: bool) -> None:
     """Let kernels find candidates by products of 8 bits, or not."""
-    for module in (linear_topk, quantisation):
-        patch.setattr(module, "multiplies_bytes", lambda: wanted)
+    patch.setattr(quantisation, "multiplies_bytes", lambda: wanted)
     if not multiplies_bytes():  # where products of some libraries are not exact
         patch.setattr(torch, "_int_mm", lambda a, b: a.int() @ b.int())

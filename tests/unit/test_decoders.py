@@ -16,7 +16,7 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.loading import quiet_transformers
 from lexicept.models.sae.model import SAE
-from lexicept.models.windows import pad_windows
+from lexicept.models.window_tensors import pad_windows
 from lexicept.models.word_spans import split_words
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_concepts

@@ -13,6 +13,7 @@ import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
+from lexicept.models.query_model import BertQueryModel
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -27,7 +28,6 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.hub import refuse_missing
 from lexicept.models.language_heads import language_head
-from lexicept.models.query_model import BertQueryModel
 from lexicept.models.sae.model import SAE
 from lexicept.models.sources import fetch
 from lexicept.training.initial_encoder import load_models

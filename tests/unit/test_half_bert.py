@@ -8,10 +8,9 @@ from torch import Tensor
 
 from lexicept.models import half_bert
 from lexicept.models.backbone import Backbone
-from lexicept.models.bert import Bert
 from lexicept.models.half_bert import HalfBert
 from lexicept.models.lora import add_adapters
-from lexicept.models.windows import Window, pack_windows
+from lexicept.models.windows import Window
 from support.tiny import save_bert, save_decoder, tiny_backbone
 
 TEXTS = ["bade kilo", "", "delo", "bade kilo", "z " * 5, "delo " * 200, "kiba mulo " * 90]
@@ -34,19 +33,6 @@ def bert(tmp_path, monkeypatch):
     if HalfBert.of(backbone.model) is None:
         pytest.skip("torch has no oneDNN that multiplies bfloat16 here")
     return backbone
-
-
-def test_packed_texts_have_the_states_of_padded_ones(bert):
-    """The same forward in single precision, so that only its arrangement can differ."""
-    windows = bert.windows(TEXTS)
-    exact = Bert(bert.model.state_dict(), bert.model.config.to_dict())
-    assert len(windows) > len(TEXTS)
-    ids, token_mask, lengths = pack_windows(windows, 0)
-    with torch.inference_mode():
-        packed = exact.states(ids, lengths)[token_mask]
-    padded = torch.cat(by_window(bert, windows))
-    assert packed.shape == padded.shape
-    torch.testing.assert_close(packed, padded, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("tokens", [1, 40, 2048])

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from lexicept.ops import linear_topk, topk
 from lexicept.ops.linear_topk import fire, top_activations
-from lexicept.ops.quantisation import quantised
 from lexicept.ops.tile_kernels import keep_largest, keep_largest_reference
 from lexicept.ops.topk import top_columns, top_columns_reference
 from support.short_products import use_bytes
@@ -31,8 +30,8 @@ def draw(n, d, size, seed=0):
     return x, rows, torch.randn(size, generator=generator)
 
 
-def assert_same(x, rows, bias, k, threshold=None, rounded=None):
-    acts, dimensions = top_activations(x, rows, bias, k, threshold, rounded)
+def assert_same(x, rows, bias, k, threshold=None):
+    acts, dimensions = top_activations(x, rows, bias, k, threshold)
     expected, _ = top_activations_reference(x, rows, bias, k, threshold)
     assert acts.shape == dimensions.shape == expected.shape
     assert torch.allclose(acts.sort(dim=1).values, expected.sort(dim=1).values, atol=1e-4)
@@ -67,19 +66,6 @@ def test_tiles_find_what_all_outputs_have(monkeypatch, size, k, n, cells, offset
     monkeypatch.setattr(linear_topk, "TOKENS", 70)
     x, rows, bias = draw(n, 24, size)
     assert_same(x, rows, bias - offset, k)
-
-
-@pytest.mark.parametrize("n", [0, 1, 3, 200])
-def test_rows_that_were_rounded_before(monkeypatch, n):
-    use_bytes(monkeypatch, True)
-    monkeypatch.setattr(linear_topk, "TILE_CELLS", 1000)
-    x, rows, bias = draw(n, 24, 1025)
-    calls = []
-    monkeypatch.setattr(
-        linear_topk, "quantised", lambda part: calls.append(part) or quantised(part)
-    )
-    assert_same(x, rows, bias, 8, rounded=quantised(rows))
-    assert all(len(part) == n for part in calls)
 
 
 @short

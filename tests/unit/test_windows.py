@@ -14,14 +14,8 @@ from transformers import BertTokenizerFast
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
-from lexicept.models.windows import (
-    Cut,
-    cut_windows,
-    join_windows,
-    keep_whole,
-    pad_windows,
-    split_rows,
-)
+from lexicept.models.window_tensors import join_windows, pad_windows, split_rows
+from lexicept.models.windows import BORDERS, Cut, cut_windows, keep_whole
 from support.tiny import WORDS, decoder_tokenizer, save_bert
 
 TEXTS = st.lists(
@@ -42,6 +36,12 @@ def tokenizer(kind: str, side: str) -> Any:
     return made
 
 
+def windows_of(texts, fast, cut):
+    special = {getattr(fast, f"{name}_id") for name in BORDERS}
+    left = fast.truncation_side == "left"
+    return cut_windows(texts, fast(texts).encodings, cut, special=special, left=left)
+
+
 @given(TEXTS, st.integers(4, 30), st.integers(0, 32))
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("kind", ["two special tokens", "one special token", "no special token"])
@@ -51,7 +51,7 @@ def test_windows_are_those_of_the_tokenizer(kind, side, texts, length, overlap):
     options = {"return_overflowing_tokens": True, "return_offsets_mapping": True}
     expected = fast(texts, truncation=True, max_length=length, stride=overlap, **options)
     keep_whole(fast)
-    windows = cut_windows(texts, fast, Cut(length, overlap), leave_out_special=True)
+    windows = windows_of(texts, fast, Cut(length, overlap))
     assert [window.text for window in windows] == expected["overflow_to_sample_mapping"]
     assert [window.token_ids for window in windows] == expected["input_ids"]
     assert [window.offsets for window in windows] == expected["offset_mapping"]
@@ -66,7 +66,7 @@ def test_windows_are_those_of_the_tokenizer(kind, side, texts, length, overlap):
 def test_a_token_of_two_windows_counts_where_it_has_more_context(side):
     fast = tokenizer("two special tokens", side)
     keep_whole(fast)
-    cut = partial(cut_windows, [" ".join(WORDS[:9])], fast, leave_out_special=True)
+    cut = partial(windows_of, [" ".join(WORDS[:9])], fast)
     first, second = sorted(cut(Cut(8, 3)), key=lambda window: window.offsets[1])
     assert first.token_ids[1:7] == [5, 6, 7, 8, 9, 10]
     assert second.token_ids[1:7] == [8, 9, 10, 11, 12, 13]
@@ -81,7 +81,7 @@ def test_a_token_of_two_windows_counts_where_it_has_more_context(side):
 def test_rows_hold_the_windows_of_their_texts(kind, texts, length):
     fast = tokenizer(kind, "right")
     keep_whole(fast)
-    windows = cut_windows(texts, fast, Cut(length, 1), leave_out_special=True)
+    windows = windows_of(texts, fast, Cut(length, 1))
     rows = join_windows(windows, 7)
     assert {len(values) for values in rows.values()} == {len(texts)}
     found = split_rows(rows, 7)

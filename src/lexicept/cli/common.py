@@ -54,12 +54,8 @@ def open_to_search(
     *,
     engine: str = "exact",
     query_encoder: str | None = None,
-    one_query: bool,
 ) -> tuple[Index, str | None]:
     """Open an index, and load the model that a search needs; a spinner names the step.
-
-    Args:
-        one_query: whether it is for one query without explanation, which takes less than the model.
 
     Returns:
         The index, and the vocabulary to search alone, or None for all of them.
@@ -73,7 +69,7 @@ def open_to_search(
     needs_model = name != "words" and query_encoder in (None, "model")
     if needs_model and "concepts" in index.vocabularies:
         with working("loading model"):
-            index.reader.vectorizers.prepare("concepts", one_query=one_query)
+            index.reader.vectorizers.for_queries("concepts")
     return index, name
 
 

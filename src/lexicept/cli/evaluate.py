@@ -30,7 +30,7 @@ def evaluate(
 
     curves = options.get("curves", False)
     encoder = options.get("query_encoder") if needs_model(options.get("systems", ())) else "lookup"
-    opened, _ = open_to_search(index, engine=engine, query_encoder=encoder, one_query=False)
+    opened, _ = open_to_search(index, engine=engine, query_encoder=encoder)
     with opened, nullcontext() if curves else working("searching"):
         report = evaluate(opened, dataset, **options, progress=curves)
     ignored = options.get("ignore_identical_ids", False)

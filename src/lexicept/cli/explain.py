@@ -68,9 +68,7 @@ def explain(
             raise InputError(f"--{option} requires --model")
         path, query, document_id = texts
         encoder: Literal["model", "lookup"] = query_encoder or "model"
-        opened, name = open_to_search(
-            Path(path), vocabulary, query_encoder=encoder, one_query=False
-        )
+        opened, name = open_to_search(Path(path), vocabulary, query_encoder=encoder)
         boosts = read_boosts(boost)
         with working("explaining"), opened:
             explanation = opened.explain(

@@ -66,11 +66,7 @@ def search(
     explain, top_k = options.pop("explain", False), options.pop("top_k", 10)
     filtered = "filter" in options
     opened, name = open_to_search(
-        index,
-        vocabulary,
-        engine=engine,
-        query_encoder=options.get("query_encoder"),
-        one_query=queries is None and not explain,
+        index, vocabulary, engine=engine, query_encoder=options.get("query_encoder")
     )
     shared = {**options, "vocabulary": name}
     boosts = read_boosts(boost)

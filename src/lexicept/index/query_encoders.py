@@ -21,17 +21,16 @@ from lexicept.vectorizers.interface import (
     AnyVectorizer,
     EncodedQuery,
     JointVectorizer,
-    QueryModel,
     QueryTable,
     QueryVectorizer,
     Vectorizer,
-    load_query_model,
+    load_for_queries,
     load_token_table,
     load_vectorizer,
 )
 from lexicept.vectors import Floats, Integers
 
-Q = TypeVar("Q", bound=QueryVectorizer)
+Q = TypeVar("Q", bound=QueryVectorizer | None)
 
 _DOCUMENT_FILES = "atlas/"
 """Prefix of a vocabulary's files that depend on the documents alone."""
@@ -128,12 +127,11 @@ class QueryEncoders:
         self._vocabularies = {vocabulary.name: vocabulary for vocabulary in vocabularies}
         self._files = files
         self._loaded: dict[str, Vectorizer] = {}
+        self._for_queries: dict[str, QueryVectorizer] = {}
         self._table: QueryTable | None = None
-        self._query_model: QueryModel | None = None
-        self._tried_query_model = False
         self.query_precision = "float32"
-        """Number format of models' matrix products for queries, float32 or bfloat16; set before a
-        model is loaded."""
+        """Number format of models' matrix products for queries, float32 or bfloat16, which torch
+        alone computes; set before a model is loaded."""
         self.cache: QueryCache | None = None
         """Queries that the model encoded lately; None keeps none."""
         # A model's matrix products use all processors: two at a time would slow each other down.
@@ -161,32 +159,45 @@ class QueryEncoders:
                 vectorizer = self._load(name, load)
                 self._loaded[name] = vectorizer
                 if name == model:
-                    self._tried_query_model = True  # a loaded vectorizer is faster
                     cast(Any, vectorizer).query_precision = self.query_precision
             return self._loaded[name]
+
+    def for_queries(self, name: str) -> QueryVectorizer:
+        """Return a vocabulary's vectorizer for queries and explanations, without torch where
+        possible; see ``get``."""
+        with self._locks[name]:
+            if name not in self._for_queries:
+                self._for_queries[name] = self._light(name) or self.get(name)
+            return self._for_queries[name]
+
+    def _light(self, name: str) -> QueryVectorizer | None:
+        model = self._vocabularies[name].kind.model
+        if model is None or name in self._loaded or self.query_precision != "float32":
+            return None
+        models = [] if model == name else [self.for_queries(model)]
+        if models and models[0] is self._loaded.get(model):
+            return None
+        return self._load(name, partial(load_for_queries, name, models=models))
 
     def of(self, names: Sequence[str]) -> list[AnyVectorizer]:
         """Return the vectorizers of vocabularies, a joint vectorizer for a model's vocabularies."""
         shared = {vocabulary.name for vocabulary in self._by_model}
         if not shared <= {*names}:
             return [self.get(name) for name in names]
-        joint = [self._joint()] if shared else []
+        joint = [self._joint(self.get)] if shared else []
         return [*(self.get(name) for name in names if name not in shared), *joint]
 
-    def _joint(self) -> AnyVectorizer:
-        """Return the vectorizer of all vocabularies of the model."""
-        vectorizer = self.get(self._by_model[-1].name)
-        if len(self._by_model) == 1:
-            return vectorizer
-        joint: JointVectorizer = cast(Any, vectorizer).joint  # of whole texts and concepts
+    def _joint(self, load: Callable[[str], Any]) -> AnyVectorizer:
+        """Return the vectorizer of all vocabularies of the model, by ``get`` or ``for_queries``."""
+        vectorizer = load(self._by_model[-1].name)
+        joint: AnyVectorizer = vectorizer if len(self._by_model) == 1 else vectorizer.joint
         return joint
 
     def frequencies(
         self, vocabularies: Sequence[IndexVocabulary], query_encoder: str, texts: Sequence[str]
     ) -> dict[str, sp.csr_array]:
         """Return the term frequencies of queries [n, size] by vocabulary. Frequencies by a model
-        come from ``cache``, if there is a cache. A few short queries do without the vectorizer,
-        unless it was loaded first."""
+        come from ``cache``, if there is a cache."""
         frequencies: dict[str, sp.csr_array] = {}
         for vocabulary in vocabularies:
             name = vocabulary.name
@@ -209,7 +220,8 @@ class QueryEncoders:
         for name in names:
             if query_encoder == "model" and not self._vocabularies[name].kind.has_spans:
                 with self._locks[name]:
-                    by_model = cast(JointVectorizer, self._joint()).encode_parts(text)
+                    joint = cast(JointVectorizer, self._joint(self.for_queries))
+                    by_model = joint.encode_parts(text)
                 encoded |= zip((v.name for v in self._by_model), by_model, strict=True)
         for name in names:
             if name not in encoded:
@@ -226,8 +238,8 @@ class QueryEncoders:
                 if self._table is None:
                     self._table = self._load(name, load_token_table)
             return self._table, self._table_lock
-        loaded = self._loaded.get(name)
-        return self.get(name) if loaded is None else loaded, self._locks[name]
+        ready = self._for_queries.get(name)
+        return self.for_queries(name) if ready is None else ready, self._locks[name]
 
     def _split(self, frequencies: sp.csr_array) -> dict[str, sp.csr_array]:
         """Return the columns of each vocabulary of the model."""
@@ -256,39 +268,7 @@ class QueryEncoders:
     def _encoded(self, texts: Sequence[str]) -> sp.csr_array:
         """Return the model's term frequencies of queries [n, size], without the cache."""
         with self._locks[self._by_model[0].name]:
-            query_model = self._fast_model()
-            encoded = None if query_model is None else query_model.queries(texts)
-            if encoded is None:
-                return self._joint().queries(texts)
-            frequencies, unread = encoded
-            if not unread:
-                return frequencies
-            # The vectorizer reads the queries that the faster model can't.
-            later = self._joint().queries([texts[place] for place in unread])
-            order = np.arange(len(texts))
-            order[unread] = len(texts) + np.arange(len(unread))
-            return sp.csr_array(sp.vstack([frequencies, later], format="csr")[order])
-
-    def prepare(self, name: str, *, one_query: bool) -> None:
-        """Load the encoder of a vocabulary's queries before the first search. For ``one_query``
-        without sources the faster model is enough."""
-        with self._locks[name]:
-            by_model = self._vocabularies[name].kind.model == name
-            if not one_query or not by_model or self._fast_model() is None:
-                self.get(name)
-
-    def _fast_model(self) -> QueryModel | None:
-        """Return the model for queries alone; None if there is none or the vectorizer is loaded."""
-        if not self._tried_query_model:
-            self._tried_query_model = True
-            first, *exemplars = (self._folder / v.name for v in self._by_model)
-            texts = exemplars[0] if exemplars else None
-            model = None
-            if not self._replaced():
-                model = load_query_model(first, texts, self.query_precision)
-            if model is not None and model.size == self._model_size:
-                self._query_model = model
-        return self._query_model
+            return self._joint(self.for_queries).queries(texts)
 
     def _load(self, name: str, load: Callable[[Path], Q]) -> Q:
         path = self._folder.parent
@@ -296,7 +276,7 @@ class QueryEncoders:
             raise IndexFormatError(f"{path}: another index has taken its place: open it again")
         with disk_errors(self._folder / name):
             vectorizer = load(self._folder / name)
-        if vectorizer.size != self._vocabularies[name].size:
+        if vectorizer is not None and vectorizer.size != self._vocabularies[name].size:
             raise IndexFormatError(f"{path}: its {name} and their model differ in size")
         return vectorizer
 
@@ -310,13 +290,15 @@ class QueryEncoders:
         equal = {name for name in shared if self._checksums(name) == older._checksums(name)}
         for name, vocabulary in self._vocabularies.items():
             # The vectorizer of whole texts holds the concepts' model.
-            if {name, vocabulary.kind.model or name} <= equal and name in older._loaded:
-                self._loaded[name] = older._loaded[name]
+            if {name, vocabulary.kind.model or name} <= equal:
                 self._locks[name] = older._locks[name]
+                for new, old in (
+                    (self._loaded, older._loaded),
+                    (self._for_queries, older._for_queries),
+                ):
+                    new |= {name: old[name]} if name in old else {}
         names = [vocabulary.name for vocabulary in self._by_model]
         if names and {*names} <= equal:
-            self._query_model = older._query_model
-            self._tried_query_model = older._tried_query_model
             self._locks |= dict.fromkeys(names, older._locks[names[0]])
             self._table, self._table_lock = older._table, older._table_lock
             self.cache = older.cache

@@ -34,20 +34,23 @@ from lexicept.models.lora import (
     save_adapters,
 )
 from lexicept.models.sources import DEFAULT_BACKBONE, Reference, fetch
-from lexicept.models.windows import (
-    LONGEST_WINDOW,
-    Cut,
+from lexicept.models.window_tensors import (
     KnownStates,
-    Window,
-    cut_windows,
-    group_windows,
     join_windows,
-    keep_whole,
-    longest_input,
     pad_windows,
     read_known,
     read_once,
     split_rows,
+)
+from lexicept.models.windows import (
+    BORDERS,
+    LONGEST_WINDOW,
+    Cut,
+    Window,
+    cut_windows,
+    group_windows,
+    keep_whole,
+    longest_input,
     tokens_outside,
 )
 from lexicept.storage.files import disk_errors
@@ -60,10 +63,11 @@ class Backbone(Transformer):  # type: ignore[misc]
     """A Hugging Face encoder or decoder cut after ``layer`` blocks, for texts of any length.
 
     A module of sentence-transformers. Texts longer than the model's limit are cut into overlapping
-    windows, which ``preprocess`` returns joined, one row per text (see ``windows.join_windows``).
-    ``forward`` returns ``token_embeddings`` [windows, length, d], the output of the last block
-    before any final norm; ``token_mask`` [windows, length], False for padding, special tokens and
-    tokens counted in another window; and ``window_text`` [windows], the text of each window.
+    windows, which ``preprocess`` returns joined, one row per text (see
+    ``window_tensors.join_windows``). ``forward`` returns ``token_embeddings`` [windows, length, d],
+    the output of the last block before any final norm; ``token_mask`` [windows, length], False for
+    padding, special tokens and tokens counted in another window; and ``window_text`` [windows], the
+    text of each window.
 
     Threads may share a backbone: no call changes it or its tokenizer.
 
@@ -247,9 +251,13 @@ class Backbone(Transformer):  # type: ignore[misc]
         a task (query or document); see ``windows.cut_windows``."""
         if not texts:
             return []
-        cut = Cut.after(max_tokens or self.max_tokens(task), self.window)
-        leave_out = not self.special_tokens
-        windows = cut_windows(texts, self.tokenizer, cut, leave_out_special=leave_out)
+        cut, tokenizer = Cut.after(max_tokens or self.max_tokens(task), self.window), self.tokenizer
+        encodings = tokenizer(list(texts), verbose=False).encodings
+        special = {getattr(tokenizer, f"{name}_id") for name in BORDERS}
+        left = tokenizer.truncation_side == "left"
+        windows = cut_windows(
+            texts, encodings, cut, special=None if self.special_tokens else special, left=left
+        )
         if self.unreadable:
             windows = [window.without(self.unreadable, self._unknown) for window in windows]
         return windows

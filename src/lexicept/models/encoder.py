@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.hub import model_folder
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.lookup import Lookup
-from lexicept.models.pooled import MeanStates, TokenStates, TokenSums, pooled_activations
+from lexicept.models.pooled import TokenReader, TokenStates, TokenSums, pooled_activations
 from lexicept.models.windows import Window, prompt_for
 from lexicept.storage.files import read_json
 from lexicept.storage.texts import TextStore
@@ -45,17 +44,6 @@ _MODULES: dict[str, Any] = {
 }
 
 
-class TokenShare(NamedTuple):
-    """A token that activates a dimension of a text."""
-
-    window: int
-    """Number of the token's window."""
-    place: int
-    """Position in the window."""
-    share: float
-    """Share in the pooled activation, before the root."""
-
-
 class TokenActivations(NamedTuple):
     """The most active dimensions of tokens."""
 
@@ -69,7 +57,7 @@ class TokenActivations(NamedTuple):
     """Input of the head [tokens, d]."""
 
 
-class Encoder(SparseEncoder):  # type: ignore[misc]
+class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
     """A learned sparse encoder: texts → hidden states of a backbone → sparse vectors of a head.
 
     ``encode_query``, ``encode_document`` and ``save`` are those of sentence-transformers. A saved
@@ -164,7 +152,6 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         check_count("max_active_dims", 1 if self.max_active_dims is None else self.max_active_dims)
 
     def prompt(self, task: str) -> str:
-        """Return the prompt before every text of a task, query or document."""
         return prompt_for(task, self.prompts, self.default_prompt_name)
 
     def save(self, path: str, *args: Any, names: bool = True, **kwargs: Any) -> None:
@@ -245,11 +232,7 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         return self.index_settings.weigh(settings.pooling, settings.query_scale)
 
     def encode_activations(self, texts: Sequence[str], task: str = "document") -> sp.csr_array:
-        """Return the pooled activations of texts of a task (query or document): CSR f32 [n, size].
-
-        With max pooling these are the values before log1p, otherwise the vectors' values. No dense
-        array has more than about ``POOL_CELLS`` cells.
-        """
+        """See ``TokenReader``. No dense array has more than about ``POOL_CELLS`` cells."""
         step = max(1, POOL_CELLS // self.head.size)
         blocks = [sp.csr_array((0, self.head.size), dtype=np.float32)]
         for start in range(0, len(texts), step):
@@ -267,16 +250,6 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
         sums = TokenSums(len(self.backbone.tokenizer), self.head.size)
         tf, means = self.encode_with_means(texts, "document", sums)
         return tf, sums.result(), means
-
-    def encode_with_means(
-        self, texts: Sequence[str], task: str, sums: TokenSums | None = None
-    ) -> tuple[sp.csr_array, Floats]:
-        """Return the texts' pooled activations [n, size], adding to ``sums``, and mean token states
-        [n, d]: zeros for a text without tokens."""
-        means = MeanStates(len(texts), self.head.d_in)
-        read = self.read(texts, task)
-        tf = pooled_activations(self.head, read, len(texts), task, sums, means)
-        return tf, means.result()
 
     def token_activations(self, windows: Sequence[Window]) -> Iterator[TokenActivations]:
         """Yield the most active dimensions of every token counted in windows: batches of windows,
@@ -302,51 +275,9 @@ class Encoder(SparseEncoder):  # type: ignore[misc]
             yield encoded(states[start:], tokens)
 
     def read(self, texts: Sequence[str], task: str) -> TokenStates:
-        """Return the states of the tokens of prompts and texts, computed during iteration.
-
-        Offsets count from the prompt's start.
-        """
         prompt = self.prompt(task)
         windows = self.backbone.windows([prompt + text for text in texts], task=task)
         return TokenStates(windows, self.backbone.token_states(windows, task))
-
-    def token_shares(
-        self, read: TokenStates, dimensions: Sequence[Sequence[int]], task: str
-    ) -> list[dict[int, list[TokenShare]]]:
-        """Find the tokens behind the pooled activation of each text's dimensions: active dimension
-        → tokens.
-
-        With max pooling this is the token of the largest activation alone, else every token with an
-        activation. ``read`` is the result of the method ``read``.
-        """
-        shares: list[dict[int, list[TokenShare]]] = [{} for _ in dimensions]
-        for numbers, states in read.batches:
-            start = 0
-            for number in numbers:
-                window = read.windows[number]
-                places = [place for place, out in enumerate(window.left_out) if not out]
-                # A batch holds the counted tokens of its windows, one window after another.
-                window_states = states[start : start + len(places)]
-                start += len(places)
-                text_dimensions = dimensions[window.text]
-                if not places or not text_dimensions:
-                    continue
-                device = self.head.rows.device
-                columns = torch.tensor(text_dimensions, dtype=torch.long, device=device)
-                with torch.inference_mode():
-                    acts = self.head.activations(window_states, columns, task).cpu()
-                for token, column in torch.nonzero(acts > 0).tolist():
-                    share = TokenShare(number, places[token], float(acts[token, column]))
-                    shares[window.text].setdefault(text_dimensions[column], []).append(share)
-        for text_shares in shares:
-            for dimension, tokens in text_shares.items():
-                if self.head.settings.pooling == "max":
-                    largest = max(tokens, key=lambda token: token.share)
-                    text_shares[dimension] = [largest._replace(share=1.0)]
-                else:
-                    total = math.fsum(token.share for token in tokens)
-                    text_shares[dimension] = [t._replace(share=t.share / total) for t in tokens]
-        return shares
 
 
 def _look_up(lookup: Lookup, texts: Sequence[str], head: Head) -> sp.csr_array:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from itertools import groupby
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from lexicept.models.bert import Bert, equal_lengths, is_plain
-from lexicept.models.windows import Window, group_windows, pack_windows
+from lexicept.models.onnx_bert import is_plain
+from lexicept.models.window_tensors import attended
+from lexicept.models.windows import Window, group_windows
 from lexicept.ops.bfloat16 import add_norm_, softmax_
 from lexicept.ops.quantisation import has_instructions
 
@@ -56,16 +59,22 @@ _LINEAR = {
 """Linear layers of a block that are computed as a single product, by the product's name."""
 
 
-class HalfBert(Bert):
+class HalfBert:
     """The blocks of a BERT with matrix products in bfloat16, without padding.
 
     As under autocast, sums and norms are in single precision. Unlike under autocast, weights are
     converted once, into oneDNN's fastest layout, GELU is fused with the product before, and
     queries, keys and values are a single product.
+
+    Args:
+        weights: by transformers' names, without a prefix.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
-        super().__init__(weights, config)
+        self._weights = weights
+        self._layers = int(config["num_hidden_layers"])
+        self._heads = int(config["num_attention_heads"])
+        self._eps = float(config["layer_norm_eps"])
         self._halves: dict[str, tuple[Tensor, Tensor]] = {}
         for layer in (f"encoder.layer.{n}" for n in range(self._layers)):
             for name, linear in _LINEAR.items():
@@ -98,19 +107,28 @@ class HalfBert(Bert):
         """Yield batches as ``Backbone.token_states`` does; ``padding`` is the token of empty
         windows."""
         for batch in group_windows(windows, BATCH_TOKENS):
-            ids, token_mask, lengths = pack_windows([windows[i] for i in batch], padding)
+            ids, token_mask, lengths = _pack([windows[i] for i in batch], padding)
             with torch.inference_mode():
                 states = self.states(ids, lengths)[token_mask]
             yield batch, states
 
     def states(self, ids: Tensor, lengths: Sequence[int]) -> Tensor:
-        """See ``Bert.states``."""
-        runs = equal_lengths(lengths)
+        """Return the output of the last block [n, d] for the tokens of texts, one after another.
+
+        Args:
+            ids: the tokens [n].
+            lengths: number of tokens of each text; the sum is n. Neighbouring texts of equal length
+                share a product of attention.
+        """
+        runs = [(length, len(list(texts))) for length, texts in groupby(lengths)]
+        sizes = [length * count for length, count in runs]
         x = self._embedded(ids, lengths)
         half = x.bfloat16()
         for layer in (f"encoder.layer.{number}" for number in range(self._layers)):
             projections = self._product(half, f"{layer}.attention.self").chunk(3, dim=1)
-            attention = self._attention(runs, projections)
+            by_run = (projection.split(sizes) for projection in projections)
+            split = zip(runs, *by_run, strict=True)
+            attention = torch.cat([self._attended(run[0], q, k, v) for run, q, k, v in split])
             half = self._product(attention, f"{layer}.attention.output.dense")
             self._add_norm(x, half, f"{layer}.attention.output")
             inner = self._product(half, f"{layer}.intermediate.dense", "gelu")
@@ -118,7 +136,18 @@ class HalfBert(Bert):
             self._add_norm(x, half, f"{layer}.output")
         return x
 
+    def _embedded(self, ids: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Return the input of the first block [n, d]."""
+        places = torch.cat([torch.arange(length) for length in lengths])
+        tables = ("word_embeddings", "token_type_embeddings", "position_embeddings")
+        words, types, positions = (self._weights[f"embeddings.{name}.weight"] for name in tables)
+        x = F.embedding(ids, words) + F.embedding(torch.zeros_like(ids), types)
+        weight, bias = self._norm("embeddings")
+        x = x + F.embedding(places, positions)
+        return F.layer_norm(x, weight.shape, weight, bias, self._eps)
+
     def _attended(self, length: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Return the attention's output for texts of equal length [n, d]."""
         size = query.shape[1] // self._heads
         shape = (-1, length, self._heads, size)
         # So few texts together that the scores stay in the cache.
@@ -144,6 +173,21 @@ class HalfBert(Bert):
     def _add_norm(self, x: Tensor, half: Tensor, name: str) -> None:
         weight, bias = self._norm(name)
         add_norm_(x, half, weight, bias, self._eps)
+
+    def _norm(self, name: str) -> tuple[Tensor, Tensor]:
+        return self._weights[f"{name}.LayerNorm.weight"], self._weights[f"{name}.LayerNorm.bias"]
+
+
+def _pack(windows: Sequence[Window], padding: int) -> tuple[Tensor, Tensor, list[int]]:
+    """Return windows one after another; a window without tokens is a token ``padding``.
+
+    Returns:
+        The tokens [n]; a mask [n], False for tokens left out; and the lengths of the windows.
+    """
+    runs = [attended(window, padding) for window in windows]
+    ids = torch.tensor([token for token_ids, _ in runs for token in token_ids])
+    left_out = torch.tensor([mark for _, marks in runs for mark in marks])
+    return ids, left_out == 0, [len(token_ids) for token_ids, _ in runs]
 
 
 class Converted:

@@ -1,45 +1,35 @@
-"""Pooled activations of texts, and sums of activations by token, for means over a collection."""
+"""Token states → pooled activations of texts, and the tokens behind the activations; in NumPy."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-import torch
-from torch import Tensor
 
-from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.windows import Window
 from lexicept.vectors import Floats, Integers
-
-if TYPE_CHECKING:  # it imports sentence-transformers
-    from lexicept.models.heads.base import Head
-
-
-class TopKHead(Protocol):
-    """The methods of a ``Head`` with k in pooling."""
-
-    settings: HeadSettings
-
-    @property
-    def size(self) -> int:
-        """See ``Head``."""
-
-    def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
-        """See ``Head``."""
-
-    def finish(self, pooled: Tensor) -> Tensor:
-        """See ``Head``."""
 
 
 class TokenStates(NamedTuple):
     """Texts as windows, and the tokens' states in batches."""
 
     windows: list[Window]
-    batches: Iterable[tuple[list[int], Tensor]]
+    batches: Iterable[tuple[list[int], Any]]
     """See ``Backbone.token_states``."""
+
+
+class TokenShare(NamedTuple):
+    """A token's share in the pooled activation of a dimension."""
+
+    window: int
+    """Number of the window."""
+    place: int
+    """Position in the window."""
+    share: float
+    """Share in the pooled activation, before the root."""
 
 
 class TokenSums:
@@ -74,21 +64,95 @@ class MeanStates:
     """Adds up the states of each text's tokens."""
 
     def __init__(self, count: int, d: int) -> None:
-        self._sums, self._tokens = torch.zeros(count, d), torch.zeros(count)
+        self._sums = np.zeros((count, d), np.float32)
+        self._tokens = np.zeros(count, np.float32)
 
-    def add(self, texts: Tensor, states: Tensor) -> None:
-        """Add tokens: the text of each [n], and the states [n, d]."""
-        self._sums.index_add_(0, texts, states.float().cpu())
-        self._tokens.index_add_(0, texts, torch.ones(len(texts)))
+    def add(self, texts: Integers, states: Any) -> None:
+        """Add tokens: the text of each [n], a text's tokens side by side, and the states [n, d]."""
+        if len(texts):
+            values = states if isinstance(states, np.ndarray) else states.float().cpu().numpy()
+            starts = np.flatnonzero(np.diff(texts, prepend=-1))
+            np.add.at(self._sums, texts[starts], np.add.reduceat(values, starts))
+            np.add.at(self._tokens, texts, np.float32(1))
 
     def result(self) -> Floats:
         """Return the means, f32 [count, d]; zeros for a text without tokens."""
-        means: Floats = (self._sums / self._tokens.clamp_min(1)[:, None]).numpy()
+        means: Floats = self._sums / np.maximum(self._tokens, 1)[:, None]
         return means
 
 
+class TokenReader:
+    """Encodes texts through the states of their tokens, with or without torch."""
+
+    head: Any
+    """A ``Head`` or ``LatentHead``."""
+
+    def prompt(self, task: str) -> str:
+        """Return the prompt before every text of a task, query or document."""
+        raise NotImplementedError
+
+    def read(self, texts: Sequence[str], task: str) -> TokenStates:
+        """Return the states of the tokens of prompts and texts, computed during iteration.
+
+        Offsets count from the prompt's start.
+        """
+        raise NotImplementedError
+
+    def encode_activations(self, texts: Sequence[str], task: str = "document") -> sp.csr_array:
+        """Return the pooled activations of texts of a task (query or document): CSR f32 [n, size].
+
+        With max pooling these are the values before log1p, otherwise the vectors' values.
+        """
+        return pooled_activations(self.head, self.read(texts, task), len(texts), task)
+
+    def encode_with_means(
+        self, texts: Sequence[str], task: str, sums: TokenSums | None = None
+    ) -> tuple[sp.csr_array, Floats]:
+        """Return the texts' pooled activations [n, size], adding to ``sums``, and mean token states
+        [n, d]: zeros for a text without tokens."""
+        means = MeanStates(len(texts), self.head.d_in)
+        read = self.read(texts, task)
+        tf = pooled_activations(self.head, read, len(texts), task, sums, means)
+        return tf, means.result()
+
+    def token_shares(
+        self, read: TokenStates, dimensions: Sequence[Sequence[int]], task: str
+    ) -> list[dict[int, list[TokenShare]]]:
+        """Find the tokens behind the pooled activation of each text's dimensions: active dimension
+        → tokens.
+
+        With max pooling this is the token of the largest activation alone, else every token with an
+        activation. ``read`` is the result of the method ``read``.
+        """
+        shares: list[dict[int, list[TokenShare]]] = [{} for _ in dimensions]
+        for numbers, states in read.batches:
+            start = 0
+            for number in numbers:
+                window = read.windows[number]
+                places = [place for place, out in enumerate(window.left_out) if not out]
+                # A batch holds the counted tokens of its windows, one window after another.
+                window_states = states[start : start + len(places)]
+                start += len(places)
+                columns = dimensions[window.text]
+                if not places or not columns:
+                    continue
+                acts = self.head.token_addends(window_states, columns, task)
+                for token, column in np.argwhere(acts > 0).tolist():
+                    share = TokenShare(number, places[token], float(acts[token, column]))
+                    shares[window.text].setdefault(columns[column], []).append(share)
+        for text_shares in shares:
+            for dimension, tokens in text_shares.items():
+                if self.head.settings.pooling == "max":
+                    largest = max(tokens, key=lambda token: token.share)
+                    text_shares[dimension] = [largest._replace(share=1.0)]
+                else:
+                    total = math.fsum(token.share for token in tokens)
+                    text_shares[dimension] = [t._replace(share=t.share / total) for t in tokens]
+        return shares
+
+
 def pooled_activations(
-    head: Head | TopKHead,
+    head: Any,
     read: TokenStates,
     count: int,
     task: str,
@@ -105,18 +169,17 @@ def pooled_activations(
     for numbers, states in read.batches:
         windows = [read.windows[number] for number in numbers]
         tokens = [window.text for window in windows for out in window.left_out if not out]
-        texts = torch.tensor(tokens, dtype=torch.long)
-        with torch.inference_mode():
-            if means is not None:
-                means.add(texts, states)
-            # Without k a batch is pooled in a dense array, with k every token keeps few.
-            if k is None:
-                place, value = _pool(cast("Head", head), states, texts, task)
-            else:
-                acts, dimensions = _to_pool(head, states, k)
-                place, value = (texts.numpy()[:, None] * head.size + dimensions).ravel(), acts
-                if sums is not None:
-                    sums.add(_token_ids(windows), acts, dimensions)
+        texts = np.array(tokens, np.int64)
+        if means is not None:
+            means.add(texts, states)
+        # Without k a batch is pooled in a dense array, with k every token keeps few.
+        if k is None:
+            place, value = head.pool_batch(states, texts, task)
+        else:
+            value, dimensions = head.largest_addends(states, k)
+            place = (texts[:, None] * head.size + dimensions).ravel()
+            if sums is not None:
+                sums.add(_token_ids(windows), value, dimensions)
         places.append(place)
         values.append(value.ravel())
     # A text may have several windows, in several batches: equal places are combined.
@@ -126,24 +189,9 @@ def pooled_activations(
     place, first = np.unique(place[order], return_index=True)
     combine = np.maximum if head.settings.pooling == "max" else np.add
     data = combine.reduceat(value[order], first) if len(first) else value
-    data = head.finish(torch.from_numpy(data)).numpy()
+    data = np.sqrt(data) if head.settings.pooling == "sqrt_sum" else data
     ends = np.searchsorted(place, head.size * np.arange(count + 1))
     return sp.csr_array((data, place % head.size, ends), shape=(count, head.size))
-
-
-def _pool(head: Head, states: Tensor, texts: Tensor, task: str) -> tuple[Integers, Floats]:
-    """Return places in [texts, size] and values of a batch's pooled activations."""
-    numbers, inverse = torch.unique(texts, return_inverse=True)
-    pooled = head.pool(states, inverse.to(states.device), len(numbers), task).cpu()
-    text, dimension = torch.nonzero(pooled, as_tuple=True)
-    return (numbers[text] * head.size + dimension).numpy(), pooled[text, dimension].numpy()
-
-
-def _to_pool(head: Head | TopKHead, states: Tensor, k: int) -> tuple[Floats, Integers]:
-    """Return the addends of tokens' k largest activations, and the dimensions, [n, k]."""
-    acts, dimensions = head.encode(states, k)
-    acts = torch.log1p(acts) if head.settings.pooling == "sum" else acts
-    return acts.cpu().numpy(), dimensions.cpu().numpy()
 
 
 def _token_ids(windows: Sequence[Window]) -> Integers:

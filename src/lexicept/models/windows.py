@@ -1,18 +1,17 @@
-"""Windows: the runs of tokens that a backbone reads at once; their words, and stored states."""
+"""Windows: the runs of tokens that a backbone reads at once, and their words."""
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
-
-from lexicept.errors import InputError
+from lexicept.errors import IndexFormatError, InputError, message_of
 from lexicept.models.word_spans import split_words, whole_words
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
 
 LONGEST_WINDOW = 512
 """Tokens of a window by default (SPLARE evaluates at 512)."""
@@ -62,6 +61,20 @@ def keep_whole(tokenizer: Any) -> None:
     fast.no_truncation()
     fast.no_padding()
     fast.encode_special_tokens = tokenizer.split_special_tokens
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """Read a tokenizer that returns texts whole, without padding. Raises IndexFormatError for a
+    damaged or missing file."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing more specific
+        raise IndexFormatError(f"{path}: {message_of(error)}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def longest_input(tokenizer: Any) -> int:
@@ -128,37 +141,39 @@ class Cut(NamedTuple):
 
 
 def cut_windows(
-    texts: Sequence[str], tokenizer: Any, cut: Cut, *, leave_out_special: bool
+    texts: Sequence[str],
+    encodings: Sequence[Encoding],
+    cut: Cut,
+    *,
+    special: Collection[int] | None,
+    left: bool,
 ) -> list[Window]:
-    """Cut texts into overlapping windows, each with its own special tokens.
+    """Cut tokenized texts into overlapping windows, each with its own special tokens.
 
-    An empty text has one window, without any token where the tokenizer adds none. Windows begin at
-    the end of the text if the tokenizer truncates on the left. A token in two windows counts in the
-    window with more context: each of two windows leaves out the outer half of the overlap. Raises
-    InputError if the tokenizer's special tokens leave no room for text.
+    An empty text has one window, without any token where the tokenizer adds none. A token in two
+    windows counts in the window with more context: each of two windows leaves out the outer half of
+    the overlap. Raises InputError if the tokenizer's special tokens leave no room for text.
 
     Args:
-        tokenizer: a fast tokenizer of transformers, after ``keep_whole``.
-        leave_out_special: whether vectors leave out special tokens.
+        encodings: the whole texts, without padding, by the package tokenizers.
+        special: ids of the tokens that are special wherever they are; vectors leave out these and
+            the tokens that the tokenizer added. None counts all tokens.
+        left: True if windows begin at the end of the text.
     """
-    options = {"return_special_tokens_mask": True, "return_offsets_mapping": True}
-    encoded = tokenizer(list(texts), verbose=False, **options)
-    borders = {getattr(tokenizer, f"{name}_id") for name in BORDERS}
     windows = []
-    for text, ids in enumerate(encoded["input_ids"]):
+    for text, encoded in enumerate(encodings):
         # The tokenizer's mask marks only the tokens that it added itself, by its template.
-        added, offsets = encoded["special_tokens_mask"][text], encoded["offset_mapping"][text]
-        words = split_words(texts[text], encoded.word_ids(text), offsets)
+        ids, added, offsets = encoded.ids, encoded.special_tokens_mask, encoded.offsets
+        words = split_words(texts[text], encoded.word_ids, offsets)
         left_out = [0] * len(ids)
-        if leave_out_special:
-            left_out = [int(mark or i in borders) for mark, i in zip(added, ids, strict=True)]
+        if special is not None:
+            left_out = [int(mark or i in special) for mark, i in zip(added, ids, strict=True)]
         # Every window has the special tokens before first, and from last on.
         first = added.index(0) if 0 in added else len(ids)
         last = len(ids) - (added[::-1].index(0) if 0 in added else 0)
         room = cut.length - first - (len(ids) - last)
         if room < min(1, last - first):
             raise InputError(f"windows of {cut.length} tokens have no room for text")
-        left = tokenizer.truncation_side == "left"
         runs = _runs(last - first, room, cut.overlap, left)[: cut.most]
         for (start, end), (begin, stop) in zip(runs, _counted(runs), strict=True):
             places = [*range(first), *range(first + start, first + end), *range(last, len(ids))]
@@ -211,161 +226,8 @@ def group_windows(windows: Sequence[HasTokens], tokens: int) -> Iterator[list[in
         order = order[count:]
 
 
-def pad_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
-    """Return windows as tensors of one length, padded at the end with the token ``padding``.
-
-    Returns:
-        ``input_ids``, ``attention_mask`` and ``token_mask`` (False for padding and tokens left
-        out), all [windows, length].
-    """
-    return _stack([_attended(window, padding) for window in windows], padding)
-
-
-def pack_windows(windows: Sequence[Window], padding: int) -> tuple[Tensor, Tensor, list[int]]:
-    """Return windows one after another; a window without tokens is a token ``padding``.
-
-    Returns:
-        The tokens [n]; a mask [n], False for tokens left out; and the lengths of the windows.
-    """
-    runs = [_attended(window, padding) for window in windows]
-    ids = torch.tensor([token for token_ids, _ in runs for token in token_ids])
-    left_out = torch.tensor([mark for _, marks in runs for mark in marks])
-    return ids, left_out == 0, [len(token_ids) for token_ids, _ in runs]
-
-
-def join_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
-    """Return the windows of each text one after another, in a row.
-
-    Losses of sentence-transformers slice and concatenate the rows of a batch and pad them with
-    zeros; ``split_rows`` finds the windows in the result.
-
-    Args:
-        windows: of all texts, in order.
-        padding: the token at the end of short rows.
-
-    Returns:
-        The tensors of ``pad_windows`` and ``window_start`` (True for the first token of a window),
-        all [texts, length].
-    """
-    texts: list[tuple[list[int], list[int]]] = []
-    starts: list[list[int]] = []
-    for window in windows:
-        ids, left_out = _attended(window, padding)
-        if window.text == len(texts):
-            texts.append(([], []))
-            starts.append([])
-        texts[-1][0].extend(ids)
-        texts[-1][1].extend(left_out)
-        starts[-1] += [1] + [0] * (len(ids) - 1)
-    start = pad_sequence([torch.tensor(marks) for marks in starts], batch_first=True)
-    return {**_stack(texts, padding), "window_start": start.bool()}
-
-
-def split_rows(features: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
-    """Return the windows in the rows of ``join_windows``.
-
-    Returns:
-        The tensors of ``pad_windows``, and ``window_text`` [windows], the row of each window.
-    """
-    # Tokens in order, without padding; each knows its window and its place there.
-    real = features["attention_mask"].bool()
-    start = features["window_start"][real]
-    window, first = start.cumsum(0) - 1, start.nonzero().ravel()
-    place = torch.arange(len(start), device=start.device) - first[window]
-    shape = (len(first), int(place.max()) + 1)
-    spaced = {}
-    for name, fill in (("input_ids", padding), ("attention_mask", 0), ("token_mask", 0)):
-        spaced[name] = features[name].new_full(shape, fill)
-        spaced[name][window, place] = features[name][real]
-    return {**spaced, "window_text": real.nonzero()[first, 0]}
-
-
-def _attended(window: Window, padding: int) -> tuple[list[int], list[int]]:
-    """Return a window's tokens and marks, or a token of padding: attention to nothing is NaN."""
-    return (window.token_ids, window.left_out) if window.token_ids else ([padding], [1])
-
-
-def _stack(runs: Sequence[tuple[list[int], list[int]]], padding: int) -> dict[str, Tensor]:
-    ids = [torch.tensor(token_ids) for token_ids, _ in runs]
-    counted = [torch.tensor(marks) == 0 for _, marks in runs]
-    attended = [torch.ones_like(token_ids) for token_ids in ids]
-    return {
-        "input_ids": pad_sequence(ids, batch_first=True, padding_value=padding),
-        "attention_mask": pad_sequence(attended, batch_first=True),
-        "token_mask": pad_sequence(counted, batch_first=True),
-    }
-
-
 def prompt_for(task: str, prompts: Mapping[str, str], default: str | None) -> str:
     """Return the prompt before every text of a task, else the prompt named ``default``."""
     names = ("query",) if task == "query" else ("document", "passage", "corpus")
     name = next((name for name in names if name in prompts), default)
     return prompts.get(name, "") if name else ""
-
-
-Batches: TypeAlias = Iterator[tuple[list[int], Tensor]]
-"""Numbers of windows, and states of the windows' tokens, window by window."""
-
-
-class KnownStates(Protocol):
-    """Stored states of windows."""
-
-    def find(self, window: Window) -> Tensor | None:
-        """Return the states [tokens, d] of a window's counted tokens; None if unknown."""
-
-
-def read_known(
-    windows: Sequence[Window], stored: KnownStates | None, limit: int, fresh: list[int]
-) -> Batches:
-    """Yield batches of stored states, full after ``limit`` tokens, and add the numbers of unknown
-    windows to ``fresh``."""
-    batch: list[int] = []
-    batch_states: list[Tensor] = []
-    tokens = 0
-    for number, window in enumerate(windows):
-        states = None if stored is None else stored.find(window)
-        if states is None:
-            fresh.append(number)
-            continue
-        batch.append(number)
-        batch_states.append(states)
-        tokens += len(states)
-        if tokens >= limit:
-            yield batch, torch.cat(batch_states)
-            batch, batch_states, tokens = [], [], 0
-    if batch:
-        yield batch, torch.cat(batch_states)
-
-
-def read_once(
-    windows: Sequence[Window],
-    numbers: Sequence[int],
-    run: Callable[[Sequence[Window]], Batches],
-    limit: int,
-) -> Batches:
-    """Yield the states of windows, computed once for windows of equal tokens.
-
-    Args:
-        run: computes the states of windows.
-        limit: most tokens of a batch of copies, unless a single window has more.
-    """
-    # The first window of each content is read; the others are copies of it.
-    first: dict[tuple[bytes, bytes], int] = {}
-    copies: dict[int, list[int]] = {}
-    for number in numbers:
-        window = windows[number]
-        key = (array("q", window.token_ids).tobytes(), bytes(window.left_out))
-        if (original := first.setdefault(key, number)) != number:
-            copies.setdefault(original, []).append(number)
-    distinct = list(first.values())
-    for batch, states in run([windows[number] for number in distinct]):
-        originals = [distinct[place] for place in batch]
-        yield originals, states
-        if copies.keys().isdisjoint(originals):
-            continue
-        lengths = [windows[number].left_out.count(0) for number in originals]
-        for number, window_states in zip(originals, states.split(lengths), strict=True):
-            equal, step = copies.get(number, []), max(1, limit // max(1, len(window_states)))
-            for start in range(0, len(equal), step):
-                some = equal[start : start + step]
-                yield some, window_states.repeat(len(some), 1)

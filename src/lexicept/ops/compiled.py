@@ -51,11 +51,6 @@ def call_kernels() -> None:
     _References.seconds = math.inf
 
 
-def calls_kernels() -> bool:
-    """Return True if this process calls kernels instead of references."""
-    return _References.seconds >= LOADING
-
-
 class _References:
     seconds = 0.0
     """Work of references in this process; infinite from the first kernel on."""

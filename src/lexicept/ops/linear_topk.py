@@ -12,10 +12,7 @@ from torch import Tensor
 
 from lexicept.ops.compiled import LOOPED, by_work, over_rows
 from lexicept.ops.quantisation import (
-    LARGEST_DIM,
-    Quantised,
     choose_by_bytes,
-    multiplies_bytes,
     quantised,
     single_on_cpu,
     worst_errors,
@@ -56,7 +53,6 @@ def top_activations(
     bias: Tensor,
     k: int | None,
     threshold: Tensor | None = None,
-    rounded: Quantised | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return each token's k largest activations f(matrix · x_i + bias) and their dimensions, both
     [n, k], unordered, without gradient.
@@ -69,10 +65,10 @@ def top_activations(
         matrix, bias: [V, d] and [V].
         k: at most V.
         threshold: [V], at least 0; f(v) is v above it and 0 elsewhere. None is ReLU.
-        rounded: ``rounding.quantised(matrix)``, which makes calls with few tokens faster.
 
     Returns:
-        Activations, at least 0, and dimensions; one of activation 0 may be any."""
+        Activations, at least 0, and dimensions; one of activation 0 may be any.
+    """
     x, matrix, bias = x.detach(), matrix.detach(), bias.detach()
     with torch.autocast(x.device.type, enabled=False):
         if k is None or threshold is not None or not _scannable(x, matrix, k):
@@ -82,7 +78,7 @@ def top_activations(
         for start in range(0, len(x), TOKENS):
             some = slice(start, start + TOKENS)
             acts[some], dimensions[some] = _by_tiles(
-                x[some].contiguous(), matrix.contiguous(), bias, k, rounded
+                x[some].contiguous(), matrix.contiguous(), bias, k
             )
         return acts, dimensions
 
@@ -91,12 +87,6 @@ def fire(pre: Tensor, threshold: Tensor | None) -> Tensor:
     """Return activations of pre-activations [n, V]: ReLU, or JumpReLU of thresholds [V] of at
     least 0 (Rajamanoharan et al. 2024b, equation 3). A NaN stays one."""
     return F.relu(pre) if threshold is None else pre.masked_fill(pre <= threshold, 0.0)
-
-
-def takes_rounded(matrix: Tensor, k: int | None, threshold: Tensor | None) -> bool:
-    """Return True if ``top_activations`` uses a rounded matrix on this CPU."""
-    scannable = k is not None and threshold is None and _scannable(matrix, matrix, k)
-    return scannable and multiplies_bytes() and matrix.shape[1] <= LARGEST_DIM
 
 
 def _scannable(x: Tensor, matrix: Tensor, k: int) -> bool:
@@ -131,14 +121,12 @@ def _widened(tile: Tensor, width: int) -> Tensor:
     return F.pad(tile, (0, width - tile.shape[1])) if width > tile.shape[1] else tile
 
 
-def _by_tiles(
-    x: Tensor, matrix: Tensor, bias: Tensor, k: int, rounded: Quantised | None
-) -> tuple[Tensor, Tensor]:
+def _by_tiles(x: Tensor, matrix: Tensor, bias: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Compute some of the outputs at a time for all tokens. The result is exact, also if products
     of 8 bits choose the candidates."""
     values = np.zeros((len(x), k), np.float32)
     columns = np.zeros((len(x), k), np.int64)
-    short = quantised(x) if rounded is not None or choose_by_bytes(x, matrix) else None
+    short = quantised(x) if choose_by_bytes(x, matrix) else None
     # Comparisons lose a NaN, so that there must be none.
     finite = torch.ones(len(x), dtype=torch.bool)
     threads = torch.get_num_threads()
@@ -151,7 +139,7 @@ def _by_tiles(
             kernel = by_work(scores.numel() * SORTED, keep_largest, keep_largest_reference)
             keep = partial(kernel, scores.numpy(), tile.start, values, columns)
         else:
-            short_tile = quantised(matrix[tile]) if rounded is None else rounded.take(tile)
+            short_tile = quantised(matrix[tile])
             worst = worst_errors(short_tile, bias[tile])
             finite &= (factors.sum(dim=1) * worst.sum()).isfinite()
             exact = Tile(x.numpy(), matrix[tile].numpy(), bias[tile].numpy())

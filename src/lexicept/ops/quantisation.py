@@ -72,10 +72,6 @@ class Quantised(NamedTuple):
     scales: Tensor
     """[n]"""
 
-    def take(self, span: slice) -> Quantised:
-        """Return some of the rows."""
-        return Quantised(*(array[span] for array in self))
-
     def factors(self) -> Tensor:
         """Return the factors of a row's norm and error that bound the error of products [n, 2].
 

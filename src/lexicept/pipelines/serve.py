@@ -8,6 +8,7 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from typing import Literal
 
 from lexicept.errors import InputError, check_count, checked_arguments, require
@@ -47,7 +48,7 @@ def serve(
 
     Raises:
         InputError: an unusable address, no such engine or token table, a number out of range, no
-            key in the file, or the extra ``serve`` or, for an index with concepts, ``concepts`` is
+            key in the file, or the extra ``serve`` or, for an index with concepts, ``search`` is
             not installed.
         IndexFormatError: no index, or a damaged index.
     """
@@ -63,8 +64,9 @@ def serve(
     if query_cache_mb:
         check_count("query_cache_mb", query_cache_mb)
     check_free(host, port)
-    if any(vocabulary.needs_model(query_encoder) for vocabulary in reader.vocabularies):
-        require("concepts", "sentence_transformers")
+    needs_model = any(entry.needs_model(query_encoder) for entry in reader.vocabularies)
+    if needs_model and find_spec("sentence_transformers") is None:
+        require("search", "onnxruntime", "tokenizers")
     if api_key_file is not None:
         read_key(api_key_file)
     path = index if isinstance(index, str | os.PathLike) else reader.path

@@ -172,7 +172,7 @@ def _means(states: CachedStates) -> Floats:
         numbers = range(start, min(start + READ, len(states)))
         token_states, text = states.read(numbers)
         means = MeanStates(len(numbers), token_states.shape[1])
-        means.add(text, token_states)
+        means.add(text.numpy(), token_states)
         blocks.append(means.result())
     return np.concatenate(blocks)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,21 +11,18 @@ import torch
 from tokenizers import Tokenizer
 
 from lexicept.errors import InputError
-from lexicept.explanation.contributions import Sources, unnamed, whole
+from lexicept.explanation.contributions import Sources, unnamed
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder, TokenShare
+from lexicept.models.encoder import Encoder
 from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
-from lexicept.models.pooled import MeanStates, TokenStates, pooled_activations
 from lexicept.models.sae.pretrained import find_pretrained_sae
 from lexicept.models.sources import DEFAULT_BACKBONE
-from lexicept.models.windows import Cut, Window
+from lexicept.models.windows import Cut
 from lexicept.storage.texts import TextStore
+from lexicept.vectorizers.encoded import EncodedConcepts, spans_of
 from lexicept.vectorizers.interface import EncodedDocuments, EncodedQuery, WeightedText
 from lexicept.vectorizers.token_table import QueryCut, TokenTable
-from lexicept.vectors import Floats
-
-_MINI_FOLDER = Path(__file__).parents[1] / "mini"
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class BackboneSettings:
     decoder to earlier tokens only."""
 
 
-class ConceptVectorizer:
+class ConceptVectorizer(EncodedConcepts):
     """A vectorizer: texts → the pooled activation of every dimension of an encoder's head.
 
     Args:
@@ -52,7 +49,7 @@ class ConceptVectorizer:
             number.
     """
 
-    name = "concepts"
+    encoder: Encoder
     grows = False
 
     def __init__(self, encoder: Encoder, terms: Sequence[str] | None = None) -> None:
@@ -105,11 +102,6 @@ class ConceptVectorizer:
         self.encoder.backbone.query_precision = value
 
     @property
-    def size(self) -> int:
-        """Number of dimensions."""
-        return self.head.size
-
-    @property
     def terms(self) -> Sequence[str]:
         """The name of every dimension."""
         return self._terms
@@ -149,55 +141,23 @@ class ConceptVectorizer:
         query_cut = QueryCut(cut.ordinary(backbone.tokenizer), backbone.tokenizer.truncation_side)
         return TokenTable.of(tokenizer, sums, self.head.settings.pooling, query_cut)
 
-    def queries(self, texts: Sequence[str]) -> sp.csr_array:
-        """Return the pooled activation of every dimension in every query [n, size]."""
-        return self.encoder.encode_activations(texts, "query")
-
     def encode_query(self, text: str) -> EncodedQuery:
-        """Encode a query once, for its tf and its spans.
-
-        The sources of a dimension are the words with tokens that make up the activation: see
-        ``Encoder.token_shares``. Without inference on queries, the sources are tokens that name the
-        dimension.
-        """
+        """See ``EncodedConcepts``. Without inference on queries, the sources are tokens that name
+        the dimension."""
         lookup, prompt = self.encoder.lookup, self.encoder.prompt("query")
-        if lookup is not None:
+        if lookup is None:
+            return super().encode_query(text)
 
-            def named(dimensions: Sequence[int]) -> dict[int, Sources]:
-                places = lookup.places(prompt + text)
-                spans = {
-                    dimension: [(*place, 1 / len(places[dimension])) for place in places[dimension]]
-                    for dimension in dimensions
-                    if dimension in places
-                }
-                return _sources(text, dimensions, spans, prompt)
+        def named(dimensions: Sequence[int]) -> dict[int, Sources]:
+            places = lookup.places(prompt + text)
+            spans = {
+                dimension: [(*place, 1 / len(places[dimension])) for place in places[dimension]]
+                for dimension in dimensions
+                if dimension in places
+            }
+            return spans_of(text, dimensions, spans, prompt)
 
-            return EncodedQuery(self.queries([text]), named)
-        return self.encode_query_with_mean(text)[0]
-
-    def encode_query_with_mean(self, text: str) -> tuple[EncodedQuery, Floats]:
-        """Encode a query by the encoder; return the mean of the tokens' states too [1, d]."""
-        windows, batches = self.encoder.read([text], "query")
-        read, prompt = TokenStates(windows, list(batches)), self.encoder.prompt("query")
-        means = MeanStates(1, self.head.d_in)
-
-        def sources(dimensions: Sequence[int]) -> dict[int, Sources]:
-            (tokens,) = self.encoder.token_shares(read, [dimensions], "query")
-            return _sources(text, dimensions, _words(windows, tokens), prompt)
-
-        tf = pooled_activations(self.head, read, 1, "query", means=means)
-        return EncodedQuery(tf, sources), means.result()
-
-    def document_sources(
-        self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
-    ) -> list[dict[int, Sources]]:
-        """Return the words of each document with tokens that make up each activation."""
-        read = self.encoder.read(texts, "document")
-        tokens = self.encoder.token_shares(read, dimensions, "document")
-        return [
-            _sources(text, active, _words(read.windows, shares), self.encoder.prompt("document"))
-            for text, active, shares in zip(texts, dimensions, tokens, strict=True)
-        ]
+        return EncodedQuery(self.queries([text]), named)
 
     def weigh(self, text: str, task: str) -> WeightedText:
         """Encode a text for a task, query or document, with the weights of the head, not of an
@@ -234,34 +194,3 @@ class ConceptVectorizer:
         from lexicept.models.converters import open_encoder
 
         return cls(open_encoder(source))
-
-
-_SharedSpan = tuple[int, int, float]
-"""Start and end of characters, in the prompt followed by the text, and the share."""
-
-
-def _words(
-    windows: Sequence[Window], tokens: Mapping[int, Sequence[TokenShare]]
-) -> dict[int, list[_SharedSpan]]:
-    """Return, for each dimension, the words of the tokens."""
-    numbers = {token.window for shares in tokens.values() for token in shares}
-    spans = {number: windows[number].word_spans() for number in numbers}
-    return {
-        dimension: [(*spans[token.window][token.place], token.share) for token in shares]
-        for dimension, shares in tokens.items()
-    }
-
-
-def _sources(
-    text: str, dimensions: Sequence[int], spans: Mapping[int, Sequence[_SharedSpan]], prompt: str
-) -> dict[int, Sources]:
-    """Return the sources of each dimension in the text, without spaces at the ends of spans."""
-    before = len(prompt)
-    return {
-        dimension: Sources.of(
-            (whole(text, max(0, start - before), end - before), share)
-            for start, end, share in spans.get(dimension, ())
-            if end > before
-        )
-        for dimension in dimensions
-    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -11,7 +12,6 @@ import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError, InputError, require
 from lexicept.explanation.contributions import Sources
-from lexicept.models.exemplars import Exemplars
 
 
 class VocabularyKind(NamedTuple):
@@ -25,15 +25,24 @@ class VocabularyKind(NamedTuple):
     """The vocabulary whose folder holds the model that reads texts; None: an analyser of words."""
     has_spans: bool = True
     """True if characters of a text activate a dimension; False if only a whole text does."""
+    queries: tuple[str, str] | None = None
+    """Module and class of a vectorizer for queries and explanations that needs no torch."""
 
 
 KINDS = {
     "words": VocabularyKind("lexicept.vectorizers.words", "WordVectorizer"),
     "concepts": VocabularyKind(
-        "lexicept.vectorizers.concepts", "ConceptVectorizer", model="concepts"
+        "lexicept.vectorizers.concepts",
+        "ConceptVectorizer",
+        model="concepts",
+        queries=("lexicept.vectorizers.encoded", "EncodedConcepts"),
     ),
     "texts": VocabularyKind(
-        "lexicept.vectorizers.texts", "TextVectorizer", model="concepts", has_spans=False
+        "lexicept.vectorizers.texts",
+        "TextVectorizer",
+        model="concepts",
+        has_spans=False,
+        queries=("lexicept.vectorizers.texts", "TextVectorizer"),
     ),
 }
 """The vocabularies that an index may have."""
@@ -150,16 +159,6 @@ class QueryTable(QueryVectorizer, Protocol):
         """Write the table into a new folder."""
 
 
-class QueryModel(Protocol):
-    """A model of few short queries, which loads faster than a vectorizer."""
-
-    @property
-    def size(self) -> int: ...
-    def queries(self, texts: Sequence[str]) -> tuple[sp.csr_array, list[int]] | None:
-        """Return the tf of queries, CSR [n, size], and the numbers of queries with an empty row,
-        which only the vectorizer can encode; None for too many queries."""
-
-
 @runtime_checkable
 class TokenCounter(Protocol):
     """A vectorizer that a token table can replace for queries."""
@@ -188,24 +187,33 @@ def load_token_table(folder: Path) -> QueryTable:
     return cast(QueryTable, table.load(folder / TOKEN_TABLE))
 
 
-def load_query_model(folder: Path, texts: Path | None, precision: str) -> QueryModel | None:
-    """Load the model in the folder of the concepts for queries alone, faster than a vectorizer.
+def load_for_queries(
+    name: str, folder: Path, models: Sequence[QueryVectorizer] = ()
+) -> QueryVectorizer | None:
+    """Load the saved vectorizer of a vocabulary for queries and explanations alone, without torch.
 
     Args:
-        texts: the folder of whole texts, whose dimensions follow; None without whole texts.
+        models: see ``load_vectorizer``.
 
     Returns:
-        None if loading fails: ``load_vectorizer`` then succeeds or raises the error.
+        None for a model that needs torch, or if torch is there but not the packages in its place.
+
+    Raises:
+        InputError, IndexFormatError: damaged files, or neither torch nor the packages.
     """
-    try:
-        model = importlib.import_module("lexicept.models.query_model").BertQueryModel
-        exemplars = None if texts is None else Exemplars.load(texts)
-        return cast(QueryModel | None, model.load(folder / "model", exemplars, precision))
-    except Exception:  # a package is missing, or a file is damaged
+    kind = KINDS[name]
+    if kind.queries is None:
         return None
+    if find_spec("onnxruntime") is None or find_spec("tokenizers") is None:
+        if find_spec("sentence_transformers") is None:
+            require("search", "onnxruntime", "tokenizers", hint=", or search the words alone")
+        return None
+    module, vectorizer = kind.queries
+    load = getattr(importlib.import_module(module), vectorizer).load
+    return cast(QueryVectorizer | None, load(folder, *models))
 
 
-def load_vectorizer(name: str, folder: Path, models: Sequence[Vectorizer] = ()) -> Vectorizer:
+def load_vectorizer(name: str, folder: Path, models: Sequence[object] = ()) -> Vectorizer:
     """Load the saved vectorizer of a vocabulary. Raises IndexFormatError for a vocabulary of an
     unknown kind. Raises InputError if a package is missing, or a model can't be loaded.
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import scipy.sparse as sp
 
@@ -13,10 +14,17 @@ from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Sources
 from lexicept.models.exemplars import Exemplars
 from lexicept.storage.texts import TextStore
-from lexicept.vectorizers.concepts import ConceptVectorizer
-from lexicept.vectorizers.interface import EncodedDocuments, EncodedQuery, Vectorizer
+from lexicept.vectorizers.interface import (
+    EncodedDocuments,
+    EncodedQuery,
+    Vectorizer,
+    load_vectorizer,
+)
 from lexicept.vectorizers.token_table import TokenTable
 from lexicept.vectors import Floats, stack_columns
+
+if TYPE_CHECKING:
+    from lexicept.vectorizers.concepts import ConceptVectorizer
 
 SHOWN = 60
 """Most characters of an exemplar's name."""
@@ -25,15 +33,16 @@ SHOWN = 60
 class TextVectorizer:
     """A vectorizer: texts → weights of the most similar exemplars, texts of the collection.
 
-    The model of ``concepts`` reads the texts; ``terms`` are the names of the exemplars.
+    Args:
+        concepts: the vectorizer whose model reads the texts; an ``EncodedConcepts`` is enough for
+            queries.
+        terms: the names of the exemplars.
     """
 
     name = "texts"
     grows = False
 
-    def __init__(
-        self, concepts: ConceptVectorizer, exemplars: Exemplars, terms: Sequence[str]
-    ) -> None:
+    def __init__(self, concepts: Any, exemplars: Exemplars, terms: Sequence[str]) -> None:
         self.concepts, self.exemplars, self._terms = concepts, exemplars, terms
 
     @property
@@ -77,14 +86,14 @@ class TextVectorizer:
         TextStore.write(folder / "terms", self._terms)
 
     @classmethod
-    def load(cls, folder: Path, concepts: ConceptVectorizer | None = None) -> TextVectorizer:
+    def load(cls, folder: Path, concepts: Any = None) -> TextVectorizer:
         """Load a saved vectorizer, with the concepts from the folder beside this folder by default.
 
         Raises IndexFormatError for damaged files, or exemplars that do not fit the model.
         """
-        concepts = concepts or ConceptVectorizer.load(folder.parent / "concepts")
+        concepts = concepts or load_vectorizer("concepts", folder.parent / "concepts")
         exemplars, terms = Exemplars.load(folder), TextStore(folder / "terms")
-        if len(terms) != len(exemplars) or exemplars.d != concepts.head.d_in:
+        if len(terms) != len(exemplars) or exemplars.d != concepts.encoder.head.d_in:
             raise IndexFormatError(f"{folder}: these exemplars do not fit their names or model")
         return cls(concepts, exemplars, terms)
 
@@ -96,7 +105,8 @@ class ConceptsAndTexts:
     grows = False
 
     def __init__(self, texts: TextVectorizer) -> None:
-        self._concepts, self._texts = texts.concepts, texts
+        self._concepts: ConceptVectorizer = texts.concepts
+        self._texts = texts
         self.parts: Sequence[Vectorizer] = (texts.concepts, texts)
 
     @property

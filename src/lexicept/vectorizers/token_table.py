@@ -17,6 +17,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Sources, whole
+from lexicept.models.windows import read_tokenizer
 from lexicept.models.word_spans import split_words, whole_words
 from lexicept.ops.compiled import LOOPED, by_work
 from lexicept.ops.query_vectors import combine_rows, combine_rows_reference
@@ -219,8 +220,4 @@ class TokenTable:
         if combine not in get_args(Combine) or type(size) is not int or cut is None:
             raise IndexFormatError(f"{folder}: not the settings of a token table")
         table = load_csr(folder / "rows", size)
-        try:
-            tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        except Exception as error:  # the library raises nothing more specific
-            raise IndexFormatError(f"{folder / 'tokenizer.json'}: {error}") from None
-        return cls(tokenizer, table, combine, cut)
+        return cls(read_tokenizer(folder / "tokenizer.json"), table, combine, cut)

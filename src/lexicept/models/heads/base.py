@@ -22,6 +22,7 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.ops.linear_topk import fire, top_activations
 from lexicept.ops.pooling import Activations, pool_max, pool_sum, root_of_sums
+from lexicept.vectors import Floats, Integers
 
 if TYPE_CHECKING:
     from lexicept.models.sae.model import SAE
@@ -141,22 +142,42 @@ class Head(Module):  # type: ignore[misc]
         acts, dimensions = top_activations(x, self.rows, self.bias, limit, self.threshold)
         return self._scaled(acts), dimensions
 
-    def activations(self, states: Tensor, dimensions: Tensor, task: str) -> Tensor:
+    @torch.inference_mode()
+    def token_addends(self, states: Tensor, dimensions: Sequence[int], task: str) -> Floats:
         """Return the addends of ``pool`` [n, m]: each token's activations of m dimensions, with
         pooling ``sum`` the logarithms log1p; 0 also where a dimension is not among the token's k.
         """
         x, k, threshold = self.transform(states), self.settings.k(task), self.threshold
+        columns = torch.tensor(dimensions, dtype=torch.long, device=x.device)
         if k is None or k >= self.size:
-            of_these = None if threshold is None else threshold[dimensions]
-            pre = torch.addmm(self.bias[dimensions], x, self.rows[dimensions].T)
-            return self._addends(self._scaled(fire(pre, of_these)))
-        acts, fired = top_activations(x, self.rows, self.bias, k, threshold)
-        # A column for each dimension asked for, and one more for all others.
-        other = len(dimensions)
-        column = dimensions.new_full((self.size,), other)
-        column[dimensions] = torch.arange(other, device=dimensions.device)
-        among = acts.new_zeros(len(x), other + 1).scatter(1, column[fired], acts)
-        return self._addends(self._scaled(among[:, :other]))
+            of_these = None if threshold is None else threshold[columns]
+            acts = fire(torch.addmm(self.bias[columns], x, self.rows[columns].T), of_these)
+        else:
+            fired_acts, fired = top_activations(x, self.rows, self.bias, k, threshold)
+            # A column for each dimension asked for, and one more for all others.
+            other = len(columns)
+            column = columns.new_full((self.size,), other)
+            column[columns] = torch.arange(other, device=columns.device)
+            acts = fired_acts.new_zeros(len(x), other + 1)
+            acts = acts.scatter(1, column[fired], fired_acts)[:, :other]
+        addends: Floats = self._addends(self._scaled(acts)).cpu().numpy()
+        return addends
+
+    @torch.inference_mode()
+    def largest_addends(self, states: Tensor, k: int) -> tuple[Floats, Integers]:
+        """Return the addends of tokens' k largest activations, and the dimensions, both [n, k]."""
+        acts, dimensions = self.encode(states, k)
+        return self._addends(acts).cpu().numpy(), dimensions.cpu().numpy()
+
+    @torch.inference_mode()
+    def pool_batch(self, states: Tensor, texts: Integers, task: str) -> tuple[Integers, Floats]:
+        """Return places in [texts, size] and values of a batch's pooled activations, for a head
+        without k."""
+        numbers, inverse = torch.unique(torch.from_numpy(texts), return_inverse=True)
+        pooled = self.pool(states, inverse.to(states.device), len(numbers), task).cpu()
+        text, dimension = torch.nonzero(pooled, as_tuple=True)
+        places = numbers[text] * self.size + dimension
+        return places.numpy(), pooled[text, dimension].numpy()
 
     def pool(self, states: Tensor, text: Tensor, num_texts: int, task: str | None = None) -> Tensor:
         """Pool the activations of texts' tokens [num_texts, size]: maximum, sum of logarithms

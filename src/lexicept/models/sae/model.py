@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from lexicept.errors import InputError, message_of
 from lexicept.ops.linear_topk import top_activations
-from lexicept.ops.quantisation import Quantised
 from lexicept.ops.sparse_linear import chosen_outputs, sum_chosen
 from lexicept.storage.files import replace_file, write_json
 
@@ -119,20 +118,17 @@ class SAE(nn.Module):
         gradient."""
         return chosen_outputs(self.centre(x), self.W_enc, self.b_enc, latents)
 
-    def encode(
-        self, states: Tensor, k: int | None = None, rounded: Quantised | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
         """Return the most active latents of token states [n, d]: activations [n, k], at least 0 and
         in units of the states, and latent numbers [n, k].
 
         k is by default the model's, or else the largest number of active latents of a token. The
-        latent of an activation of 0 is arbitrary. ``rounded``, ``quantised(W_enc)``, is for speed
-        with few tokens.
+        latent of an activation of 0 is arbitrary.
         """
         x = self.normalise(states)
         with torch.no_grad():
             acts, latents = top_activations(
-                self.centre(x), self.W_enc, self.b_enc, k or self.k, self.threshold, rounded
+                self.centre(x), self.W_enc, self.b_enc, k or self.k, self.threshold
             )
         # The search has no gradient: the latents it chose are computed again.
         if torch.is_grad_enabled():

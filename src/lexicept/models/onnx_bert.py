@@ -1,0 +1,303 @@
+"""BERT as an ONNX graph, written from its configuration: 18 kB without weights.
+
+A graph is a message of protobuf, whose wire format takes less code than the package ``onnx`` takes
+time to import. Weights stay in their files of safetensors, from where ONNX Runtime reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from lexicept.errors import InputError, LexiceptError, message_of
+from lexicept.models.sources import Reference, resolve
+from lexicept.storage.files import read_json
+from lexicept.vectors import Floats, Integers
+
+_EXPECTED = {
+    "model_type": "bert",
+    "hidden_act": "gelu",
+    "is_decoder": False,
+    "position_embedding_type": "absolute",
+}
+
+_RUNTIME = "com.microsoft"
+"""Domain of ONNX Runtime's own operations."""
+
+_TYPES = {"float32": 1, "int32": 6, "int64": 7}
+"""Numbers of types in ONNX."""
+
+_ADAPTERS: dict[str, Any] = {
+    "peft_type": "LORA",
+    "fan_in_fan_out": False,
+    "use_dora": False,
+    "use_rslora": False,
+    "alpha_pattern": {},
+    "rank_pattern": {},
+}
+
+_LORA = re.compile(r"base_model\.model\.(.*)\.lora_A\.weight")
+
+_STORED = {"F32": "<f4", "F16": "<f2"}
+"""Types of safetensors that are read; others are bytes."""
+
+
+Declared: TypeAlias = tuple[str, list[int | str]]
+"""Type and shape; texts name sizes that vary."""
+
+
+def is_plain(config: Mapping[str, Any]) -> bool:
+    """Return True for the configuration of a BERT without variants."""
+    return all(config.get(name, value) == value for name, value in _EXPECTED.items())
+
+
+@contextmanager
+def damage_of(path: Path) -> Iterator[None]:
+    """Turn errors of a file's contents into InputErrors that name the file."""
+    try:
+        yield
+    except LexiceptError:
+        raise
+    except Exception as error:  # ONNX Runtime raises many kinds
+        raise InputError(f"{path}: damaged or missing: {message_of(error)}") from None
+
+
+def map_safetensors(path: Path) -> dict[str, Any]:
+    """Memory-map the arrays of a file. Raises InputError for a missing or damaged file."""
+    with damage_of(path):
+        content = np.asarray(np.memmap(path, np.uint8, "r"))
+        start = 8 + int.from_bytes(content[:8].tobytes(), "little")
+        entries = json.loads(content[8:start].tobytes())
+        entries.pop("__metadata__", None)
+        arrays = {}
+        for name, entry in entries.items():
+            first, last = entry["data_offsets"]
+            array = content[start + first : start + last]
+            if kind := _STORED.get(entry["dtype"]):
+                array = array.view(kind).reshape(entry["shape"])
+            arrays[name] = np.require(array, requirements="A")
+        return arrays
+
+
+class Graph:
+    """A graph, node by node, over weights that are not copied."""
+
+    def __init__(self, weights: Mapping[str, Floats], **inputs: Declared) -> None:
+        self._weights = weights
+        self._used: dict[str, Floats] = {}
+        self._fields: list[tuple[int, Any]] = [(2, "graph")]
+        self._fields += [(11, _declared(name, *inputs[name])) for name in inputs]
+
+    def add(
+        self, kind: str, inputs: Sequence[str], *outputs: str, domain: str = "", **attributes: Any
+    ) -> str:
+        """Add an operation; return the first output. Inputs are earlier outputs or weights."""
+        self._used |= {name: self._weights[name] for name in inputs if name in self._weights}
+        fields: list[tuple[int, Any]] = [(1, name) for name in inputs]
+        fields += [*((2, name) for name in outputs), (4, kind), (7, domain)]
+        for name, value in attributes.items():
+            number, type_ = (2, 1) if isinstance(value, float) else (3, 2)
+            fields.append((5, _message((1, name), (number, value), (20, type_))))
+        self._fields.append((1, _message(*fields)))
+        return outputs[0]
+
+    def weight(self, name: str, *shape: int) -> str:
+        """Return the name of a weight. Raises KeyError or ValueError if absent or of another
+        shape."""
+        if self._weights[name].shape != shape:
+            raise ValueError(f"{name} is {self._weights[name].shape}, not {shape}")
+        return name
+
+    def linear(self, x: str, name: str, rows: int, columns: int) -> str:
+        """Add ``x weightᵀ + bias`` with a weight [rows, columns]."""
+        weight = self.weight(f"{name}.weight", rows, columns)
+        return self.add("Gemm", [x, weight, self.weight(f"{name}.bias", rows)], name, transB=1)
+
+    def session(self, **outputs: Declared) -> Session:
+        """Load the graph into ONNX Runtime."""
+        self._fields += [(12, _declared(name, *declared)) for name, declared in outputs.items()]
+        for name, weight in self._used.items():
+            kind, place = _TYPES[weight.dtype.name], _message((1, "location"), (2, "weights"))
+            sizes = [(1, size) for size in weight.shape]
+            tensor = _message(*sizes, (2, kind), (8, name), (13, place), (14, 1))
+            self._fields.append((5, tensor))
+        versions = [(8, _message((1, ""), (2, 17))), (8, _message((1, _RUNTIME), (2, 1)))]
+        return Session(_message((1, 8), (7, _message(*self._fields)), *versions), self._used)
+
+
+class Session:
+    """A graph in ONNX Runtime, on the CPU."""
+
+    def __init__(self, graph: bytes, weights: Mapping[str, Floats]) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # errors are raised, too
+        threads = os.environ.get("OMP_NUM_THREADS", "")
+        options.intra_op_num_threads = int(threads) if threads.isdecimal() else 0
+        # Threads that wait for work leave the processor to other threads.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._weights = weights  # ONNX Runtime refers to the memory
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(weight) for weight in weights.values()]
+        options.add_external_initializers([*weights], values)
+        self._session = onnxruntime.InferenceSession(graph, options, ["CPUExecutionProvider"])
+
+    def run(self, **inputs: Any) -> list[Any]:
+        """Return the outputs."""
+        outputs: list[Any] = self._session.run(None, inputs)
+        return outputs
+
+
+class OnnxBert:
+    """A BERT in ONNX Runtime.
+
+    Args:
+        weights: by transformers' names, without a prefix.
+    """
+
+    def __init__(self, weights: Mapping[str, Floats], config: Mapping[str, Any]) -> None:
+        self._blocks = _blocks(weights, config)
+        names = ("word_embeddings", "position_embeddings", "token_type_embeddings")
+        tables = [weights[f"embeddings.{name}.weight"] for name in names]
+        if {table.shape[1] for table in tables} != {config["hidden_size"]}:
+            raise ValueError("embeddings of other sizes than the blocks")
+        self._words, self._places, types = tables
+        self._type = types[0]
+        self.tokens, self.positions = len(self._words), len(self._places)
+        """Number of tokens with an embedding, and most tokens of a text."""
+
+    @classmethod
+    def load(cls, folder: Path) -> OnnxBert | None:
+        """Load a saved BERT, or adapters and their base; None for another kind of model or of
+        adapters, several files of weights, or other types than float32.
+
+        Raises InputError or IndexFormatError for damaged or missing files.
+        """
+        config, adapters = read_json(folder / "config.json"), folder / "adapter_config.json"
+        reference = Reference.read(folder)
+        source = folder if reference is None else reference.find()
+        settings = read_json(adapters) if adapters.exists() else _ADAPTERS
+        if any(settings.get(name, value) != value for name, value in _ADAPTERS.items()):
+            return None
+        if adapters.exists() and reference is None:
+            source = Path(resolve(settings["base_model_name_or_path"]))
+        if not source.is_dir() or (source / "model.safetensors.index.json").exists():
+            return None
+        if not is_plain(config):
+            return None
+        path, stored = source / "model.safetensors", folder / "adapter_model.safetensors"
+        weights = {name.removeprefix("bert."): w for name, w in map_safetensors(path).items()}
+        weights.pop("embeddings.position_ids", None)
+        if any(weight.dtype != np.float32 for weight in weights.values()):
+            return None
+        if adapters.exists():
+            added = map_safetensors(stored)
+            with damage_of(stored):
+                _add_adapters(weights, added, settings["lora_alpha"] / settings["r"])
+        with damage_of(path):
+            return cls(weights, config)
+
+    def states(self, ids: Integers, mask: Any) -> Floats:
+        """Return the output of the last block [texts * length, d] for token ids and a mask, False
+        for padding, both [texts, length]."""
+        x = self._words[ids] + self._type + self._places[: ids.shape[1]]
+        flat = np.array([ids.size, x.shape[2]])
+        (states,) = self._blocks.run(
+            x=x.reshape(flat), mask=mask.astype(np.int32), shape=np.array(x.shape), flat=flat
+        )
+        return cast(Floats, states)
+
+
+def _add_adapters(weights: dict[str, Floats], added: Mapping[str, Floats], factor: float) -> None:
+    """Add low-rank adapters, ``factor * B A``, to the adapted weights."""
+    for name, down in added.items():
+        if match := _LORA.fullmatch(name):
+            up = added[name.replace("lora_A", "lora_B")].astype(np.float32) * np.float32(factor)
+            change = up @ down.astype(np.float32)
+            change += weights[f"{match[1]}.weight"]
+            weights[f"{match[1]}.weight"] = change
+
+
+def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> Session:
+    """Load the blocks of a BERT.
+
+    Inputs are the sums of embeddings ``x`` [texts * length, d]; ``mask`` [texts, length], 0 for
+    padding; ``shape``, texts, length and d; and ``flat``, the shape of x. The output is the last
+    block's [texts * length, d].
+    """
+    heads, eps = int(config["num_attention_heads"]), float(config["layer_norm_eps"])
+    d, inner_d = int(config["hidden_size"]), int(config["intermediate_size"])
+    states: Declared = ("float32", ["tokens", d])
+    mask: Declared = ("int32", ["texts", "length"])
+    graph = Graph(weights, x=states, mask=mask, shape=("int64", [3]), flat=("int64", [2]))
+
+    def norm(name: str) -> list[str]:
+        return [graph.weight(f"{name}.LayerNorm.{kind}", d) for kind in ("weight", "bias")]
+
+    def add_norm(x: str, residual: str, name: str) -> str:
+        inputs = [x, residual, *norm(name)]
+        return graph.add("SkipLayerNormalization", inputs, name, domain=_RUNTIME, epsilon=eps)
+
+    x = graph.add("LayerNormalization", ["x", *norm("embeddings")], "sums", axis=-1, epsilon=eps)
+    for block in (f"encoder.layer.{number}" for number in range(config["num_hidden_layers"])):
+        by_text = []
+        for kind in ("query", "key", "value"):
+            projection = graph.linear(x, f"{block}.attention.self.{kind}", d, d)
+            by_text.append(graph.add("Reshape", [projection, "shape"], f"{projection}.by_text"))
+        inputs, attended = [*by_text, "", "mask"], f"{block}.attended"
+        graph.add("MultiHeadAttention", inputs, attended, domain=_RUNTIME, num_heads=heads)
+        graph.add("Reshape", [attended, "flat"], f"{attended}.flat")
+        read = graph.linear(f"{attended}.flat", f"{block}.attention.output.dense", d, d)
+        read = add_norm(read, x, f"{block}.attention.output")
+        inner = graph.linear(read, f"{block}.intermediate.dense", inner_d, d)
+        inner = graph.add("Gelu", [inner], f"{block}.gelu", domain=_RUNTIME)
+        outer = graph.linear(inner, f"{block}.output.dense", d, inner_d)
+        x = add_norm(outer, read, f"{block}.output")
+    return graph.session(**{x: states})
+
+
+def largest_session(matrix: Floats, bias: Floats) -> Session:
+    """Load a search for the ``k`` [1] largest of ``matrix x_i + bias``, for tokens ``x`` [n, d]:
+    the values and the numbers of the rows, both [n, k]."""
+    tokens: Declared = ("float32", ["tokens", matrix.shape[1]])
+    graph = Graph({"all.weight": matrix, "all.bias": bias}, x=tokens, k=("int64", [1]))
+    outputs = graph.linear("x", "all", len(matrix), matrix.shape[1])
+    graph.add("TopK", [outputs, "k"], "values", "rows", sorted=0)
+    return graph.session(values=("float32", ["tokens", "k"]), rows=("int64", ["tokens", "k"]))
+
+
+def _declared(name: str, kind: str, shape: Sequence[int | str]) -> bytes:
+    sizes = [(1, _message((1 if isinstance(size, int) else 2, size))) for size in shape]
+    tensor = _message((1, _TYPES[kind]), (2, _message(*sizes)))
+    return _message((1, name), (2, _message((1, tensor))))
+
+
+def _message(*fields: tuple[int, Any]) -> bytes:
+    """Return a message of protobuf. A value is a whole number, a float, a text or a message."""
+    content = bytearray()
+    for number, value in fields:
+        if isinstance(value, float):
+            content += _varint(number << 3 | 5) + struct.pack("<f", value)
+        elif isinstance(value, int):
+            content += _varint(number << 3) + _varint(value % 2**64)
+        else:
+            value = value.encode() if isinstance(value, str) else value
+            content += _varint(number << 3 | 2) + _varint(len(value)) + value
+    return bytes(content)
+
+
+def _varint(number: int) -> bytes:
+    """Return seven bits a byte, the lowest first."""
+    groups = bytearray()
+    while number > 127:
+        groups.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*groups, number])

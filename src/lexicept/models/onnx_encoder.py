@@ -1,0 +1,162 @@
+"""A saved encoder without torch: BERT in ONNX Runtime, an SAE with k, and pooling in NumPy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from lexicept.models.heads.settings import HeadSettings, read_settings
+from lexicept.models.onnx_bert import OnnxBert, damage_of, largest_session, map_safetensors
+from lexicept.models.pooled import TokenReader, TokenStates
+from lexicept.models.windows import (
+    BORDERS,
+    UNLIMITED,
+    Cut,
+    Window,
+    cut_windows,
+    group_windows,
+    prompt_for,
+    read_tokenizer,
+)
+from lexicept.storage.files import read_json
+from lexicept.vectors import Floats, Integers
+
+BATCH_TOKENS = 1024
+"""Most tokens of a batch, padding included, unless a single window has more."""
+
+_MODULES = ["lexicept.models.backbone.Backbone", "lexicept.models.heads.sae.SAEHead"]
+
+_BACKBONE = {"dtype": "float32", "bidirectional": True}
+
+
+class OnnxEncoder(TokenReader):
+    """An ``Encoder`` of a BERT and an SAE with k, equal but for rounding.
+
+    Args:
+        config: the entries of the configurations of backbone, tokenizer and prompts.
+    """
+
+    def __init__(
+        self, bert: OnnxBert, head: LatentHead, tokenizer: Tokenizer, config: Mapping[str, Any]
+    ) -> None:
+        tokenizer.encode_special_tokens = bool(config.get("split_special_tokens"))
+        self._bert, self.head, self._tokenizer, self._config = bert, head, tokenizer, config
+        limits = (config.get("max_seq_length"), config.get("model_max_length"), UNLIMITED)
+        limit = min(limit for limit in limits if limit is not None)
+        self._window = min(int(limit), bert.positions)
+        borders = [token for name in BORDERS if (token := config.get(name)) is not None]
+        texts = [token["content"] if isinstance(token, dict) else token for token in borders]
+        ids = map(tokenizer.token_to_id, texts)
+        special = {token for token in ids if token is not None}
+        self._special = None if config.get("special_tokens") else special
+
+    @classmethod
+    def load(cls, folder: Path) -> OnnxEncoder | None:
+        """Load a saved encoder; None for a model that only ``Encoder`` can run.
+
+        Raises InputError or IndexFormatError for damaged or missing files.
+        """
+        with damage_of(folder / "modules.json"):
+            entries = json.loads((folder / "modules.json").read_bytes())
+            if [entry["type"] for entry in entries] != _MODULES:
+                return None
+            latents = folder / entries[1]["path"]
+        names = ("sentence_bert_config", "tokenizer_config", "config_sentence_transformers")
+        config: dict[str, Any] = {}
+        for name in names:
+            config |= read_json(folder / f"{name}.json")
+        if any(config.get(name, value) != value for name, value in _BACKBONE.items()):
+            return None
+        head = LatentHead.load(latents)
+        bert = None if head is None else OnnxBert.load(folder)
+        tokenizer = read_tokenizer(folder / "tokenizer.json")
+        # Tokens without an embedding are left to ``Backbone``.
+        if head is None or bert is None or tokenizer.get_vocab_size() > bert.tokens:
+            return None
+        with damage_of(folder / "tokenizer_config.json"):
+            return cls(bert, head, tokenizer, config)
+
+    def prompt(self, task: str) -> str:
+        prompts, default = self._config.get("prompts", {}), self._config.get("default_prompt_name")
+        return prompt_for(task, prompts, default)
+
+    def read(self, texts: Sequence[str], task: str) -> TokenStates:
+        prompted = [self.prompt(task) + text for text in texts]
+        # One by one: a batch starts threads, which a server's workers would multiply.
+        encodings = [self._tokenizer.encode(text) for text in prompted]
+        cut = Cut.after(self._config.get(f"max_{task}_tokens"), self._window)
+        left = self._config.get("truncation_side") == "left"
+        windows = cut_windows(prompted, encodings, cut, special=self._special, left=left)
+        return TokenStates(windows, self._states(windows))
+
+    def _states(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], Floats]]:
+        """Yield batches as ``Backbone.token_states`` does."""
+        for numbers in group_windows(windows, BATCH_TOKENS):
+            # A window without tokens is a token of padding: attention to nothing is NaN.
+            lengths = np.array([max(1, len(windows[number].token_ids)) for number in numbers])
+            places = np.arange(lengths.max())
+            mask = places < lengths[:, None]
+            counted, ids = np.zeros(mask.shape, bool), np.zeros(mask.shape, np.int64)
+            for row, number in enumerate(numbers):
+                length = len(windows[number].token_ids)
+                ids[row, :length] = windows[number].token_ids
+                counted[row, :length] = np.logical_not(windows[number].left_out)
+            states = self._bert.states(ids, mask)
+            yield numbers, states[counted.ravel()]
+
+
+class LatentHead:
+    """An ``SAEHead`` with k.
+
+    Args:
+        weights: by the names of ``SAE``.
+    """
+
+    def __init__(
+        self, weights: Mapping[str, Floats], centred: bool, settings: HeadSettings
+    ) -> None:
+        single = {name: np.asarray(weight, np.float32) for name, weight in weights.items()}
+        self.settings, self._scale, self._mean = settings, single["scale"], single["mean"]
+        self._origin = single["b_dec"] if centred else np.float32(0)
+        self.size, self.d_in = single["W_enc"].shape
+        self._largest = largest_session(single["W_enc"], single["b_enc"])
+        if {self._mean.shape, single["b_dec"].shape} != {(self.d_in,)}:
+            raise ValueError("mean and b_dec of other sizes than W_enc")
+
+    @classmethod
+    def load(cls, folder: Path) -> LatentHead | None:
+        """Load a saved ``SAEHead``; None for a head of another form."""
+        settings, other = read_settings(folder)
+        if None in (settings.query_k, settings.document_k) or settings.double_log:
+            return None
+        if other.get("inner"):
+            return None
+        weights = map_safetensors(folder / "sae.safetensors")
+        if "threshold" in weights or any(weight.dtype.kind != "f" for weight in weights.values()):
+            return None
+        with damage_of(folder / "sae.json"):
+            centred = json.loads((folder / "sae.json").read_bytes())["centred"]
+        with damage_of(folder / "sae.safetensors"):
+            return cls(weights, centred, settings)
+
+    def largest_addends(self, states: Floats, k: int) -> tuple[Floats, Integers]:
+        """See ``Head``."""
+        x = (states - self._mean) / self._scale - self._origin
+        largest, latents = self._largest.run(x=x, k=np.array([min(k, self.size)]))
+        acts = np.maximum(largest, 0) * self._scale
+        return np.log1p(acts) if self.settings.pooling == "sum" else acts, latents
+
+    def token_addends(self, states: Floats, dimensions: Sequence[int], task: str) -> Floats:
+        """See ``Head``."""
+        addends, latents = self.largest_addends(states, self.settings.k(task) or self.size)
+        # A column for each dimension asked for, and one more for all others.
+        column = np.full(self.size, len(dimensions))
+        column[list(dimensions)] = np.arange(len(dimensions))
+        among = np.zeros((len(states), len(dimensions) + 1), np.float32)
+        np.put_along_axis(among, column[latents], addends, 1)
+        return among[:, :-1]

