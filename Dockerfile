@@ -1,6 +1,6 @@
 # lexicept as a server, on a CPU. Two images:
-#   docker build --tag lexicept .                    # words and concepts, by the packaged model
-#   docker build --target lookup --tag lexicept .    # words and looked-up concepts, without torch
+#   docker build --tag lexicept .                   # words, concepts and texts by the packaged model
+#   docker build --target torch --tag lexicept .    # any model, by torch
 # An index is mounted at /index:
 #   docker run --read-only --tmpfs /tmp -v "$PWD/my.index:/index:ro" -p 127.0.0.1:8000:8000 lexicept
 ARG PYTHON=3.11
@@ -11,27 +11,27 @@ COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
-FROM python:${PYTHON}-slim AS environment-lookup
+FROM python:${PYTHON}-slim AS environment
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install -y --no-install-recommends binutils \
     && rm -rf /var/lib/apt/lists/* && python -m venv /opt/lexicept
 ENV PATH=/opt/lexicept/bin:$PATH
 COPY --from=wheel /wheels /wheels
-RUN pip install --no-cache-dir --no-compile "$(ls /wheels/*.whl)[lookup,serve]"
+RUN pip install --no-cache-dir --no-compile "$(ls /wheels/*.whl)[search,serve]"
 
 # Packages' own tests, pip and symbols that only debuggers read are a fifth of the environment.
 # Libraries in *.libs can't be stripped: they were rewritten after linking.
-FROM environment-lookup AS small-lookup
+FROM environment AS small
 RUN find /opt/lexicept -type d -name tests -prune -exec rm -rf {} + \
     && find /opt/lexicept -name '*.so*' -not -path '*.libs/*' -exec strip --strip-unneeded {} + \
     && pip uninstall --yes pip
 
-FROM environment-lookup AS environment-model
+FROM environment AS environment-torch
 # The index of CPU builds: another one brings gigabytes of GPU libraries.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ARG TORCH=2.13.0
 RUN pip install --no-cache-dir --no-compile --index-url "$TORCH_INDEX" "torch==$TORCH" \
-    && pip install --no-cache-dir --no-compile "$(ls /wheels/*.whl)[concepts,offline]"
+    && pip install --no-cache-dir --no-compile "$(ls /wheels/*.whl)[concepts]"
 
 FROM python:${PYTHON}-slim AS server
 RUN useradd --create-home --uid 10001 lexicept
@@ -49,10 +49,10 @@ HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
 ENTRYPOINT ["lexicept"]
 STOPSIGNAL SIGINT
 
-FROM server AS lookup
-COPY --from=small-lookup /opt/lexicept /opt/lexicept
-CMD ["serve", "/index", "--host", "0.0.0.0", "--query-encoder", "lookup"]
+FROM server AS torch
+COPY --from=environment-torch /opt/lexicept /opt/lexicept
+CMD ["serve", "/index", "--host", "0.0.0.0"]
 
-FROM server AS model
-COPY --from=environment-model /opt/lexicept /opt/lexicept
+FROM server AS search
+COPY --from=small /opt/lexicept /opt/lexicept
 CMD ["serve", "/index", "--host", "0.0.0.0"]

@@ -53,12 +53,12 @@ def test_the_workflow_publishes_tags_alone():
 def test_images_install_extras_that_there_are():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     dockerfile = (ROOT / "Dockerfile").read_text()
-    for group in ("lookup,serve", "concepts,offline"):
+    for group in ("search,serve", "concepts"):
         assert f"[{group}]" in dockerfile
         assert set(group.split(",")) <= extras["optional-dependencies"].keys()
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
-    assert compose["lexicept"]["build"]["target"] == "${TARGET:-model}"
-    for target in ("model", "lookup"):
+    assert compose["lexicept"]["build"]["target"] == "${TARGET:-search}"
+    for target in ("search", "torch"):
         assert f" AS {target}\n" in dockerfile
     assert all(port.startswith("127.0.0.1:") for one in compose.values() for port in one["ports"])
 

@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 import lexicept
 from lexicept.corpora import Document
 from lexicept.errors import InputError
-from lexicept.index import query_encoders, updates
+from lexicept.index import updates
 from lexicept.index.query_encoders import QueryEncoders
 from lexicept.index.reader import IndexReader
 from lexicept.queries.syntax import ParsedQuery
@@ -254,22 +254,23 @@ def test_a_client_that_leaves_takes_its_query_along(path, model):
 
 
 def test_workers_read_queries_in_the_precision_that_is_wanted(path, monkeypatch):
-    wanted: list[str] = []
-    load = query_encoders.load_query_model
+    readers = []
+    for_queries = QueryEncoders.for_queries
 
-    def watched(folder, texts, precision):
-        wanted.append(precision)
-        return load(folder, texts, precision)
+    def watched(self, name):
+        readers.append(for_queries(self, name))
+        return readers[-1]
 
     def run(*_, **settings):
         with TestClient(from_environment(), base_url=BASE) as client:
             assert client.get("/search", params={"query": "bade"}).status_code == 200
 
-    monkeypatch.setattr(query_encoders, "load_query_model", watched)
+    monkeypatch.setattr(QueryEncoders, "for_queries", watched)
     monkeypatch.setattr("uvicorn.run", run)
     lexicept.serve(path, port=0)
+    assert "ConceptVectorizer" not in [type(reader).__name__ for reader in readers]
     lexicept.serve(path, port=0, query_precision="bfloat16")
-    assert wanted == ["float32", "bfloat16"]
+    assert readers[-1].query_precision == "bfloat16"
     monkeypatch.setenv("LEXICEPT_INDEX", str(path))
     monkeypatch.setenv("LEXICEPT_PRECISION", "half")
     with pytest.raises(InputError, match="precision is one of float32, bfloat16, not 'half'"):

@@ -42,8 +42,8 @@ def serve(
         query_encoder: encoder of the queries' concepts; see ``Index.search``. With "lookup" no
             model is loaded.
         query_cache_mb: memory of each worker for queries that the model encoded, in MB; 0 for none.
-        query_precision: number format of queries in models; bfloat16 is used only where the
-            processor multiplies bfloat16 faster, and changes scores a little.
+        query_precision: number format of queries in models; bfloat16 needs torch, is used only
+            where the processor multiplies bfloat16 faster, and changes scores a little.
         api_key_file: a file with the API key, a single line; by default no key is required.
 
     Raises:

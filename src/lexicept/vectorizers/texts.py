@@ -6,7 +6,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import scipy.sparse as sp
 
@@ -22,9 +22,6 @@ from lexicept.vectorizers.interface import (
 )
 from lexicept.vectorizers.token_table import TokenTable
 from lexicept.vectors import Floats, stack_columns
-
-if TYPE_CHECKING:
-    from lexicept.vectorizers.concepts import ConceptVectorizer
 
 SHOWN = 60
 """Most characters of an exemplar's name."""
@@ -105,8 +102,7 @@ class ConceptsAndTexts:
     grows = False
 
     def __init__(self, texts: TextVectorizer) -> None:
-        self._concepts: ConceptVectorizer = texts.concepts
-        self._texts = texts
+        self._concepts, self._texts = texts.concepts, texts
         self.parts: Sequence[Vectorizer] = (texts.concepts, texts)
 
     @property
@@ -131,7 +127,7 @@ class ConceptsAndTexts:
 
     @property
     def counts_tokens(self) -> bool:
-        return self._concepts.counts_tokens
+        return bool(self._concepts.counts_tokens)
 
     def encode_documents(self, texts: Sequence[str]) -> EncodedDocuments:
         """See ``ConceptVectorizer``."""
@@ -140,7 +136,8 @@ class ConceptsAndTexts:
 
     def token_table(self, sums: sp.csr_array) -> TokenTable:
         """See ``ConceptVectorizer``."""
-        return self._concepts.token_table(sums)
+        table: TokenTable = self._concepts.token_table(sums)
+        return table
 
     def _side_by_side(self, tf: sp.csr_array, means: Floats, task: str) -> sp.csr_array:
         return stack_columns([tf, self._texts.exemplars.vectors(means, task)])
