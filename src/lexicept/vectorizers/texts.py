@@ -108,7 +108,7 @@ class ConceptsAndTexts:
     @property
     def size(self) -> int:
         """Number of concepts and of exemplars."""
-        return self._concepts.size + self._texts.size
+        return int(self._concepts.size) + self._texts.size
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
         """Return the term frequencies of documents [n, size]."""
