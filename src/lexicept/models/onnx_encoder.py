@@ -26,7 +26,7 @@ from lexicept.models.windows import (
 from lexicept.storage.files import read_json
 from lexicept.vectors import Floats, Integers
 
-BATCH_TOKENS = 1024
+BATCH_TOKENS = 256
 """Most tokens of a batch, padding included, unless a single window has more."""
 
 _MODULES = ["lexicept.models.backbone.Backbone", "lexicept.models.heads.sae.SAEHead"]
