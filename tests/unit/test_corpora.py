@@ -11,6 +11,7 @@ import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import date
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -481,6 +482,11 @@ def test_a_missing_value_and_an_integer_id_are_the_same_everywhere(write_table, 
     pd = pytest.importorskip("pandas")
     np = pytest.importorskip("numpy")
     nothing = {"NaT": pd.NaT, "NA": pd.NA}.get(missing, missing)
+    for number in (7, 7.0, np.uint8(7), np.float32(7), Decimal(7), "7"):
+        frame = pd.DataFrame({"id": [number], "text": ["x"]})
+        assert list(as_documents(frame)) == list(as_documents(frame.to_dict("records")))
+        assert [document.id for document in as_documents(frame)] == ["7"]
+        assert list(read_documents(write_table(id=[number], text=["x"]))) == [Document("7", "x")]
     ids = [7, np.int64(8)]
     rows = [
         {"id": ids[0], "text": "x", "title": nothing, "year": nothing, "tag": ["s", nothing]},

@@ -3,9 +3,10 @@
 import json
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from functools import partial
 from itertools import chain, islice
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from lexicept.corpora.lines import decode, filled_lines, open_bytes
@@ -177,7 +178,8 @@ def _checked(place: Place, value: Any) -> dict[str, Any]:
 def _id(place: Place, fields: Mapping[str, Any], keys: tuple[str, ...]) -> str:
     value = _first(place, fields, keys)
     # Whole floats are integers: pandas has no other numbers beside missing ones.
-    if isinstance(value, float) and value.is_integer():
+    real = isinstance(value, Real | Decimal) and not isinstance(value, Integral)
+    if real and abs(value) < 2**63 and value // 1 == value:
         value = int(value)
     # bool is an int to Python but no id to anyone.
     if isinstance(value, bool) or not isinstance(value, str | Integral):
