@@ -45,7 +45,7 @@ def launch(program: str, folder: Path, *arguments: object) -> None:
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     done = subprocess.run(
         [sys.executable, *launcher, str(folder / "program.py"), *map(str, arguments)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
     )

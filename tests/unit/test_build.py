@@ -55,7 +55,7 @@ def test_an_index_is_replaced_when_the_new_one_is_whole(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="exists"):
         words(["bee"], path)
     with pytest.raises(InputError, match="already used"):
-        words([Document("a", "bee"), Document("a", "bee")], path, overwrite=True)
+        words([Document("a", "bee"), Document("a", "bee")], path, overwrite=True, strict=True)
     assert [hit.id for hit in lexicept.open(path).search("ant")] == ["1"]
     new = words(["bee"], path, overwrite=True)
     assert [hit.text for hit in new.search("bee")] == ["bee"]

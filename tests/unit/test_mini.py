@@ -116,7 +116,7 @@ def test_describe_tells_what_concepts_are_here(corpus, run, tmp_path):
         (["--no-adapted", "--train"], "--adapted goes with lexicept-mini or --model, not --train"),
         (["--sae", "x", "--model", "y"], "--model and --sae are two sources"),
         (["--no-adapted", "--vocabulary", "words"], "--adapted requires concepts, but --vocab"),
-        (["--model", "nowhere"], "nowhere: no saved encoder"),
+        (["--model", "nowhere"], "nowhere: no such folder"),
     ],
 )
 def test_options_that_do_not_go_together(corpus, run, tmp_path, arguments, message):

@@ -10,11 +10,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lexicept.models.sae.model import SAE
 from lexicept.ops import linear_topk
-from lexicept.ops.jump_relu import Count, Jump
 from lexicept.training.loop import Loop
 from lexicept.training.sae.objectives import CONTROL, OBJECTIVES, equal_shares
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import SAETask, initial_sae, train_on_states
+from support.jump_relu import Count, Jump
 from support.processes import KilledError
 from support.short_products import use_bytes
 from support.tiny import save_bert, text

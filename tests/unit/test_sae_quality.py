@@ -253,7 +253,7 @@ def test_models_that_have_nothing_to_report(run, model):
     words.save(str(model / "words"), create_model_card=False)
     corpus = model / "corpus.jsonl"
     assert_error(run("sae", "report", model / "words", corpus), "the model has no SAE")
-    assert_error(run("sae", "report", model / "nowhere", corpus), "no saved encoder")
+    assert_error(run("sae", "report", model / "nowhere", corpus), "no such folder")
     small = tiny_backbone(model / "small")
     small.save(str(model / "small"))
     base = ("--base", model / "small")

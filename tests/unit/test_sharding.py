@@ -19,6 +19,7 @@ from lexicept.training.config import TrainingConfig, load_config
 from lexicept.training.run import train
 from lexicept.training.settings import from_mapping
 from reproduction import launch
+from support import processes
 from support.runs import launched_configuration, metrics, tensors
 from support.tiny import save_decoder
 
@@ -102,7 +103,7 @@ def launched(tmp_path_factory):
     content["optimizer"] |= {"mini_batch": 2, "bf16": True}
     (folder / "half.yaml").write_text(yaml.safe_dump(content))
     files = [folder / f"{name}.yaml" for name in ("all", "lora", "half")]
-    launch(PROGRAM, folder, PASS_TOKENS, *files)
+    processes.launch(PROGRAM, folder, PASS_TOKENS, *files)
     return folder
 
 

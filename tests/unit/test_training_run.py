@@ -693,7 +693,7 @@ def test_one_process_at_a_time(places, tmp_path):
     ("sections", "message"),
     [
         ({"teacher": {"bm25_weight": 0.0}}, r"loss\.margin_mse require teacher\.dense"),
-        ({"model": {"start": "nowhere"}}, r"nowhere: no saved encoder"),
+        ({"model": {"start": "nowhere"}}, r"nowhere: no such folder"),
         ({"data": {"split": "test"}}, "no split 'test'"),
     ],
 )
