@@ -268,18 +268,13 @@ async def document(
 @router.get("/fields", response_model=schema.Fields, responses=DAMAGED)
 async def fields(index: TheIndex) -> Response:
     """Return the fields of the documents, for filters."""
-    return as_json(
-        {
-            "fields": [
-                {
-                    **{"name": name, **kind._asdict()},
-                    "documents": index.masks.having(name),
-                    "offered": name in index.masks.offered,
-                }
-                for name, kind in index.fields.kinds.items()
-            ]
-        }
-    )
+    masks = index.masks
+    fields = [
+        {"name": name, **kind._asdict(), "documents": masks.having(name)}
+        | {"offered": name in masks.offered}
+        for name, kind in index.fields.kinds.items()
+    ]
+    return as_json({"fields": fields})
 
 
 @router.get("/health")
