@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, Self, TypeAlias, cast
 
 import numpy as np
 
@@ -121,8 +121,10 @@ class Graph:
         weight = self.weight(f"{name}.weight", rows, columns)
         return self.add("Gemm", [x, weight, self.weight(f"{name}.bias", rows)], name, transB=1)
 
-    def session(self, **outputs: Declared) -> Session:
-        """Load the graph into ONNX Runtime."""
+    def load(self, **outputs: Declared) -> Self:
+        """Load the graph into ONNX Runtime, on the CPU."""
+        import onnxruntime
+
         self._fields += [(12, _declared(name, *declared)) for name, declared in outputs.items()]
         for name, weight in self._used.items():
             kind, place = _TYPES[weight.dtype.name], _message((1, "location"), (2, "weights"))
@@ -130,28 +132,21 @@ class Graph:
             tensor = _message(*sizes, (2, kind), (8, name), (13, place), (14, 1))
             self._fields.append((5, tensor))
         versions = [(8, _message((1, ""), (2, 17))), (8, _message((1, _RUNTIME), (2, 1)))]
-        return Session(_message((1, 8), (7, _message(*self._fields)), *versions), self._used)
-
-
-class Session:
-    """A graph in ONNX Runtime, on the CPU."""
-
-    def __init__(self, graph: bytes, weights: Mapping[str, Floats]) -> None:
-        import onnxruntime
-
+        content = _message((1, 8), (7, _message(*self._fields)), *versions)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # errors are raised, too
         threads = os.environ.get("OMP_NUM_THREADS", "")
         options.intra_op_num_threads = int(threads) if threads.isdecimal() else 0
         # Threads that wait for work leave the processor to other threads.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._weights = weights  # ONNX Runtime refers to the memory
-        values = [onnxruntime.OrtValue.ortvalue_from_numpy(weight) for weight in weights.values()]
-        options.add_external_initializers([*weights], values)
-        self._session = onnxruntime.InferenceSession(graph, options, ["CPUExecutionProvider"])
+        # ONNX Runtime refers to the memory of the weights, which the graph keeps.
+        values = map(onnxruntime.OrtValue.ortvalue_from_numpy, self._used.values())
+        options.add_external_initializers([*self._used], [*values])
+        self._session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
+        return self
 
     def run(self, **inputs: Any) -> list[Any]:
-        """Return the outputs."""
+        """Return the outputs of a loaded graph."""
         outputs: list[Any] = self._session.run(None, inputs)
         return outputs
 
@@ -226,7 +221,7 @@ def _add_adapters(weights: dict[str, Floats], added: Mapping[str, Floats], facto
             weights[f"{match[1]}.weight"] = change
 
 
-def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> Session:
+def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> Graph:
     """Load the blocks of a BERT.
 
     Inputs are the sums of embeddings ``x`` [texts * length, d]; ``mask`` [texts, length], 0 for
@@ -261,17 +256,17 @@ def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> Session
         inner = graph.add("Gelu", [inner], f"{block}.gelu", domain=_RUNTIME)
         outer = graph.linear(inner, f"{block}.output.dense", d, inner_d)
         x = add_norm(outer, read, f"{block}.output")
-    return graph.session(**{x: states})
+    return graph.load(**{x: states})
 
 
-def largest_session(matrix: Floats, bias: Floats) -> Session:
+def largest_graph(matrix: Floats, bias: Floats) -> Graph:
     """Load a search for the ``k`` [1] largest of ``matrix x_i + bias``, for tokens ``x`` [n, d]:
     the values and the numbers of the rows, both [n, k]."""
     tokens: Declared = ("float32", ["tokens", matrix.shape[1]])
     graph = Graph({"all.weight": matrix, "all.bias": bias}, x=tokens, k=("int64", [1]))
     outputs = graph.linear("x", "all", len(matrix), matrix.shape[1])
     graph.add("TopK", [outputs, "k"], "values", "rows", sorted=0)
-    return graph.session(values=("float32", ["tokens", "k"]), rows=("int64", ["tokens", "k"]))
+    return graph.load(values=("float32", ["tokens", "k"]), rows=("int64", ["tokens", "k"]))
 
 
 def _declared(name: str, kind: str, shape: Sequence[int | str]) -> bytes:

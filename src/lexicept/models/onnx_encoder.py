@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from lexicept.models.heads.settings import HeadSettings, read_settings
-from lexicept.models.onnx_bert import OnnxBert, damage_of, largest_session, map_safetensors
+from lexicept.models.onnx_bert import OnnxBert, damage_of, largest_graph, map_safetensors
 from lexicept.models.pooled import TokenReader, TokenStates
 from lexicept.models.windows import (
     BORDERS,
@@ -124,7 +124,7 @@ class LatentHead:
         self.settings, self._scale, self._mean = settings, single["scale"], single["mean"]
         self._origin = single["b_dec"] if centred else np.float32(0)
         self.size, self.d_in = single["W_enc"].shape
-        self._largest = largest_session(single["W_enc"], single["b_enc"])
+        self._largest = largest_graph(single["W_enc"], single["b_enc"])
         if {self._mean.shape, single["b_dec"].shape} != {(self.d_in,)}:
             raise ValueError("mean and b_dec of other sizes than W_enc")
 
