@@ -21,21 +21,21 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.sae.quality import anisotropy
-from lexicept.models.soup import soup
 from lexicept.pipelines.pretrain import pretrain
 from lexicept.progress import Progress
 from lexicept.storage.files import fingerprint, replace_file
 from lexicept.training.config import TrainingConfig, load_config
 from lexicept.training.settings import to_mapping
-from lexicept.training.tuning import tune
 from lexicept.training.validation import Texts, pooled
 from reproduction.data import Data, fetching
 from reproduction.jobs import DatasetSettings, RRAChoice, TrainingJob
 from reproduction.latency import BMP_METRIC, METRIC, measure_bmp, measure_latency
 from reproduction.launch import train_on_all
 from reproduction.measuring import Collection, Measurements, measure, measure_curve, pruned
+from reproduction.soup import soup
 from reproduction.stored import documents_of, encoded_vectors
 from reproduction.systems import text_collection
+from reproduction.tuning import tune
 
 SHARED = ("words", "documents", "validation-words", "validation-documents", "lists.jsonl")
 """Files and folders that trainings prepare of the same data, for any backbone, head and loss."""

@@ -163,7 +163,6 @@ def model_cases() -> dict[str, Case]:
     settings = ("--steps", 3, "--batch-size", 2)
     pretrain = command("model", "pretrain", "beir", "--backbone", "bert", "--out", "out", *settings)
     mine = command("data", "mine", "words", "beir", "--depth", 3, "--out", "lists.jsonl")
-    soup = command("model", "soup", "start", "start2", "--out", "out")
     layout = ("--to", "sentence-transformers", "--out", "out")
     mined = partial(with_models, index=True)
     return {
@@ -179,7 +178,6 @@ def model_cases() -> dict[str, Case]:
         ),
         "pretrain": Case(with_models, pretrain, "out", read_files),
         "mine": Case(mined, mine, "lists.jsonl", read_files),
-        "soup": Case(with_models, soup, "out", read_files),
         "convert": Case(
             with_models, command("model", "convert", "start", *layout), "out", read_files
         ),

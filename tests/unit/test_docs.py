@@ -38,7 +38,6 @@ NEEDS = {
 SMALL_COMMANDS = {
     "build --train": ["--num-latents", "64", "--tokens", "2000"],
     "model pretrain": ["--steps", "1", "--batch-size", "4"],
-    "model tune": ["--steps", "1"],
 }
 """Options that make a documented command quick, by the words of the command that they go with."""
 

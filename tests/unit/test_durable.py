@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lexicept.models.soup import soup
 from lexicept.pipelines.pretrain import pretrain
 from lexicept.training.run import train
+from reproduction.soup import soup
 from support.runs import configuration
 
 pytestmark = pytest.mark.usefixtures("_private")

@@ -14,8 +14,7 @@ from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.lookup import Lookup
 from lexicept.models.sae.model import SAE
-from lexicept.models.soup import soup
-from support.commands import assert_error
+from reproduction.soup import soup
 from support.tiny import save_bert
 
 
@@ -120,13 +119,3 @@ def test_folders_that_are_no_models(save, tmp_path):
     (broken / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"two/model\.safetensors: "):
         soup([broken], tmp_path / "soup")
-
-
-def test_the_command(save, tmp_path, run):
-    models = [save("one"), save("two", 1.0)]
-    report = run("model", "soup", *models, "--out", tmp_path / "soup", "--json").json
-    assert report == {"model": str(tmp_path / "soup"), "models": 2}
-    assert Encoder.load(tmp_path / "soup")[1].size == 82
-    card = (tmp_path / "soup" / "README.md").read_text()
-    assert card.count("- ") == 2
-    assert_error(run("model", "soup", *models, "--out", tmp_path / "soup"), "exists already")

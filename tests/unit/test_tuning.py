@@ -1,17 +1,14 @@
 """Values of a configuration chosen by short trainings."""
 
-import json
-
 import pytest
 import yaml
 
 from lexicept.errors import InputError, LexiceptError
-from lexicept.training import tuning
 from lexicept.training.config import load_config
 from lexicept.training.settings import to_mapping
-from lexicept.training.tuning import tune
 from lexicept.training.validation import RetrievalEvaluator
-from support.commands import assert_error
+from reproduction import tuning
+from reproduction.tuning import tune
 from support.runs import KilledError, configuration, metrics
 
 pytestmark = pytest.mark.usefixtures("_hasty")
@@ -144,17 +141,3 @@ def test_values_that_are_refused_before_any_training(config, tmp_path, vary, mes
     with pytest.raises(InputError, match=message):
         tune(config(), [vary], 2, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_the_command(config, tmp_path, run):
-    path, out = config(), tmp_path / "out"
-    arguments = ("--vary", "loss.temperature=1,9", "--steps", 2, "--out", out)
-    report = run("model", "tune", path, *arguments, "--json").json
-    assert report["best"] == str(out / "best.yaml")
-    assert json.loads((out / "trials.json").read_bytes())["trials"][0] in report["trials"]
-    shown = run("model", "tune", path, *arguments).out
-    assert "2 trials of 2 steps" in shown
-    assert "loss.temperature=9" in shown
-    assert_error(
-        run("model", "tune", path, "--vary", "loss.x=1", "--out", out), "unknown key 'loss.x'"
-    )

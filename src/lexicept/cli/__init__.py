@@ -19,7 +19,7 @@ START = """\
 lexicept searches your documents by words and by concepts, and explains every score.
   lexicept build DOCUMENTS --out my.index     index a folder of files, or a .jsonl or .csv file
   lexicept search my.index "a question"       search it; --explain shows why
-  lexicept demo                               search Python's documentation on a page
+  lexicept serve my.index                     a search page and an HTTP API
   lexicept --help                             show all commands"""
 """Printed by ``lexicept`` alone."""
 
@@ -33,7 +33,6 @@ COMMANDS = {
         "delete": "index:delete",
         "serve": "serve:serve",
         "mcp": "serve:mcp",
-        "demo": "serve:demo",
     },
     "Measure and train": {
         "evaluate": "evaluate:evaluate",
@@ -49,11 +48,7 @@ COMMANDS = {
     },
     "Effectiveness and cost": {"index sweep": "sweep:sweep", "index reweight": "index:reweight"},
     "Other engines": {"index engine": "export:engine", "index export": "export:export"},
-    "Train": {
-        "model pretrain": "train:pretrain",
-        "model tune": "train:tune",
-        "model soup": "models:soup",
-    },
+    "Train": {"model pretrain": "train:pretrain"},
     "Exchange": {"model convert": "models:convert", "model push": "models:push"},
     "Training data": {
         "data pseudo-queries": "data:pseudo_queries",
@@ -67,7 +62,7 @@ COMMANDS = {
 
 GROUPS = {
     "index": "Inspect, merge, reweight, export and label an index.",
-    "model": "Pretrain, tune, average, convert and publish models.",
+    "model": "Pretrain, convert and publish models.",
     "data": "Make training data: queries, candidate lists, teacher scores.",
     "sae": "Measure sparse autoencoders (SAEs), the source of concepts.",
 }

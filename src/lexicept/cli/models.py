@@ -1,11 +1,11 @@
-"""Commands that convert, average and publish models: convert, soup, push."""
+"""Commands that convert and publish models: convert, push."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from lexicept.cli.common import print_report, require_concepts, working
+from lexicept.cli.common import print_report, working
 from lexicept.cli.declarations import takes
 from lexicept.errors import InputError, require
 
@@ -22,21 +22,6 @@ def convert(source: str, out: Path, as_json: bool = False, **options: Any) -> No
     with working("converting"):
         report = convert(source, out, **options)
     print_report({**report, "written": f"{out} ({options.get('to', 'lexicept')})"}, as_json)
-
-
-def soup(models: list[Path], *, out: Path, as_json: bool = False) -> None:
-    """Average the weights of models that were trained from the same start (a model soup).
-
-    Args:
-        models: folders of models with the same architecture.
-        out: folder of the averaged model; must not exist.
-    """
-    require_concepts()
-    from lexicept.models.soup import soup
-
-    with working("averaging"):
-        soup(models, out)
-    print_report({"model": str(out), "models": len(models)}, as_json)
 
 
 def push(

@@ -1,4 +1,4 @@
-"""Commands that serve an index: serve, mcp, demo."""
+"""Commands that serve an index: serve, mcp."""
 
 from __future__ import annotations
 
@@ -32,16 +32,3 @@ def mcp(index: Path, **options: Any) -> None:
     from lexicept.integrations.mcp import serve
 
     serve(index, **options)
-
-
-@takes("lexicept.pipelines.demo:demo", without=("say",))
-def demo(**options: Any) -> None:
-    """Search Python's own documentation on a page, without building anything first.
-
-    Its words are indexed in seconds, its concepts meanwhile, once.
-    """
-    from rich.console import Console
-
-    from lexicept.pipelines.demo import demo
-
-    demo(**options, say=Console(stderr=True).print)
