@@ -266,7 +266,8 @@ def test_the_server_answers_with_documents(index):
             {"text": "Two owls and a dog.", "title": "", "anchor": "2"},
         ]
         assert get("/document", document_id="book#2")["text"] == "Two owls and a dog."
-        assert get("/health")["documents"] == 3
+        health = get("/health")
+        assert (health["documents"], health["unit"]) == (3, "passages")
 
 
 def test_evaluation_judges_documents(index, tmp_path):

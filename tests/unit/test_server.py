@@ -242,6 +242,7 @@ def test_concepts_that_were_never_described(tmp_path):
 def test_health(client, words_only):
     health = get(client, "/health")
     assert (health["status"], health["documents"]) == ("ok", len(DOCUMENTS))
+    assert health["unit"] == "documents"
     assert health["vocabularies"][1] == {"name": "concepts", "size": 64}
     assert [v["name"] for v in get(words_only, "/health")["vocabularies"]] == ["words"]
 

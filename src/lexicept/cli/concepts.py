@@ -61,7 +61,7 @@ def concepts(
     if as_json:
         print_json({"concepts": [concept.to_json() for concept in shown], "found": len(numbers)})
     else:
-        _print_list(shown, len(numbers), len(opened))
+        _print_list(shown, len(numbers), opened)
 
 
 @takes("lexicept.pipelines.index:Index.describe")
@@ -118,16 +118,16 @@ def label(
     print_report(report, as_json)
 
 
-def _print_list(shown: list[Concept], matches: int, documents: int) -> None:
+def _print_list(shown: list[Concept], matches: int, index: IndexReader) -> None:
     from lexicept.cli.display import folded, grid, plain, right
 
-    columns = [right("concept"), right("documents"), folded("label"), folded("words")]
+    columns = [right("concept"), right(index.unit), folded("label"), folded("words")]
     table = grid(columns, header_style="bold")
     for concept in shown:
         words = ", ".join(word for word, _ in concept.words)
         table.add_row(
             str(concept.number),
-            f"{concept.documents / documents:.1%}",
+            f"{concept.documents / len(index):.1%}",
             plain(concept.label, "magenta"),
             plain(words, "dim"),
         )
@@ -140,7 +140,7 @@ def _print_concept(index: IndexReader, atlas: Atlas, concept: Concept) -> None:
     share = f"{concept.documents:,} of {len(index):,}"
     rows = [
         ("label from", concept.source),
-        ("documents", share),
+        (index.unit, share),
         ("firing frequency", f"{concept.firing_frequency:.3%} of the sample's tokens"),
         ("words (z)", ", ".join(f"{word} {z:.1f}" for word, z in concept.words)),
     ]

@@ -202,6 +202,11 @@ class IndexReader:
     def num_documents(self) -> int:
         return self.passages.num_documents
 
+    @property
+    def unit(self) -> str:
+        """The entries of postings, in the plural: "documents" or "passages"."""
+        return "passages" if len(self.passages) else "documents"
+
     def __contains__(self, document_id: object) -> bool:
         return self._stored.entries_of(document_id) is not None
 

@@ -169,17 +169,17 @@ class AgentTools:
         top_k: Annotated[int, Field(ge=1, le=100, description="Number of concepts.")] = 20,
     ) -> str:
         """List the concepts of this collection, or find some by name: number, name, and how many
-        documents have each. The most frequent come first."""
+        documents or passages have each. The most frequent come first."""
         reader = self._fresh().reader
         reader.span("concepts")  # raises InputError without concepts
         listing = concept_list(reader, find, top_k)
         concepts = listing["concepts"]
         lines = [
-            f"concept:{c['number']} {one_line(c['label'])}, {c['documents']:,} documents"
+            f"concept:{c['number']} {one_line(c['label'])}, {c['documents']:,} {reader.unit}"
             for c in concepts
         ]
         about = f' with "{_name(find)}"' if find.strip() else ""
-        head = f"{listing['total']:,} concepts{about} in {len(reader):,} documents"
+        head = f"{listing['total']:,} concepts{about} in {len(reader):,} {reader.unit}"
         left = listing["total"] - len(concepts)
         return _bounded(head, lines, "concepts", len(lines), left)
 
@@ -206,7 +206,7 @@ class AgentTools:
         lines += [f"similar: {', '.join(near)}"] if near else []
         best = [f"{_name(d['id'])} {one_line(d['title'])}" for d in concept["top_documents"]]
         lines += [f"most of it: {'; '.join(best)}"] if best else []
-        return _bounded(f"concept:{number} {name}, in {documents:,} documents", lines, "lines")
+        return _bounded(f"concept:{number} {name}, in {documents:,} {reader.unit}", lines, "lines")
 
     def steer(
         self,

@@ -124,7 +124,7 @@ def _card(measured: MeasuredIndex, atlas: Atlas, number: int, card_numbers: list
         for other, _ in concept.nearest[:4]
     ]
     facts = (
-        f"No. {number}, in {page.count(concept.documents)} documents "
+        f"No. {number}, in {page.count(concept.documents)} {measured.index.unit} "
         f"({page.percent(concept.documents / len(measured))})"
     )
     words = [word for word, _ in concept.words[:8]]
@@ -143,8 +143,8 @@ def _frequent_concepts(measured: MeasuredIndex, atlas: Atlas) -> page.Table:
         [
             page.text_column("Concept"),
             page.text_column("Words"),
-            page.Column("Documents", page.count),
-            page.Column("Share of documents", lambda share: page.metered(share, 1)),
+            page.Column(measured.index.unit.capitalize(), page.count),
+            page.Column(f"Share of {measured.index.unit}", lambda share: page.metered(share, 1)),
             page.Column("Share of tokens", page.percent),
         ],
         cells,
@@ -166,8 +166,8 @@ def _telling_terms(measured: MeasuredIndex, vocabulary: str) -> page.Table:
         f"The {len(cells)} most telling {vocabulary}",
         [
             page.text_column(vocabulary.capitalize()),
-            page.Column("Documents", page.count),
-            page.Column("Share of documents", page.percent),
+            page.Column(measured.index.unit.capitalize(), page.count),
+            page.Column(f"Share of {measured.index.unit}", page.percent),
             page.Column("Share of the variance", lambda share: page.metered(share, largest)),
         ],
         cells,

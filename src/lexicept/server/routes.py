@@ -287,6 +287,7 @@ async def health(reader: TheReader) -> schema.Health:
         version=version("lexicept"),
         generation=index.folder.name,
         documents=index.num_documents,
+        unit=index.unit,
         vocabularies=[schema.VocabularySize(name=v.name, size=v.size) for v in index.vocabularies],
     )
 

@@ -31,6 +31,7 @@ class Health(BaseModel):
     version: str = Field(description="Version of lexicept.")
     generation: str = Field(description="Generation of the index; changes with every update.")
     documents: int
+    unit: str = Field(description="What concepts count: documents, or passages of documents.")
     vocabularies: list[VocabularySize]
 
 

@@ -1,6 +1,9 @@
 // What every part of the page uses: elements, numbers and texts. Texts of documents, labels and
 // queries are only ever put in as text: no string becomes markup.
 
+/** What the index counts: documents, or passages of documents. */
+export const counted = { unit: "document" };
+
 export const byId = (id) => document.getElementById(id);
 export const key = (part) => `${part.vocabulary}:${part.dimension}`;
 export const count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
