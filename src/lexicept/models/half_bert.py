@@ -126,8 +126,8 @@ class HalfBert:
         half = x.bfloat16()
         for layer in (f"encoder.layer.{number}" for number in range(self._layers)):
             projections = self._product(half, f"{layer}.attention.self").chunk(3, dim=1)
-            by_run = (projection.split(sizes) for projection in projections)
-            split = zip(runs, *by_run, strict=True)
+            queries, keys, values = (projection.split(sizes) for projection in projections)
+            split = zip(runs, queries, keys, values, strict=True)
             attention = torch.cat([self._attended(run[0], q, k, v) for run, q, k, v in split])
             half = self._product(attention, f"{layer}.attention.output.dense")
             self._add_norm(x, half, f"{layer}.attention.output")

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeAlias, cast
@@ -87,7 +87,7 @@ def map_safetensors(path: Path) -> dict[str, Any]:
         return arrays
 
 
-class Graph:
+class GraphBuilder:
     """A graph, node by node, over weights that are not copied."""
 
     def __init__(self, weights: Mapping[str, Floats], **inputs: Declared) -> None:
@@ -105,8 +105,8 @@ class Graph:
         fields += [*((2, name) for name in outputs), (4, kind), (7, domain)]
         for name, value in attributes.items():
             number, type_ = (2, 1) if isinstance(value, float) else (3, 2)
-            fields.append((5, _message((1, name), (number, value), (20, type_))))
-        self._fields.append((1, _message(*fields)))
+            fields.append((5, _message([(1, name), (number, value), (20, type_)])))
+        self._fields.append((1, _message(fields)))
         return outputs[0]
 
     def weight(self, name: str, *shape: int) -> str:
@@ -127,12 +127,12 @@ class Graph:
 
         self._fields += [(12, _declared(name, *declared)) for name, declared in outputs.items()]
         for name, weight in self._used.items():
-            kind, place = _TYPES[weight.dtype.name], _message((1, "location"), (2, "weights"))
+            kind, place = _TYPES[weight.dtype.name], _message([(1, "location"), (2, "weights")])
             sizes = [(1, size) for size in weight.shape]
-            tensor = _message(*sizes, (2, kind), (8, name), (13, place), (14, 1))
+            tensor = _message([*sizes, (2, kind), (8, name), (13, place), (14, 1)])
             self._fields.append((5, tensor))
-        versions = [(8, _message((1, ""), (2, 17))), (8, _message((1, _RUNTIME), (2, 1)))]
-        content = _message((1, 8), (7, _message(*self._fields)), *versions)
+        versions = [(8, _message([(1, ""), (2, 17)])), (8, _message([(1, _RUNTIME), (2, 1)]))]
+        content = _message([(1, 8), (7, _message(self._fields)), *versions])
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # errors are raised, too
         threads = os.environ.get("OMP_NUM_THREADS", "")
@@ -221,7 +221,7 @@ def _add_adapters(weights: dict[str, Floats], added: Mapping[str, Floats], facto
             weights[f"{match[1]}.weight"] = change
 
 
-def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> Graph:
+def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> GraphBuilder:
     """Load the blocks of a BERT.
 
     Inputs are the sums of embeddings ``x`` [texts * length, d]; ``mask`` [texts, length], 0 for
@@ -232,7 +232,7 @@ def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> Graph:
     d, inner_d = int(config["hidden_size"]), int(config["intermediate_size"])
     states: Declared = ("float32", ["tokens", d])
     mask: Declared = ("int32", ["texts", "length"])
-    graph = Graph(weights, x=states, mask=mask, shape=("int64", [3]), flat=("int64", [2]))
+    graph = GraphBuilder(weights, x=states, mask=mask, shape=("int64", [3]), flat=("int64", [2]))
 
     def norm(name: str) -> list[str]:
         return [graph.weight(f"{name}.LayerNorm.{kind}", d) for kind in ("weight", "bias")]
@@ -259,23 +259,23 @@ def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> Graph:
     return graph.load(**{x: states})
 
 
-def largest_graph(matrix: Floats, bias: Floats) -> Graph:
+def largest_graph(matrix: Floats, bias: Floats) -> GraphBuilder:
     """Load a search for the ``k`` [1] largest of ``matrix x_i + bias``, for tokens ``x`` [n, d]:
     the values and the numbers of the rows, both [n, k]."""
     tokens: Declared = ("float32", ["tokens", matrix.shape[1]])
-    graph = Graph({"all.weight": matrix, "all.bias": bias}, x=tokens, k=("int64", [1]))
+    graph = GraphBuilder({"all.weight": matrix, "all.bias": bias}, x=tokens, k=("int64", [1]))
     outputs = graph.linear("x", "all", len(matrix), matrix.shape[1])
     graph.add("TopK", [outputs, "k"], "values", "rows", sorted=0)
     return graph.load(values=("float32", ["tokens", "k"]), rows=("int64", ["tokens", "k"]))
 
 
 def _declared(name: str, kind: str, shape: Sequence[int | str]) -> bytes:
-    sizes = [(1, _message((1 if isinstance(size, int) else 2, size))) for size in shape]
-    tensor = _message((1, _TYPES[kind]), (2, _message(*sizes)))
-    return _message((1, name), (2, _message((1, tensor))))
+    sizes = [(1, _message([(1 if isinstance(size, int) else 2, size)])) for size in shape]
+    tensor = _message([(1, _TYPES[kind]), (2, _message(sizes))])
+    return _message([(1, name), (2, _message([(1, tensor)]))])
 
 
-def _message(*fields: tuple[int, Any]) -> bytes:
+def _message(fields: Iterable[tuple[int, Any]]) -> bytes:
     """Return a message of protobuf. A value is a whole number, a float, a text or a message."""
     content = bytearray()
     for number, value in fields:

@@ -210,8 +210,8 @@ def _language_head(
     elif kind.dimensions == "words":
         from lexicept.models.word_vocabulary import expanded_words
 
-        words = expanded_words(data.documents, loaded.backbone.tokenizer, size)
-        vocabulary = HeadVocabulary(*words)
+        terms, pieces = expanded_words(data.documents, loaded.backbone.tokenizer, size)
+        vocabulary = HeadVocabulary(terms, pieces)
     return kind.make(own_head, vocabulary, run.config.optimizer.seed)
 
 
