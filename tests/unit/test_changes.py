@@ -308,10 +308,13 @@ def test_weights_of_a_file_that_are_not_finite_are_refused(tmp_path, value):
         if name in ("weights", "table"):
             index = IndexReader.open(path)
             query = {"weights": "cat", "table": "dog"}[name]
+            error: type[Exception] = IndexFormatError
+            message = "weights that are not finite"
             if value == np.inf:  # no score is larger, and none is larger than NaN
-                with pytest.raises(InputError, match="a score is not a finite number"):
+                error, message = InputError, "a score is not a finite number"
+                with pytest.raises(error, match=message):
                     index.search([query])[0]
-            with pytest.raises(IndexFormatError, match="weights that are not finite"):
+            with pytest.raises(error, match=message):
                 index.explain(query, {"weights": "a", "table": "b"}[name])
             (problem,) = verify(path).problems
             assert "weights must be finite" in problem
