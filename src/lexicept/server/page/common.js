@@ -2,7 +2,7 @@
 // queries are only ever put in as text: no string becomes markup.
 
 /** What the index counts: documents, or passages of documents. */
-export const counted = { unit: "document" };
+export const indexed = { unit: "document" };
 
 export const byId = (id) => document.getElementById(id);
 export const key = (part) => `${part.vocabulary}:${part.dimension}`;

@@ -1,6 +1,6 @@
 // A concept in a dialog: its words, examples, documents and neighbours.
 
-import { action, byId, count, counted, make } from "./common.js";
+import { action, byId, count, indexed, make } from "./common.js";
 import { ask } from "./server.js";
 import { asking, go, state } from "./state.js";
 import { addingWeight, steering, termOf } from "./terms.js";
@@ -64,7 +64,7 @@ export async function showConcept() {
 }
 
 function description(concept) {
-  const facts = [`active in ${count(concept.documents, counted.unit)}`];
+  const facts = [`active in ${count(concept.documents, indexed.unit)}`];
   if (concept.firing_frequency !== null) {
     facts.push(`on ${(100 * concept.firing_frequency).toPrecision(2)} % of tokens`);
   }

@@ -1,6 +1,6 @@
 // The search: its requests, its results, and the forms.
 
-import { action, byId, count, counted, make } from "./common.js";
+import { action, byId, count, indexed, make } from "./common.js";
 import { adding, closing, fillSteering, opening, showConcept } from "./concept.js";
 import { fieldsOf, showDocument } from "./document.js";
 import { faceting, filtering, loadFields, showFilters } from "./fields.js";
@@ -321,7 +321,7 @@ byId("finder").querySelector("form").addEventListener("submit", async (event) =>
           "li",
           {},
           opening(one.number, one.label, `found-${one.number}`),
-          ` ${count(one.documents, counted.unit)} `,
+          ` ${count(one.documents, indexed.unit)} `,
           adding(one.number, "found"),
         ),
       ),
@@ -346,7 +346,7 @@ async function start() {
 async function learn() {
   const health = await ask("/health", []);
   vocabularies = health.vocabularies.map(({ name }) => name);
-  counted.unit = health.unit.slice(0, -1);
+  indexed.unit = health.unit.slice(0, -1);
   const sizes = health.vocabularies.map(({ name, size }) => count(size, name.slice(0, -1)));
   byId("collection").textContent = [count(health.documents, "document"), ...sizes].join(" · ");
   await loadFields();
