@@ -179,7 +179,10 @@ def test_bad_lines(write, first, line, problem):
         ("{", ", line 1: not valid JSON"),
         ("[1, 2", ", line 1: not valid JSON"),
         (b"1\t2\t\xff", ", line 1: not UTF-8: invalid start byte"),
-        (gzip.compress(b"1\t2\t3\n", mtime=0), ": gzipped, and read in random order: gunzip it first"),
+        (
+            gzip.compress(b"1\t2\t3\n", mtime=0),
+            ": gzipped, and read in random order: gunzip it first",
+        ),
     ],
 )
 def test_bad_files(write, content, problem):
