@@ -1,9 +1,7 @@
-"""Effect of bfloat16: ``python -m benchmarks.precision INDEX DATASET [--queries]``.
+"""Effect of bfloat16: ``python -m benchmarks.precision INDEX DATASET``.
 
 The documents of an index with words and concepts are encoded again in float32 and in bfloat16 by
-the index's own model, and both are evaluated on judged queries, which are read in float32. With
-``--queries`` the judged queries are read in both, one at a time, and the documents are those of the
-index.
+the index's own model, and both are evaluated on judged queries, which are read in float32.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from lexicept.corpora import Query, read_qrels, read_queries
 from lexicept.evaluation import effectiveness, significance
 from lexicept.index.impacts import Derived
 from lexicept.index.reader import IndexReader
-from lexicept.ops.compiled import call_kernels
 from lexicept.vectors import Floats, Integers
 
 PRECISIONS = ("float32", "bfloat16")
@@ -62,32 +59,6 @@ def of_documents(index: IndexReader, dataset: str) -> list[Sequence[str]]:
     return rows
 
 
-def of_queries(index: IndexReader, dataset: str) -> list[Sequence[str]]:
-    """Return a row for each precision of the queries and each choice of vocabularies."""
-    call_kernels()
-    queries = list(read_queries(dataset, "test"))
-    rows: list[Sequence[str]] = []
-    values, best = {}, {}
-    for precision in PRECISIONS:
-        index = IndexReader.open(index.path)
-        index.vectorizers.query_precision = precision
-        index.query_vectors([queries[0].text])
-        for vocabulary in ("concepts", None):
-            start = time.process_time()
-            vectors = [index.query_vectors([query.text], vocabulary) for query in queries]
-            took = (time.process_time() - start) / len(queries)
-            found = index.engine.search(sp.csr_array(sp.vstack(vectors, format="csr")), 100)
-            ndcg = values[precision, vocabulary] = judged(index, dataset, queries, found)
-            best[precision, vocabulary] = [set(numbers[:10].tolist()) for numbers, _ in found]
-            rows.append([precision, vocabulary or "all", f"{1000 * took:.1f} ms", mean(ndcg)])
-    for vocabulary in ("concepts", None):
-        pairs = zip(*(best[precision, vocabulary] for precision in PRECISIONS), strict=True)
-        same = [len(a & b) / len(a) for a, b in pairs if a]
-        print(vocabulary or "all", f"of the ten best the same: {sum(same) / len(same):.4f}")
-        compare(vocabulary, values["bfloat16", vocabulary], values["float32", vocabulary])
-    return rows
-
-
 def judged(
     index: IndexReader,
     dataset: str,
@@ -118,12 +89,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.precision", description=__doc__)
     parser.add_argument("index")
     parser.add_argument("dataset")
-    parser.add_argument("--queries", action="store_true", help="compare precisions of queries")
     arguments = parser.parse_args()
     index = IndexReader.open(arguments.index)
-    rows = (of_queries if arguments.queries else of_documents)(index, arguments.dataset)
-    what = "queries" if arguments.queries else "documents"
-    print(Table("precision", [f"{what} in", "searched", "encoding", "nDCG@10"], rows).markdown())
+    rows = of_documents(index, arguments.dataset)
+    columns = ["documents in", "searched", "encoding", "nDCG@10"]
+    print(Table("precision", columns, rows).markdown())
 
 
 if __name__ == "__main__":

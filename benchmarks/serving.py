@@ -25,12 +25,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-import torch
 from fastapi import FastAPI
 
 from benchmarks.common import Table
 from lexicept.index.reader import IndexReader
-from lexicept.models.half_bert import has_bfloat16
 
 QUERIES = 100_000
 QUERY_WORDS = 12
@@ -152,10 +150,6 @@ def run(path: Path, seconds: int, workers: int, connections: list[int]) -> Table
     if len(names) > 1:
         both = " and ".join(names)
         cases += [Case(both, {}), Case(f"{both}, asked before", {}, again=True)]
-        if has_bfloat16(torch.device("cpu")):
-            of_model = {name: {"vocabulary": name} for name in names[1:]} | {both: {}}
-            halves = [Case(f"{name}, in bfloat16", given) for name, given in of_model.items()]
-            groups.append((halves, "--query-precision=bfloat16"))
         if index.vectorizers.has_table:
             groups.append(([Case(f"{both}, looked up", {})], "--query-encoder=lookup"))
     rows = []

@@ -66,23 +66,6 @@ def test_weights_are_read_as_they_are_now(bert):
     assert (after - exact).abs().max() < 0.05 < (after - before).abs().max()
 
 
-def test_queries_share_a_conversion_until_the_weights_change(bert, monkeypatch):
-    windows, made, of = bert.windows(TEXTS[:1]), [], HalfBert.of
-    monkeypatch.setattr(HalfBert, "of", lambda model: made.append(of(model)) or made[-1])
-    bert.query_precision = "bfloat16"
-
-    def states():
-        return torch.cat([part for _, part in bert.token_states(windows, "query")])
-
-    before = states()
-    assert torch.equal(states(), before)
-    assert len(made) == 1
-    with torch.no_grad():
-        bert.model.encoder.layer[1].output.dense.weight.zero_()
-    assert not torch.equal(states(), before)
-    assert len(made) == 2
-
-
 def test_a_window_without_tokens_has_no_states(bert):
     bert.precision = "bfloat16"
     (empty, one) = by_window(bert, [Window(0, [], [], [], []), *bert.windows(["bade"])])

@@ -17,7 +17,6 @@ from fastapi.testclient import TestClient
 
 import lexicept
 from lexicept.corpora import Document
-from lexicept.errors import InputError
 from lexicept.index import updates
 from lexicept.index.query_encoders import QueryEncoders
 from lexicept.index.reader import IndexReader
@@ -253,7 +252,7 @@ def test_a_client_that_leaves_takes_its_query_along(path, model):
     assert model.batches == [["first"], ["muki"]]
 
 
-def test_workers_read_queries_in_the_precision_that_is_wanted(path, monkeypatch):
+def test_a_server_reads_queries_without_torch_models(path, monkeypatch):
     readers = []
     for_queries = QueryEncoders.for_queries
 
@@ -269,9 +268,3 @@ def test_workers_read_queries_in_the_precision_that_is_wanted(path, monkeypatch)
     monkeypatch.setattr("uvicorn.run", run)
     lexicept.serve(path, port=0)
     assert "ConceptVectorizer" not in [type(reader).__name__ for reader in readers]
-    lexicept.serve(path, port=0, query_precision="bfloat16")
-    assert readers[-1].query_precision == "bfloat16"
-    monkeypatch.setenv("LEXICEPT_INDEX", str(path))
-    monkeypatch.setenv("LEXICEPT_PRECISION", "half")
-    with pytest.raises(InputError, match="precision is one of float32, bfloat16, not 'half'"):
-        from_environment()

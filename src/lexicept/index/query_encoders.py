@@ -129,9 +129,6 @@ class QueryEncoders:
         self._loaded: dict[str, Vectorizer] = {}
         self._for_queries: dict[str, QueryVectorizer] = {}
         self._table: QueryTable | None = None
-        self.query_precision = "float32"
-        """Number format of models' matrix products for queries, float32 or bfloat16, which torch
-        alone computes; set before a model is loaded."""
         self.cache: QueryCache | None = None
         """Queries that the model encoded lately; None keeps none."""
         # A model's matrix products use all processors: two at a time would slow each other down.
@@ -156,10 +153,7 @@ class QueryEncoders:
                 model = self._vocabularies[name].kind.model
                 models = [self.get(model)] if model not in (None, name) else []
                 load = partial(load_vectorizer, name, models=models)
-                vectorizer = self._load(name, load)
-                self._loaded[name] = vectorizer
-                if name == model:
-                    cast(Any, vectorizer).query_precision = self.query_precision
+                self._loaded[name] = self._load(name, load)
             return self._loaded[name]
 
     def for_queries(self, name: str) -> QueryVectorizer:
@@ -172,7 +166,7 @@ class QueryEncoders:
 
     def _light(self, name: str) -> QueryVectorizer | None:
         model = self._vocabularies[name].kind.model
-        if model is None or name in self._loaded or self.query_precision != "float32":
+        if model is None or name in self._loaded:
             return None
         models = [] if model == name else [self.for_queries(model)]
         if models and models[0] is self._loaded.get(model):

@@ -17,14 +17,7 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from lexicept.errors import InputError, check_count, message_of
 from lexicept.models import blocks
-from lexicept.models.half_bert import (
-    DTYPES,
-    PRECISIONS,
-    Converted,
-    HalfBert,
-    autocast,
-    has_bfloat16,
-)
+from lexicept.models.half_bert import DTYPES, PRECISIONS, HalfBert, autocast, has_bfloat16
 from lexicept.models.loading import data_alone, no_remote_code, places, quiet_transformers
 from lexicept.models.lora import (
     copy_adapters,
@@ -121,11 +114,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         self.source = os.path.join(path, folder) if folder else path
         """The hub name or folder of the weights."""
         self.precision = precision
-        self.query_precision = "float32"
-        """``precision`` for queries; not saved."""
         self.special_tokens = special_tokens
         self.cut(max_query_tokens, max_document_tokens)
-        self._converted = Converted()
         self.known: KnownStates | None = None
         """Stored states of documents, which replace a run of the blocks in ``token_states``."""
         self.rounds: Callable[[int], int] = int
@@ -381,23 +371,20 @@ class Backbone(Transformer):  # type: ignore[misc]
         windows of similar length, the numbers of the windows and the states [tokens, d], window by
         window.
 
-        The task, query or document, gives the precision.
+        Queries are read in single precision, documents in ``precision``.
         """
         # Stored states first; equal windows among the others are read once.
         fresh: list[int] = []
         stored = None if task == "query" else self.known
         for numbers, states in read_known(windows, stored, BATCH_TOKENS, fresh):
             yield numbers, states.to(self.model.device)
-        low = (self.query_precision if task == "query" else self.precision) == "bfloat16"
-        run = partial(self._run, low, self._converted.of if task == "query" else HalfBert.of)
-        yield from read_once(windows, fresh, run, BATCH_TOKENS)
+        low = task != "query" and self.precision == "bfloat16"
+        yield from read_once(windows, fresh, partial(self._run, low), BATCH_TOKENS)
 
-    def _run(
-        self, low: bool, convert: Callable[[Any], HalfBert | None], windows: Sequence[Window]
-    ) -> Iterator[tuple[list[int], Tensor]]:
+    def _run(self, low: bool, windows: Sequence[Window]) -> Iterator[tuple[list[int], Tensor]]:
         """Run the blocks, in bfloat16 if ``low`` is true and the device multiplies bfloat16."""
         low = low and has_bfloat16(self.model.device)
-        if low and windows and self.bidirectional and (half := convert(self.model)):
+        if low and windows and self.bidirectional and (half := HalfBert.of(self.model)):
             yield from half.read(windows, self._padding)
             return
         for batch, features in self.batches(windows):

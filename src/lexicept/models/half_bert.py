@@ -190,21 +190,6 @@ def _pack(windows: Sequence[Window], padding: int) -> tuple[Tensor, Tensor, list
     return ids, left_out == 0, [len(token_ids) for token_ids, _ in runs]
 
 
-class Converted:
-    """A model in bfloat16 for calls with few tokens, converted again after changes of weights,
-    except for changes of ``weight.data``."""
-
-    def __init__(self) -> None:
-        self._last: tuple[list[tuple[int, int]], HalfBert | None] = ([], None)
-
-    def of(self, model: Any) -> HalfBert | None:
-        """See ``HalfBert.of``."""
-        weights = [(id(weight), weight._version) for weight in model.parameters()]
-        if self._last[0] != weights:
-            self._last = (weights, HalfBert.of(model))
-        return self._last[1]
-
-
 def has_onednn() -> bool:
     """Return whether torch's oneDNN multiplies bfloat16 here."""
     return torch.backends.mkldnn.is_available() and bool(

@@ -25,7 +25,6 @@ def serve(
     engine: str = "exact",
     query_encoder: Literal["model", "lookup"] = "model",
     query_cache_mb: int = 32,
-    query_precision: Literal["float32", "bfloat16"] = "float32",
     api_key_file: str | os.PathLike[str] | None = None,
 ) -> None:
     """Serve a page to search, explain and steer, and an HTTP API, until interrupted.
@@ -42,8 +41,6 @@ def serve(
         query_encoder: encoder of the queries' concepts; see ``Index.search``. With "lookup" no
             model is loaded.
         query_cache_mb: memory of each worker for queries that the model encoded, in MB; 0 for none.
-        query_precision: number format of queries in models; bfloat16 needs torch, is used only
-            where the processor multiplies bfloat16 faster, and changes scores a little.
         api_key_file: a file with the API key, a single line; by default no key is required.
 
     Raises:
@@ -76,7 +73,6 @@ def serve(
         reader.searcher.name,
         query_encoder,
         query_cache_mb,
-        query_precision,
         None if api_key_file is None else os.path.abspath(api_key_file),
     ).to_environment()
     del reader  # each worker opens the index itself

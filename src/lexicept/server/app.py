@@ -56,8 +56,6 @@ class ServerSettings:
     """Encoder of queries: model, or lookup."""
     query_cache_mb: int = QUERY_CACHE_MB
     """Memory for queries that the model encoded, in MB; 0 for none."""
-    precision: str = "float32"
-    """Number format of queries in models, float32 or bfloat16."""
     api_key_file: str | None = None
     """A file with the API key; by default no key is required."""
 

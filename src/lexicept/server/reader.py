@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 from lexicept.engines.mask import Mask
-from lexicept.errors import IndexFormatError, InputError
+from lexicept.errors import IndexFormatError
 from lexicept.index.hits import Hit
 from lexicept.index.manifest import manifest_identity, resolved
 from lexicept.index.query_encoders import QueryCache
@@ -26,8 +26,6 @@ from lexicept.server.excerpts import SummaryCache
 from lexicept.server.metrics import Metrics
 
 T = TypeVar("T")
-
-PRECISIONS = ("float32", "bfloat16")
 
 FOLLOW_SECONDS = 1.0
 """Seconds between checks of the index on disk."""
@@ -102,7 +100,7 @@ class QueuedSearch:
 
 class Reader:
     """Serves searches from an index, and moves to a new generation after an update. Raises
-    InputError for no such engine, encoder or number format, or if the index has changed since the
+    InputError for no such engine or encoder, or if the index has changed since the
     engine was built. Raises IndexFormatError for no index, or a damaged index.
 
     Args:
@@ -110,8 +108,6 @@ class Reader:
             generation until the server is started again.
         query_encoder: model or lookup; lookup ignores generations without a token table.
         query_cache: bytes of memory for queries that the model encoded; 0 keeps none.
-        precision: number format of the models' matrix products, float32 or bfloat16, which is used
-            only where the processor multiplies bfloat16 faster.
         metrics: counts cache hits and misses, and queries encoded together.
     """
 
@@ -122,14 +118,10 @@ class Reader:
         engine: str = "exact",
         query_encoder: str = "model",
         query_cache: int = QUERY_CACHE_MB * 2**20,
-        precision: str = "float32",
         metrics: Metrics | None = None,
     ) -> None:
-        if precision not in PRECISIONS:
-            raise InputError(f"precision is one of {', '.join(PRECISIONS)}, not {precision!r:.40}")
         self.path = Path(path)
         self._engine, self._query_encoder, self._query_cache = engine, query_encoder, query_cache
-        self._precision = precision
         self._metrics = metrics or Metrics()
         self._seen = self._tried = manifest_identity(self.path)
         """The manifest of the generation that is served, and the one that was tried last."""
@@ -147,7 +139,6 @@ class Reader:
 
     def _open(self) -> Generation:
         index = IndexReader.open(self.path, engine=self._engine)
-        index.vectorizers.query_precision = self._precision
         if self._query_cache:
             index.vectorizers.cache = QueryCache(self._query_cache)
         index = index.using(self._query_encoder)

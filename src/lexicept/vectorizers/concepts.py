@@ -93,15 +93,6 @@ class ConceptVectorizer(EncodedConcepts):
         return self.encoder.head
 
     @property
-    def query_precision(self) -> str:
-        """Precision for queries, float32 or bfloat16; see ``Backbone``."""
-        return self.encoder.backbone.query_precision
-
-    @query_precision.setter
-    def query_precision(self, value: str) -> None:
-        self.encoder.backbone.query_precision = value
-
-    @property
     def terms(self) -> Sequence[str]:
         """The name of every dimension."""
         return self._terms
