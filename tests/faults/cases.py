@@ -84,6 +84,17 @@ def build(path: Path, count: int, concepts: Vectorizer | None = None) -> None:
         builder.commit()
 
 
+def build_words_first() -> None:
+    """Build an index of words, which another generation completes."""
+    with IndexBuilder("index") as builder:
+        lines = Path("new.jsonl").read_text().splitlines()
+        builder.add_documents((Document(**json.loads(line)) for line in lines), {"seed": 0})
+        builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
+        builder.publish_early(["concepts"])
+        builder.add_vocabulary(Vowels(), VocabularySettings(BM25(k3=1.0)))
+        builder.commit()
+
+
 def build_described(folder: Path) -> None:
     with closing(IndexBuilder(folder / "index")) as builder:
         builder.add_documents(documents(DESCRIBED), {})
@@ -117,6 +128,7 @@ def index_cases(count: int) -> dict[str, Case]:
     export = command("index", "export", "index", "--format", "anserini", "--out", "out")
     return {
         "build": Case(corpus, command(*new), "index", read_index),
+        "build, words first": Case(corpus, build_words_first, "index", read_index),
         "build --overwrite": over,
         "add": Case(indexed, add, "index", read_index),
         "add and merge": Case(indexed, partial(merging, add), "index", read_index),

@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from lexicept.index.manifest import missing_from
+
 from . import calls, disk
 from .calls import KILL, Call
 from .cases import Case, execute
@@ -126,22 +128,24 @@ def names_in(folder: Path) -> list[str]:
 
 
 def check(whole: Whole, folder: Path) -> str:
-    """Return which result is there, "old" or "new"; from the old one another run gets to the new.
+    """Return which result is there, "old", "new", or "early" for an index that can be searched
+    before its build has ended; from the old one and an early one another run gets to the new.
 
     Raises:
-        AssertionError: neither is there, or another run fails or leads to something else.
+        AssertionError: none is there, or another run fails or leads to something else.
     """
     case, result = whole.case, folder / whole.case.result
     state = case.read(result)
     if state == whole.new:
         return "new"
-    assert state == whole.old, "neither the old nor the new result"
+    early = bool(missing_from(result))
+    assert early or state == whole.old, "neither the old nor the new result"
     again = execute(case, folder, flushed)
     assert again.code == 0, f"run again: {again.output.strip()[-1000:]}"
     assert case.read(result) == whole.new, "run again: another result"
     different = set(names_in(folder)) ^ set(whole.files)
     assert not different, f"run again: other files: {sorted(different)[:9]}"
-    return "old"
+    return "early" if early else "old"
 
 
 def begin(whole: Whole, folder: Path) -> None:

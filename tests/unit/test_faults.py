@@ -14,7 +14,7 @@ import pytest
 
 import lexicept.vectorizers.interface
 from faults import calls, disk
-from faults.cases import build, execute, index_cases
+from faults.cases import build, build_words_first, execute, index_cases
 from faults.disk import Disk
 from faults.readers import race, read_during_updates, version
 from faults.trials import check, cut_power, fail_calls, flushed, kill, run_undisturbed
@@ -57,10 +57,12 @@ def some(numbers: list[int], count: int) -> list[int]:
 def test_power_cuts(whole, tmp_path):
     """Short: ``python -m tests.faults`` cuts at every point."""
     changes = [call.name for call in whole.calls if call.name in disk.CHANGES]
-    moved = [number for number, name in enumerate(changes) if name == "rename"][-2:]
+    moved = [number for number, name in enumerate(changes) if name == "rename"]
+    moved = moved if whole.case.act is build_words_first else moved[-2:]
     tally = cut_power(whole, tmp_path, lambda numbers: some(numbers, 3) + moved)
     assert not tally.failures
     assert tally.counts["new"] > 0
+    assert (tally.counts["early"] > 0) == (whole.case.act is build_words_first)
 
 
 @needs_filters

@@ -125,6 +125,7 @@ def print_info(index: Index, as_json: bool) -> None:
             rows.append(("", f"at most {entry['query_max_qd_flops']:g} QD-FLOPs in a query"))
         if entry["query_max_active_dims"] is not None or entry["query_max_qd_flops"] is not None:
             rows.append(("", f"queries are pruned by {entry['pruning']}"))
+    rows += [(name, "follow when the build of the index ends") for name in report["missing"]]
     for name, kind in report["fields"].items():
         note = ", not offered for filters" if name in report["unoffered_fields"] else ""
         rows.append(("field", f"{name}: {kind}{note}"))

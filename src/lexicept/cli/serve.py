@@ -13,7 +13,8 @@ from lexicept.errors import require
 def serve(**options: Any) -> None:
     """Serve a search page and an HTTP API (/openapi.json) until interrupted.
 
-    The page searches, explains and steers. Changes of the index are served within seconds. Each
+    INDEX may be a folder of documents: it is indexed in FOLDER.index while words are searched. The
+    page searches, explains and steers. Changes of the index are served within seconds. Each
     worker loads the concept model, unless queries are looked up.
     """
     from lexicept.pipelines.serve import serve

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +20,7 @@ from lexicept.fields.writing import FieldWriter
 from lexicept.index.atlas import Findings
 from lexicept.index.generations import IndexLayout, commit_generation, replace_generation
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.manifest import read_manifest, resolved, write_files
+from lexicept.index.manifest import missing_from, read_manifest, resolved, write_files
 from lexicept.index.parts import PARTS, Parts, check_number, frequencies, part_name
 from lexicept.index.passages import PassageWriter
 from lexicept.index.reader import IndexReader
@@ -29,19 +29,19 @@ from lexicept.index.term_frequencies import TermFrequencyWriter, TokenTotal, enc
 from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Over
 from lexicept.progress import Progress, silent
-from lexicept.storage.files import fingerprint, sha256
+from lexicept.storage.files import fingerprint, link, move, sha256
 from lexicept.storage.manifest import describe_files, generation_name
 from lexicept.storage.sequences import LazySequence
 from lexicept.storage.texts import TextWriter
-from lexicept.storage.workspace import Workspace
+from lexicept.storage.workspace import Workspace, refuse_existing
 from lexicept.vectorizers.interface import TOKEN_TABLE, AnyVectorizer, TokenCounter, parts_of
 
 
 class IndexBuilder:
     """Builds one index, step by step: documents, then each vocabulary, then ``commit``. Raises
-    InputError if something is at ``path`` already, another process is building there, or a node
-    does not see the folder. Raises IndexFormatError, with ``overwrite``, for something else than an
-    index at ``path``.
+    InputError if something is at ``path`` already, unless it is an index that ``publish_early``
+    left unfinished, if another process is building there, or a node does not see the folder. Raises
+    IndexFormatError, with ``overwrite``, for something else than an index at ``path``.
 
     Args:
         path: the index to create; the unfinished work is in ``<path>.partial`` (see ``Workspace``).
@@ -65,9 +65,14 @@ class IndexBuilder:
         if overwrite and self.path.exists():
             read_manifest(self.path)  # anything but an index is not replaced
             path = self.path = resolved(path)
-        self.work = Workspace(path, "build", restart=restart, overwrite=overwrite)
+        replaces = overwrite or bool(missing_from(self.path))
+        self.work = Workspace(path, "build", restart=restart, overwrite=replaces)
         self._cluster, self._overwrite = cluster, overwrite
         try:
+            # Another process may have finished the index before the lock was ours.
+            self._early = bool(missing_from(self.path))
+            if not (overwrite or self._early):
+                refuse_existing(self.path)
             self._over = map_over(cluster, self.work.folder)
         except BaseException:
             self.close()
@@ -137,6 +142,43 @@ class IndexBuilder:
         ids = Parts.open(self._generation).texts("ids")
         findings.save(self._generation / "concepts", ids, self.contents)
 
+    def publish_early(self, missing: Sequence[str], weight_bits: int = 32) -> bool:
+        """Publish the documents and the vocabularies so far, unless a complete index is to be
+        replaced, or an earlier run has published the same; return False in the first case.
+
+        ``commit`` makes the complete index the next generation. Until then the index can be
+        searched, but not changed.
+
+        Args:
+            missing: the vocabularies that follow.
+        """
+        if self.path.exists() and not self._early:
+            return False
+        if self._early and self._is_published():
+            return True
+        folder = self._index / "early"
+        generation = folder / self._generation.name
+        for file in self._generation.rglob("*"):
+            if file.is_file():
+                link(file, generation / file.relative_to(self._generation))
+        layout = IndexLayout(self._sizes, self._settings, None, weight_bits)
+        commit_generation(folder, generation, layout, self._over, missing=missing)
+        if self._early:
+            replace_generation(self.path, generation)
+        else:
+            refuse_existing(self.path)
+            move(folder, self.path)
+        self._early = True
+        return True
+
+    def _is_published(self) -> bool:
+        """Return True if the unfinished index at the path has all files written so far."""
+        manifest = read_manifest(self.path)
+        return all(
+            manifest["files"].get(f"{manifest['generation']}/{name}") == entry
+            for name, entry in describe_files(self._generation, self._generation).items()
+        )
+
     def commit(self, rra: RRASettings | None = None, weight_bits: int = 32) -> IndexReader:
         """Weight, invert and publish the index, and remove the unfinished work. Raises InputError
         for no vocabulary, other ``weight_bits`` than ``ExactEngine.build`` takes, or weights that
@@ -145,7 +187,7 @@ class IndexBuilder:
             raise InputError("an index needs at least one vocabulary")
         layout = IndexLayout(self._sizes, self._settings, rra, weight_bits)
         commit_generation(self._index, self._generation, layout, self._over)
-        if self._overwrite and self.path.exists():
+        if (self._overwrite or self._early) and self.path.exists():
             replace_generation(self.path, self._generation)
             self.work.discard()
         else:
@@ -167,6 +209,9 @@ class IndexBuilder:
 
     def __exit__(self, *error: Any) -> None:
         self.work.__exit__(*error)
+        if isinstance(error[1], KeyboardInterrupt) and self._early:
+            note = f"{self.path} can be searched, without what is missing"
+            error[1].__notes__ = [f"{note}; {'; '.join(error[1].__notes__)}"]
 
 
 def map_over(cluster: Cluster | None, folder: Path) -> Over | None:

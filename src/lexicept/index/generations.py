@@ -17,6 +17,7 @@ from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.manifest import (
     FORMAT,
     MANIFEST,
+    MISSING,
     VERSION,
     read_manifest,
     resolved,
@@ -44,7 +45,7 @@ def changing(path: str | os.PathLike[str], unread: Sequence[str] = ()) -> Iterat
     The files that a change reads are compared with their checksums: written files get new
     checksums, which would hide damage for ever. Other files are linked and keep their checksums.
     Raises IndexFormatError for no index, or a damaged file, named in the message. Raises InputError
-    if another process is writing.
+    if another process is writing, or a build has not finished the index.
 
     Args:
         unread: ``fnmatch`` patterns of files that the change does not read.
@@ -53,6 +54,9 @@ def changing(path: str | os.PathLike[str], unread: Sequence[str] = ()) -> Iterat
     read_manifest(folder)  # a lock file must not be left where there is no index
     with disk_errors(folder), _locked(folder):
         manifest = read_manifest(folder)
+        if missing := manifest.get(MISSING):
+            problem = f"can't be changed before its build has added {' and '.join(missing)}"
+            raise InputError(f"{folder}: {problem}; the command that builds it goes on")
         skipped = matching_files(manifest, unread)
         read = {n: entry for n, entry in manifest["files"].items() if n not in skipped}
         check_files(folder, read, checksums=True)
@@ -190,6 +194,7 @@ def commit_generation(
     over: Over | None = None,
     linked: Mapping[str, Any] | None = None,
     write_postings: Callable[[Parts], None] | None = None,
+    missing: Sequence[str] = (),
 ) -> None:
     """Derive the postings, then publish the generation, which holds the documents and their tf.
     Raises InputError for other ``weight_bits``, weights that are not finite, or settings that
@@ -198,6 +203,7 @@ def commit_generation(
     Args:
         over, linked: see ``Derived.compute`` and ``publish``.
         write_postings: writes added postings instead; see ``index.added_postings``.
+        missing: vocabularies that the index lacks until its build ends.
     """
     parts = Parts.open(generation)
     if write_postings is None:
@@ -211,6 +217,7 @@ def commit_generation(
             for name, size in layout.sizes.items()
         ],
         "rra": None if layout.rra is None else asdict(layout.rra),
+        **({MISSING: [*missing]} if missing else {}),
     }
     publish(path, generation, content, linked)
 

@@ -16,6 +16,8 @@ FORMAT = "lexicept index"
 VERSION = 9
 MANIFEST = "manifest.json"
 ENGINES = "engines"
+MISSING = "missing"
+"""Key of the vocabularies that an index lacks until its build ends."""
 
 
 def resolved(path: str | os.PathLike[str]) -> Path:
@@ -37,6 +39,15 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if generation_number(generation) is None or not isinstance(files, dict):
         raise IndexFormatError(f"{path}: its manifest is damaged")
     return manifest
+
+
+def missing_from(path: Path) -> list[str]:
+    """Return the vocabularies that the index at a path lacks until its build ends: none without an
+    index, or for a complete index."""
+    try:
+        return list(read_manifest(path).get(MISSING, []))
+    except IndexFormatError:
+        return []
 
 
 def postings_fingerprint(manifest: Mapping[str, Any]) -> str:

@@ -31,7 +31,13 @@ from lexicept.index.conditions import FieldMasks, QueryMasks, places_by_mask
 from lexicept.index.explainer import Explainer
 from lexicept.index.hits import Hit
 from lexicept.index.impacts import Derived, RRASettings
-from lexicept.index.manifest import ENGINES, CurrentManifest, postings_fingerprint, resolved
+from lexicept.index.manifest import (
+    ENGINES,
+    MISSING,
+    CurrentManifest,
+    postings_fingerprint,
+    resolved,
+)
 from lexicept.index.parts import Parts
 from lexicept.index.queries import QueryWeigher, SearchQuery, parsed_queries
 from lexicept.index.query_encoders import QueryEncoders
@@ -69,6 +75,8 @@ class IndexReader:
         self.manifest = manifest = current.content
         self.stale = current.stale
         """Function that returns True if the index on disk has changed since opening."""
+        self.missing: list[str] = [*manifest.get(MISSING, [])]
+        """Vocabularies that a build has yet to add."""
         folder = path / manifest["generation"]
         self.folder = folder
         """The generation."""

@@ -61,7 +61,8 @@ def build(
     Concepts come from one source: lexicept-mini (the model in the package, which is adapted to the
     documents unless ``concepts`` says otherwise), another saved ``model``, or the SAE that
     ``concepts`` names or trains on the documents.
-    Calling it again with the same arguments resumes an interrupted build.
+    Calling it again with the same arguments resumes an interrupted build. A new index is there, for
+    searches by words, as soon as the words are counted; concepts follow in its next generation.
 
     Args:
         documents: texts, dicts (``text``, and optionally ``id`` and ``title``), ``Document``
@@ -114,20 +115,22 @@ def build(
     ):
         folder = folder_of(documents, places_of(out))
         fresh = as_documents(documents if folder is None else folder, strict=strict)
-        # Whatever can be refused is loaded before the first pass over the documents.
-        loaded = source.load() if "concepts" in names else None
+        # A source that may be refused is loaded before the first pass over the documents.
+        loaded = source.load() if "concepts" in names and not source.packaged else None
         labels = _labels(concepts.explanations, loaded)
         recorded = {"vocabulary": vocabulary, "language": language, "weight_bits": weight_bits}
         recorded |= asdict(limits) | (source.record() if "concepts" in names else {})
         builder.add_documents(fresh, recorded)
         if folder is not None:
             builder.add_files(folder.checksums)
-        fitted = None if loaded is None else source.fit(loaded, builder, report)
         if "words" in names:
             # BM25's queries count words: their weights say little about which matter.
             settings = VocabularySettings(BM25(), pruning="impact")
             builder.add_vocabulary(words, settings, progress=report)
-        if fitted is not None:
+        if "concepts" in names:
+            if "words" in names and builder.publish_early(["concepts"], weight_bits):
+                report("searchable by words", 0, 0, f"lexicept search {os.fspath(out)} …")
+            fitted = source.fit(loaded or source.load(), builder, report)
             if "texts" not in names:
                 fitted = fitted._replace(texts=None)
             settings = _settings(fitted, limits)

@@ -18,6 +18,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.verification import Verification, verify
 from lexicept.parallel.ray import Cluster, joined_cluster
 from lexicept.pipelines.documents import Documents, as_documents
+from lexicept.pipelines.opened import warn_of_missing
 from lexicept.pipelines.searchable import OpenedIndex
 from lexicept.progress import Progress, reporting
 
@@ -205,7 +206,8 @@ class Index(OpenedIndex):
 def open(  # noqa: A001
     path: str | os.PathLike[str], *, engine: str = "exact", checksums: bool = False
 ) -> Index:
-    """Open an index.
+    """Open an index. An index whose build has words alone so far gives a ``LexiceptWarning``, and
+    searches everything once the build has ended.
 
     Args:
         path: the folder of the index.
@@ -216,4 +218,4 @@ def open(  # noqa: A001
         IndexFormatError: not an index, or a half-written or damaged index, or another version.
         InputError: no such engine, or the index has changed since the engine was built.
     """
-    return Index(IndexReader.open(path, engine=engine, checksums=checksums))
+    return Index(warn_of_missing(IndexReader.open(path, engine=engine, checksums=checksums)))

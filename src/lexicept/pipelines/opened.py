@@ -38,12 +38,22 @@ def reader_of(index: IndexLike, *, engine: str = "exact") -> IndexReader:
         InputError: the index has no such engine, or the argument is no index and no path.
     """
     if isinstance(index, str | os.PathLike):
-        return IndexReader.open(index, engine=engine)
+        return warn_of_missing(IndexReader.open(index, engine=engine))
     if isinstance(index, IndexReader):
         return index
     if not hasattr(index, "reader"):
         raise InputError(f"an index is an opened one or its path, not {index!r:.80}")
     return index.reader
+
+
+def warn_of_missing(index: IndexReader) -> IndexReader:
+    """Return an index; warn of vocabularies that its build has yet to add."""
+    if index.missing:
+        there = " and ".join(vocabulary.name for vocabulary in index.vocabularies)
+        follow = f"{' and '.join(index.missing)} follow when its build ends"
+        message = f"{index.path}: searched by {there} alone so far; {follow}"
+        warnings.warn(message, LexiceptWarning, stacklevel=4)
+    return index
 
 
 def single_vocabulary(index: IndexReader, choice: str | None) -> str | None:

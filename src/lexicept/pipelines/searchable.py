@@ -57,6 +57,9 @@ class OpenedIndex:
             raise InputError("the index is closed")
         if now >= self._next_look:
             self._next_look = now + LOOK_SECONDS
+            if reader.missing and reader.searcher is reader.engine and reader.stale():
+                self.refresh()  # to what its build has added
+                reader = self.reader
             # This object's own changes, in another thread, end with a new snapshot.
             if reader.stale() and not self._changing.locked() and reader is self._reader:
                 self._next_look = math.inf
@@ -275,6 +278,7 @@ class OpenedIndex:
             "documents": reader.num_documents,
             "passages": len(reader) if len(reader.passages) else None,
             "vocabularies": reader.manifest["vocabularies"],
+            "missing": reader.missing,
             "fields": {name: str(kind) for name, kind in reader.fields.kinds.items()},
             "unoffered_fields": [name for name in reader.fields if name not in offered],
             "rra": reader.manifest["rra"],

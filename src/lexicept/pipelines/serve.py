@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal
 
+from lexicept.corpora import is_folder_of_files
 from lexicept.errors import InputError, check_count, checked_arguments, require
+from lexicept.index.manifest import MANIFEST
 from lexicept.pipelines.opened import IndexLike, reader_of
+from lexicept.storage.manifest import generations
+
+LOW_PRIORITY = 10
+"""Priority (nice) of the process that builds an index beside the server."""
 
 
 @checked_arguments
@@ -29,11 +40,13 @@ def serve(
 ) -> None:
     """Serve a page to search, explain and steer, and an HTTP API, until interrupted.
 
-    Changes of the index are served within seconds. Each worker loads the concept model, unless
-    queries are looked up.
+    A folder of documents is indexed beside it, in ``FOLDER.index``, by a process of low priority:
+    searches by words are served after seconds, concepts once they are there. Later calls bring the
+    index into step with the folder. Changes of an index are served within seconds. Each worker
+    loads the concept model, unless queries are looked up.
 
     Args:
-        index: an opened index, or a path.
+        index: an opened index, the path of one, or a folder of documents.
         host: the address to bind to; "0.0.0.0" lets other machines in.
         port: the port; 0 takes a free port.
         workers: processes behind the port.
@@ -45,8 +58,8 @@ def serve(
 
     Raises:
         InputError: an unusable address, no such engine or token table, a number out of range, no
-            key in the file, or the extra ``serve`` or, for an index with concepts, ``search`` is
-            not installed.
+            key in the file, a folder that can't be indexed, or the extra ``serve`` or, for an index
+            with concepts, ``search`` is not installed.
         IndexFormatError: no index, or a damaged index.
     """
     require("serve", "fastapi", "fastapi_offline", "prometheus_client", "uvicorn")
@@ -56,29 +69,31 @@ def serve(
     from lexicept.server.app import ServerSettings
     from lexicept.server.connections import Connection
 
-    reader = reader_of(index, engine=engine).using(query_encoder)
     check_count("workers", workers)
     if query_cache_mb:
         check_count("query_cache_mb", query_cache_mb)
     check_free(host, port)
-    needs_model = any(entry.needs_model(query_encoder) for entry in reader.vocabularies)
-    if needs_model and find_spec("sentence_transformers") is None:
-        require("search", "onnxruntime", "tokenizers")
     if api_key_file is not None:
         read_key(api_key_file)
-    path = index if isinstance(index, str | os.PathLike) else reader.path
-    variables = ServerSettings(
-        os.path.abspath(path),
-        host,
-        reader.searcher.name,
-        query_encoder,
-        query_cache_mb,
-        None if api_key_file is None else os.path.abspath(api_key_file),
-    ).to_environment()
-    del reader  # each worker opens the index itself
-    if "OMP_NUM_THREADS" not in os.environ:
-        variables["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // workers))
     with ExitStack() as stack:
+        if isinstance(index, str | os.PathLike) and _holds_documents(index):
+            index = stack.enter_context(_indexed_beside(index))
+        reader = reader_of(index, engine=engine).using(query_encoder)
+        needs_model = any(entry.needs_model(query_encoder) for entry in reader.vocabularies)
+        if needs_model and find_spec("sentence_transformers") is None:
+            require("search", "onnxruntime", "tokenizers")
+        path = index if isinstance(index, str | os.PathLike) else reader.path
+        variables = ServerSettings(
+            os.path.abspath(path),
+            host,
+            reader.searcher.name,
+            query_encoder,
+            query_cache_mb,
+            None if api_key_file is None else os.path.abspath(api_key_file),
+        ).to_environment()
+        del reader  # each worker opens the index itself
+        if "OMP_NUM_THREADS" not in os.environ:
+            variables["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // workers))
         if workers > 1:
             folder = tempfile.TemporaryDirectory(prefix="lexicept-")
             variables["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(folder)
@@ -94,6 +109,32 @@ def serve(
             http=Connection,
             ws="none",
         )
+
+
+def _holds_documents(path: str | os.PathLike[str]) -> bool:
+    """Return True for a folder of files that is no index, not even a damaged one."""
+    folder = Path(path)
+    return is_folder_of_files(path) and not ((folder / MANIFEST).exists() or generations(folder))
+
+
+@contextmanager
+def _indexed_beside(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the index of a folder of documents, as soon as it can be searched. Until the block
+    ends, another process builds it, or brings it into step with the folder."""
+    path = Path(f"{os.path.abspath(folder)}.index")
+    run = "from lexicept.cli import main; main()"
+    command = [sys.executable, "-c", run, "sync", os.fspath(folder), str(path)]
+    # A session of its own: Ctrl-C in the terminal ends the server, and the server the process.
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as sync:
+        try:
+            os.setpriority(os.PRIO_PROCESS, sync.pid, LOW_PRIORITY)
+            while not (path / MANIFEST).exists():
+                if sync.poll() is not None:
+                    raise InputError(f"{os.fspath(folder)}: no index, and none could be built")
+                time.sleep(0.05)
+            yield path
+        finally:
+            sync.send_signal(signal.SIGINT)
 
 
 def check_free(host: str, port: int) -> None:

@@ -13,7 +13,7 @@ from lexicept.corpora.records import DocumentStream, readable
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError, checked_arguments
 from lexicept.index.generations import changing, remove_unread
-from lexicept.index.manifest import read_files
+from lexicept.index.manifest import missing_from, read_files, read_manifest, resolved
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import Changes, apply
 from lexicept.pipelines.build import build, places_of
@@ -56,7 +56,8 @@ def sync(
 ) -> Synced:
     """Make an index hold what the files of a folder hold.
 
-    The first time it builds the index; an interrupted build resumes. Afterwards it reads the files
+    The first time it builds the index; an interrupted build resumes, or starts over if the folder
+    has changed since its index was searchable by words. Afterwards it reads the files
     whose contents changed, whatever their times say, and in one step adds, replaces and deletes
     documents; interrupted, it leaves the index as it was. A renamed file is a document deleted and
     another added. Files that can't be read are skipped, and their documents in the index stay.
@@ -84,7 +85,8 @@ def sync(
         raise InputError(f"{os.fspath(folder)}: {problem or 'no such folder'}")
     skipped = Skipped(os.fspath(folder), KINDS, quiet=True)  # the result names them
     source = Folder(folder, skipped, places_of(index))
-    if not Path(index).exists():
+    started = Path(index).exists()
+    if not started or missing_from(resolved(index)):
         with build(
             source,
             index,
@@ -94,6 +96,7 @@ def sync(
             concepts=concepts,
             limits=limits,
             strict=strict,
+            restart=started and _differs(resolved(index), folder),
             progress=progress,
         ) as built:
             return Synced(len(built), 0, 0, 0, **_skipped(source))
@@ -154,6 +157,16 @@ class _Update(Container[str]):
         if name not in self.files:
             return True
         return name in self.changed and self.source.checksums.get(name) != UNREAD
+
+
+def _differs(index: Path, folder: str | os.PathLike[str]) -> bool:
+    """Return True if a folder has other files, or files of other contents, than an index."""
+    known = read_files(index / read_manifest(index)["generation"]) or {}
+    skipped = Skipped(os.fspath(folder), KINDS, quiet=True)
+    files = Folder(folder, skipped, places_of(index)).files()
+    return known.keys() != files.keys() or any(
+        checksum not in (UNREAD, _checksum(files[name])) for name, checksum in known.items()
+    )
 
 
 def _comparable(document: Document) -> Document:

@@ -289,6 +289,7 @@ async def health(reader: TheReader) -> schema.Health:
         documents=index.num_documents,
         unit=index.unit,
         vocabularies=[schema.VocabularySize(name=v.name, size=v.size) for v in index.vocabularies],
+        missing=index.missing,
     )
 
 

@@ -33,6 +33,7 @@ class Health(BaseModel):
     documents: int
     unit: str = Field(description="What concepts count: documents, or passages of documents.")
     vocabularies: list[VocabularySize]
+    missing: list[str] = Field(description="Vocabularies that follow when the build ends.")
 
 
 FieldValue = str | float | list[str] | list[float]

@@ -12,6 +12,7 @@ import { hideTerms, showTerms, spelledOut } from "./terms.js";
 const TOP_K = 10;
 const MOST = 1000; // results that the server ranks
 const BASELINE = 100; // ranks that a steered result is compared with
+const LOOK = 2000; // milliseconds between looks for what a build adds
 const FEEDBACK = 3; // first results that feedback takes for relevant
 
 let vocabularies = [];
@@ -73,7 +74,6 @@ async function search() {
       ask("/query", asked(lists.length > 1 ? null : lists[0], false), signal),
       ...lists.map((vocabulary) => findList(vocabulary, signal)),
     ]);
-    if (vocabularies.length < 2) await learn(); // the demonstration's concepts come while it is open
     const focused = document.activeElement?.dataset?.focus;
     showTerms(terms.terms, terms.text);
     if (state.concept !== null) fillSteering();
@@ -348,6 +348,7 @@ async function learn() {
   vocabularies = health.vocabularies.map(({ name }) => name);
   indexed.unit = health.unit.slice(0, -1);
   const sizes = health.vocabularies.map(({ name, size }) => count(size, name.slice(0, -1)));
+  if (health.missing.length) sizes.push(`${health.missing.join(" and ")} follow`);
   byId("collection").textContent = [count(health.documents, "document"), ...sizes].join(" · ");
   await loadFields();
   const both = vocabularies.includes("words") && vocabularies.includes("concepts");
@@ -355,6 +356,18 @@ async function learn() {
   byId("about").hidden = !vocabularies.includes("concepts");
   byId("finder").hidden = !vocabularies.includes("concepts");
   if (!both) state.mode = "both";
+  if (health.missing.length) setTimeout(follow, LOOK);
+}
+
+/** Show what a build has added since, and search it. */
+async function follow() {
+  try {
+    const { missing } = await ask("/health", []);
+    if (missing.length) setTimeout(follow, LOOK);
+    else await learn().then(() => show(null));
+  } catch {
+    setTimeout(follow, LOOK); // the server may be back later
+  }
 }
 
 start();
