@@ -308,6 +308,8 @@ async def call():
         assert hit.id in reply.content[0].text
 
 anyio.run(call)
+assert index.add([{"id": "new", "text": hit.text}]) == (1, 0)  # few documents
+assert "new" in [hit.id for hit in index.search(query, 2)]
 """
 
 

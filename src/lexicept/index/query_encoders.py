@@ -173,12 +173,16 @@ class QueryEncoders:
             return None
         return self._load(name, partial(load_for_queries, name, models=models))
 
-    def of(self, names: Sequence[str]) -> list[AnyVectorizer]:
-        """Return the vectorizers of vocabularies, a joint vectorizer for a model's vocabularies."""
+    def of(self, names: Sequence[str], few: bool = False) -> list[AnyVectorizer]:
+        """Return the vectorizers of vocabularies, a joint vectorizer for a model's vocabularies.
+
+        Args:
+            few: encode few documents: without torch where possible, in single precision.
+        """
         shared = {vocabulary.name for vocabulary in self._by_model}
         if not shared <= {*names}:
             return [self.get(name) for name in names]
-        joint = [self._joint(self.get)] if shared else []
+        joint = [self._joint(self.for_queries if few else self.get)] if shared else []
         return [*(self.get(name) for name in names if name not in shared), *joint]
 
     def _joint(self, load: Callable[[str], Any]) -> AnyVectorizer:

@@ -61,6 +61,9 @@ from lexicept.storage.workspace import new_folder
 from lexicept.vectorizers.interface import parts_of
 from lexicept.vectors import Integers
 
+FEW_CHARACTERS = 50_000
+"""Most characters of documents that are encoded in ONNX Runtime: loading torch takes longer."""
+
 _UNWEIGHED = ("*/postings/*", f"*/{PARTS}/*/titles.*", f"*/{PARTS}/*/texts.*")
 """Files that no weights are computed from."""
 
@@ -363,7 +366,8 @@ def _encode_fresh(
     beginnings of the names of files that are written anew; ``sizes`` may grow."""
     (place,), outdated = fresh.parts.folders, []
     contents = Contents(folder / "fresh")
-    for vectorizer in index.vectorizers.of([*sizes]):
+    few = cluster is None and sum(map(len, contents)) <= FEW_CHARACTERS
+    for vectorizer in index.vectorizers.of([*sizes], few):
         vectorizers = parts_of(vectorizer)
         encode = encode_on(cluster, vectorizer, index.folder / vectorizer.name, counts=False)
         writer = TermFrequencyWriter(vectorizer, contents, encode)

@@ -50,7 +50,6 @@ class ConceptVectorizer(EncodedConcepts):
     """
 
     encoder: Encoder
-    grows = False
 
     def __init__(self, encoder: Encoder, terms: Sequence[str] | None = None) -> None:
         self.encoder = encoder
@@ -105,10 +104,6 @@ class ConceptVectorizer(EncodedConcepts):
     def kind(self) -> str:
         """Kind of the dimensions: concepts, sub-words or words."""
         return self.head.dimension_kind(len(self.encoder.backbone.tokenizer))
-
-    def documents(self, texts: Sequence[str]) -> sp.csr_array:
-        """Return the pooled activation of every dimension in every document [n, size]."""
-        return self.encoder.encode_activations(texts, "document")
 
     def encode_documents(self, texts: Sequence[str]) -> EncodedDocuments:
         """Return the tf of documents, and if ``counts_tokens`` the sums for a token table."""

@@ -1,4 +1,4 @@
-"""Concepts of queries, and the words behind concepts, by an encoder with or without torch."""
+"""Concepts of texts, and the words behind concepts, by an encoder with or without torch."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from lexicept.vectors import Floats
 
 
 class EncodedConcepts:
-    """Texts → the pooled activation of every dimension of an encoder's head, for queries and for
-    explanations."""
+    """Texts → the pooled activation of every dimension of an encoder's head, for queries, few
+    documents and explanations."""
 
     name = "concepts"
+    grows = False
 
     def __init__(self, encoder: TokenReader) -> None:
         self.encoder: Any = encoder
@@ -47,6 +48,10 @@ class EncodedConcepts:
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """Return the pooled activation of every dimension in every query [n, size]."""
         return self.encoder.encode_activations(texts, "query")
+
+    def documents(self, texts: Sequence[str]) -> sp.csr_array:
+        """Return the pooled activation of every dimension in every document [n, size]."""
+        return self.encoder.encode_activations(texts, "document")
 
     def encode_query(self, text: str) -> EncodedQuery:
         """Encode a query once, for its tf and its spans.
