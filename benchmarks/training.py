@@ -19,9 +19,6 @@ from lexicept.training.sae.trainer import SAETask, remove_parallel_gradient
 
 Step = Callable[[Tensor], object]
 
-THRESHOLDS = ("batch_topk", "relu", "gated", "jumprelu")
-"""Architectures whose number of active latents differs from token to token."""
-
 
 def synthetic_states(tokens: int, d: int, num_features: int = 4096, active: int = 8) -> Tensor:
     """Draw sums of a few of many directions, and noise: an SAE's model of states."""
@@ -118,9 +115,7 @@ def run(
     if peers:
         trainers["textbook autograd"] = textbook_step(first, small, k)
         trainers["sparsify"] = sparsify_step(first, small, k)
-    for architecture in THRESHOLDS:
-        step = lexicept_step(first, small, k, architecture=architecture)
-        trainers[f"lexicept, {architecture}"] = step
+    trainers["lexicept, batch_topk"] = lexicept_step(first, small, k, architecture="batch_topk")
     rows = _rows(f"M {small:,}", trainers, states, 4, rounds)
     del trainers
     trainers = {"lexicept": lexicept_step(first, large, k)}

@@ -20,13 +20,13 @@ from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.language_heads import language_head
-from lexicept.models.sae.quality import anisotropy
 from lexicept.pipelines.pretrain import pretrain
 from lexicept.progress import Progress
 from lexicept.storage.files import fingerprint, replace_file
 from lexicept.training.config import TrainingConfig, load_config
 from lexicept.training.settings import to_mapping
 from lexicept.training.validation import Texts, pooled
+from reproduction.anisotropy import anisotropy
 from reproduction.data import Data, fetching
 from reproduction.jobs import DatasetSettings, RRAChoice, TrainingJob
 from reproduction.latency import BMP_METRIC, METRIC, measure_bmp, measure_latency

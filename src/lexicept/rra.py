@@ -122,11 +122,8 @@ class Dialogue:
         return cls(num_documents, alpha, transform, heard, backgrounds, np.empty(0), np.empty(0))
 
     def go_on(self, sums: Sums) -> Dialogue:
-        """Return the state after the next listener, given these sums over all documents.
-
-        Raises:
-            InputError: alpha is too large for the numbers to stay finite.
-        """
+        """Return the state after the next listener, given these sums over all documents. Raises
+        InputError if alpha is too large for the numbers to stay finite."""
         # Z_t: the background of all documents, and what the non-zeros have above the background.
         heard = np.vstack([self.heard, self.backgrounds[-1] * sums.said + sums.above])
         with np.errstate(over="ignore"):
@@ -150,21 +147,14 @@ class Dialogue:
 
 def hear(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> Sums:
     """Return the next listener's sums over some documents: canonical weights [n, V] and P(d) [n],
-    which adds up to 1 over all documents.
-
-    Raises:
-        InputError: a weight too large for the transform.
-    """
+    which adds up to 1 over all documents. Raises InputError for a weight too large for the
+    transform."""
     return Sums(*listener_sums(*_rows(weights, prior, dialogue)))
 
 
 def read(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[sp.csr_array, Floats]:
     """Return the last listener's reading of some documents: weights above the background and their
-    c_d [n], both × N.
-
-    Raises:
-        InputError: a weight too large for the transform, or alpha is too large.
-    """
+    c_d [n], both × N. Raises InputError for a weight too large for the transform, or alpha."""
     above, scales = listener_reads(*_rows(weights, prior, dialogue))
     check_finite(dialogue.alpha, above, scales)
     N = dialogue.num_documents
@@ -195,16 +185,9 @@ def check_finite(alpha: float, *numbers: Floats) -> None:
 
 
 def converse(hear_all: Callable[[Dialogue], Sums], dialogue: Dialogue, iterations: int) -> Dialogue:
-    """Run the literal listener, then pairs of a speaker and a pragmatic listener.
-
-    Args:
-        hear_all: ``hear`` for all documents: a map over shards of them, and a sum.
-        dialogue: the state that ``Dialogue.begin`` returns.
-        iterations: pairs, at least 1.
-
-    Raises:
-        InputError: ``iterations`` below 1, or alpha is too large for the numbers to stay finite.
-    """
+    """Run the literal listener, then ``iterations`` pairs of a speaker and a pragmatic listener,
+    from the state of ``Dialogue.begin``; ``hear_all`` is ``hear`` for all documents. Raises
+    InputError for ``iterations`` below 1, or alpha too large for the numbers to stay finite."""
     if iterations < 1:
         raise InputError(f"iterations must be at least 1, not {iterations}")
     for _ in range(iterations + 1):

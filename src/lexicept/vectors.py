@@ -27,11 +27,8 @@ dimension's part of a score."""
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A range of dimensions with a name, such as ``words`` or ``concepts``.
-
-    Raises:
-        InputError: another number of terms than of dimensions.
-    """
+    """A range of dimensions with a name, such as ``words`` or ``concepts``. Raises InputError for
+    another number of terms than of dimensions."""
 
     name: str
     size: int
@@ -118,14 +115,9 @@ def power_of_two(number: float) -> float:
 
 
 def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_array:
-    """Return CSR [n, V] with sorted indices and no duplicates or explicit zeros.
-
-    Args:
-        ids: names of the rows in messages.
-
-    Raises:
-        InputError: no sparse matrix, or weights that are NaN, infinite or negative.
-    """
+    """Return CSR [n, V] with sorted indices and no duplicates or explicit zeros; ``ids`` are names
+    of the rows in messages. Raises InputError for no sparse matrix, or weights that are NaN,
+    infinite or negative."""
     if isinstance(weights, sp.csr_array):
         matrix = weights
     elif sp.issparse(weights):

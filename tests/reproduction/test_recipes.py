@@ -24,7 +24,6 @@ from lexicept.index.impacts import Derived, RRASettings
 from lexicept.models.backbone import Backbone
 from lexicept.models.language_heads import language_head
 from lexicept.models.sae.model import SAE
-from lexicept.models.sae.quality import anisotropy
 from lexicept.progress import silent
 from lexicept.training.losses import fraction_unexplained
 from lexicept.training.sae.trainer import SAETask
@@ -32,6 +31,7 @@ from reproduction import data as data_module
 from reproduction import measuring, pooled, systems, trained
 from reproduction import run as run_module
 from reproduction.__main__ import main
+from reproduction.anisotropy import anisotropy
 from reproduction.data import (
     Data,
     MissingDataError,

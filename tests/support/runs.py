@@ -26,7 +26,7 @@ def configuration(places, **sections):
         "teacher": {"bm25_weight": 0.5},
         "loss": {"words": 0.5, "in_batch": 0.5, "margin_mse": 0.1, "scale": 0.3},
         "query_regularizer": {"weight": 0.01, "steps": 5},
-        "document_regularizer": {"kind": "df_flops", "weight": 0.01, "steps": 5, "anti_zero": 0.1},
+        "document_regularizer": {"kind": "df_flops", "weight": 0.01, "steps": 5},
         "joint_regularizer": {"weight": 0.01, "steps": 5},
         "optimizer": {
             "steps": 10,

@@ -1,7 +1,6 @@
 """Exports read back by readers that are not lexicept's: json, protobuf, a Qdrant client."""
 
 import json
-import math
 import re
 import struct
 from collections.abc import Iterator
@@ -28,11 +27,8 @@ from lexicept.exports import (
 )
 from lexicept.exports.impacts import query_impacts, varints
 from lexicept.exports.servers import weights_by_dimension
-from lexicept.fields.filters import parse as parse_filter
-from lexicept.fields.values import parse_date
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
-from lexicept.queries.syntax import ParsedQuery
 from lexicept.storage.workspace import Units
 from lexicept.vectors import Vector
 from support.commands import assert_error
@@ -57,11 +53,6 @@ def export(index: IndexReader, form: ExportFormat, **arguments: Any) -> Path:
     out = index.path.parent / form.name
     export_index(index, form, out, queries=QUERIES, **arguments)
     return out
-
-
-def filtered_numbers(index: IndexReader, text: str) -> list[int]:
-    query = ParsedQuery("cat", filter=parse_filter(text))
-    return [hit.number for hit in index.search([query])[0]]
 
 
 def lines(folder: Path) -> list[str]:
@@ -308,26 +299,6 @@ FIELDS = [
     {"n": -5, "day": "2021-01-01T12:00:00Z"},
     {},
 ]
-FILTERS = [
-    {},
-    "tag = 'b'",
-    "tag in ['a', 'z']",
-    "tag = 'z'",
-    "tag != 'a'",
-    "n = 9007199254740993",
-    "n < 0.5",
-    "n >= -5 and not x exists",
-    "day < 0001 or day > 9999",
-    "n = 0.5",
-    "x > 0.5 or x < 0",
-    "x in [0.5, 2]",
-    "day = 2020",
-    "day in [2020-02, 2021]",
-    "day > 2020-02 and day <= 2021-01-01T12:00:00Z",
-    "`my field` exists or not (tag exists or n exists)",
-    {"or": []},
-    {"tag": []},
-]
 
 
 def with_fields(path: Path) -> IndexReader:
@@ -335,78 +306,25 @@ def with_fields(path: Path) -> IndexReader:
     return build(path, documents)
 
 
-@pytest.mark.filterwarnings("ignore:.*Payload indexes have no effect.*")
-def test_qdrant_filters_the_same(tmp_path):
-    client = pytest.importorskip("qdrant_client", reason="needs qdrant-client")
+def test_fields_are_written_with_their_types(tmp_path):
     index = with_fields(tmp_path / "index")
-    server, models = client.QdrantClient(":memory:"), client.models
-    sparse = {"text": models.SparseVectorParams()}
-    server.create_collection("c", vectors_config={}, sparse_vectors_config=sparse)
-    for number, chosen in enumerate(FILTERS):
-        out = tmp_path / str(number)
-        export_index(index, Qdrant(chosen), out, queries=[Query("q", "cat")])
-        if not number:
-            points = json.loads((out / "points" / "000000.json").read_text())["points"]
-            server.upsert("c", [models.PointStruct(**point) for point in points])
-            assert [point["payload"].get("fields", {}) for point in points] == FIELDS
-        body = json.loads((out / "queries.jsonl").read_text())["body"]
-        found = server.query_points(
-            "c",
-            query=models.SparseVector(**body["query"]),
-            using=body["using"],
-            query_filter=models.Filter(**body["filter"]),
-        ).points
-        expected = filtered_numbers(index, chosen)
-        assert sorted(point.id for point in found) == expected, chosen
-
-
-def meets(fields: dict[str, Any], query: dict[str, Any]) -> bool:
-    """Evaluate a query of Elasticsearch on the fields of a document."""
-    ((clause, body),) = query.items()
-    if clause == "bool":
-        should = [meets(fields, part) for part in body.get("should", ())]
-        return (
-            all(meets(fields, part) for part in body.get("filter", ()))
-            and not any(meets(fields, part) for part in body.get("must_not", ()))
-            and sum(should) >= body.get("minimum_should_match", 0)
-        )
-    if clause in ("match_all", "match_none"):
-        return clause == "match_all"
-    if clause == "exists":
-        return body["field"].removeprefix("fields.") in fields
-    ((path, wanted),) = body.items()
-    value = fields.get(path.removeprefix("fields."), [])
-    values = value if isinstance(value, list) else [value]
-    if clause == "terms":
-        return any(one in wanted for one in values)
-    assert clause == "range"
-    times = [parse_date(one) if isinstance(one, str) else one for one in values]
-    ends = {n: parse_date(end) if isinstance(end, str) else end for n, end in wanted.items()}
-    return any(ends.get("gte", -math.inf) <= one <= ends.get("lte", math.inf) for one in times)
-
-
-@pytest.mark.parametrize("form", [OpenSearch, Elasticsearch])
-def test_elasticsearch_filters_the_same(tmp_path, form):
-    index = with_fields(tmp_path / "index")
-    for number, chosen in enumerate(FILTERS):
-        out = tmp_path / str(number)
-        export_index(index, form(chosen), out, queries=[Query("q", "cat")])
-        rows = [json.loads(line) for line in lines(out / "documents")][1::2]
+    export_index(index, Qdrant(), tmp_path / "points")
+    points = json.loads((tmp_path / "points" / "points" / "000000.json").read_text())["points"]
+    assert [point["payload"].get("fields", {}) for point in points] == FIELDS
+    for form in (OpenSearch(), Elasticsearch()):
+        export_index(index, form, tmp_path / form.name)
+        rows = [json.loads(line) for line in lines(tmp_path / form.name / "documents")][1::2]
         assert [row.get("fields", {}) for row in rows] == FIELDS
-        query = json.loads((out / "queries.jsonl").read_text())["body"]["query"]["bool"]
-        assert [len(query["must"]), len(query["filter"])] == [1, 1]
-        found = [n for n, row in enumerate(FIELDS) if meets(row, query["filter"][0])]
-        assert found == filtered_numbers(index, chosen), chosen
-    mapping = json.loads((out / "mapping.json").read_text())["mappings"]["properties"]
-    assert mapping["fields"] == {
-        "properties": {
-            "n": {"type": "long"},
-            "x": {"type": "double"},
-            "tag": {"type": "keyword"},
-            "day": {"type": "date"},
-            "my field": {"type": "keyword"},
+        mapping = json.loads((tmp_path / form.name / "mapping.json").read_text())["mappings"]
+        assert mapping["properties"]["fields"] == {
+            "properties": {
+                "n": {"type": "long"},
+                "x": {"type": "double"},
+                "tag": {"type": "keyword"},
+                "day": {"type": "date"},
+                "my field": {"type": "keyword"},
+            }
         }
-    }
 
 
 @pytest.mark.parametrize(
@@ -427,25 +345,12 @@ def test_names_of_fields_that_mappings_take(tmp_path, names, problem):
         with pytest.raises(InputError, match=re.escape(problem)):
             export_index(index, OpenSearch(), tmp_path / "out")
         return
-    form = OpenSearch(f"{names[0]} = 1")
-    export_index(index, form, tmp_path / "out", queries=[Query("q", "cat")])
+    export_index(index, OpenSearch(), tmp_path / "out")
     mapping = json.loads((tmp_path / "out" / "mapping.json").read_text())["mappings"]["properties"]
     assert mapping["fields"]["properties"] == {name: {"type": "long"} for name in names}
-    assert '"fields.a.b"' in (tmp_path / "out" / "queries.jsonl").read_text()
 
 
-def test_filters_that_can_not_be_exported(tmp_path, run):
-    index = with_fields(tmp_path / "index")
-    with pytest.raises(InputError, match="there is no field 'colour'"):
-        export_index(index, OpenSearch("colour = 1"), tmp_path / "out")
-    with pytest.raises(InputError, match="Qdrant compares 'n' in double precision"):
-        export_index(index, Qdrant("n > 9007199254740992"), tmp_path / "out")
-    with pytest.raises(InputError, match="there is no field 'colour'"):
-        export_index(index, Qdrant("colour = 1"), tmp_path / "out")
-    arguments = ("index", "export", index.path, "--out", tmp_path / "out", "--filter", "n = 1")
-    assert_error(run(*arguments, "--format", "ciff"), "--filter: ciff keeps no fields")
-    assert run(*arguments, "--format", "qdrant", "--json").json["documents"] == 4
-    index.release()
+def test_a_field_too_long_for_elasticsearch(tmp_path):
     long = build(tmp_path / "long", [Document("d", "cat", "", {"tag": "x" * 32_767})])
     with pytest.raises(InputError, match="takes texts of up to 32,766 bytes in fields, unlike 'ta"):
         export_index(long, Elasticsearch(), tmp_path / "elastic")

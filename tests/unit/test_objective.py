@@ -161,7 +161,7 @@ def test_masked_and_whole_vectors():
 def test_regularizers_of_each_side(kind):
     objective = make(
         {},
-        {"kind": kind, "weight": 0.5, "schedule": "constant", "anti_zero": 3.0},
+        {"kind": kind, "weight": 0.5, "schedule": "constant"},
         {"kind": kind, "weight": 2.0, "schedule": "constant"},
         {"weight": 4.0, "schedule": "constant"},
     )
@@ -171,7 +171,6 @@ def test_regularizers_of_each_side(kind):
         "kl": float(losses.kl_divergence(QUERIES @ DOCUMENTS.T, TEACHER)),
         f"query_{kind}": float(0.5 * measure(QUERIES)),
         f"document_{kind}": float(2.0 * measure(DOCUMENTS)),
-        "query_anti_zero": float(3.0 * regularizers.anti_zero(QUERIES)),
         "joint_flops": float(4.0 * regularizers.joint_flops(QUERIES, DOCUMENTS)),
     }
 

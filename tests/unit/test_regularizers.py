@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from lexicept.training.config import JointSettings
 from lexicept.training.regularizers import (
     DocumentFrequencies,
-    anti_zero,
     df_flops,
     df_penalties,
     flops,
@@ -30,7 +29,6 @@ REGULARISERS = [
     lambda vectors: joint_flops(vectors, GAMMA),
     lambda vectors: joint_flops(GAMMA, vectors),
     lambda vectors: df_flops(vectors, PENALTIES),
-    anti_zero,
 ]
 
 
@@ -53,21 +51,6 @@ def test_flops_and_l1_by_hand():
     assert joint_flops(queries, queries) == flops(queries)
     assert df_flops(vectors, torch.tensor([0.5, 1.0, 3.0])).item() == 1**2 + 3**2
     assert df_flops(vectors, torch.ones(3)) == flops(vectors)
-
-
-def test_anti_zero_by_hand():
-    vectors = torch.tensor([[1.0, 0.0], [0.5, 1.5]], requires_grad=True)
-    value = anti_zero(vectors)
-    assert value.item() == 1 / 16
-    value.backward()
-    assert vectors.grad.tolist() == [[-2 / 64] * 2] * 2
-    vectors = weights(1000, 100)
-    assert anti_zero(vectors).item() == pytest.approx(1 / vectors.sum().item() ** 2, rel=1e-4)
-    vectors = torch.zeros(2, 3, requires_grad=True)
-    value = anti_zero(vectors)
-    assert value.item() == 1
-    value.backward()
-    assert vectors.grad.tolist() == [[-2.0] * 3] * 2
 
 
 @pytest.mark.parametrize("regulariser", REGULARISERS)

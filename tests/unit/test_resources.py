@@ -7,9 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
-from lexicept.models.blocks import checkpoint_blocks, use_attention
+from lexicept.models.blocks import checkpoint_blocks
 from lexicept.models.encoder import Encoder
 from lexicept.pipelines.pretrain import pretrain
 from lexicept.training.run import train
@@ -71,32 +70,10 @@ def test_a_run_with_gradient_checkpointing_ends_with_the_same_model(places, tmp_
     assert metrics(tmp_path / "saving") == metrics(tmp_path / "plain")
 
 
-@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-def test_kernels_of_attention_differ_by_rounding(tmp_path, kernel):
-    folder = save_decoder(tmp_path / "llama")
-    plain, chosen = (Backbone.from_pretrained(folder) for _ in range(2))
-    use_attention(chosen, kernel)
-    assert chosen.model.config._attn_implementation == kernel
-    ids = torch.arange(3, 12).repeat(2, 1)
-    with torch.no_grad():
-        pair = [one.states(ids, torch.ones_like(ids)) for one in (plain, chosen)]
-    torch.testing.assert_close(*pair, atol=1e-4, rtol=1e-4)
-    assert chosen.bidirectional
-
-
-def test_kernels_that_are_not_here(tmp_path):
-    backbone = Backbone.from_pretrained(save_decoder(tmp_path / "llama"))
-    with pytest.raises(InputError, match="one of eager, sdpa, flash_attention_2, not 'quick'"):
-        use_attention(backbone, "quick")
-    if not torch.cuda.is_available():
-        with pytest.raises(InputError, match="flash_attention_2 can't be used here"):
-            use_attention(backbone, "flash_attention_2")
-
-
 def test_adaptation_in_half_precision_is_saved_and_loaded_so(tmp_path):
     llama = save_decoder(tmp_path / "llama")
     half: dict[str, Any] = {**MNTP, "dtype": "bfloat16", "gradient_checkpointing": True}
-    out = pretrain(TEXTS, tmp_path / "half", backbone=llama, attn_implementation="eager", **half)
+    out = pretrain(TEXTS, tmp_path / "half", backbone=llama, **half)
     assert kinds(out) == {torch.bfloat16}
     assert Backbone.from_pretrained(str(out)).dtype == "bfloat16"
     assert Encoder.load(out).backbone.dtype == "bfloat16"

@@ -14,7 +14,7 @@ from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_on_states
 from support.processes import launch
 
-ARCHITECTURES = ("topk", "batch_topk", "jumprelu")
+ARCHITECTURES = ("topk", "batch_topk")
 
 PROGRAM = """
 import sys

@@ -7,7 +7,7 @@ from torch import nn
 from lexicept.errors import InputError
 from lexicept.models.sae.model import SAE
 from lexicept.training.loop import Loop
-from lexicept.training.sae.objectives import OWN_RATE, Outcome, SAEObjective
+from lexicept.training.sae.objectives import Outcome, SAEObjective
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import (
     SAETask,
@@ -119,7 +119,7 @@ def test_progress_shows_fvu_and_active_latents_per_token():
     assert "FVU 0.000  l0 1.5" in Loop(task).step(torch.ones(2, 2))  # no variance
 
 
-@pytest.mark.parametrize("architecture", ["topk", "gated"])
+@pytest.mark.parametrize("architecture", ["topk", "batch_topk"])
 def test_a_step_s_gradient_turns_decoder_rows_and_does_not_stretch_them(architecture):
     task = SAETask.begin(states(), SAESettings(64, 4, architecture=architecture))
     rows = task.sae.W_dec.detach().clone()
@@ -130,7 +130,7 @@ def test_a_step_s_gradient_turns_decoder_rows_and_does_not_stretch_them(architec
     assert torch.allclose(task.sae.W_dec.norm(dim=1), torch.ones(64), atol=1e-6)
 
 
-def test_adamw_has_an_epsilon_and_groups_of_parameters():
+def test_adamw_has_an_epsilon_and_weight_decay():
     # A gradient of ε moves a weight by half of the learning rate: η ε / (ε + ε).
     task = SAETask.begin(states(), SAESettings(64, 4, learning_rate=0.5, weight_decay=0.0))
     loop = Loop(task)
@@ -138,13 +138,10 @@ def test_adamw_has_an_epsilon_and_groups_of_parameters():
         parameter.grad = torch.full_like(parameter, 6e-10)
     loop.optimizer.step()
     assert torch.allclose(task.sae.b_enc, torch.full((64,), -0.5 / 2), rtol=1e-4)
-    task = SAETask.begin(states(), SAESettings(64, 4, architecture="gated", weight_decay=0.25))
-    of_sae, own = Loop(task).optimizer.param_groups
-    assert {id(p) for p in of_sae["params"]} == {id(p) for p in task.sae.parameters()}
-    assert {id(p) for p in own["params"]} == {id(task.objective.r), id(task.objective.b_mag)}
-    assert (of_sae["factor"], of_sae["weight_decay"]) == (1.0, 0.25)
-    assert (own["factor"], own["weight_decay"]) == (OWN_RATE, 0.0) == (10.0, 0.0)
-    assert len(Loop(SAETask.begin(states(), SAESettings(64, 4))).optimizer.param_groups) == 1
+    task = SAETask.begin(states(), SAESettings(64, 4, weight_decay=0.25))
+    (group,) = Loop(task).optimizer.param_groups
+    assert {id(p) for p in group["params"]} == {id(p) for p in task.sae.parameters()}
+    assert group["weight_decay"] == 0.25
 
 
 def test_only_what_is_parallel_to_a_row_is_removed():
@@ -296,7 +293,7 @@ def test_training_that_goes_on_resumes_to_the_same_weights(tmp_path, monkeypatch
         (SAE(16, 32, None), SAESettings(32, 4), "an SAE with thresholds can't be trained on"),
         (
             SAE(16, 32, 4),
-            SAESettings(32, 4, architecture="relu"),
+            SAESettings(32, 4, architecture="batch_topk"),
             "with thresholds can't be trained",
         ),
     ],

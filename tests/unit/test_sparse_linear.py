@@ -18,7 +18,6 @@ from lexicept.ops.sparse_linear import (
     sum_by_group,
     sum_chosen,
     sum_entries,
-    sum_products,
 )
 from support.short_products import use_bytes
 from support.tensors import few_numbers
@@ -34,12 +33,6 @@ def sum_entries_reference(weights: Tensor, entries: Entries, matrix: Tensor) -> 
     """``sum_entries``, over gathered rows."""
     sums = matrix.new_zeros(len(entries.starts) - 1, matrix.shape[1])
     return sums.index_add(0, entries.tokens, weights[:, None] * matrix[entries.columns])
-
-
-def sum_products_reference(values: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
-    """``sum_products``, over gathered rows."""
-    products_of = (values[entries.tokens] * matrix[entries.columns]).sum(dim=1)
-    return values.new_zeros(len(matrix)).index_add(0, entries.columns, products_of)
 
 
 def entries_above_reference(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> Entries:
@@ -224,16 +217,3 @@ def test_a_scan_is_its_reference(data, n, size):
     assert torch.equal(found.starts, expected.starts)
     assert torch.equal(found.columns, expected.columns)
     torch.testing.assert_close(outputs, values, rtol=0, atol=0, equal_nan=True)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("n", "size"), [(300, 500), (3, 1), (0, 7)])
-def test_products_by_column(dtype, n, size):
-    x, rows, bias, floors = draw(n, 24, size, dtype=dtype)
-    entries = entries_above(x, rows, bias, floors)
-    values = torch.linspace(-1, 2, n * 5, dtype=dtype).view(n, 5)
-    out_rows = torch.linspace(0, 1, size * 5, dtype=dtype).view(size, 5)
-    found = sum_products(values, entries, out_rows)
-    expected = sum_products_reference(values.double(), entries, out_rows.double())
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
-    assert bool((found == 0)[torch.bincount(entries.columns, minlength=size) == 0].all())

@@ -133,7 +133,6 @@ def test_keys_and_values_that_are_refused(content, message):
         ("optimizer", "mini_batch", 0, "optimizer.mini_batch must be at least 1, not 0"),
         ("optimizer", "seed", -1, "optimizer.seed must be at least 0, not -1"),
         ("optimizer", "seed", 2**32, "optimizer.seed must be below 4294967296, not 4294967296"),
-        ("validation", "patience", 0, "validation.patience must be at least 1, not 0"),
     ],
 )
 def test_numbers_out_of_range(section, name, value, message):
@@ -147,7 +146,6 @@ def test_numbers_that_may_be_zero():
         "model": {"query_k": 0, "document_k": 0},
         "loss": {"margin_mse": 0, "scale_learning_rate": 0},
         "optimizer": {"seed": 0, "warmup_steps": 0, "max_grad_norm": 0},
-        "validation": {"max_qd_flops": 0},
     }
     found = to_mapping(config(zeros))
     for section, values in zeros.items():
@@ -167,7 +165,7 @@ def test_configurations_that_make_no_sense():
         with pytest.raises(InputError, match=r"loss\.reconstruction requires an SAE that learns"):
             config({"model": model, "loss": {"reconstruction": 1.0}})
     for model, message in (
-        ({"sae": {"architecture": "jumprelu"}}, "jumprelu has thresholds"),
+        ({"sae": {"architecture": "batch_topk"}}, "batch_topk has thresholds"),
         ({"sae": {"num_latents": 8}}, "must be below 8, not 8"),
         ({"head": "random", "size": 5}, "must be below 5, not 8"),
     ):
@@ -330,12 +328,12 @@ def test_splare_is_trained_as_the_paper_says():
 
 
 def test_lists_are_read_and_written_as_lists(written):
-    found = written("data: {corpus: docs}\nmodel: {sae: {k: 8, ks: [1, 4, 8]}}")
-    assert found.model.sae.ks == (1, 4, 8)
+    found = written("data: {corpus: docs}\nmodel: {sae: {num_latents: 8, prefixes: [1, 4, 8]}}")
+    assert found.model.sae.prefixes == (1, 4, 8)
     assert from_mapping(TrainingConfig, yaml.safe_load(yaml.safe_dump(to_mapping(found)))) == found
     for value, message in (
         ("4", "must be a list, not 4"),
-        ("[a]", r"ks\[0\] must be a whole number"),
+        ("[a]", r"prefixes\[0\] must be a whole number"),
     ):
         with pytest.raises(InputError, match=message):
-            written(f"data: {{corpus: docs}}\nmodel: {{sae: {{k: 8, ks: {value}}}}}")
+            written(f"data: {{corpus: docs}}\nmodel: {{sae: {{prefixes: {value}}}}}")

@@ -56,7 +56,7 @@ COMMANDS = {
         "data mine": "data:mine",
         "data score": "data:score",
     },
-    "Commands": {"sae report": "sae:report"},
+    "Commands": {"sae report": "models:report"},
 }
 """Functions by command, by the panel of the help that lists the command."""
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Literal
 
 from lexicept.cli.common import print_report
-from lexicept.errors import InputError
 
 
 def engine(
@@ -56,7 +55,6 @@ def export(
     bits: int = 8,
     queries: str | None = None,
     split: str = "test",
-    filter: str | None = None,  # noqa: A002
     restart: bool = False,
     as_json: bool = False,
 ) -> None:
@@ -68,8 +66,6 @@ def export(
         format: engine to write for.
         bits: bits of a weight, 1 to 16, for anserini and ciff, which take integers.
         queries: queries to write too, in the engine's format: a BEIR folder or an ir_datasets name.
-        filter: documents that the written queries may find, by their fields; for opensearch,
-            elasticsearch and qdrant.
     """
     from lexicept.corpora import read_queries
     from lexicept.exports import (
@@ -84,11 +80,8 @@ def export(
     from lexicept.index.reader import IndexReader
     from lexicept.progress import ProgressBars
 
-    filtered: list[ExportFormat] = [Elasticsearch(filter), OpenSearch(filter), Qdrant(filter)]
-    forms: list[ExportFormat] = filtered if filter is not None else [Anserini(), CIFF(), *filtered]
-    form = {form.name: form for form in forms}.get(format)
-    if form is None:
-        raise InputError(f"--filter: {format} keeps no fields")
+    forms: list[ExportFormat] = [Anserini(), CIFF(), Elasticsearch(), OpenSearch(), Qdrant()]
+    form = {form.name: form for form in forms}[format]
     opened = IndexReader.open(index)
     asked = [] if queries is None else list(read_queries(queries, split))
     with ProgressBars() as progress:

@@ -1,11 +1,18 @@
-"""Commands that convert and publish models: convert, push."""
+"""Commands that convert, publish and measure models: convert, push, sae report."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lexicept.cli.common import print_report, working
+from lexicept.cli.common import (
+    print_json,
+    print_report,
+    print_table,
+    require_concepts,
+    working,
+)
 from lexicept.cli.declarations import takes
 from lexicept.errors import InputError, require
 
@@ -60,3 +67,42 @@ def push(
     with working("uploading"):
         commit = push_model(model, name, published(card, name, license), private=private)
     print_report({"model": name, "commit": commit}, as_json)
+
+
+def report(model: Path, documents: str, *, as_json: bool = False) -> None:
+    """Measure an SAE on documents: reconstruction error (FVU) and activity.
+
+    Shows how many latents fire how often, and how many never do.
+
+    Args:
+        model: folder of a saved model with an SAE.
+    """
+    require_concepts()
+    from lexicept.corpora import read_documents
+    from lexicept.models.converters import open_encoder
+    from lexicept.models.sae.quality import EDGES, report_sae
+    from lexicept.progress import ProgressBars
+
+    with working("loading"):
+        encoder = open_encoder(model)
+    autoencoder, transform = encoder.head.autoencoder, encoder.head.before_autoencoder
+    if autoencoder is None:
+        raise InputError(f"{model}: the model has no SAE")
+    texts = [document.content for document in read_documents(documents)]
+    with ProgressBars() as progress:
+        quality = report_sae(
+            encoder.backbone, autoencoder, texts, transform=transform, progress=progress
+        )
+    if as_json:
+        print_json(asdict(quality))
+        return
+    lines = [
+        ("tokens", f"{quality.tokens:,}"),
+        ("FVU", f"{quality.fvu:.4f}"),
+        ("active per token", f"{quality.l0:.2f}"),
+        ("dead", f"{quality.dead:.2%}"),
+    ]
+    for edge, latents in zip(EDGES, quality.histogram, strict=True):
+        if latents:
+            lines.append((f"fire on up to {10**edge:.3g}", f"{latents:,}"))
+    print_table(f"{model}, {documents}", lines)

@@ -49,18 +49,10 @@ _DATASET_PREFIX = "ir_datasets:"
 
 
 def read_documents(source: str | os.PathLike[str], *, strict: bool = False) -> DocumentStream:
-    """Open a corpus with a reader for the source, and return the documents as a stream.
-
-    A warning at the end of the stream names skipped files and documents that can't be read, with
-    the reasons.
-
-    Args:
-        strict: raise the first error of a document or file.
-
-    Raises:
-        InputError: no reader for the source (now); an error while iterating if ``strict``, or if
-            no document can be read.
-    """
+    """Open a corpus with a reader for the source, and return the documents as a stream. A warning
+    at the end of the stream names skipped files and documents that can't be read, with the reasons;
+    ``strict`` raises the first error. Raises InputError for a source without a reader (now), or if
+    no document can be read (while iterating)."""
     name = os.fspath(source)
     skipped = Skipped(name, KINDS)
     return DocumentStream(_read_documents(name, skipped), skipped, strict=strict)
@@ -78,11 +70,8 @@ def is_folder_of_files(source: str | os.PathLike[str]) -> bool:
 
 
 def read_queries(source: str | os.PathLike[str], split: str = "test") -> Iterator[Query]:
-    """Open the judged queries of a BEIR folder or an ir_datasets name.
-
-    Raises:
-        InputError: no such source or split, bad judgements (now), bad queries (while iterating).
-    """
+    """Open the judged queries of a BEIR folder or an ir_datasets name. Raises InputError for no
+    such source or split, bad judgements (now), or bad queries (while iterating)."""
     judged = {qrel.query_id for qrel in read_qrels(source, split)}
     return (
         query for query in checked(_read_queries(os.fspath(source), split)) if query.id in judged
@@ -91,11 +80,8 @@ def read_queries(source: str | os.PathLike[str], split: str = "test") -> Iterato
 
 def read_query_file(path: str | os.PathLike[str]) -> Iterator[Query]:
     """Open queries without judgements: a .jsonl file, a .tsv file of id and text, or a text file
-    with a query per line, whose ids are the lines' numbers.
-
-    Raises:
-        InputError: no such file (now), or bad queries (while iterating).
-    """
+    with a query per line, whose ids are the lines' numbers. Raises InputError for no such file
+    (now), or bad queries (while iterating)."""
     name = os.fspath(path)
     if not os.path.isfile(name):
         raise InputError(f"{name}: no file with queries")
@@ -109,11 +95,8 @@ def read_query_file(path: str | os.PathLike[str]) -> Iterator[Query]:
 
 def read_qrels(source: str | os.PathLike[str], split: str = "test") -> Iterator[Qrel]:
     """Open the judgements of a split of a BEIR folder or an ir_datasets name, each pair once.
-
-    Raises:
-        InputError: no such source or split (now), or bad judgements, such as two grades of a pair
-            (while iterating).
-    """
+    Raises InputError for no such source or split (now), or bad judgements, such as two grades of a
+    pair (while iterating)."""
     # The split becomes part of a path, so nothing that could leave the folder is let through.
     if not isinstance(split, str) or not re.fullmatch(r"[\w.-]+", split):
         raise InputError(f"bad split {split!r}: a split is a plain name such as test")

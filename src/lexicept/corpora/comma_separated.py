@@ -29,16 +29,11 @@ _STATED = re.compile(r'"?sep=(.)"?\s*', re.I)
 
 
 def read_documents(path: str) -> Records[Document]:
-    """Yield the documents of a file; see ``read_table``.
+    """Yield the documents of a file; errors are those of ``read_table``, and for an endless value.
 
     A value in quotes may hold separators and line breaks; lines end in LF, CR or both. The first
     line may state the separator (``sep=;``); else it is the one of ``SEPARATORS`` that divides the
-    first lines most evenly.
-
-    Raises:
-        InputError: an unreadable file, a column twice, or an endless value; from the function of a
-            record, bad quotes, or a number of values that differs from the header's.
-    """
+    first lines most evenly."""
     # The module's own limit is 131,072 characters.
     csv.field_size_limit(max(csv.field_size_limit(), MOST_CHARACTERS))
     return read_table(partial(_rows, path, _encoding(path)))

@@ -78,12 +78,8 @@ def read_file(path: str, name: str) -> Records[Document]:
 
 
 def read_one(path: str, name: str) -> Document:
-    """Read a file that is one document.
-
-    Raises:
-        NothingToRead: an empty file, no text, encrypted or the like.
-        InputError: an unreadable file.
-    """
+    """Read a file that is one document. Raises NothingToRead for an empty file, no text, encrypted
+    or the like. Raises InputError for an unreadable file."""
     with readable(path), open(path, "rb") as file:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:

@@ -59,14 +59,10 @@ class Folder:
         return {id_of(name): os.path.join(self.path, name) for name in sorted(self._names())}
 
     def documents(self, files: dict[str, str] | None = None) -> Records[Document]:
-        """Yield the documents of files, by default of all files, one file after the other.
-
-        The id of a document is the file's id, or ``FILE#ID`` with the id or number in the file.
-
-        Raises:
-            InputError: from the function of a document, an unreadable document, or
-                UnreadFileError for a file that gives no document.
-        """
+        """Yield the documents of files, by default of all files, one file after the other; the id
+        is the file's, or ``FILE#ID`` with the id or number in the file. The function of a document
+        raises InputError for an unreadable document, UnreadFileError for a file that gives no
+        document."""
         for name, path in (self.files() if files is None else files).items():
             errors, inside = self.skipped.num_errors, os.path.relpath(path, self.path)
             try:

@@ -42,11 +42,8 @@ _DECLARED = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40}
 
 def parse_html(path: str, content: bytes) -> Parsed:
     """Parse the <main> of a file, or all of <body>. The title is the page's, else the first <h1>.
-
-    Raises:
-        BinaryError: the bytes are no text.
-        InputError: selectolax is missing, or can't parse the file.
-    """
+    Raises BinaryError for bytes that are no text. Raises InputError if selectolax is missing, or
+    can't parse the file."""
     require("files", "selectolax")
     parser: Any = import_module("selectolax.lexbor").LexborHTMLParser
     text = _CONTROLS.sub(" ", _decoded(content))

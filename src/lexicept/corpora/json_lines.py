@@ -29,11 +29,8 @@ _QUERY_TEXTS = ("text", "query")
 
 def read_documents(path: str, *, anonymous: bool = True) -> Records[Document]:
     """Yield the documents of a JSON Lines file; without an id it is the line's number, unless
-    ``anonymous`` is False.
-
-    Raises InputError if the file can't be read; from the function of a line, for broken JSON, or a
-    field that is missing or of the wrong type.
-    """
+    ``anonymous`` is False. Raises InputError if the file can't be read; from the function of a
+    line, for broken JSON, or a field that is missing or of the wrong type."""
     for place, line in filled_lines(path):
         yield place, partial(_document, place, line, anonymous)
 
@@ -94,16 +91,10 @@ def _element(place: Place, value: Any) -> Document:
 
 
 def to_document(place: Place, record: Mapping[str, Any], default_id: str | None = None) -> Document:
-    """Return the document of an object; members besides id, title, text and passages are fields.
-    A missing value (see ``is_missing``) counts as no member.
-
-    Args:
-        place: of the object, for errors.
-        default_id: the id of an object without id; None makes the id required.
-
-    Raises:
-        InputError: a field that is missing or of the wrong type.
-    """
+    """Return the document of an object; members besides id, title, text and passages are fields. A
+    missing value (see ``is_missing``) counts as no member, and an id is required without
+    ``default_id``. Raises InputError, at the place, for a field that is missing or of the wrong
+    type."""
     fields = {name: value for name, value in record.items() if not is_missing(value)}
     title = _text(place, fields, ("title",)) if "title" in fields else ""
     passages = _passages(place, fields.get("passages"))

@@ -19,14 +19,10 @@ _INDEX = "__index_level_"
 
 
 def read_documents(path: str) -> Records[Document]:
-    """Yield the documents of a file with the columns id, text and, optionally, title.
-
-    Other columns are fields. Rows without an id get the row's number.
-
-    Raises:
-        InputError: pyarrow is missing, or the file can't be read; from the function of a row, a
-            missing value or a value of the wrong type.
-    """
+    """Yield the documents of a file with the columns id, text and, optionally, title; other columns
+    are fields, and a missing id is the row's number. Raises InputError if pyarrow is missing, or
+    the file can't be read; from the function of a row, for a missing value or a value of the wrong
+    type."""
     require("parquet", "pyarrow")
     parquet = import_module("pyarrow.parquet")
     with _sound(path), parquet.ParquetFile(path) as file:

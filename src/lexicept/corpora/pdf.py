@@ -29,13 +29,9 @@ NO_TITLES = frozenset({"(anonymous)", "untitled", "untitled document", "unknown"
 
 
 def parse_pdf(path: str, content: bytes) -> Parsed:
-    """Parse a file, also a file with an empty password.
-
-    Raises:
-        NothingToRead: the file needs a password, takes too long, or the pages have no text, or too
-            much of it.
-        InputError: pypdf is missing, or can't read the file.
-    """
+    """Parse a file, also a file with an empty password. Raises NothingToRead for a file that needs
+    a password, takes too long, or whose pages have no text, or too much of it. Raises InputError if
+    pypdf is missing, or can't read the file."""
     require("files", "pypdf")
     pypdf: Any = import_module("pypdf")
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it prints what it repairs

@@ -27,15 +27,9 @@ _MAX_SPAN = 15
 def from_texts(
     texts: Sequence[str], count: int = 500, seed: int = 0, share: float = 1.0
 ) -> tuple[Integers, list[str]]:
-    """Take one random sentence each of up to ``count`` random documents.
-
-    Args:
-        share: share of a sentence's words that its query has, at least 3 words, in their order.
-
-    Returns:
-        The number of each query's document, and the queries. Documents without a sentence of 5
-        words or more are passed over; longer sentences are cut at 30 words.
-    """
+    """Take one random sentence each of up to ``count`` random documents with a sentence of 5 words
+    or more, cut at 30, or a ``share`` of its words, at least 3, in their order. Return the number
+    of each query's document, and the queries."""
     random = np.random.default_rng(seed)
     numbers: list[int] = []
     queries: list[str] = []
@@ -82,16 +76,13 @@ def random_for(seed: int, name: str) -> np.random.Generator:
 def generate(
     documents: Iterable[Document], kind: str = "mixed", per_document: int = 1, seed: int = 0
 ) -> Iterator[tuple[str, str]]:
-    """Yield document ids and queries, up to ``per_document`` different queries of each document.
-
-    Queries depend on the seed and the document alone, not on other documents.
+    """Yield document ids and queries, up to ``per_document`` different queries of each document,
+    which depend on the seed and the document alone. Raises InputError for no such kind, or
+    ``per_document`` below 1.
 
     Args:
         kind: ``title``; ``sentence``, a random sentence of 5 words or more, cut at 30; ``span``, a
             random run of 5 to 15 words of the text; or ``mixed``, a random kind for each query.
-
-    Raises:
-        InputError: no such kind, or ``per_document`` below 1.
     """
     if kind not in (*_SOURCES, "mixed"):
         raise InputError(f"no kind {kind!r} of pseudo-queries, only: {', '.join(_SOURCES)}, mixed")

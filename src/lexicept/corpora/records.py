@@ -84,16 +84,13 @@ def checked(
     skipped: Skipped | None = None,
     kinds: Mapping[str, FieldKind] = NOTHING,
 ) -> Iterator[Record]:
-    """Yield the records of one source, with normalised fields.
+    """Yield the records of one source, with normalised fields; ``kinds`` are those of an index's
+    fields.
 
     A warning at the end names values of fields that are left out: of kinds that an index does not
     store, and, with ``skipped``, of another type than before. ``skipped`` notes unreadable records;
-    None raises the first error. ``kinds`` are those of an index's fields.
-
-    Raises:
-        InputError: an unreadable record, a malformed or repeated id, text that UTF-8 cannot hold,
-            or a field of a different type than before; or the source can't be read further.
-    """
+    None raises InputError for the first: an unreadable record, a malformed or repeated id, text
+    that UTF-8 cannot hold, or a field of a different type than before."""
     checker = FieldChecker(kinds, lenient=skipped is not None)
     # Only the number is kept, not the place: corpora of millions of ids pass through here.
     numbers: dict[str, int] = {}
@@ -128,7 +125,6 @@ class DocumentStream(Iterator[Document]):
     """The documents of one source, each checked once, on reading.
 
     Args:
-        records: of the source.
         skipped: notes skipped files and unreadable documents; warns at the end of the stream. The
             first error is raised if nothing was readable.
         strict: raise the first error.

@@ -48,20 +48,14 @@ class Columns:
 
 
 def read_table(rows: Callable[[], Rows]) -> Records[Document]:
-    """Yield the documents of a table whose header may name an id, a text and a title.
+    """Yield the documents of a table, header first, whose header may name an id, a text and a
+    title.
 
     Other columns are fields, numbers if every value is a number, else texts; an empty value is
     missing, and a column without a name is ``column 2`` by its place. The number of the line
     replaces an id, and all values, each after the column's name, replace a text. The rows are read
-    once before to find the columns of numbers.
-
-    Args:
-        rows: returns all rows, the header first.
-
-    Raises:
-        InputError: a repeated column; from the function of a row, bad quotes, a number of values
-            that differs from the header's, or no UTF-8.
-    """
+    once before to find the columns of numbers. Raises InputError for a repeated column; from the
+    function of a row, for bad quotes, another number of values than the header's, or no UTF-8."""
     columns: Columns | None = None
     for place, read in rows():
         if columns is not None:

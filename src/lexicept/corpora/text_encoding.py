@@ -34,14 +34,12 @@ class BinaryError(ValueError):
 
 
 def decode_text(content: bytes) -> str:
-    """Decode bytes by the byte order mark, else as UTF-8, else in the likeliest encoding.
+    """Decode bytes by the byte order mark, else as UTF-8, else in the likeliest encoding. Raises
+    BinaryError for no text: zeros, or many control characters.
 
     Text with zeros in every second byte is UTF-16. Remaining text is Windows-1252, which includes
-    Latin-1, or with the package charset-normalizer (extra ``files``) the likeliest of ``OTHERS``.
-
-    Raises:
-        BinaryError: no text: zeros, or many control characters.
-    """
+    Latin-1, or with the package charset-normalizer (extra ``files``) the likeliest of
+    ``OTHERS``."""
     for mark, encoding in MARKS.items():
         if content.startswith(mark):
             return content[len(mark) :].decode(encoding, errors="replace")

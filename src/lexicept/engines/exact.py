@@ -315,13 +315,8 @@ class ExactEngine(PostingsEngine):
 
 
 def check_df(columns: Integers, dimensions: slice, df: Integers) -> None:
-    """Compare the dimensions of postings with document frequencies [V]. Raises IndexFormatError for
-    a dimension with more or fewer postings.
-
-    Args:
-        columns: the dimension of each posting.
-        dimensions: neighbouring dimensions, of which these are all postings.
-    """
+    """Compare the dimensions of postings, all those of some neighbouring dimensions, with document
+    frequencies [V]. Raises IndexFormatError for a dimension with more or fewer postings."""
     start, stop, _ = dimensions.indices(df.size)
     counts = np.bincount(columns - start, minlength=max(stop - start, 0))
     if not np.array_equal(counts, df[start:stop]):

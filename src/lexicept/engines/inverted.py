@@ -80,11 +80,7 @@ def inverted_in_groups(
     kind: np.dtype[Any],
     entries_before: int,
 ) -> Iterator[tuple[slice, Inverted]]:
-    """Invert a segment, some neighbouring dimensions at a time.
-
-    Args:
-        scales, kind, entries_before: see ``inverted``.
-    """
+    """Invert a segment, some neighbouring dimensions at a time; see ``inverted``."""
     df = np.sum([np.diff(block.starts) for block in blocks], axis=0)
     for dimensions in neighbours(df, TOGETHER):
         columns = _joined(blocks, dimensions, count)
@@ -119,14 +115,9 @@ def _joined(blocks: Sequence[ByDimension], dimensions: slice, count: int) -> sp.
 def inverted(
     segment: sp.csc_array, scales: Floats, kind: np.dtype[Any], entries_before: int
 ) -> Inverted:
-    """Invert a segment, or some neighbouring dimensions of a segment.
-
-    Args:
-        segment: documents, CSC f32 [n, V], without zeros.
-        scales: of the dimensions' weights, for weights rounded to 8 bits [V].
-        kind: type of weights, f32 or u8.
-        entries_before: entries in earlier segments, and in this segment's earlier dimensions.
-    """
+    """Invert documents of a segment, CSC f32 [n, V] without zeros: all or some neighbouring
+    dimensions, to weights of type ``kind``, f32 or u8, with scales [V]. ``entries_before`` are
+    entries in earlier segments, and in this segment's earlier dimensions."""
     df, count = np.diff(segment.indptr), segment.shape[0]
     weights = segment.data
     if kind == np.uint8:
@@ -165,14 +156,9 @@ def check_weight_bits(weight_bits: int) -> None:
 
 
 class PostingsWriter:
-    """Inverts documents block after block, segment by segment, into memory or files, for
-    ``ExactEngine.of``. Raises InputError for another number of bits.
-
-    Args:
-        largest: the largest weight of every dimension [V].
-        weight_bits: 32 or 8, see ``ExactEngine.build``.
-        folder: for ``ExactEngine.open``; None keeps the arrays in memory.
-    """
+    """Inverts documents block after block, segment by segment, into memory or files of ``folder``,
+    for ``ExactEngine.of``; ``largest`` is the largest weight of every dimension [V]. Raises
+    InputError for another number of bits than 32 and 8."""
 
     def __init__(self, largest: Floats, weight_bits: int = 32, folder: Path | None = None) -> None:
         check_weight_bits(weight_bits)

@@ -271,13 +271,9 @@ def _places(numbers: Integers, count: int) -> Integers:
 
 
 def columns_of(engine_sizes: Integers, sizes: Integers) -> Integers:
-    """Return the number of each of an engine's dimensions among all. Raises InputError for other
-    vocabularies, or fewer dimensions than the engine has.
-
-    Args:
-        engine_sizes: dimensions of each vocabulary in the engine.
-        sizes: dimensions of each vocabulary in all engines, as many or more.
-    """
+    """Return the number of each of an engine's dimensions among all, from the dimensions of each
+    vocabulary in the engine and in all engines. Raises InputError for other vocabularies, or fewer
+    dimensions than the engine has."""
     same_vocabularies = engine_sizes.shape == sizes.shape and (engine_sizes >= 0).all()
     if not same_vocabularies or (engine_sizes > sizes).any():
         raise InputError(f"a part of postings with vocabularies of {engine_sizes}, not {sizes}")

@@ -94,18 +94,15 @@ class SeismicEngine(Engine):
         query_offsets: Any = None,
         progress: Progress = silent,
     ) -> dict[str, Any]:
-        """Write an index into an existing folder. Raises InputError for bad weights, a recall that
-        is not above 0 and at most 1, or fewer than two queries that match a document.
+        """Write an index into an existing folder; return facts for ``open``, and the measured
+        ``recall``, as JSON values. Raises InputError for bad weights, a recall that is not above 0
+        and at most 1, or fewer than two queries that match a document.
 
         Args:
-            documents, offsets: SciPy sparse matrix [N, V] and a number per document [N].
             recall: the share of the exact ``DEPTH`` best documents to find; 1 prunes nothing.
             queries, query_offsets: weights [n, V] and factors [n] of a sample to tune pruning on:
                 every other query to choose, the others to measure the reported recall. A recall
                 below 1 requires queries.
-
-        Returns:
-            Facts for ``open``, and the measured ``recall``, as JSON values.
         """
         if not 0 < recall <= 1:
             raise InputError(f"the recall must be above 0 and at most 1, not {recall}")
@@ -267,14 +264,10 @@ class TuningSample:
 def tune(
     documents: sp.csr_array, sample: TuningSample, recall: float, progress: Progress
 ) -> tuple[Any, SeismicPruning, float]:
-    """Find the shortest lists that can reach the recall, then the fastest search with the recall.
-
-    Lists are doubled from a quarter of the mean length until a search without skipping loses at
-    most half of the allowed loss.
-
-    Returns:
-        The index, its pruning, and the recall on the other half of the sample.
-    """
+    """Find the shortest lists that can reach the recall, then the fastest search with the recall;
+    return the index, its pruning, and the recall on the other half of the sample. Lists are doubled
+    from a quarter of the mean length until a search without skipping loses at most half of the
+    allowed loss."""
     tuned_on, held_out = sample.every_other(0), sample.every_other(1)
     lengths = np.bincount(documents.indices, minlength=documents.shape[1])
     longest = int(lengths.max(initial=1))

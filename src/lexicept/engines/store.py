@@ -52,14 +52,10 @@ def engine_class(name: str) -> Any:
 
 
 def build(folder: Path, name: str, postings: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Build an engine into ``folder``, in place of an older engine, and return the manifest. Raises
-    InputError for an unknown engine, a missing package or bad arguments, or if another process is
-    building here.
-
-    Args:
-        postings: fingerprint of the index's postings.
-        arguments: of the engine's ``build``.
-    """
+    """Build an engine into ``folder``, in place of an older engine, and return the manifest;
+    ``postings`` is the fingerprint of the index's postings. Raises InputError for an unknown
+    engine, a missing package or bad arguments of the engine's ``build``, or if another process is
+    building here."""
     kind = engine_class(name)
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = lock(folder)

@@ -48,12 +48,9 @@ def run_of_hits(
 
 
 def without_identical_ids(run: Run, depth: int | None = None) -> dict[str, dict[str, float]]:
-    """Return a run without hits that have the id of the query, at most ``depth`` of each query, the
-    first ones.
-
-    BEIR's ``ignore_identical_ids`` (Thakur et al. 2021): in collections with documents as queries,
-    such as ArguAna and Quora, a query would retrieve itself.
-    """
+    """Return a run without hits that have the id of the query, the first ``depth`` of each query:
+    BEIR's ``ignore_identical_ids`` (Thakur et al. 2021), for collections with documents as queries,
+    such as ArguAna and Quora."""
     return {
         query: dict(islice(((id_, s) for id_, s in documents.items() if id_ != query), depth))
         for query, documents in run.items()

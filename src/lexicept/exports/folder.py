@@ -134,19 +134,11 @@ def export_index(
     *,
     restart: bool = False,
 ) -> None:
-    """Write an index in the format of another engine into a new folder.
-
-    An interrupted export is resumed after the last complete file (see ``storage.workspace``).
-
-    Args:
-        bits: bits of an impact, in formats of integers.
-        queries: written in the syntax of the engine, with weights as in this index.
-        restart: discard unfinished work instead of resuming.
-
-    Raises:
-        InputError: something is at ``out``, unfinished work with other settings, another process is
-            writing there, or a document or a query that the format can't hold.
-    """
+    """Write an index, with queries in the syntax and weights of this index, in the format of
+    another engine into a new folder. Impacts have ``bits`` in formats of integers. An interrupted
+    export is resumed after the last complete file (see ``storage.workspace``). Raises InputError if
+    something is at ``out``, for unfinished work with other settings, another writing process, or a
+    document or a query that the format can't hold."""
     settings = {
         "format": form.name,
         "bits": bits,
@@ -175,13 +167,9 @@ def write_numbered_files(
     progress: Progress,
     around: tuple[str, str, str] = ("", "", ""),
 ) -> None:
-    """Write all documents into files of about ``FILE_BYTES``, after the complete files.
-
-    Args:
-        name: of a file, with the number to fill in.
-        document: returns the lines of a document by number.
-        around: the text before, between and after the documents of a file.
-    """
+    """Write the text of all documents, ``document`` by number, into files of about ``FILE_BYTES``,
+    after the complete files. ``name`` has a number to fill in; ``around`` is the text before,
+    between and after the documents of a file."""
     begin, between, end = (text.encode() for text in around)
     count = len(exported.index)
     file_number = number = 0

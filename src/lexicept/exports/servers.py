@@ -15,10 +15,8 @@ import numpy as np
 
 from lexicept.corpora import Document, Query
 from lexicept.errors import InputError
-from lexicept.exports.conditions import GROUP, elastic_condition, qdrant_condition
 from lexicept.exports.folder import ExportedIndex, at_least, write_numbered_files
 from lexicept.fields.columns import FieldColumn, FieldColumns
-from lexicept.fields.filters import Filter
 from lexicept.progress import Progress
 from lexicept.storage.files import write_json
 from lexicept.storage.workspace import Units
@@ -42,30 +40,22 @@ LEAST_WEIGHT = float(np.finfo(np.float32).tiny)
 VECTOR = "text"
 """Name of the sparse vector of Qdrant's points."""
 
+GROUP = "fields"
+"""The object with the fields of an exported document."""
+
 dumps = partial(json.dumps, separators=(",", ":"))
 
 
-class _ServerFormat(ABC):
-    """A format with requests for documents and queries, and an optional filter."""
+class _Bulk(ABC):
+    """``documents/*.ndjson`` for ``_bulk``, ``mapping.json``, and ``queries.jsonl``."""
 
     name: str
     queries_file = "queries.jsonl"
-
-    def __init__(self, filter: Filter | None = None) -> None:  # noqa: A002
-        self._filter = filter
-        self._condition: dict[str, Any] | None = None
-
-
-class _Bulk(_ServerFormat):
-    """``documents/*.ndjson`` for ``_bulk``, ``mapping.json``, and ``queries.jsonl``."""
-
     field: ClassVar[dict[str, Any]]
     """Mapping of the vector field."""
 
     def write(self, exported: ExportedIndex, files: Units, progress: Progress) -> None:
         columns = exported.index.fields
-        if self._filter is not None:
-            self._condition = elastic_condition(self._filter, columns)
         properties: dict[str, Any] = {name: {"type": "text"} for name in ("title", "text")}
         if len(columns):
             self._check_names(columns)
@@ -125,8 +115,6 @@ class _Bulk(_ServerFormat):
         scale = min(1.0, power_of_two(LARGEST_WEIGHT / top))
         scaled = vector._replace(weights=vector.weights * np.float32(scale))
         search = self.search(weights_by_dimension(at_least(scaled, LEAST_WEIGHT)))
-        if self._condition is not None:
-            search = {"bool": {"must": [search], "filter": [self._condition]}}
         return dumps({"id": query.id, "scale": scale, "body": {"query": search}})
 
     @abstractmethod
@@ -154,14 +142,13 @@ class Elasticsearch(_Bulk):
         return {"sparse_vector": {"field": "vector", "query_vector": tokens, "prune": False}}
 
 
-class Qdrant(_ServerFormat):
+class Qdrant:
     """``collection.json``, ``points/*.json`` and ``queries.jsonl``; a point's id is its number."""
 
     name = "qdrant"
+    queries_file = "queries.jsonl"
 
     def write(self, exported: ExportedIndex, files: Units, progress: Progress) -> None:
-        if self._filter is not None:
-            self._condition = qdrant_condition(self._filter, exported.index.fields)
         collection: dict[str, Any] = {"vectors": {}, "sparse_vectors": {VECTOR: {}}}
         write_json(files.folder / "collection.json", collection)
 
@@ -178,8 +165,6 @@ class Qdrant(_ServerFormat):
 
     def query(self, query: Query, vector: Vector) -> str:
         body = {"query": _indices_and_values(vector), "using": VECTOR, "with_payload": True}
-        if self._condition is not None:
-            body["filter"] = self._condition
         return dumps({"id": query.id, "body": body})
 
 

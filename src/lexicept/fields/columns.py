@@ -151,12 +151,8 @@ class ValueCount(NamedTuple):
 
 
 class FieldColumns:
-    """The fields of all documents. Raises IndexFormatError for damaged files, or another number of
-    documents.
-
-    Args:
-        folder: the output of ``FieldWriter``; a missing folder has no fields.
-    """
+    """The fields of all documents, as ``FieldWriter`` wrote them; a missing folder has no fields.
+    Raises IndexFormatError for damaged files, or another number of documents."""
 
     def __init__(self, folder: Path, num_documents: int) -> None:
         self.num_documents = num_documents

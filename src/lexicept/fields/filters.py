@@ -95,11 +95,8 @@ def all_of(expressions: Sequence[Expression]) -> Expression:
 
 
 class FilterError(InputError):
-    """Raised for a malformed filter, or a filter that does not fit the fields.
-
-    Args:
-        place: the position of the problem in the filter's text, from 0.
-    """
+    """Raised for a malformed filter, or a filter that does not fit the fields, at a place in the
+    text, from 0."""
 
     def __init__(self, problem: str, place: int | None = None) -> None:
         where = "" if place is None else f" at character {place + 1}"

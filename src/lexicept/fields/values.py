@@ -151,12 +151,9 @@ def conflict(kind: FieldKind, value: Value) -> str | None:
 
 
 class FieldChecker:
-    """Checks that a field is texts in all documents, or numbers in all documents.
-
-    Args:
-        kinds: the types of fields of an existing index.
-        lenient: leave out a value that does not fit instead of raising an error.
-    """
+    """Checks that a field is texts in all documents, or numbers in all documents, as in ``kinds``
+    of an existing index; ``lenient`` leaves out a value that does not fit instead of raising an
+    error."""
 
     def __init__(self, kinds: Mapping[str, FieldKind] = NOTHING, *, lenient: bool = False) -> None:
         self._kinds, self._lenient = kinds, lenient

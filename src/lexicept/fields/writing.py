@@ -141,16 +141,12 @@ class _FieldValues:
 
 
 class FieldWriter:
-    """Writes the fields of documents, checked by ``FieldChecker``, into a folder.
+    """Writes the fields of documents, checked by ``FieldChecker``, into a folder, made at the end
+    if there are any; ``kinds`` are those of an index that is changed.
 
     The last document may change a field's type. Until then the values stay in memory, with 12 bytes
     each, and the distinct texts. Raises InputError at the end of the block for a whole number that
-    is not exact beside fractions.
-
-    Args:
-        folder: of the columns; made at the end, if there are any.
-        kinds: the types of the fields of an index that is changed, which do not change.
-    """
+    is not exact beside fractions."""
 
     def __init__(self, folder: Path, kinds: Mapping[str, FieldKind] = NOTHING) -> None:
         self._folder = folder
@@ -186,13 +182,9 @@ class FieldWriter:
 def join_columns(
     folder: Path, old: FieldColumns, new: FieldColumns, order: Integers, ids: Sequence[str]
 ) -> None:
-    """Write the fields of documents from two collections; nothing if no document has a field.
-    Raises InputError for a whole number that is not exact beside fractions.
-
-    Args:
-        old: the collection whose fields keep their types.
-        order: numbers of the documents, counted through both collections [N].
-    """
+    """Write the fields of documents of two collections, numbered through both in ``order``; nothing
+    if no document has a field. ``old`` keeps its types. Raises InputError for a whole number that
+    is not exact beside fractions."""
     joined = {name: _joined(old, new, name, order, ids) for name in dict.fromkeys([*old, *new])}
     if all(bool(column.missing.all()) for column in joined.values()):
         return

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lexicept.errors import InputError, message_of
-from lexicept.models.sources import AttentionKernel
+from lexicept.errors import InputError
 from lexicept.models.windows import UNLIMITED
 
 MOST_BLOCKS = 1000
@@ -85,12 +84,8 @@ def check_blocks(name: str, config: Any) -> None:
 
 
 def sees_ahead(backbone: Any, padding: int) -> bool:
-    """Return whether a state depends on the next token, tested on three tokens.
-
-    Args:
-        backbone: with a ``tokenizer``, and ``states`` of token ids and an attention mask.
-        padding: places of padding after the three tokens.
-    """
+    """Return whether a state of a backbone depends on the next token, tested on three tokens and
+    ``padding`` places of padding."""
     special = set(backbone.tokenizer.all_special_ids)
     ordinary = [token for token in range(len(backbone.tokenizer)) if token not in special]
     first, second = ordinary[len(ordinary) // 3], ordinary[2 * len(ordinary) // 3]
@@ -117,23 +112,6 @@ def check_attention(backbone: Any) -> None:
 def _attends_as_wanted(backbone: Any) -> bool:
     # Both are tested: without padding the library may leave masking to the kernel.
     return all(sees_ahead(backbone, padding) == backbone.bidirectional for padding in (0, 1))
-
-
-def use_attention(backbone: Any, kernel: AttentionKernel) -> None:
-    """Let a backbone compute attention by a kernel, from now on. Raises InputError if the model,
-    the machine or the type of the weights does not allow the kernel, or the directions of attention
-    change."""
-    if kernel not in (kernels := get_args(AttentionKernel)):
-        raise InputError(f"attn_implementation is one of {', '.join(kernels)}, not {kernel!r:.40}")
-    try:
-        backbone.model.set_attn_implementation(kernel)
-        check_attention(backbone)
-    except InputError:
-        raise
-    except (ImportError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"attn_implementation {kernel} can't be used here: {message_of(error, 200)}"
-        ) from None
 
 
 def check_checkpointing(backbone: Any) -> None:

@@ -79,15 +79,9 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
         lookup: Lookup | None = None,
         index_settings: IndexSettings = _DEFAULT,
     ) -> Self:
-        """Make an encoder of a backbone, a head and perhaps a lookup for queries.
-
-        Args:
-            backbone: None for an encoder that reads hidden states instead of texts, for training
-                over the cached states of a frozen backbone.
-
-        Raises:
-            InputError: the sizes of backbone, head and lookup do not match.
-        """
+        """Make an encoder of a backbone, a head and perhaps a lookup for queries; without a
+        backbone, of hidden states, for training over cached states. Raises InputError for different
+        sizes."""
         modules: list[Any] = [head] if backbone is None else [backbone, head]
         if backbone is not None and head.d_in != (d := backbone.get_embedding_dimension()):
             raise InputError(f"a head for states of size {head.d_in} on a backbone of size {d}")

@@ -27,12 +27,8 @@ BLOCK = 2**24
 
 
 class Exemplars:
-    """Texts of comparison.
-
-    Args:
-        states: f32 [n, d], of unit length from the centre.
-        centre: f32 [d], the mean of a sample's texts of unit length.
-    """
+    """Texts of comparison: ``states`` f32 [n, d], of unit length from the ``centre`` [d], the mean
+    of a sample's texts."""
 
     def __init__(self, states: Floats, centre: Floats) -> None:
         self._states, self._centre = states, centre

@@ -60,15 +60,12 @@ _LINEAR = {
 
 
 class HalfBert:
-    """The blocks of a BERT with matrix products in bfloat16, without padding.
+    """The blocks of a BERT with matrix products in bfloat16, without padding; weights by
+    transformers' names, without a prefix.
 
     As under autocast, sums and norms are in single precision. Unlike under autocast, weights are
     converted once, into oneDNN's fastest layout, GELU is fused with the product before, and
-    queries, keys and values are a single product.
-
-    Args:
-        weights: by transformers' names, without a prefix.
-    """
+    queries, keys and values are a single product."""
 
     def __init__(self, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
         self._weights = weights
@@ -113,13 +110,8 @@ class HalfBert:
             yield batch, states
 
     def states(self, ids: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Return the output of the last block [n, d] for the tokens of texts, one after another.
-
-        Args:
-            ids: the tokens [n].
-            lengths: number of tokens of each text; the sum is n. Neighbouring texts of equal length
-                share a product of attention.
-        """
+        """Return the output of the last block [n, d] for the tokens of texts, one after another, of
+        these lengths. Neighbouring texts of equal length share a product of attention."""
         runs = [(length, len(list(texts))) for length, texts in groupby(lengths)]
         sizes = [length * count for length, count in runs]
         x = self._embedded(ids, lengths)
@@ -179,11 +171,8 @@ class HalfBert:
 
 
 def _pack(windows: Sequence[Window], padding: int) -> tuple[Tensor, Tensor, list[int]]:
-    """Return windows one after another; a window without tokens is a token ``padding``.
-
-    Returns:
-        The tokens [n]; a mask [n], False for tokens left out; and the lengths of the windows.
-    """
+    """Return windows one after another, a window without tokens as a token ``padding``: the tokens
+    [n]; a mask [n], False for tokens left out; and the lengths of the windows."""
     runs = [attended(window, padding) for window in windows]
     ids = torch.tensor([token for token_ids, _ in runs for token in token_ids])
     left_out = torch.tensor([mark for _, marks in runs for mark in marks])

@@ -37,14 +37,9 @@ def is_name(source: str | os.PathLike[str]) -> bool:
 
 def refuse_missing(source: str | os.PathLike[str], *, inside: bool = False) -> None:
     """Raise InputError for a path without a file or folder, naming the nearest one, so that no
-    misspelt path is looked up on the hub.
-
-    A source is a path, not a hub's name, if it starts with ``.``, ``/`` or ``~``, has a backslash,
-    several slashes, the ending of a file, or a first folder that exists.
-
-    Args:
-        inside: whether a hub's name may be followed by folders of the repository.
-    """
+    misspelt path is looked up on the hub. A path starts with ``.``, ``/`` or ``~``, has a
+    backslash, several slashes (unless ``inside``, folders of a repository), the ending of a file,
+    or a first folder that exists."""
     text = os.fspath(source)
     path = Path(os.path.expanduser(text))
     if not text.strip():
@@ -72,11 +67,8 @@ def model_folder(
     source: str | os.PathLike[str], revision: str | None = None, files: tuple[str, ...] = FILES
 ) -> Path:
     """Return a folder as it is, or the cached folder of a model on the hub at a revision (branch,
-    tag or commit), with files of some patterns, downloaded if needed.
-
-    Raises InputError for a missing path, an unknown model or revision, an unreachable hub, or a
-    revision of a folder.
-    """
+    tag or commit), with files of some patterns, downloaded if needed. Raises InputError for a
+    missing path, an unknown model or revision, or an unreachable hub."""
     refuse_missing(source)
     name = os.fspath(source)
     path = Path(os.path.expanduser(source))
@@ -93,12 +85,9 @@ def model_folder(
 
 def push_model(folder: Path, name: str, card: str, *, private: bool = False) -> str:
     """Upload a model's folder and card to the hub in one commit, with the token in ``HF_TOKEN``;
-    return the commit's URL. A repository ``owner/name`` that does not exist is created, private if
-    asked for.
-
+    return the commit's URL. A new repository ``owner/name`` is created, private if asked for.
     Raises InputError for a malformed name, a missing token or one that may not write, an
-    unreachable hub, or ``private`` and a public repository.
-    """
+    unreachable hub, or ``private`` and a public repository."""
     from huggingface_hub import CommitOperationAdd, HfApi
 
     if _NAME.fullmatch(name) is None:

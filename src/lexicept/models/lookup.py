@@ -26,15 +26,11 @@ BATCH = 1024
 
 
 class Lookup(SparseStaticEmbedding):  # type: ignore[misc]
-    """Query weights ``w_j = ReLU(weight_j)`` for the dimensions j in a query (Geng et al. 2024).
+    """Query weights ``w_j = ReLU(weight_j)`` for the dimensions j in a query (Geng et al. 2024),
+    cut after ``max_query_tokens``, by default the tokenizer's limit.
 
     A module of sentence-transformers, for the query route of a ``Router``. The ids of its tokenizer
-    are dimensions; higher ids are unknown words without weight.
-
-    Args:
-        max_query_tokens: the tokens after which a query is cut; None for the tokenizer's limit. In
-            an encoder always the backbone's.
-    """
+    are dimensions; higher ids are unknown words without weight."""
 
     config_keys = ["frozen", "size", "max_query_tokens"]  # noqa: RUF012
 

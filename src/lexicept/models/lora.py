@@ -22,15 +22,9 @@ from lexicept.storage.files import read_json, replace_file
 
 
 def add_adapters(model: PreTrainedModel, base: str, rank: int, alpha: int | None = None) -> Any:
-    """Return a frozen model with trainable adapters, initially without effect, and on ``meta`` for
-    a model on ``meta``.
-
-    Args:
-        base: the hub name or folder of the model's weights, saved with the adapters.
-        rank: the rank r of every adapter ``(alpha / r) B A x``, with A [r, in] random and
-            B [out, r] zero at first.
-        alpha: twice the rank by default.
-    """
+    """Return a frozen model with trainable adapters ``(alpha / r) B A x``, with A [r, in] random
+    and B [out, r] zero at first, on ``meta`` for a model on ``meta``. ``base``, the hub name or
+    folder of the weights, is saved with the adapters; alpha is twice the rank by default."""
     from peft import LoraConfig, get_peft_model
 
     settings = LoraConfig(r=rank, lora_alpha=alpha or 2 * rank, target_modules="all-linear")

@@ -118,12 +118,9 @@ class TokenReader:
     def token_shares(
         self, read: TokenStates, dimensions: Sequence[Sequence[int]], task: str
     ) -> list[dict[int, list[TokenShare]]]:
-        """Find the tokens behind the pooled activation of each text's dimensions: active dimension
-        → tokens.
-
-        With max pooling this is the token of the largest activation alone, else every token with an
-        activation. ``read`` is the result of the method ``read``.
-        """
+        """Find the tokens behind the pooled activation of each text's dimensions, in the result of
+        ``read``: active dimension → tokens. With max pooling this is the token of the largest
+        activation alone, else every token with an activation."""
         shares: list[dict[int, list[TokenShare]]] = [{} for _ in dimensions]
         for numbers, states in read.batches:
             start = 0

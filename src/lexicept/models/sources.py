@@ -27,7 +27,6 @@ _PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128
 Dtype = Literal["float32", "bfloat16", "float16"]
 """Type of a model's weights."""
 
-AttentionKernel = Literal["eager", "sdpa", "flash_attention_2"]
 """Implementation of attention, by transformers' names: plain products, PyTorch's fused kernel, or
 FlashAttention 2, which requires a GPU, half precision and the package ``flash-attn``."""
 
@@ -87,12 +86,8 @@ class Reference:
 
     @classmethod
     def to(cls, name: str) -> Reference | None:
-        """Return a reference to a model that was loaded by its name.
-
-        Returns:
-            None for a folder, which may move, for adapters, and for weights in a subfolder of the
-            model.
-        """
+        """Return a reference to a model that was loaded by its name; None for a folder, which may
+        move, for adapters, and for weights in a subfolder of the model."""
         folder = _cached(name, ["config.json"])
         if folder is None or (folder / "adapter_config.json").exists():
             return None

@@ -14,29 +14,17 @@ from lexicept.models.windows import Window
 
 
 def pad_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
-    """Return windows as tensors of one length, padded at the end with the token ``padding``.
-
-    Returns:
-        ``input_ids``, ``attention_mask`` and ``token_mask`` (False for padding and tokens left
-        out), all [windows, length].
-    """
+    """Return ``input_ids``, ``attention_mask`` and ``token_mask`` (False for padding and tokens
+    left out) of windows, [windows, length], padded at the end with the token ``padding``."""
     return _stack([attended(window, padding) for window in windows], padding)
 
 
 def join_windows(windows: Sequence[Window], padding: int) -> dict[str, Tensor]:
-    """Return the windows of each text one after another, in a row.
+    """Return the windows of each text one after another, in a row: the tensors of ``pad_windows``
+    and ``window_start`` (True for the first token of a window), all [texts, length].
 
     Losses of sentence-transformers slice and concatenate the rows of a batch and pad them with
-    zeros; ``split_rows`` finds the windows in the result.
-
-    Args:
-        windows: of all texts, in order.
-        padding: the token at the end of short rows.
-
-    Returns:
-        The tensors of ``pad_windows`` and ``window_start`` (True for the first token of a window),
-        all [texts, length].
-    """
+    zeros; ``split_rows`` finds the windows in the result."""
     texts: list[tuple[list[int], list[int]]] = []
     starts: list[list[int]] = []
     for window in windows:
@@ -126,12 +114,8 @@ def read_once(
     run: Callable[[Sequence[Window]], Batches],
     limit: int,
 ) -> Batches:
-    """Yield the states of windows, computed once for windows of equal tokens.
-
-    Args:
-        run: computes the states of windows.
-        limit: most tokens of a batch of copies, unless a single window has more.
-    """
+    """Yield the states of windows by ``run``, computed once for windows of equal tokens. Copies
+    come in batches of at most ``limit`` tokens, unless a single window has more."""
     # The first window of each content is read; the others are copies of it.
     first: dict[tuple[bytes, bytes], int] = {}
     copies: dict[int, list[int]] = {}

@@ -91,12 +91,8 @@ def longest_input(tokenizer: Any) -> int:
 
 def tokens_outside(name: str, tokenizer: Any, rows: int) -> frozenset[int]:
     """Return the ids of special tokens that a model with ``rows`` embeddings has none for, such as
-    an added padding token.
-
-    Raises:
-        InputError: texts of ordinary words would have such tokens: the tokenizer is another
-            model's.
-    """
+    an added padding token. Raises InputError if tokens of ordinary words have none: the tokenizer
+    is another model's."""
     added = tokenizer.added_tokens_decoder
     last = max([len(tokenizer) - 1, *added])
     if last < rows:
@@ -152,14 +148,9 @@ def cut_windows(
 
     An empty text has one window, without any token where the tokenizer adds none. A token in two
     windows counts in the window with more context: each of two windows leaves out the outer half of
-    the overlap. Raises InputError if the tokenizer's special tokens leave no room for text.
-
-    Args:
-        encodings: the whole texts, without padding, by the package tokenizers.
-        special: ids of the tokens that are special wherever they are; vectors leave out these and
-            the tokens that the tokenizer added. None counts all tokens.
-        left: True if windows begin at the end of the text.
-    """
+    the overlap. Tokens with ids in ``special`` and those that the tokenizer added are left out of
+    vectors; None counts all tokens. With ``left``, windows begin at the end of the text. Raises
+    InputError if special tokens leave no room for text."""
     windows = []
     for text, encoded in enumerate(encodings):
         # The tokenizer's mask marks only the tokens that it added itself, by its template.

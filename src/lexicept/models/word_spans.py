@@ -8,15 +8,9 @@ from collections.abc import Sequence
 def split_words(
     text: str, words: Sequence[int | None], offsets: Sequence[tuple[int, int]]
 ) -> list[int | None]:
-    """Split a tokenizer's words at spaces: some tokenizers take a whole text for one word.
-
-    Args:
-        words: the word of every token; None for special tokens.
-        offsets: start and end of every token, in characters.
-
-    Returns:
-        The number of every token's word, from 0; None for special tokens.
-    """
+    """Return the number of every token's word, from 0; None for special tokens. Words of the
+    tokenizer are split at spaces, by the ``offsets`` of tokens: some tokenizers take a whole text
+    for one word."""
     numbers: list[int | None] = []
     number, before, last = -1, None, 0
     for word, (start, end) in zip(words, offsets, strict=True):

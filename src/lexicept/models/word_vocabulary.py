@@ -32,14 +32,9 @@ def expanded_words(
     texts: Iterable[str], tokenizer: Any, size: int
 ) -> tuple[list[str], list[list[int]]]:
     """Return the ``size`` most frequent words of a stream of texts, most frequent first, and the
-    ids of each word's sub-words (ESPLADE, 3.1.1).
-
-    A word has a letter or a digit, and no unknown sub-word. Of several tokenisations of a word (at
-    the start of a text, after a space), the most frequent counts. Equally frequent words are
-    ordered by the alphabet.
-
-    Raises InputError for a size below 1, or for texts without words.
-    """
+    ids of each word's sub-words (ESPLADE, 3.1.1). A word has a letter or a digit, and no unknown
+    sub-word; its most frequent tokenisation counts. Equally frequent words are in alphabetical
+    order. Raises InputError for a size below 1, or for texts without words."""
     if size < 1:
         raise InputError(f"a vocabulary has at least 1 word, not {size}")
     special = set(tokenizer.all_special_ids)

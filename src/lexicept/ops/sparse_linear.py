@@ -23,7 +23,6 @@ from lexicept.ops.tile_kernels import (
     ShortScores,
     SomeOutputs,
     Tile,
-    add_products,
     count_above,
     count_over,
     fill_above,
@@ -95,31 +94,6 @@ def sum_entries(weights: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
 def sum_chosen(weights: Tensor, chosen: Tensor, matrix: Tensor) -> Tensor:
     """Return ``sum_entries`` of weights [n, k] of k columns of every token [n, k]."""
     return sum_entries(weights.ravel(), Entries.chosen(chosen), matrix)
-
-
-@torch.no_grad()
-def sum_products(values: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
-    """Return for each column j the sum of ``values_i · matrix[j]`` over its entries [M], without
-    gradient.
-
-    Args:
-        values: [n, d].
-        entries: columns ascend in each token.
-        matrix: [M, d]."""
-    if not single_on_cpu(values, matrix):
-        products_of = _dots(values, matrix, entries)
-        return values.new_zeros(len(matrix)).index_add(0, entries.columns, products_of)
-    sums = torch.zeros(len(matrix), dtype=torch.float64)
-    add = partial(
-        add_products,
-        entries.starts.numpy(),
-        entries.columns.numpy(),
-        _array(values),
-        _array(matrix),
-        sums.numpy(),
-    )
-    over_rows(add, len(matrix), torch.get_num_threads())
-    return sums.float()
 
 
 def sum_by_group(weights: Tensor, group: Tensor, chosen: Tensor, matrix: Tensor, n: int) -> Tensor:

@@ -321,32 +321,6 @@ def fill_over(scores, floor, outputs, first, last):
 
 
 @compiled()
-def add_products(starts, columns, values, matrix, sums, first, last):
-    """Add up, for each column from ``first`` to ``last``, the products of its row and the values of
-    the tokens that have an entry of it.
-
-    Args:
-        starts: place of each token's first entry [n + 1].
-        columns: of the entries, ascending in each token.
-        values: [n, d].
-        matrix: [M, d].
-        sums: the results [M], in double precision.
-    """
-    # Every token's next entry; a strip of columns takes each further.
-    places = np.empty(starts.size - 1, np.int64)
-    for i in range(places.size):
-        places[i] = starts[i] + np.searchsorted(columns[starts[i] : starts[i + 1]], first)
-    for begin in range(first, last, STRIP):  # whose rows stay in the cache
-        end = min(begin + STRIP, last)
-        for i in range(places.size):
-            place = places[i]
-            while place < starts[i + 1] and columns[place] < end:
-                sums[columns[place]] += _dot(values[i], matrix[columns[place]])
-                place += 1
-            places[i] = place
-
-
-@compiled()
 def exact_maxima(short, tile, bounds, maxima, tokens, first, last):
     """Find the largest output above 0 of each text's tokens, in columns ``first`` to ``last``.
 

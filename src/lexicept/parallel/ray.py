@@ -41,18 +41,14 @@ class BlockEncoder(Protocol[T]):
 
 
 class Cluster:
-    """A Ray cluster that this process joined, or started on this machine.
+    """A Ray cluster that this process joined at ``local`` or the HOST:PORT of a head node, or
+    started on this machine.
 
     Every node needs the same versions of Python, Ray and lexicept, and access to the folders of the
     indexes that are built. Ray listens on all network interfaces and runs the code it receives: a
-    cluster started here requires a token, and any other should (``RAY_AUTH_MODE=token``). Raises
-    InputError if Ray is not installed, or no cluster answers at this address.
-
-    Args:
-        address: ``local``, or the HOST:PORT of a cluster's head node.
-        workers: processes that work at once. When encoding each loads the model. Default: one per
-            GPU when encoding, one per CPU core otherwise or without GPUs.
-    """
+    cluster started here requires a token, and any other should (``RAY_AUTH_MODE=token``).
+    ``workers`` processes work at once, by default one per GPU when encoding, else one per CPU core.
+    Raises InputError if Ray is not installed, or no cluster answers."""
 
     def __init__(self, address: str, workers: int | None = None) -> None:
         if workers is not None and workers < 1:

@@ -127,13 +127,9 @@ def needs_words(config: TrainingConfig) -> bool:
 def open_corpus(
     corpus: str, folder: Path, progress: Progress, *, words: bool, prefix: str = ""
 ) -> Corpus:
-    """Return a corpus on disk; an absent or damaged corpus is stored first. Raises InputError for
-    no documents, or a bad document.
-
-    Args:
-        folder: parent folder of ``<prefix>words`` or ``<prefix>documents``.
-        words: also index the words, which takes most of the time.
-    """
+    """Return a corpus on disk, in ``<prefix>words`` or ``<prefix>documents`` of a folder; an absent
+    or damaged corpus is stored first. ``words`` also indexes the words, which takes most of the
+    time. Raises InputError for no documents, or a bad document."""
     if words:
         index = word_index(corpus, folder / f"{prefix}words", progress)
         return Corpus(index.folder, index)

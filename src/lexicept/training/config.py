@@ -15,7 +15,7 @@ from pydantic import Field
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import depth_of
 from lexicept.models.heads.settings import Pooling
-from lexicept.models.sources import DEFAULT_BACKBONE, AttentionKernel, Dtype
+from lexicept.models.sources import DEFAULT_BACKBONE, Dtype
 from lexicept.storage.files import replace_file
 from lexicept.storage.yaml_text import parse_yaml, read_yaml
 from lexicept.training.head_kinds import HEAD_KINDS, LanguageHead
@@ -58,9 +58,6 @@ class ModelSettings:
     dtype: Dtype | None = None
     """Type of the backbone's weights, trained and saved; null for the saved type, or float32.
     bfloat16 halves the memory of a frozen backbone, also under adapters."""
-    attn_implementation: AttentionKernel | None = None
-    """Implementation of attention; null for transformers' choice, mostly sdpa. flash_attention_2
-    requires a GPU, half precision and the package ``flash-attn``."""
     special_tokens: Flag | None = None
     """Treat special tokens, such as [CLS] and [SEP], like any token in SAE training, pooling and
     the saved model (SAE-SPLADE, section 3); null for the saved setting, or false."""
@@ -281,8 +278,6 @@ class RegularizerSettings(JointSettings):
     """Number of texts: the window over batches, or the size of the sample."""
     df_every: Count = 100
     """Steps between two counts of the sample."""
-    anti_zero: NotNegative = 0.0
-    """Weight of the regulariser against all-zero vectors."""
 
 
 @settings
@@ -346,15 +341,10 @@ class ValidationSettings:
     """Checkpoint to publish: the last, as in the papers, or the best."""
     select: Text = "nDCG@10"
     """Measure of the best checkpoint: a measure of ir_measures, such as ``R@10``, or ``E2``."""
-    max_qd_flops: NotNegative | None = None
-    """Budget of QD-FLOPs: within the budget the largest value of ``select`` wins, above the budget
-    the lowest cost; unused by ``E2``, which includes the cost."""
     query_max_active_dims: Count | None = None
     """Largest number of dimensions of a query in validation; null for the model's setting."""
     document_max_active_dims: Count | None = None
     """Largest number of dimensions of a document in validation; null for the model's setting."""
-    patience: Count | None = None
-    """Validations without a new best before training stops; null never stops."""
 
     def __post_init__(self) -> None:
         if self.select not in (E2, "nDCG@10"):

@@ -214,15 +214,10 @@ class Collator:
     def sample(
         self, side: int, count: int, size: int, share: tuple[int, int], seed: int
     ) -> Iterator[tuple[dict[str, Any], int]]:
-        """Yield batches of a sample of all queries (side 0) or documents (1): features, and the
-        number of texts to count, from the first.
-
-        All shares have equally many batches and texts; smaller shares repeat a text.
-
-        Args:
-            count: size of the sample, drawn by the seed.
-            share: a process's number and the number of processes; each takes every such text.
-        """
+        """Yield batches of a sample of ``count`` queries (side 0) or documents (1), drawn by the
+        seed: features, and the number of texts to count, from the first. A process's ``share`` is
+        its number and the number of processes. All shares have equally many batches and texts;
+        smaller shares repeat a text."""
         texts = self.data.documents if side else self.data.queries
         random = np.random.default_rng((seed, 2, side))
         sample = sorted(random.choice(len(texts), min(count, len(texts)), replace=False).tolist())

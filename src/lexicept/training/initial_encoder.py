@@ -13,7 +13,7 @@ from torch.utils.data import ConcatDataset
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
-from lexicept.models.blocks import check_checkpointing, checkpoint_blocks, use_attention
+from lexicept.models.blocks import check_checkpointing, checkpoint_blocks
 from lexicept.models.cached_states import cached_reader
 from lexicept.models.converters import check_backbone, open_encoder
 from lexicept.models.encoder import Encoder
@@ -61,10 +61,7 @@ class Loaded(NamedTuple):
 
 def load_models(config: TrainingConfig) -> Loaded:
     """Load every model of a configuration, so that errors come before minutes of work on data.
-
-    Raises:
-        InputError: a model that can't be loaded, or settings that do not fit the model.
-    """
+    Raises InputError for a model that can't be loaded, or settings that do not fit the model."""
     settings = config.model
     loaded = _load_start(settings) if settings.start is not None else _load_parts(config)
     backbone = loaded.backbone
@@ -72,8 +69,6 @@ def load_models(config: TrainingConfig) -> Loaded:
         settings.max_query_tokens or backbone.max_query_tokens,
         settings.max_document_tokens or backbone.max_document_tokens,
     )
-    if settings.attn_implementation is not None:
-        use_attention(backbone, settings.attn_implementation)
     if config.optimizer.gradient_checkpointing and settings.trained != "head":
         check_checkpointing(backbone)
     if config.teacher.dense is not None:

@@ -74,7 +74,7 @@ class Task(ABC, Generic[Batch]):
 
     @abstractmethod
     def groups(self) -> list[dict[str, Any]]:
-        """Return AdamW's parameter groups; a group's ``factor`` multiplies its learning rate."""
+        """Return AdamW's parameter groups."""
 
     @abstractmethod
     def parameters(self) -> Iterable[nn.Parameter]:
@@ -109,9 +109,8 @@ class Loop(Generic[Batch]):
         self.steps = 0
         self._tokens_per_second = 0.0
         settings = task.settings
-        groups = [{"factor": 1.0, **group} for group in task.groups()]
         self.optimizer = torch.optim.AdamW(
-            groups,
+            task.groups(),
             lr=settings.learning_rate,
             eps=task.epsilon,
             weight_decay=settings.weight_decay,
@@ -121,15 +120,10 @@ class Loop(Generic[Batch]):
     def run(
         self, batches: Iterable[tuple[Any, Batch]], checkpoints: Path | None, progress: Progress
     ) -> None:
-        """Take the remaining steps. Raises InputError if the batches end before the last step: the
-        texts have no tokens. Raises NotFiniteError if the loss is not finite; the last checkpoint
-        is kept.
-
-        Args:
-            batches: pairs of the next position in the stream, a tuple of numbers, and a batch.
-            checkpoints: folder of the checkpoint, written every ``CHECKPOINT_SECONDS`` and after
-                the last step.
-        """
+        """Take the remaining steps, with batches after their next positions in the stream, tuples
+        of numbers; a checkpoint is written every ``CHECKPOINT_SECONDS`` and after the last step.
+        Raises InputError if the batches end before: the texts have no tokens. Raises NotFiniteError
+        if the loss is not finite; the last checkpoint is kept."""
         total = self.task.settings.steps
         if self.steps >= total:
             return
@@ -160,7 +154,7 @@ class Loop(Generic[Batch]):
         torch.nn.utils.clip_grad_norm_(task.parameters(), MAX_GRAD_NORM)
         learning_rate = learning_rate_at(task.settings, self.steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = group["factor"] * learning_rate
+            group["lr"] = learning_rate
         self.optimizer.step()
         detail = task.after_step()
         self.steps += 1

@@ -59,16 +59,10 @@ def margin_mse(scores: Tensor, teacher: Tensor, *, mask: Tensor | None = None) -
 def in_batch_softmax(
     scores: Tensor, positives: Tensor, *, excluded: Tensor | None = None
 ) -> Tensor:
-    """Return the cross entropy of each query's positive among all documents, the mean over queries.
-
-    The N-pair loss (Sohn 2016; ESPLADE equation 1).
-
-    Args:
-        scores: every query with every document [B, D]; hard negatives are more columns.
-        positives: the column of each query's positive [B].
-        excluded: documents to leave out of a query's denominator [B, D] (bool), such as further
-            relevant documents; the query's positive always stays in.
-    """
+    """Return the cross entropy of each query's positive among all documents, the mean over queries:
+    the N-pair loss (Sohn 2016; ESPLADE equation 1). Scores are of every query with every document
+    [B, D]; ``excluded`` [B, D] leaves documents out of a query's denominator, such as further
+    relevant documents, but for the positive."""
     columns = positives.long()
     if excluded is not None:
         scores = scores.masked_fill(excluded.scatter(1, columns[:, None], False), -torch.inf)

@@ -1,4 +1,4 @@
-"""Metrics of a run: the file, progress, early stopping, curves and the model card."""
+"""Metrics of a run: the file, progress, curves and the model card."""
 
 from __future__ import annotations
 
@@ -71,22 +71,6 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
     def _line(state: Any, logs: dict[str, Any]) -> str:
         values = {name: value for name, value in logs.items() if name not in _UNTOLD}
         return json.dumps({"step": state.global_step, **values}) + "\n"
-
-
-class Patience(TrainerCallback):  # type: ignore[misc]
-    """Stop training after ``patience`` validations without a new best, across processes."""
-
-    def __init__(self, patience: int) -> None:
-        self._patience = patience
-
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Check after every validation and checkpoint."""
-        validated = [logs["step"] for logs in state.log_history if "eval_selection" in logs]
-        worse = [step for step in validated if step > (state.best_global_step or 0)]
-        if len(worse) >= self._patience:
-            control.should_training_stop = True
-
-    on_train_begin = on_save  # the run may have been killed after its last step
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -257,8 +257,6 @@ class Objective(nn.Module):
                 else:
                     sparsity = getattr(regularizers, settings.kind)(vectors)
                 terms[f"{side}_{settings.kind}"] = weight * sparsity
-            if settings.anti_zero:
-                terms[f"{side}_anti_zero"] = settings.anti_zero * regularizers.anti_zero(vectors)
         joint = self._joint.weight_at(self.step)
         if joint:
             terms["joint_flops"] = joint * regularizers.joint_flops(queries, documents)
@@ -272,11 +270,8 @@ class Objective(nn.Module):
     def recount(
         self, side: Literal["query", "document"], batches: Iterable[tuple[dict[str, Any], int]]
     ) -> None:
-        """Replace the document frequencies of ``df_flops`` by the frequencies in a sample.
-
-        Args:
-            batches: features, and the number of texts to count, from the first.
-        """
+        """Replace the document frequencies of ``df_flops`` by the frequencies in a sample: batches
+        of features, with the number of texts to count, from the first."""
         training = self.model.training
         self.model.eval()  # no dropout, which would also use up random numbers
         try:
@@ -333,13 +328,9 @@ class Objective(nn.Module):
         repeats: int,
         factor: Tensor,
     ) -> None:
-        """Add the gradients of a step times ``factor``: the second pass.
-
-        Args:
-            parameter_gradients: parameters with gradients outside the second pass.
-            passes: side and features, random state, and gradient of the vectors, by mini-batch.
-            repeats: extra passes, to keep step with other processes.
-        """
+        """Add the gradients of a step times ``factor``: the second pass. A pass has side and
+        features, random state, and gradient of the vectors; ``repeats`` keep step with other
+        processes."""
         for parameter, gradient in parameter_gradients:
             if gradient is not None:
                 add = gradient * factor

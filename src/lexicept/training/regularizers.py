@@ -1,6 +1,6 @@
 """Sparsity regularisers: vectors [n, V], non-negative → one number to minimise.
 
-All but ``anti_zero`` are 0, with a zero gradient, for all-zero vectors and for no vectors.
+All are 0, with a zero gradient, for all-zero vectors and for no vectors.
 """
 
 from __future__ import annotations
@@ -34,28 +34,11 @@ def df_flops(vectors: Tensor, penalties: Tensor) -> Tensor:
 
 
 def df_penalties(ratios: Tensor, alpha: float = 0.1, beta: float = 10.0) -> Tensor:
-    """Return each dimension's penalty: a = 1 / (1 + (x^(log_α 2) − 1)^β) (Porco et al. 2025).
-
-    Increasing in the share x of documents: 0 at x = 0, 1/2 at x = α, 1 at x = 1.
-
-    Args:
-        ratios: x, document frequencies divided by the number of documents; floats in [0, 1].
-        alpha: the share x with penalty 1/2, between 0 and 1.
-        beta: steepness, positive.
-    """
+    """Return the penalty of each dimension's share x of documents: a = 1 / (1 + (x^(log_α 2) −
+    1)^β) (Porco et al. 2025). Increasing in x: 0 at x = 0, 1/2 at x = α, 1 at x = 1."""
     # expm1 is exact where x is almost 1, and never below 0, where a power would be NaN.
     base = torch.expm1(torch.log(ratios) * (math.log(2) / math.log(alpha)))
     return 1 / (1 + base**beta)
-
-
-def anti_zero(vectors: Tensor) -> Tensor:
-    """Return 1 / (1 + Σ of all weights)², against the collapse of a batch to all-zero vectors.
-
-    naver/splade adds 1 / Σ² for queries and for documents, infinite for all-zero vectors. With the
-    1, the loss is at most 1 and the gradient of a weight is −2 / (1 + Σ)³, at most 2 in size. Both
-    forms agree for sums in the hundreds, as in a healthy batch.
-    """
-    return (1 + vectors.sum()).pow(-2)
 
 
 class DocumentFrequencies(nn.Module):

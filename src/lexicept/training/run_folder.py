@@ -36,11 +36,8 @@ class RunFolder:
         return self.path / "work"
 
     def states(self, backbone: Backbone, texts: Sequence[str], name: str) -> CachedStates:
-        """Return the cached token states of texts; missing states are computed first.
-
-        Args:
-            name: name of the cache, for queries with the end "queries".
-        """
+        """Return the cached token states of texts; missing states are computed first. The name of a
+        cache of queries ends with "queries"."""
         folder = self.prepared / "states" / name
         bf16 = self.config.optimizer.bf16
         task = "query" if name.endswith("queries") else "document"

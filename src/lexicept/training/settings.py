@@ -98,11 +98,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def from_mapping(kind: type[T], content: Any, place: str = "") -> T:
     """Return settings from nested mappings. Raises InputError for an unknown name, with the nearest
-    name, or a value of another type or out of range, with the path.
-
-    Args:
-        place: path of the mapping in the file, for errors.
-    """
+    name, or a value of another type or out of range, after ``place``, the path in the file."""
     if not isinstance(content, Mapping):
         raise InputError(f"{place or 'the configuration'} must be a mapping, not {shown(content)}")
     try:

@@ -29,12 +29,9 @@ from lexicept.models.blocks import find_blocks
 
 
 class Shards:
-    """The divided weights of a backbone; every process makes ``Shards`` of an equal backbone.
-
-    Args:
-        device: device of this process's shards. The whole weights are moved to the CPU first, and
-            stay there in the first process.
-    """
+    """The divided weights of a backbone; every process makes ``Shards`` of an equal backbone, on
+    its device. The whole weights are moved to the CPU first, and stay there in the first
+    process."""
 
     def __init__(self, backbone: Backbone, device: torch.device) -> None:
         self._backbone, self._device = backbone, device

@@ -18,7 +18,7 @@ from sentence_transformers import SparseEncoderTrainer, SparseEncoderTrainingArg
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
-from transformers import PrinterCallback, TrainerCallback
+from transformers import PrinterCallback
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.trainer_utils import rotate_checkpoints
 
@@ -32,7 +32,7 @@ from lexicept.storage.manifest import describe_files
 from lexicept.training.config import TrainingConfig
 from lexicept.training.data import Collator
 from lexicept.training.loop import NotFiniteError
-from lexicept.training.metrics import MetricsFile, Patience
+from lexicept.training.metrics import MetricsFile
 from lexicept.training.objective import Objective
 from lexicept.training.sharding import (
     clip_gradients,
@@ -92,10 +92,6 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         self._sharded = config.optimizer.sharded
         self._keep_best = config.validation.checkpoint == "best"
         arguments = self._arguments(config, folder / "checkpoints", evaluator is not None)
-        callbacks: list[TrainerCallback] = [MetricsFile(folder / "metrics.jsonl", progress)]
-        patience = config.validation.patience
-        if evaluator is not None and patience is not None:
-            callbacks.append(Patience(patience))
         # The data set is the numbers of samples; the collator makes a batch of them.
         per_step = arguments.train_batch_size * arguments.gradient_accumulation_steps
         count = int(arguments.max_steps * per_step * arguments.world_size)
@@ -107,7 +103,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             loss=objective,
             evaluator=evaluator,
             data_collator=collator,
-            callbacks=callbacks,
+            callbacks=[MetricsFile(folder / "metrics.jsonl", progress)],
         )
         self.remove_callback(PrinterCallback)
         # No DistributedDataParallel: a step passes the model several times, or backwards by hand
@@ -168,10 +164,6 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         self.accelerator.wait_for_everyone()  # the first process may still be writing
         if self._keep_best and self.state.best_global_step:
             self._load_from_checkpoint(str(folder / f"checkpoint-{self.state.best_global_step}"))
-
-    def _run_epoch(self, **arguments: Any) -> None:
-        if not self.control.should_training_stop:  # a resumed run may already have stopped early
-            super()._run_epoch(**arguments)
 
     def log(self, logs: dict[str, float], *arguments: Any, **named: Any) -> None:
         """Log, with the factor on the student's scores and the factor's learning rate."""

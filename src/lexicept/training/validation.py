@@ -50,12 +50,8 @@ class NamedTexts(NamedTuple):
 
 
 class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
-    """Encode all documents and queries, and search exactly.
-
-    Args:
-        words: words to search together with the encoder's vocabulary.
-        bf16: pool cached states in bfloat16, if the device supports bfloat16.
-    """
+    """Encode all documents and queries, and search exactly, also for ``words``. With ``bf16``,
+    cached states are pooled in bfloat16, if the device supports it."""
 
     def __init__(
         self,
@@ -102,13 +98,9 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
         return report | {"selection": self.selection(report)}
 
     def selection(self, report: dict[str, float]) -> float:
-        """Return the value to maximise: ``select`` within the budget, else minus the excess."""
-        select, budget = self.settings.select, self.settings.max_qd_flops
-        if select == E2:
-            return report["e2"]
-        # Above the budget the value is negative, below any value within the budget.
-        over = 0.0 if budget is None else report["qd_flops"] - budget
-        return report["ndcg" if select == "nDCG@10" else select] if over <= 0 else -over
+        """Return the value to maximise."""
+        names = {E2: "e2", "nDCG@10": "ndcg"}
+        return report[names.get(self.settings.select, self.settings.select)]
 
 
 def encode(model: Encoder, texts: Texts, task: str, bf16: bool = False) -> sp.csr_array:

@@ -67,15 +67,9 @@ class Kind(StrEnum):
 
 def open_encoder(source: str | os.PathLike[str]) -> Encoder:
     """Open a model of any layout as an encoder: lexicept's as saved, and other libraries' with
-    vectors equal to the library's. Every command opens models by this function.
-
-    Args:
-        source: a folder, the hub's name of a model, or ``MINI`` for the packaged model. A folder
-            ``model`` inside may have the names of the dimensions beside it.
-
-    Raises:
-        InputError: no such model, or a model of another kind (see ``read_model``).
-    """
+    vectors equal to the library's. The source is a folder, the hub's name of a model, or ``MINI``.
+    A folder ``model`` inside may have the names of the dimensions beside it. Raises InputError for
+    no such model, or a model of another kind (see ``read_model``)."""
     folder, kind = find_model(source)
     if kind is None:
         if not is_name(source):
@@ -100,11 +94,8 @@ def open_encoder(source: str | os.PathLike[str]) -> Encoder:
 
 def find_model(source: str | os.PathLike[str]) -> tuple[Path, Kind | None]:
     """Return the folder, downloaded from the hub if necessary, and the layout of a model; None as
-    the layout of anything else, such as an SAE.
-
-    Raises:
-        InputError: no such folder, the model can't be loaded, or it makes no sparse vectors.
-    """
+    the layout of anything else, such as an SAE. Raises InputError for no such folder, or a model
+    that can't be loaded or makes no sparse vectors."""
     name, kind = os.fspath(source), None
     if name == MINI:
         return MINI_FOLDER, Kind.lexicept
@@ -162,18 +153,12 @@ def _read(path: Path) -> Any:
 
 
 def read_model(folder: Path, kind: Kind) -> Encoder:
-    """Read a model as an encoder with vectors equal to the model's library.
+    """Read a model of a layout by ``recognise``, not lexicept's, as an encoder with vectors equal
+    to the model's library. An OpenSearch model without ``modules.json`` is from the first two
+    generations, which apply the logarithm once.
 
-    An OpenSearch model without ``modules.json`` is from the first two generations, which apply the
-    logarithm once.
-
-    Args:
-        kind: the layout that ``recognise`` returned; not lexicept.
-
-    Raises:
-        InputError: the model does not pool a language model's logits (CSR does not), has pickled
-            weights, Python code or another similarity than the dot product, or is damaged.
-    """
+    Raises InputError if the model does not pool a language model's logits (CSR does not), has
+    pickled weights, Python code or another similarity than the dot product, or is damaged."""
     if kind is Kind.splade and _is_decoder(folder):
         _require_safetensors(folder)
         return _read_decoder(folder)
@@ -283,11 +268,8 @@ def _backbone(path: Path, length: int | None, *, bidirectional: bool) -> Backbon
 
 def check_backbone(name: str, *, own_head: bool) -> None:
     """Raise InputError for a sparse encoder of which training its backbone and head would lose a
-    part; warn about the prompts of a dense model.
-
-    Args:
-        own_head: whether the encoder's language head is trained too, or a new SAE.
-    """
+    part; warn about the prompts of a dense model. ``own_head``: the encoder's language head is
+    trained too, not a new SAE."""
     folder = Path(fetch(name))
     config = _read(folder / "config_sentence_transformers.json") or {}
     kinds = [kind for kind, _ in modules_of(folder)]

@@ -35,26 +35,15 @@ _DOCUMENTS = "document_0_Transformer"
 
 
 def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
-    """Write an encoder so that other libraries load it, without lexicept and without any code.
+    """Write an encoder into an empty folder so that other libraries load it, without lexicept and
+    without any code.
 
     All layouts are folders that ``SparseEncoder`` loads. Those of naver/splade and OpenSearch have
     the masked language model at the root, for ``AutoModelForMaskedLM``; OpenSearch's also has files
     with the query tokens' weights. No layout reads long texts in windows: texts are cut at the
     backbone's limit. Queries that are looked up keep a separate length; all other queries get the
-    documents' length, with a warning about a change.
-
-    Args:
-        kind: the layout; not lexicept.
-        folder: an empty folder.
-
-    Raises:
-        InputError: the layout can't express the encoder. All layouts need a masked language model
-            in float32 whose own sub-words are the dimensions, pooling by maximum or sum, no query
-            scale, and no limits of active dimensions or, for sentence-transformers, one limit for
-            queries and documents. Prompts have a place in sentence-transformers' alone.
-            naver/splade and OpenSearch also need special tokens in the vectors and max pooling;
-            OpenSearch needs a lookup, naver/splade none.
-    """
+    documents' length, with a warning about a change. Raises InputError if the layout can't express
+    the encoder; see ``_require_expressible``."""
     backbone, lookup = encoder.backbone, encoder.lookup
     head = _require_expressible(encoder, kind)
     length = min(backbone.window, backbone.max_query_tokens or backbone.window)

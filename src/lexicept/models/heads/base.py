@@ -111,12 +111,9 @@ class Head(Module):  # type: ignore[misc]
     @torch.no_grad()
     def calibrate(self, states: Tensor, active_dims: int) -> None:
         """Shift all biases by a number so that the tokens of a sample of states [n, d] have
-        ``active_dims`` active dimensions on average.
-
-        The order of a token's dimensions, and a language head's cross entropy, stay. Raises
-        InputError for no states, for a head with thresholds, and for ``active_dims`` below 1 or not
-        below the size.
-        """
+        ``active_dims`` active dimensions on average; the order of a token's dimensions, and a
+        language head's cross entropy, stay. Raises InputError for no states, for a head with
+        thresholds, and for ``active_dims`` below 1 or not below the size."""
         if self.threshold is not None:
             raise InputError("only a head without thresholds can be calibrated")
         if not 0 < active_dims < self.size:
@@ -132,11 +129,8 @@ class Head(Module):  # type: ignore[misc]
 
     def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
         """Return the k largest activations of every token of states [n, d], at least 0, and the
-        dimensions, both [n, k].
-
-        k is by default the documents', or else the largest number of active dimensions of a token.
-        The dimension of an activation of 0 is arbitrary.
-        """
+        dimensions, both [n, k]; k is by default the documents', or else the largest number of
+        active dimensions of a token. The dimension of an activation of 0 is arbitrary."""
         limit = k or self.settings.document_k
         x = self.transform(states)
         acts, dimensions = top_activations(x, self.rows, self.bias, limit, self.threshold)
@@ -180,15 +174,9 @@ class Head(Module):  # type: ignore[misc]
         return places.numpy(), pooled[text, dimension].numpy()
 
     def pool(self, states: Tensor, text: Tensor, num_texts: int, task: str | None = None) -> Tensor:
-        """Pool the activations of texts' tokens [num_texts, size]: maximum, sum of logarithms
-        (pooling ``sum``), or sum (``sqrt_sum``).
-
-        Long texts may be pooled in pieces, whose maxima or sums are combined before ``finish``.
-
-        Args:
-            states: [n, d].
-            text: number of each token's text [n].
-        """
+        """Pool the activations of states [n, d], of texts by number [n]: maximum, sum of logarithms
+        (pooling ``sum``), or sum (``sqrt_sum``), [num_texts, size]. Long texts may be pooled in
+        pieces, whose maxima or sums are combined before ``finish``."""
         x, k, threshold = self.transform(states), self.settings.k(task), self.threshold
         tokens = Activations(x, text, num_texts, self.rows, self.bias, k, threshold)
         if self.settings.pooling == "max":

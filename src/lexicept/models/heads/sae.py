@@ -17,13 +17,12 @@ from lexicept.storage.files import write_json
 
 
 class SAEHead(Head):
-    """The encoder of a sparse autoencoder: dimensions are latents (SAE-SPLADE, section 3). Raises
-    InputError if the SAE and the inner head take states of different sizes.
+    """The encoder of a sparse autoencoder: dimensions are latents (SAE-SPLADE, section 3), by
+    default with the SAE's k for queries and documents. Raises InputError if the SAE and the inner
+    head take states of different sizes.
 
     Args:
         sae: with the decoder, for ``reconstruct`` alone.
-        settings: by default the SAE's k for queries and documents; no k for an SAE with thresholds,
-            which do not learn.
         inner: a language head whose transform is applied to states before the SAE ("Layer 6 + T" in
             SAE-SPLADE, Table 2); rows are dropped.
     """

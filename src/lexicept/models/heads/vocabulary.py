@@ -140,12 +140,9 @@ class VocabularyHead(Head):
         return head
 
     def expanded(self, pieces: Sequence[Sequence[int]], words: Sequence[str]) -> VocabularyHead:
-        """Return a head over words: rows and biases are means over sub-words (ESPLADE, section 3).
-
-        Args:
-            pieces: the dimensions of each word's sub-words in this head; InputError for none.
-            words: the new terms.
-        """
+        """Return a head over words: rows and biases are means over ``pieces``, the dimensions of
+        each word's sub-words in this head (ESPLADE, section 3). Raises InputError for a word
+        without pieces."""
         for word, ids in zip(words, pieces, strict=True):
             if not ids or not all(0 <= piece < self.size for piece in ids):
                 raise InputError(f"{word!r} has no pieces in a vocabulary of {self.size}")

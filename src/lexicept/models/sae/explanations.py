@@ -14,18 +14,13 @@ from lexicept.models.sae.model import SAE, block_of
 
 
 def read_explanations(path: str | os.PathLike[str], sae: SAE) -> dict[int, str]:
-    """Read the explanations of an SAE's latents: latent → description, in one line.
+    """Read the explanations of an SAE's latents, latent → description in one line, from a JSON
+    Lines file, gzipped or not, or a folder of files (``batch-0.jsonl.gz``, …).
 
     Every line is an object with ``index``, the latent; ``description``; and ``layer``, the
     release's name that begins with a block counted from 0, as in ``20-gemmascope-res-16k``, which
-    must be the SAE's if known. The first non-empty explanation of a latent counts.
-
-    Args:
-        path: a JSON Lines file, gzipped or not, or a folder of files (``batch-0.jsonl.gz``, …).
-
-    Raises InputError for an absent file, a line that is no explanation or is from another source,
-    or a latent that the SAE lacks.
-    """
+    must be the SAE's if known. The first non-empty explanation of a latent counts. Raises
+    InputError for an absent file, a bad line or a latent that the SAE lacks."""
     block = block_of(sae.origin.get("hook"))
     explanations: dict[int, str] = {}
     source: object = None

@@ -120,11 +120,9 @@ class SAE(nn.Module):
 
     def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
         """Return the most active latents of token states [n, d]: activations [n, k], at least 0 and
-        in units of the states, and latent numbers [n, k].
-
-        k is by default the model's, or else the largest number of active latents of a token. The
-        latent of an activation of 0 is arbitrary.
-        """
+        in units of the states, and latent numbers [n, k]; k is by default the model's, or else the
+        largest number of active latents of a token. The latent of an activation of 0 is
+        arbitrary."""
         x = self.normalise(states)
         with torch.no_grad():
             acts, latents = top_activations(
@@ -207,14 +205,9 @@ class SAE(nn.Module):
 
 
 def fold_gate(W: Tensor, b_gate: Tensor, r_mag: Tensor, b_mag: Tensor) -> Tensor:
-    """Turn a gated SAE (Rajamanoharan et al. 2024a) into one with thresholds.
-
-    The activation ``[W x + b_gate > 0] · ReLU(p)`` with ``p = exp(r_mag) W x + b_mag`` is p above a
-    threshold. W is scaled in place to W_enc; b_mag is b_enc.
-
-    Returns:
-        The thresholds [num_latents].
-    """
+    """Turn a gated SAE (Rajamanoharan et al. 2024a) into one with thresholds [num_latents], and
+    return these: ``[W x + b_gate > 0] · ReLU(p)`` with ``p = exp(r_mag) W x + b_mag`` is p above a
+    threshold. W is scaled in place to W_enc; b_mag is b_enc."""
     gain = r_mag.exp()
     W.mul_(gain[:, None])
     return F.relu(b_mag - gain * b_gate)

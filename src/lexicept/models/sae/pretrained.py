@@ -35,14 +35,13 @@ class PretrainedSAE:
 
     def load(self, scale: Scale | None = None, backbone: Backbone | None = None) -> SAE:
         """Read the weights: an SAE in float32, not trainable, with source and scale in ``origin``.
+        Raises InputError for an SAE that does not fit the later ``backbone``, or for damaged
+        weights.
 
         Args:
             scale: the unit of activations of an SAE that was trained on scaled states s·h: ``raw``,
                 the default, for raw states h; ``normalised`` for s·h, s times as large. SAEs saved
                 by lexicept keep the saved scale.
-            backbone: the later backbone, to check the fit.
-
-        Raises InputError for an SAE that does not fit the backbone, or for damaged weights.
         """
         if backbone is not None:
             require_fit({**self.origin, "layer": self.layer}, self.layout.d_in, backbone)
@@ -61,13 +60,12 @@ def find_pretrained_sae(
     d_in: int | None = None,
     pickles: bool = False,
 ) -> PretrainedSAE:
-    """Find a pretrained SAE in any of ``formats.LAYOUTS``, recognised by file names. Raises
-    InputError if no SAE or several fit, the sizes differ from the arguments, or the headers are
-    damaged.
+    """Find a pretrained SAE in any of ``formats.LAYOUTS``, recognised by file names, in a folder or
+    in a repository on the hub (``google/gemma-scope-2b-pt-res``), with or without a folder inside.
+    Raises InputError if no SAE or several fit, the sizes differ from the arguments, or the headers
+    are damaged.
 
     Args:
-        source: a folder, or the hub's name of a repository (``google/gemma-scope-2b-pt-res``),
-            with or without a folder inside. Among many SAEs, layer and width choose.
         layer: number of blocks before the SAE. Releases count blocks from 0: their "output of layer
             20" is the state after 21 blocks.
         l0: preferred mean number of active latents, among SAEs of equal layer and width.

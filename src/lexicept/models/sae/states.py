@@ -103,15 +103,12 @@ class Shuffling:
 
 
 class StateStream:
-    """An endless stream of batches of shuffled token states of a corpus.
+    """An endless stream of batches of shuffled token states of a corpus; ``filling`` is called with
+    the number of tokens in the buffer while it fills.
 
     Documents are read in a new random order every epoch. A buffer is filled with states, shuffled,
     handed out in batches, and filled again. A corpus that fits the buffer goes through the backbone
-    once. Batches depend on seed and position only: a resumed stream gives equal batches.
-
-    Args:
-        filling: called with the number of tokens in the buffer while it fills.
-    """
+    once. Batches depend on seed and position only: a resumed stream gives equal batches."""
 
     def __init__(
         self,

@@ -25,17 +25,10 @@ MEAN_TEXTS = 2**14
 def max_sim(
     queries: Tensor, documents: Tensor, query_lengths: list[int], document_lengths: list[int]
 ) -> Tensor:
-    """Return MaxSim of Q queries and D documents [Q, D].
-
-    ``s(q, d) = 1/|q| Σ_{i∈q} max_{j∈d} q_i · d_j``: ColBERT's sum divided by the query's length,
-    for scores from -1 to 1 at any length. A query or document without tokens scores 0.
-
-    Args:
-        queries: unit vectors of the queries' tokens, query by query [m, d].
-        documents: unit vectors of the documents' tokens, document by document [n, d].
-        query_lengths: tokens of each query, m in all.
-        document_lengths: tokens of each document, n in all.
-    """
+    """Return MaxSim of Q queries and D documents [Q, D]: ``s(q, d) = 1/|q| Σ_{i∈q} max_{j∈d} q_i ·
+    d_j``, ColBERT's sum divided by the query's length, for scores from -1 to 1 at any length; 0 for
+    a text without tokens. Unit vectors of tokens come text by text, [m, d] and [n, d], with the
+    number of tokens of each text."""
     # The best token of each document for every query token, then the mean over query tokens.
     zeros = queries.new_zeros(len(queries))
     similarities = (documents @ queries.T).split(document_lengths)
@@ -46,17 +39,9 @@ def max_sim(
 
 
 class LateInteraction:
-    """MaxSim of any queries and documents with cached token states.
-
-    States are centred by the mean state of the documents' tokens, and normalised.
-
-    Args:
-        queries, documents: states of one backbone.
-        max_tokens: limits of a query and of a document, where texts are cut.
-
-    Attributes:
-        mean: the mean state [d] of all documents' tokens, or of ``MEAN_TEXTS`` documents'.
-    """
+    """MaxSim of queries and documents with cached token states of one backbone, cut to
+    ``max_tokens`` of a query and of a document. States are centred by ``mean``, the mean state [d]
+    of the documents' tokens (of at most ``MEAN_TEXTS`` documents), and normalised."""
 
     def __init__(
         self, queries: CachedStates, documents: CachedStates, max_tokens: tuple[int, int]

@@ -92,12 +92,9 @@ def append_lists(
     lists_of: Callable[[range], Iterable[CandidateList]],
     report: Callable[[int, int], None],
 ) -> None:
-    """Append the lists of the remaining of ``count`` queries, in units of work of ``size`` queries.
-
-    Args:
-        lists_of: numbers of queries → lists.
-        report: called with the numbers of finished and of all queries.
-    """
+    """Append the lists of the remaining of ``count`` queries, in units of work of ``size`` queries:
+    ``lists_of`` makes those of some numbers, ``report`` gets the numbers of finished and of all
+    queries."""
     for start in range(file.done, count, size):
         numbers = range(start, min(start + size, count))
         lists = lists_of(numbers)
@@ -140,9 +137,8 @@ class Lists(LazySequence[CandidateList]):
         pid, ...]``, with the relevant document first; sentence-transformers'
         ``msmarco-hard-negatives``, with the negatives of all systems in order; and triples of ids
         ``qid \\t positive \\t negative``. Repeated documents of the last three are dropped. A line
-        of another format is refused here; any other bad line is refused when it is read. Raises
-        InputError for an unreadable, gzipped or empty file, or a bad line.
-        """
+        of another format is refused here, any other bad line when it is read. Raises InputError for
+        an unreadable, gzipped or empty file, or a bad line."""
         name = os.fspath(path)
         offsets = array("q")
         parse: Parser | None = None

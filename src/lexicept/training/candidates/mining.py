@@ -59,16 +59,11 @@ def mine(
     restart: bool = False,
     progress: Progress = silent,
 ) -> Lists:
-    """Write a candidate list for each query: relevant documents, then the best other hits.
-
-    Calling it again resumes interrupted work (see ``storage.workspace``). Raises InputError for a
-    relevant document missing from the index, an existing ``out``, unfinished work with other
-    settings, a second writing process, or no lists.
-
-    Args:
-        queries: id → text. A query with neither relevant documents nor hits has no list.
-        relevant: query id → ids of relevant documents, all in the index.
-    """
+    """Write a candidate list for each query, id → text: relevant documents, query id → ids, then
+    the best other hits; none for a query with neither. Calling it again resumes interrupted work
+    (see ``storage.workspace``). Raises InputError for a relevant document missing from the index,
+    an existing ``out``, unfinished work with other settings, a second writing process, or no
+    lists."""
     positives = {query: dict.fromkeys(relevant.get(query, ())) for query in queries}
     for query, documents in positives.items():
         for document in documents:

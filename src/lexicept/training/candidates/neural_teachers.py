@@ -133,12 +133,10 @@ def embeddings(
     *,
     bf16: bool = False,
 ) -> tuple[Floats, Floats]:
-    """Return embeddings f16 [n, d] of queries and documents, memory-mapped from ``folder``.
-
-    A file is written once for a model and texts; an interrupted run is resumed. Embeddings have
-    unit length if the model's similarity is the cosine. With ``bf16`` the model runs in bfloat16 if
-    the device supports it. Raises InputError if the model can't be loaded.
-    """
+    """Return embeddings f16 [n, d] of queries and documents, memory-mapped from ``folder``: written
+    once for a model and texts, resumed if interrupted, of unit length if the model's similarity is
+    the cosine. With ``bf16`` the model runs in bfloat16 if the device supports it. Raises
+    InputError if the model can't be loaded."""
     model = _load(SentenceTransformer, name)
     bf16 = bf16 and has_bfloat16(model.device)
     with autocast(model.device, bf16):

@@ -44,11 +44,8 @@ class Teacher(Protocol):
     def prepare(
         self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
     ) -> Scorer:
-        """Return a scorer for queries and a whole collection, id → text.
-
-        ``folder`` keeps embeddings: interrupted calls resume, and later calls with the same texts
-        reuse them.
-        """
+        """Return a scorer for queries and a whole collection, id → text. ``folder`` keeps
+        embeddings: interrupted calls resume, and later calls with the same texts reuse them."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +82,8 @@ class BM25Teacher:
 
 
 class Blend:
-    """A weighted sum of teachers with different scales.
-
-    Each teacher's scores of a list are standardised first, by mean and population standard
-    deviation; equal scores become 0. Raises InputError for no teachers, or a weight that is not
-    finite.
-    """
+    """A weighted sum of teachers with different scales: each teacher's scores of a list are
+    standardised first. Raises InputError for no teachers, or a weight that is not finite."""
 
     def __init__(self, weights: Mapping[Teacher, float]) -> None:
         if not weights or not all(map(math.isfinite, weights.values())):
@@ -140,17 +133,11 @@ def score_lists(
     restart: bool = False,
     progress: Progress = silent,
 ) -> Lists:
-    """Write lists with a teacher's scores, which replace earlier scores.
-
-    Calling it again resumes interrupted work (see ``storage.workspace``). Raises InputError for no
-    lists, a query or document without a text, a score that is not finite, an existing ``out``,
-    unfinished work with other settings, or a second writing process.
-
-    Args:
-        queries: id → text.
-        documents: id → text of the whole collection, for BM25's statistics.
-        cache: folder of embeddings for later calls; None removes the embeddings in the end.
-    """
+    """Write lists with a teacher's scores, which replace earlier scores; queries and the whole
+    collection are id → text. ``cache`` is a folder of embeddings for later calls; None removes the
+    embeddings in the end. Calling it again resumes interrupted work (see ``storage.workspace``).
+    Raises InputError for no lists, a query or document without a text, a score that is not finite,
+    an existing ``out``, unfinished work with other settings, or a second writing process."""
     if not lists:
         raise InputError("there are no lists to score")
     used: dict[str, str] = {}

@@ -48,14 +48,9 @@ def import_texts(
     config: str | None = None,
     scored_only: bool = False,
 ) -> Lists:
-    """Write a dataset of texts as ``write_texts_dataset`` does. Raises InputError for an unreadable
-    source, and like ``write_texts_dataset``.
-
-    Args:
-        source: a JSON Lines file or a folder of JSON Lines files, a folder of ``save_to_disk``, or
-            a hub name.
-        split, config: of a Hugging Face dataset.
-    """
+    """Write a dataset of texts as ``write_texts_dataset`` does: of a JSON Lines file or a folder of
+    such files, a folder of ``save_to_disk``, or the hub (``split`` and ``config``). Raises
+    InputError for an unreadable source, and like ``write_texts_dataset``."""
     path = Path(source)
     if not path.exists() or _saved(path):
         rows = read_texts_dataset(source, split, config)
@@ -96,19 +91,10 @@ def _saved(folder: Path) -> bool:
 def write_texts_dataset(
     rows: Iterable[Mapping[str, Any]], folder: str | os.PathLike[str], *, scored_only: bool = False
 ) -> Lists:
-    """Write rows of texts as a BEIR folder with lists, so that training sees ids only.
-
-    Ids are hashes of the texts. Raises InputError for a row with other columns, by its number, for
-    no rows, or for an existing folder.
-
-    Args:
-        rows: columns in the layout of sentence-transformers or of BGE; see ``to_row``.
-        scored_only: leave out rows without scores, as SPLARE does (Appendix A).
-
-    Returns:
-        The lists, one for each row, in ``lists.jsonl`` beside ``corpus.jsonl``, ``queries.jsonl``
-        and ``qrels/train.tsv``.
-    """
+    """Write rows of texts (see ``to_row``) as a BEIR folder with a list for each row in
+    ``lists.jsonl``, so that training sees ids only: hashes of the texts. ``scored_only`` leaves out
+    rows without scores, as SPLARE does (Appendix A). Raises InputError for a row with other
+    columns, by its number, for no rows, or for an existing folder."""
     target = Path(folder)
     placed = ((Place(f"rows for {target}", n, "row"), row) for n, row in enumerate(rows, 1))
     return _write_dataset(placed, target, scored_only)
@@ -162,15 +148,13 @@ def _once(file: TextIO) -> Callable[[str], str]:
 
 
 def to_row(place: Place, fields: Mapping[str, Any]) -> TextRow:
-    """Read a row in either layout.
+    """Read a row in either layout. Raises InputError for a row with other columns, by its place.
 
     BGE: ``query``, ``pos`` and ``neg``, lists of texts, and optionally ``pos_scores`` and
-    ``neg_scores``; further columns, such as ``prompt``, are ignored. sentence-transformers:
-    ``query`` or ``anchor``, ``positive``, ``negative``, ``negative_1``, ..., and optionally
-    ``score``, ``scores``, ``label`` or ``labels``: a score for each document or, as for margin
-    losses, the margin of the positive over each negative. Raises InputError for a row with other
-    columns, by its place.
-    """
+    ``neg_scores``. sentence-transformers: ``query`` or ``anchor``, ``positive``, ``negative``,
+    ``negative_1``, ..., and optionally ``score``, ``scores``, ``label`` or ``labels``: a score for
+    each document or, as for margin losses, the margin of the positive over each negative. Further
+    columns are ignored."""
     if "pos" not in fields:
         names = [next((name for name in _QUERIES if name in fields), _QUERIES[0]), "positive"]
         names += [name for name in fields if re.fullmatch(r"negative(_\d+)?", name)]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 
 from lexicept.errors import InputError
-from lexicept.models.sources import AttentionKernel, Dtype
+from lexicept.models.sources import Dtype
 from lexicept.training.head_kinds import HEAD_KINDS, LanguageHead, Masking
 from lexicept.training.settings import Count, Flag, NotNegative, Positive, Seed, Whole, settings
 
@@ -65,8 +65,6 @@ class PretrainingSettings:
     dtype: Dtype | None = None
     """Type of the backbone's weights, trained and saved; by default the saved model's
     type, or float32. Under adapters, always float32, bfloat16 halves the memory."""
-    attn_implementation: AttentionKernel | None = None
-    """Implementation of attention; by default transformers' choice, mostly sdpa."""
     gradient_checkpointing: Flag = False
     """Compute the backbone's blocks again in the backward pass instead of keeping activations."""
     seed: Seed = 0

@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import BATCH_TOKENS, Backbone
-from lexicept.models.blocks import check_checkpointing, checkpoint_blocks, use_attention
+from lexicept.models.blocks import check_checkpointing, checkpoint_blocks
 from lexicept.models.converters import check_backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.half_bert import autocast
@@ -52,8 +52,6 @@ def load_backbone_and_head(
     loaded = Backbone.from_pretrained(
         backbone, layer, bidirectional=settings.bidirectional, dtype=settings.dtype
     )
-    if settings.attn_implementation is not None:
-        use_attention(loaded, settings.attn_implementation)
     if settings.gradient_checkpointing and settings.trained != "head":
         check_checkpointing(loaded)
     if settings.masking != "causal" and mask_token(loaded.tokenizer) in loaded.unreadable:
@@ -85,19 +83,14 @@ def pretrain(
     checkpoints: Path | None = None,
     progress: Progress = silent,
 ) -> None:
-    """Train a head, a backbone or adapters, in place, to predict masked tokens. Raises InputError
-    for nothing to mask in any text, no mask token and no "_" in the tokenizer, a head over other
-    units, or a bidirectional backbone with ``causal``. Raises NotFiniteError if the loss is not
-    finite; the last checkpoint is kept.
+    """Train a head over the units to mask, a backbone or adapters, in place, to predict masked
+    tokens. The detail of progress is the cross entropy in nats, the accuracy on masked tokens, and
+    tokens per second. Interrupted training resumes from ``checkpoints`` and ends with the weights
+    of an unbroken run; another model, corpus or settings need another folder.
 
-    Args:
-        backbone: trained or frozen, as in the settings.
-        head: over the units to mask; moved to the backbone's device.
-        checkpoints: folder of the checkpoint. Interrupted training resumes and ends with the
-            weights of an unbroken run; another model, corpus or settings need another folder.
-        progress: called after every step; the detail is the cross entropy in nats, the accuracy on
-            masked tokens, and tokens per second.
-    """
+    Raises InputError for nothing to mask in any text, no mask token and no "_" in the tokenizer, a
+    head over other units, or a bidirectional backbone with ``causal``. Raises NotFiniteError if the
+    loss is not finite; the last checkpoint is kept."""
     task = MaskedTask(backbone, head, settings)
     loop, start = Loop(task), StreamPosition()
     checkpoint = Checkpoint.find(checkpoints, settings, task.device)

@@ -40,15 +40,10 @@ def mask(
     random: np.random.Generator,
     hidden_share: float = HIDDEN_SHARE,
 ) -> Masked:
-    """Mask ``round(share · spans)`` of the spans, at least one.
-
-    The tokens of a masked span become ``mask_id`` or, one time in nine, random tokens, or stay
-    unchanged. The label at every token is the span's dimension (ESPLADE, 3.1.2).
-
-    Args:
-        spans: at least one sub-word or word, without overlap.
-        hidden_share: share of the masked spans to replace.
-    """
+    """Mask ``round(share · spans)`` of the spans (sub-words or words, without overlap), at least
+    one. The tokens of ``hidden_share`` of the masked spans become ``mask_id`` or, one time in nine,
+    random tokens; the others stay. The label at every token is the span's dimension (ESPLADE,
+    3.1.2)."""
     masked = Masked(list(token_ids), [], [])
     drawn = random.choice(len(spans), max(1, round(share * len(spans))), replace=False)
     for number, fate in zip(drawn, random.random(len(drawn)), strict=True):

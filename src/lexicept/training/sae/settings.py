@@ -18,9 +18,7 @@ from lexicept.training.settings import (
     settings,
 )
 
-Architecture = Literal[
-    "topk", "batch_topk", "jumprelu", "relu", "gated", "hierarchical", "matryoshka"
-]
+Architecture = Literal["topk", "batch_topk", "hierarchical", "matryoshka"]
 
 
 @settings
@@ -29,15 +27,14 @@ class SAESettings:
     other architectures, the papers in ``training.sae.objectives``).
 
     Raises:
-        InputError: a value out of range, a k above ``num_latents``, or ``ks`` or ``prefixes`` in
-            another order or with another end.
+        InputError: a value out of range, a k above ``num_latents``, or ``prefixes`` in another
+            order or with another end.
     """
 
     num_latents: Count = 8192
     """Number of latents M."""
     k: Count = 8
-    """Active latents per token; for batch_topk and, by a steered λ, for jumprelu, relu and gated,
-    their mean."""
+    """Active latents per token; for batch_topk the mean."""
     tokens: Whole = 1_000_000
     """Token states to train on; a smaller corpus is read several times. 0 leaves the SAE
     untrained (SAE-SPLADE, C.1: "Rand.")."""
@@ -58,9 +55,6 @@ class SAESettings:
     of the live latents."""
     dead_tokens: Count = 200_000
     """Tokens without activity after which a latent counts as dead."""
-    ks: Items[Count] | None = None
-    """For hierarchical: the values of k with a reconstruction loss, ascending to ``k``; by
-    default 1, 2, 4, 8 and so on."""
     prefixes: Items[Count] | None = None
     """For matryoshka: the number of latents of each prefix, ascending to ``num_latents``; by
     default 1, 3, 7 and 15 parts of 32, and all (SAE-SPLADE's 2048 to 65,536)."""
@@ -82,12 +76,10 @@ class SAESettings:
     def __post_init__(self) -> None:
         if self.k > self.num_latents:
             raise InputError(f"k {self.k} is larger than num_latents {self.num_latents}")
-        for name, values, least, most in (
-            ("ks", self.ks, 1, self.k),
-            ("prefixes", self.prefixes, 1, self.num_latents),
-        ):
-            if values is not None and not _ascends(values, least, most):
-                raise InputError(f"{name} must ascend from {least} or more to {most}: {values}")
+        if self.prefixes is not None:
+            ascending = all(a < b for a, b in pairwise(self.prefixes))
+            if not ascending or self.prefixes[-1:] != (self.num_latents,):
+                raise InputError(f"prefixes must ascend to {self.num_latents}: {self.prefixes}")
 
     @property
     def steps(self) -> int:
@@ -102,21 +94,16 @@ class SAESettings:
     @property
     def has_thresholds(self) -> bool:
         """True if the trained SAE has thresholds instead of k."""
-        return self.architecture not in ("topk", "hierarchical", "matryoshka")
+        return self.architecture == "batch_topk"
 
     @property
     def hierarchy(self) -> tuple[int, ...]:
-        """``ks`` or its default."""
+        """For hierarchical: the values of k with a reconstruction loss."""
         doubled = (2**i for i in range(self.k.bit_length()))
-        return self.ks or (*(k for k in doubled if k < self.k), self.k)
+        return (*(k for k in doubled if k < self.k), self.k)
 
     @property
     def nested(self) -> tuple[int, ...]:
         """``prefixes`` or its default."""
         parts = (share * self.num_latents // 32 for share in (1, 3, 7, 15))
         return self.prefixes or (*(size for size in parts if size), self.num_latents)
-
-
-def _ascends(values: tuple[int, ...], least: int, most: int) -> bool:
-    ascending = all(a < b for a, b in pairwise(values))
-    return bool(values) and ascending and values[0] >= least and values[-1] == most

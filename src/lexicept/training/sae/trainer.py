@@ -28,7 +28,7 @@ from lexicept.models.sae.states import (
 )
 from lexicept.progress import Progress, silent
 from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
-from lexicept.training.sae.objectives import OBJECTIVES, OWN_RATE, Outcome, SAEObjective
+from lexicept.training.sae.objectives import OBJECTIVES, Outcome, SAEObjective
 from lexicept.training.sae.processes import CPU, Processes
 from lexicept.training.sae.settings import SAESettings
 from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -46,17 +46,10 @@ def train_sae(
     transform: Callable[[Tensor], Tensor] | None = None,
     together: bool = False,
 ) -> SAE:
-    """Train an SAE on the token states of texts; see ``train_on_states``.
-
-    Args:
-        backbone: frozen; the SAE reads the last block's output, with special tokens if the backbone
-            counts special tokens.
-        transform: [n, d] to [n, d], applied to states before the SAE: the ``transform`` of a
-            language head, the inner head of the later ``SAEHead``.
-
-    Returns:
-        The SAE, with its ``origin``.
-    """
+    """Train an SAE on the token states of texts; see ``train_on_states``. Its ``origin`` names the
+    frozen backbone, whose last output the SAE reads, with special tokens if the backbone counts
+    them. A ``transform`` [n, d] to [n, d] is applied before: that of a language head, the inner
+    head of the later ``SAEHead``."""
     sae = train_on_states(
         backbone_reader(backbone, texts, transform),
         len(texts),
@@ -100,17 +93,14 @@ def train_on_states(
     loss is not finite; the last checkpoint is kept.
 
     Args:
-        reader: numbers of texts → token states [n, d].
         checkpoints: folder of the checkpoint. Interrupted training resumes and ends with the
             weights of an unbroken run; another corpus or other settings need another folder.
         progress: called after every step with the number of tokens; the detail is loss, FVU (the
-            fraction of variance unexplained), active latents per token, dead latents and tokens
-            per second.
-        start: an SAE to train further, with the settings' k; a copy is trained. A new SAE by
-            default.
+            fraction of variance unexplained), active latents per token, dead latents and tokens per
+            second.
+        start: an SAE to train further, with the settings' k; a copy is trained.
         together: let all processes of a launcher train this SAE, each on a share of the texts and
-            of every batch. The weights equal a single process's up to rounding; the first process
-            writes checkpoints.
+            of every batch. The weights equal a single process's up to rounding.
     """
     loop: Loop[Tensor] | None = None
     position = Position()
@@ -143,7 +133,6 @@ def train_on_states(
     assert isinstance(loop.task, SAETask)
     loop.task.objective.processes = processes
     loop.run(batches, checkpoints if processes.rank == 0 else None, progress)
-    loop.task.objective.finish()
     return loop.task.sae.eval().requires_grad_(False)
 
 
@@ -204,9 +193,7 @@ class SAETask(Task[Tensor]):
     def begin(cls, states: Tensor, settings: SAESettings) -> SAETask:
         """Return a new task, initialised from states [n, d]."""
         sae = initial_sae(states, settings)
-        objective = OBJECTIVES[settings.architecture](sae, settings).to(states.device)
-        objective.begin(sae.normalise(states))
-        return cls(objective, settings)
+        return cls(OBJECTIVES[settings.architecture](sae, settings), settings)
 
     @classmethod
     def going_on(cls, start: SAE, settings: SAESettings) -> SAETask:
@@ -216,10 +203,7 @@ class SAETask(Task[Tensor]):
         return cls(OBJECTIVES[settings.architecture](sae, settings), settings)
 
     def groups(self) -> list[dict[str, Any]]:
-        groups: list[dict[str, Any]] = [{"params": list(self.sae.parameters())}]
-        if parameters := self.objective.own_parameters():
-            groups.append({"params": parameters, "factor": OWN_RATE, "weight_decay": 0.0})
-        return groups
+        return [{"params": list(self.sae.parameters())}]
 
     def parameters(self) -> Iterable[nn.Parameter]:
         return self.objective.parameters()
@@ -245,7 +229,8 @@ class SAETask(Task[Tensor]):
         assert self._last is not None
         (x, outcome, tokens), self._last = self._last, None
         l0 = float(outcome.active.sum()) / tokens
-        self.objective.after_step(l0)
+        with torch.no_grad():
+            self.sae.W_dec.copy_(F.normalize(self.sae.W_dec, dim=1))
         # A latent without activity ages by the batch's tokens.
         self._quiet += tokens
         self._quiet[outcome.active > 0] = 0

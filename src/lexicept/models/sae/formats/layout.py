@@ -64,13 +64,9 @@ class Weights(NamedTuple):
 
 class Layout(ABC):
     """An SAE in the files of a release: opening checks sizes and settings, ``load`` reads weights.
-    Raises InputError if files are missing or damaged, disagree on a size, or have a setting unknown
-    to ``SAE``.
-
-    Args:
-        folder: with ``config_file``, if any, and ``weights_file``.
-        path: the folder's name in the release; ``folder`` may be a copy.
-    """
+    ``path`` is the folder's name in the release, of which ``folder`` may be a copy. Raises
+    InputError if files are missing or damaged, disagree on a size, or have a setting unknown to
+    ``SAE``."""
 
     name: ClassVar[str]
     config_file: ClassVar[str | None]
