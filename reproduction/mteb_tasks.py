@@ -47,7 +47,7 @@ def evaluate_tasks(
     with TemporaryDirectory() as folder:
         model = encoder
         if isinstance(encoder, Encoder) and encoder.lookup is None:
-            from lexicept.integrations.mteb import LexiceptSearch
+            from reproduction.mteb_search import LexiceptSearch
 
             index = index_like(encoder, query_dims, document_dims, Path(folder) / "like")
             model = LexiceptSearch(index)

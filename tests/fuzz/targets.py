@@ -232,7 +232,7 @@ def read_a_reply(path: Path) -> None:
 
 
 VALUES = {"nDCG@10": 0.5, "RR@10": 0.25, "qd_flops": 2.0, "e2": 0.1}
-POINT = Point(Setting(None, 4, None, 1.5), VALUES)
+POINT = Point(Setting(4, None, 1.5), VALUES)
 CONFIG = """data: {corpus: beir, queries: beir, negatives: 2}
 model: {start: model, trained: all}
 loss: {words: 0.5, in_batch: 0.5, scale: 0.3}

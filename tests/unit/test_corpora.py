@@ -447,7 +447,7 @@ def write_table(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_parquet(write_table, monkeypatch):
-    monkeypatch.setattr("lexicept.corpora.parquet.BATCH", 2)
+    monkeypatch.setattr("lexicept.corpora.tables.BATCH", 2)
     path = write_table(
         id=["a", "b", "c"],
         text=["x", "y", ""],

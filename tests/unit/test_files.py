@@ -17,8 +17,7 @@ from lexicept.corpora import Document, folder, html, pdf, read_documents
 from lexicept.corpora.files import read_one
 from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.html import parse_html
-from lexicept.corpora.markdown import markdown_blocks, parse_markdown
-from lexicept.corpora.notebook import parse_notebook
+from lexicept.corpora.markdown import markdown_blocks, parse_markdown, parse_notebook
 from lexicept.corpora.passages import Heading, NothingToRead, Parsed, Section
 from lexicept.corpora.pdf import parse_pdf
 from lexicept.corpora.records import checked

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,16 +13,15 @@ from lexicept.corpora import Document, Qrel, Query
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_index
 from lexicept.evaluation.sweep import Point, Setting, SweepGrid, pareto_front, read_points, sweep
-from lexicept.index import term_frequencies
-from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import update
 from lexicept.measures import e2
 from lexicept.reports.charts import write_sweep
+from lexicept.storage.workspace import Workspace
 from lexicept.vectors import prune_rows
 from lexicept.weighting import BM25, Splade
-from support.indexes import build, build_of
+from support.indexes import build
 from support.processes import HEAVY, loaded_after
 from support.vowels import Vowels
 
@@ -82,7 +80,7 @@ def test_points_are_those_of_indexes(index, vocabulary, tmp_path):
     assert [point.setting for point in points] == GRID.settings()
     assert len({tuple(point.values.values()) for point in points}) == 27
     for number, point in enumerate(points):
-        _, query, document, alpha, *_ = point.setting
+        query, document, alpha, *_ = point.setting
         words, concepts = WORD_SETTINGS, CONCEPT_SETTINGS
         if vocabulary == "words":
             words = VocabularySettings(words.weighting, query, document)
@@ -145,78 +143,6 @@ def test_words_alone_may_be_named(tmp_path):
     assert sweep(index, JUDGED, SweepGrid(), tmp_path / "out2", "words") == points
 
 
-@pytest.fixture(scope="module")
-def model(encoder):
-    """Concepts of a head that has different k for queries and documents."""
-    from lexicept.vectorizers.concepts import ConceptVectorizer
-
-    vectorizer = ConceptVectorizer(encoder)
-    own = vectorizer.head.settings
-    vectorizer.head.configure(query_k=2, document_k=4)
-    yield vectorizer
-    vectorizer.head.settings = own
-
-
-def build_with(model: object, path: Path) -> IndexReader:
-    """An index of its concepts alone."""
-    return build_of(path, TEXTS, (model, VocabularySettings(BM25(k3=1.0))))
-
-
-class Recorder:
-    """Texts that an index's model encodes as documents."""
-
-    def __init__(self, index: IndexReader, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.vectorizer = index.vectorizer("concepts")
-        self.encoded: list[str] = []
-        documents = self.vectorizer.documents
-        monkeypatch.setattr(
-            self.vectorizer,
-            "documents",
-            lambda texts: self.encoded.extend(texts) or documents(texts),
-        )
-
-
-def test_other_k_are_those_of_models_with_them(model, tmp_path, monkeypatch):
-    index = build_with(model, tmp_path / "index")
-    recorder = Recorder(index, monkeypatch)
-    own = index.vectorizer("concepts").head.settings
-    grid = SweepGrid((None, 3), k=(None, 4, 3, "all"))
-    points = sweep(index, JUDGED, grid, tmp_path / "out")
-    # The documents' own k is 4: those frequencies are there already.
-    assert recorder.encoded == [*dict.fromkeys(TEXTS.values())] * 2
-    assert index.vectorizer("concepts").head.settings == own
-    assert_equal(points[0], index)
-    for number, limit in enumerate((4, 3, None)):
-        try:
-            model.head.configure(query_k=limit, document_k=limit)
-            built = build_with(model, tmp_path / str(limit))
-        finally:
-            model.head.configure(query_k=2, document_k=4)
-        assert_equal(points[2 * number + 2], built)
-
-
-def test_encoding_goes_on_where_it_was_killed(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(term_frequencies, "SHARD", 25)
-    index = build_with(model, tmp_path / "index")
-    own = index.vectorizer("concepts").head.settings
-    grid = SweepGrid((3, None), k=(None, 3))
-
-    def kill(stage, done, total, detail=""):
-        if (stage, done) == ("concepts", 50):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        sweep(index, JUDGED, grid, tmp_path / "out", progress=kill)
-    assert index.vectorizer("concepts").head.settings == own
-    assert [p.setting.k for p in read_points(tmp_path / "out" / "points.jsonl")] == [None, None]
-    recorder = Recorder(index, monkeypatch)
-    points = sweep(index, JUDGED, grid, tmp_path / "out")
-    texts = [*TEXTS.values()]
-    assert recorder.encoded == [t for t in dict.fromkeys(texts[50:]) if t not in texts[:50]]
-    assert points == sweep(index, JUDGED, grid, tmp_path / "whole")
-    assert index.vectorizer("concepts").head.settings == own
-
-
 @pytest.fixture
 def derivations(monkeypatch):
     """What collections were re-weighted with."""
@@ -254,7 +180,7 @@ def test_finished_points_are_not_computed_again(index, tmp_path, derivations):
     first = sweep(index, JUDGED, SweepGrid((2,), (1, 2)), tmp_path / "out")
     written = (tmp_path / "out" / "points.jsonl").read_text()
     assert read_points(tmp_path / "out" / "points.jsonl") == first
-    setting = {"k": None, "query_max_active_dims": 2, "document_max_active_dims": 2, "alpha": None}
+    setting = {"query_max_active_dims": 2, "document_max_active_dims": 2, "alpha": None}
     values = first[1].values
     setting |= {"query_scale": 1.0, "query_max_qd_flops": None}
     assert json.loads(written.splitlines()[1]) == setting | values
@@ -310,12 +236,11 @@ def test_a_sweep_goes_on_with_what_it_opened(tmp_path, monkeypatch):
     queries = [query._replace(text=f"{query.text} zebra") for query in QUERIES]
     points = sweep(index, JudgedQueries(queries, QRELS), GRID, tmp_path / "before")
 
-    def updated(folder):
-        contents = Contents(folder)
+    def updated(*arguments, **named):
         update(index.path, [Document("new", "zebra")])
-        return contents
+        return Workspace(*arguments, **named)
 
-    monkeypatch.setattr("lexicept.evaluation.sweep.Contents", updated)
+    monkeypatch.setattr("lexicept.evaluation.sweep.Workspace", updated)
     opened = IndexReader.open(index.path)  # it has not read its vocabulary yet
     assert sweep(opened, JudgedQueries(queries, QRELS), GRID, tmp_path / "during") == points
     assert len(IndexReader.open(index.path)) == len(index) + 1
@@ -325,8 +250,6 @@ def test_bad_arguments(index, tmp_path):
     out = tmp_path / "out"
     with pytest.raises(InputError, match="no judgements"):
         sweep(index, JudgedQueries(QUERIES, []), SweepGrid(), out)
-    with pytest.raises(InputError, match="words have none"):
-        sweep(index, JUDGED, SweepGrid(k=(None, 4)), out, "words")
     assert not out.exists()
 
 
@@ -346,11 +269,11 @@ def test_bad_grids(grid, problem):
 
 
 def test_a_grid_has_every_combination_once():
-    grid = SweepGrid((1, 2), (3, None), (None, "all"), (None, 1.0, 2.0))
+    grid = SweepGrid((1, 2), (3, None), (None, 1.0, 2.0))
     settings = grid.settings()
-    assert len(settings) == len(set(settings)) == 24
-    assert Setting("all", 2, None, 1.0) in settings
-    assert SweepGrid().settings() == [(None, None, None, None, 1.0, None)]
+    assert len(settings) == len(set(settings)) == 12
+    assert Setting(2, None, 1.0) in settings
+    assert SweepGrid().settings() == [(None, None, None, 1.0, None)]
 
 
 # The front
@@ -358,7 +281,7 @@ def test_a_grid_has_every_combination_once():
 
 def point(qd_flops: float, ndcg: float, mrr: float = 0.5) -> Point:
     values = {"nDCG@10": ndcg, "RR@10": mrr, "qd_flops": qd_flops, "e2": e2(mrr, qd_flops)}
-    return Point(Setting(None, 1, 1, None), values)
+    return Point(Setting(1, 1, None), values)
 
 
 def test_a_front_by_hand():
@@ -433,12 +356,12 @@ def test_a_plot_shows_the_front_and_lines_of_equal_e2(tmp_path, drawn):
     assert all(np.isclose(label, lines.levels, rtol=5e-3).any() for label in labels)
 
 
-def test_a_colour_per_k_and_alpha(tmp_path, drawn):
-    settings = [Setting(None, 1, 1, None), Setting("all", 1, 1, 1.25), Setting("all", 2, 1, 1.25)]
+def test_a_colour_per_alpha(tmp_path, drawn):
+    settings = [Setting(1, 1, None), Setting(1, 1, 1.25), Setting(2, 1, 1.25)]
     write_sweep([replace(point(1, 0.5), setting=s) for s in settings], tmp_path / "plot.png")
     left, _ = drawn[0].axes
     texts = [text.get_text() for text in left.get_legend().get_texts()]
-    assert texts == ["k own, no RRA", "k all, α 1.25"]
+    assert texts == ["no RRA", "α 1.25"]
 
 
 @pytest.mark.parametrize("points", [[], [point(0, 0)], [point(1, 0.5)], [point(1e5, 1, 1)] * 2])

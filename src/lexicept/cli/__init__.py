@@ -37,7 +37,7 @@ COMMANDS = {
     "Measure and train": {
         "evaluate": "evaluate:evaluate",
         "report": "evaluate:report",
-        "train": "train:train",
+        "train": "models:train",
     },
     "Inspect": {"index info": "index:info", "index verify": "index:verify"},
     "Changes": {"index merge": "index:merge"},
@@ -46,9 +46,9 @@ COMMANDS = {
         "index describe": "concepts:describe",
         "index label": "concepts:label",
     },
-    "Effectiveness and cost": {"index sweep": "sweep:sweep", "index reweight": "index:reweight"},
+    "Effectiveness and cost": {"index sweep": "evaluate:sweep", "index reweight": "index:reweight"},
     "Other engines": {"index engine": "export:engine", "index export": "export:export"},
-    "Train": {"model pretrain": "train:pretrain"},
+    "Train": {"model pretrain": "models:pretrain"},
     "Exchange": {"model convert": "models:convert", "model push": "models:push"},
     "Training data": {
         "data pseudo-queries": "data:pseudo_queries",

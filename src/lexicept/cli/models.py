@@ -1,4 +1,4 @@
-"""Commands that convert, publish and measure models: convert, push, sae report."""
+"""Commands of models: train, pretrain, convert, push, sae report."""
 
 from __future__ import annotations
 
@@ -6,15 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lexicept.cli.common import (
-    print_json,
-    print_report,
-    print_table,
-    require_concepts,
-    working,
-)
+from lexicept.cli.common import print_json, print_report, print_table, require_concepts, working
 from lexicept.cli.declarations import takes
 from lexicept.errors import InputError, require
+from lexicept.pipelines.train import MODULES
 
 
 @takes("lexicept.pipelines.convert:convert")
@@ -106,3 +101,44 @@ def report(model: Path, documents: str, *, as_json: bool = False) -> None:
         if latents:
             lines.append((f"fire on up to {10**edge:.3g}", f"{latents:,}"))
     print_table(f"{model}, {documents}", lines)
+
+
+@takes("lexicept.pipelines.train:train")
+def train(config: Path, out: Path, as_json: bool = False, **options: Any) -> None:
+    """Train an encoder for ranking, on judged queries or on documents alone.
+
+    `lexicept build --model OUT/model` builds an index with the result. Re-running the command
+    resumes an interrupted run. On several devices:
+    `torchrun --nproc-per-node 4 --no-python lexicept train ...`.
+    """
+    require("train", *MODULES)
+    from accelerate import PartialState
+
+    from lexicept.pipelines.train import train
+    from lexicept.training.metrics import saved_validation
+
+    model = train(config, out, **options, progress=True)
+    if PartialState().is_main_process:
+        print_report({"model": str(model), **saved_validation(Path(out))}, as_json)
+
+
+@takes(
+    "lexicept.pipelines.pretrain:pretrain",
+    "lexicept.training.pretraining.settings:PretrainingSettings",
+)
+def pretrain(as_json: bool = False, **options: Any) -> None:
+    """Train a backbone and its language head to predict masked words of a corpus.
+
+    The result serves as the start of a training (model.start in its configuration), as a model to
+    build with (--model), or as a backbone (--backbone).
+    Re-running the command resumes interrupted pretraining.
+    """
+    require_concepts()
+    from lexicept.models.encoder import Encoder
+    from lexicept.pipelines.pretrain import pretrain
+    from lexicept.training.pretraining.settings import PretrainingSettings
+
+    model = pretrain(**options, progress=True)
+    size = Encoder.load(model).head.size
+    steps = options.get("steps", PretrainingSettings.steps)
+    print_report({"model": str(model), "dimensions": size, "steps": steps}, as_json)

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 
-from lexicept.corpora import comma_separated, json_lines, parquet, tsv
+from lexicept.corpora import comma_separated, json_lines, tables, tsv
 from lexicept.corpora.html import parse_html
-from lexicept.corpora.markdown import parse_markdown
-from lexicept.corpora.notebook import parse_notebook
+from lexicept.corpora.markdown import parse_markdown, parse_notebook
 from lexicept.corpora.passages import TOO_LONG, NothingToRead, Parsed, Section, with_passages
 from lexicept.corpora.pdf import parse_pdf
 from lexicept.corpora.records import MOST_CHARACTERS, Document, Place, Records, readable
@@ -34,7 +33,7 @@ RECORDS: dict[str, Callable[[str], Records[Document]]] = {
     ".json": json_lines.read_json,
     ".jsonl": json_lines.read_documents,
     ".ndjson": json_lines.read_documents,
-    ".parquet": parquet.read_documents,
+    ".parquet": tables.read_parquet,
 }
 """Readers of files with many documents, by extension."""
 

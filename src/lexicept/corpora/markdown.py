@@ -1,8 +1,10 @@
-"""Markdown as it is shown: inline text without marks, link targets, tags and shortcodes of site
-generators. Front matter is fields, the first heading the title; later headings name passages."""
+"""Markdown, also in cells of Jupyter notebooks, as it is shown: inline text without marks, link
+targets, tags and shortcodes of site generators. Front matter is fields, the first heading the
+title; later headings name passages."""
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -362,3 +364,31 @@ def _split_front_matter(path: str, markdown: str) -> tuple[dict[str, Any], str]:
     if not isinstance(content, dict):
         return {}, markdown
     return {str(key): value for key, value in content.items()}, markdown[match.end() :].strip()
+
+
+def parse_notebook(path: str, text: str) -> Parsed:
+    """Parse a notebook of nbformat 3 or 4. The title is the first heading of level 1.
+
+    Raises InputError for broken JSON, and for JSON that is no notebook.
+    """
+    try:
+        return parsed_blocks(list(_cells(json.loads(text))))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        problem = f"{type(error).__name__}: {error!s:.80}"
+        raise InputError(f"{path}: can't be read as a notebook: {problem}") from error
+
+
+def _cells(notebook: Any) -> Iterator[Block]:
+    """Yield the headings and texts of all cells."""
+    # Up to nbformat 3, cells are in worksheets, and headings are cells.
+    sheets = [notebook] if "cells" in notebook else notebook["worksheets"]
+    for cell in (cell for sheet in sheets for cell in sheet["cells"]):
+        kind = cell["cell_type"]
+        source = "".join(cell["source"] if "source" in cell else cell.get("input", ""))
+        if kind == "markdown":
+            yield from markdown_blocks(source)
+        elif kind == "heading":
+            words = " ".join(source.split())
+            yield Heading(int(cell["level"]), words, anchor_of(words))
+        elif kind == "code" and source.strip():
+            yield source.strip("\n")

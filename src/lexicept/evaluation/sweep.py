@@ -1,4 +1,4 @@
-"""Effectiveness against cost: an index with other pruning limits, active dimensions and RRA's α.
+"""Effectiveness against cost: an index with other pruning limits and RRA's α.
 
 All settings are evaluated from the index's own tf, to which no limits apply; what several
 settings share is computed once.
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,19 +20,14 @@ import scipy.sparse as sp
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate
 from lexicept.evaluation.runs import RUN_DEPTH, without_identical_ids
-from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.index.term_frequencies import write_tf
 from lexicept.measures import NDCG, QD_FLOPS, RR, SearchCosts, document_frequency, search_costs
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint_json
 from lexicept.storage.workspace import Workspace
 from lexicept.vectors import canonical_csr, largest_weights, stack_columns
 from lexicept.weighting import Unchanged
-
-TokenK = int | Literal["all"] | None
-"""Active dimensions per token: a number, no constraint, or None for the model's own."""
 
 SWEPT = (NDCG.name, RR.name)
 """Measures of effectiveness of every point."""
@@ -44,7 +39,6 @@ CUTOFF = 10
 class Setting(NamedTuple):
     """A combination of the values of a sweep."""
 
-    k: TokenK
     query_max_active_dims: int | None
     document_max_active_dims: int | None
     alpha: float | None
@@ -87,7 +81,6 @@ class SweepGrid:
     """Dimensions left in a query; None keeps all."""
     document_max_active_dims: tuple[int | None, ...] = (None,)
     """Dimensions left in a document; None keeps all."""
-    k: tuple[TokenK, ...] = (None,)
     alpha: tuple[float | None, ...] = (None,)
     """RRA's rationality; None is without RRA."""
     query_scale: tuple[float, ...] = (1.0,)
@@ -102,7 +95,7 @@ class SweepGrid:
             if len(set(values)) < len(values):
                 raise InputError(f"{name}: a value is there twice: {', '.join(map(str, values))}")
             for value in values:
-                if value is None or (name == "k" and value == "all"):
+                if value is None:
                     continue
                 if name in ("alpha", "query_scale", "query_max_qd_flops"):
                     if not (math.isfinite(value) and value > 0):
@@ -113,8 +106,7 @@ class SweepGrid:
     def settings(self) -> list[Setting]:
         """Return all combinations, ordered so that neighbours share most."""
         return [
-            Setting(k, query, document, alpha, scale, cost)
-            for k in self.k
+            Setting(query, document, alpha, scale, cost)
             for document in self.document_max_active_dims
             for alpha in self.alpha
             for cost in self.query_max_qd_flops
@@ -135,25 +127,19 @@ def sweep(
 ) -> list[Point]:
     """Evaluate an index with every setting of a grid.
 
-    Limits, k and the scale are settings of ``vocabulary`` or, where all vocabularies are searched,
-    of the concepts (without concepts, of the first vocabulary); the other vocabularies keep the
-    settings of the index. So do weightings, and RRA's iterations and transform. The tf under a k
-    other than the model's are encoded again and stay in ``out``, as every point does in
+    Limits and the scale are settings of ``vocabulary`` or, where all vocabularies are searched, of
+    the concepts (without concepts, of the first vocabulary); the other vocabularies keep the
+    settings of the index. So do weightings, and RRA's iterations and transform. Points stay in
     ``points.jsonl``: a second call resumes an interrupted sweep, and a larger grid adds points.
-    Raises InputError for no judgements, no such vocabulary, a k for a vocabulary other than
-    concepts, or a sweep in ``out`` of another index, dataset, vocabulary or
-    ``ignore_identical_ids``, or if another process is sweeping there.
+    Raises InputError for no judgements, no such vocabulary, a sweep in ``out`` of another index,
+    dataset, vocabulary or ``ignore_identical_ids``, or if another process is sweeping there.
 
     Args:
         judged: queries of a dev or train split; settings chosen on test queries prove nothing.
     """
     if not judged.qrels:
         raise InputError("no judgements: there is nothing to evaluate")
-    collection = _Collection(index, judged, vocabulary, progress)
-    if any(k is not None for k in grid.k) and collection.swept != "concepts":
-        raise InputError(
-            f"k is a model's active dimensions per token: {collection.swept} have none"
-        )
+    collection = _Collection(index, judged, vocabulary)
     identity = {
         "index": fingerprint_json(index.manifest),
         "dataset": fingerprint_json([list(judged.queries), list(judged.qrels)]),
@@ -166,7 +152,7 @@ def sweep(
         points = {point.setting: point for point in read_points(file.path)} if file.done else {}
         missing = [setting for setting in settings if setting not in points]
         done = len(settings) - len(missing)
-        for point in collection.points(missing, work):
+        for point in collection.points(missing):
             points[point.setting] = point
             file.append_lines([json.dumps(point.to_json())], len(points))
             done += 1
@@ -215,9 +201,8 @@ class _Collection:
         index: IndexReader,
         judged: JudgedQueries,
         vocabulary: str | None,
-        progress: Progress,
     ) -> None:
-        self.index, self.judged, self.progress = index, judged, progress
+        self.index, self.judged = index, judged
         self.sizes = {entry.name: entry.size for entry in index.vocabularies}
         names = list(self.sizes)
         if vocabulary is not None and vocabulary not in names:
@@ -228,10 +213,9 @@ class _Collection:
         self.swept = "concepts" if "concepts" in self.searched else self.searched[0]
         self.span = slice(index.span(self.searched[0]).start, index.span(self.searched[-1]).stop)
         self.tf = dict(zip(names, index.tf(), strict=True))
-        self.contents = Contents(index.folder)  # open files outlive an update of the index
         self.texts = [query.text for query in judged.queries]
 
-    def points(self, settings: Sequence[Setting], work: Workspace) -> Iterator[Point]:
+    def points(self, settings: Sequence[Setting]) -> Iterator[Point]:
         """Yield a point for each setting, in the order of ``SweepGrid.settings``."""
         if not settings:
             return
@@ -239,24 +223,23 @@ class _Collection:
         fixed_documents = {name: documents for name, (documents, _) in fixed.items()}
         fixed_queries = {name: queries for name, (_, queries) in fixed.items()}
         rra = self.index.rra or RRASettings()
-        # The costliest work is outermost: a k means another encoding, an α another engine.
-        for k, same_k in groupby(settings, lambda setting: setting.k):
-            tf, query_tf = self._tf(k, work)
-            documents, queries = self._weights(self.swept, tf, query_tf)
-            for limit, same_limit in groupby(same_k, lambda s: s.document_max_active_dims):
-                limits = VocabularySettings(Unchanged(), document_max_active_dims=limit)
-                pruned = limits.prune_documents(documents)
-                stacked = self._stacked(pruned, fixed_documents)
-                pruned_queries: dict[Setting, sp.csr_array] = {}
-                for alpha, same_alpha in groupby(same_limit, lambda setting: setting.alpha):
-                    settings_of_rra = None if alpha is None else replace(rra, alpha=alpha)
-                    derived = Derived.reweighted(stacked, settings_of_rra)
-                    for setting in same_alpha:
-                        key = setting._replace(alpha=None)
-                        if key not in pruned_queries:
-                            swept = self._prune_queries(queries, pruned, key)
-                            pruned_queries[key] = self._stacked(swept, fixed_queries)
-                        yield self._measure(setting, pruned_queries[key], derived)
+        query_tf = self.index.vectorizer(self.swept).queries(self.texts)
+        documents, queries = self._weights(self.swept, self.tf[self.swept], query_tf)
+        # The costliest work is outermost: an α means another engine.
+        for limit, same_limit in groupby(settings, lambda s: s.document_max_active_dims):
+            limits = VocabularySettings(Unchanged(), document_max_active_dims=limit)
+            pruned = limits.prune_documents(documents)
+            stacked = self._stacked(pruned, fixed_documents)
+            pruned_queries: dict[Setting, sp.csr_array] = {}
+            for alpha, same_alpha in groupby(same_limit, lambda setting: setting.alpha):
+                settings_of_rra = None if alpha is None else replace(rra, alpha=alpha)
+                derived = Derived.reweighted(stacked, settings_of_rra)
+                for setting in same_alpha:
+                    key = setting._replace(alpha=None)
+                    if key not in pruned_queries:
+                        swept = self._prune_queries(queries, pruned, key)
+                        pruned_queries[key] = self._stacked(swept, fixed_queries)
+                    yield self._measure(setting, pruned_queries[key], derived)
 
     def _prune_queries(
         self, queries: sp.csr_array, documents: sp.csr_array, setting: Setting
@@ -271,23 +254,6 @@ class _Collection:
         bounds, counts = largest_weights(documents), document_frequency(documents)
         pruned = limits.prune_queries(queries, bounds, counts, documents.shape[0])
         return sp.csr_array(pruned * np.float32(setting.query_scale))
-
-    def _tf(self, k: TokenK, work: Workspace) -> tuple[sp.csr_array, sp.csr_array]:
-        """Return the tf of documents [N, V] and queries [n, V] in the swept vocabulary."""
-        stored = self.tf[self.swept]
-        vectorizer: Any = self.index.vectorizer(self.swept)
-        if k is None:
-            return stored, vectorizer.queries(self.texts)
-        settings, limit = vectorizer.head.settings, None if k == "all" else k
-        vectorizer.head.configure(query_k=limit, document_k=limit)
-        try:
-            if limit != settings.document_k:
-                shards = work.units(f"tf-k-{k}")
-                joined = shards.folder / "joined"
-                stored = write_tf(joined, vectorizer, self.contents, shards, self.progress)
-            return stored, vectorizer.queries(self.texts)
-        finally:
-            vectorizer.head.configure(query_k=settings.query_k, document_k=settings.document_k)
 
     def _weights(
         self, name: str, documents: sp.csr_array, queries: sp.csr_array

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from lexicept.errors import checked_arguments, require
 from lexicept.evaluation import sweep as sweeping
@@ -40,7 +39,6 @@ def sweep(
     vocabulary: str | None = None,
     query_max_active_dims: Sequence[int | None] = (8, 16, 32, None),
     document_max_active_dims: Sequence[int | None] = (50, 100, 200, None),
-    k: Sequence[int | Literal["all"] | None] = (None,),
     alpha: Sequence[float | None] = (None, 1.0, 1.25),
     query_scale: Sequence[float] = (1.0,),
     query_max_qd_flops: Sequence[float | None] = (None,),
@@ -62,8 +60,6 @@ def sweep(
         vocabulary: "words", "concepts" or "texts"; None searches all vocabularies.
         query_max_active_dims: limits of the dimensions in a query; None sets no limit.
         document_max_active_dims: limits of the dimensions in a document; None sets no limit.
-        k: active concepts per token; None is the model's number, "all" sets no limit. Any other
-            number encodes all documents again.
         alpha: RRA's α; None is without RRA.
         query_scale: factors on the queries' concept weights, relative to words.
         query_max_qd_flops: limits of a query's cost; None sets no limit.
@@ -80,7 +76,6 @@ def sweep(
     grid = SweepGrid(
         tuple(query_max_active_dims),
         tuple(document_max_active_dims),
-        tuple(k),
         tuple(alpha),
         tuple(query_scale),
         tuple(query_max_qd_flops),

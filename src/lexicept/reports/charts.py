@@ -157,7 +157,7 @@ def write_sweep(points: Sequence[Point], path: Path) -> None:
         right.set_title("lines: equal E²")
         _cost_axis(left, NDCG.title)
         _cost_axis(right, RR.title)
-        # One colour for each k and α, in the order of the points.
+        # One colour for each α, in the order of the points.
         for name in dict.fromkeys(map(_series_name, points)):
             series = [point for point in points if _series_name(point) == name]
             costs = [point.qd_flops for point in series]
@@ -175,8 +175,8 @@ def write_sweep(points: Sequence[Point], path: Path) -> None:
 
 
 def _series_name(point: Point) -> str:
-    k, alpha = point.setting.k, point.setting.alpha
-    return f"k {'own' if k is None else k}, {'no RRA' if alpha is None else f'α {alpha:g}'}"
+    alpha = point.setting.alpha
+    return "no RRA" if alpha is None else f"α {alpha:g}"
 
 
 def _draw_equal_e2(axes: Any, costs: Sequence[float], mrr: Sequence[float]) -> None:

@@ -19,11 +19,11 @@ from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.updates import reweight
-from lexicept.integrations.mteb import LexiceptSearch
 from lexicept.models.encoder import Encoder
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
+from reproduction.mteb_search import LexiceptSearch
 from support.indexes import build, build_of
 
 CORPUS = [
