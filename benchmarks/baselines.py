@@ -13,7 +13,7 @@ from benchmarks.common import Table
 from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
 from lexicept.evaluation import effectiveness
 from lexicept.models.sources import DEFAULT_BACKBONE
-from lexicept.progress import ProgressBars
+from lexicept.progress import ProgressLine
 from lexicept.training.candidates.neural_teachers import embeddings
 from lexicept.training.collection import word_index
 
@@ -29,7 +29,7 @@ class Scores:
     def __init__(self, corpus: str, queries: str, split: str, work: Path) -> None:
         judged = list(read_queries(queries, split))
         texts = [document.content for document in read_documents(corpus)]
-        with ProgressBars() as progress:
+        with ProgressLine() as progress:
             index = word_index(corpus, work / f"{Path(corpus).name}.words", progress)
             self.dense = embeddings(
                 DEFAULT_BACKBONE,

@@ -16,7 +16,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates
 from lexicept.models.sources import DEFAULT_BACKBONE
-from lexicept.progress import ProgressBars
+from lexicept.progress import ProgressLine
 from lexicept.training.candidates.late_interaction import LateInteraction
 from lexicept.training.candidates.neural_teachers import embeddings
 from lexicept.vectors import Floats, Integers
@@ -75,7 +75,7 @@ def baselines(collection: Collection, work: Path) -> list[System]:
 def scored(collection: Collection, work: Path) -> Iterator[tuple[Query, Floats, Floats]]:
     """Yield each query with the BM25 scores and cosines of all documents [N]."""
     index, texts = collection.index, collection.texts
-    with ProgressBars() as progress:
+    with ProgressLine() as progress:
         asked, documents = embeddings(
             DEFAULT_BACKBONE, texts, Contents(index.folder), work / "embeddings", progress
         )
@@ -94,7 +94,7 @@ def late_interaction(collection: Collection, work: Path) -> LateInteraction:
     """Read the token states of queries and documents, which ``work`` keeps."""
     backbone = Backbone.from_pretrained(DEFAULT_BACKBONE)
     backbone.cut(MAX_TOKENS, MAX_TOKENS)
-    with ProgressBars() as progress:
+    with ProgressLine() as progress:
         asked, documents = (
             CachedStates.build(work / "states", backbone, texts, progress)
             for texts in (collection.texts, Contents(collection.index.folder))

@@ -23,7 +23,7 @@ from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.quality import read_all, report_states
-from lexicept.progress import Progress, ProgressBars
+from lexicept.progress import Progress, ProgressLine
 from lexicept.training.config import ValidationSettings
 from lexicept.training.sae.settings import Architecture, SAESettings
 from lexicept.training.sae.trainer import train_on_states
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=1_000_000)
     arguments = parser.parse_args()
     out, done = arguments.out, arguments.out / "rows.jsonl"
-    with ProgressBars() as progress:
+    with ProgressLine() as progress:
         collection = Collection(arguments.data, out / "states", progress)
         for architecture in get_args(Architecture):
             sizes = (arguments.num_latents, arguments.k, arguments.tokens)

@@ -101,14 +101,14 @@ def label(
     """
     require("llm", "httpx2")
     from lexicept.interpretation.llm_labels import Endpoint, label_index
-    from lexicept.progress import ProgressBars
+    from lexicept.progress import ProgressLine
 
     key = None
     if api_key_env is not None:
         key = os.environ.get(api_key_env)
         if not key:
             raise InputError(f"the environment variable {api_key_env} is not set")
-    with ProgressBars() as progress:
+    with ProgressLine() as progress:
         labelling = label_index(
             index, concepts, Endpoint(endpoint, model, key), progress, restart=restart
         )

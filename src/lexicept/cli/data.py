@@ -87,12 +87,12 @@ def mine(
     """
     from lexicept.corpora import read_qrels, read_queries
     from lexicept.index.reader import IndexReader
-    from lexicept.progress import ProgressBars
+    from lexicept.progress import ProgressLine
     from lexicept.training.candidates import mining
     from lexicept.training.candidates.lists import from_qrels
 
     mining_settings = mining.MiningSettings(**settings)
-    with ProgressBars() as progress:
+    with ProgressLine() as progress:
         opened = IndexReader.open(index)
         judged = from_qrels(read_qrels(queries, split))
         lists = mining.mine(
@@ -137,13 +137,13 @@ def score(
         cache: folder to cache embeddings in, for later runs.
     """
     from lexicept.corpora import read_documents, read_queries
-    from lexicept.progress import ProgressBars
+    from lexicept.progress import ProgressLine
     from lexicept.training.candidates.lists import Lists
     from lexicept.training.candidates.teachers import score_lists
 
     check_count("batch_size", batch_size)
     scorer = _teacher(teacher, dtype, batch_size)
-    with ProgressBars() as progress:
+    with ProgressLine() as progress:
         opened = Lists.open(lists)
         texts = dict(read_queries(queries, split))
         contents = {document.id: document.content for document in read_documents(documents)}

@@ -34,11 +34,11 @@ def engine(
     from lexicept.corpora import read_queries
     from lexicept.index import updates
     from lexicept.index.reader import IndexReader
-    from lexicept.progress import ProgressBars
+    from lexicept.progress import ProgressLine
 
     texts = [] if queries is None else [query.text for query in read_queries(queries, split)]
     start = time.monotonic()
-    with ProgressBars() as progress:
+    with ProgressLine() as progress:
         manifest = updates.add_engine(index, name, {"recall": recall}, texts, progress)
     seconds = round(time.monotonic() - start, 1)
     built = IndexReader.open(index, engine=name).searcher
@@ -78,13 +78,13 @@ def export(
         export_index,
     )
     from lexicept.index.reader import IndexReader
-    from lexicept.progress import ProgressBars
+    from lexicept.progress import ProgressLine
 
     forms: list[ExportFormat] = [Anserini(), CIFF(), Elasticsearch(), OpenSearch(), Qdrant()]
     form = {form.name: form for form in forms}[format]
     opened = IndexReader.open(index)
     asked = [] if queries is None else list(read_queries(queries, split))
-    with ProgressBars() as progress:
+    with ProgressLine() as progress:
         export_index(opened, form, out, bits, asked, progress, restart=restart)
     files = [path for path in out.rglob("*") if path.is_file()]
     report = {

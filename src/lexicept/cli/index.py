@@ -84,9 +84,9 @@ def verify(index: Path, as_json: bool = False) -> None:
     to is not part of it, and verified whenever the model is loaded.
     """
     from lexicept.index import verification
-    from lexicept.progress import ProgressBars
+    from lexicept.progress import ProgressLine
 
-    with ProgressBars() as progress:
+    with ProgressLine() as progress:
         result = verification.verify(index, progress)
     if as_json:
         print_json(result._asdict())

@@ -76,7 +76,7 @@ def report(model: Path, documents: str, *, as_json: bool = False) -> None:
     from lexicept.corpora import read_documents
     from lexicept.models.converters import open_encoder
     from lexicept.models.sae.quality import EDGES, report_sae
-    from lexicept.progress import ProgressBars
+    from lexicept.progress import ProgressLine
 
     with working("loading"):
         encoder = open_encoder(model)
@@ -84,7 +84,7 @@ def report(model: Path, documents: str, *, as_json: bool = False) -> None:
     if autoencoder is None:
         raise InputError(f"{model}: the model has no SAE")
     texts = [document.content for document in read_documents(documents)]
-    with ProgressBars() as progress:
+    with ProgressLine() as progress:
         quality = report_sae(
             encoder.backbone, autoencoder, texts, transform=transform, progress=progress
         )

@@ -85,7 +85,7 @@ def build(
         overwrite: replace an index at ``out``, in one step; those who have opened the old one
             keep reading that.
         restart: discard an interrupted build instead of resuming it.
-        progress: True shows bars on standard error; a callback gets the reports.
+        progress: True shows a line on standard error; a callback gets the reports.
 
     Raises:
         InputError: parameters that do not go together, a bad document, something at ``out``, an
@@ -111,7 +111,7 @@ def build(
     with (
         joined_cluster(ray, ray_workers) as cluster,
         IndexBuilder(out, cluster, restart=restart, overwrite=overwrite) as builder,
-        reporting(progress) as report,
+        reporting(progress, _shares if source.packaged else None) as report,
     ):
         folder = folder_of(documents, places_of(out))
         fresh = as_documents(documents if folder is None else folder, strict=strict)
@@ -130,12 +130,24 @@ def build(
         if "concepts" in names:
             if "words" in names and builder.publish_early(["concepts"], weight_bits):
                 report("searchable by words", 0, 0, f"lexicept search {os.fspath(out)} …")
-            fitted = source.fit(loaded or source.load(), builder, report)
+            if loaded is None:
+                report("model", 0, 1)
+                loaded = source.load()
+            fitted = source.fit(loaded, builder, report)
             if "texts" not in names:
                 fitted = fitted._replace(texts=None)
             settings = _settings(fitted, limits)
             _add_concepts(builder, fitted, settings, language, labels, report, cluster)
         return Index(builder.commit(weight_bits=weight_bits))
+
+
+def _shares(totals: Mapping[str, float]) -> dict[str, float]:
+    """Return the relative times of the stages of a default build; 1 is the time to read the sample
+    that adaptation learns from, whose states are kept."""
+    sample = totals.get("states", 1.0)
+    others = max(0.0, totals.get("words", sample) / sample - 1)
+    read = {"words": 0.02, "model": 0.2, "states": 1.0, "training": 2.0, "concepts": 0.3 + others}
+    return {**read, "naming": 0.3, "neighbours": 0.1}
 
 
 def places_of(path: str | os.PathLike[str]) -> list[str]:

@@ -140,7 +140,7 @@ def evaluate(
             nDCG@10 against QD-FLOPs (``curves.png``). Needs ``out``, where an interrupted
             evaluation resumes the curves.
         restart: discard the curves in ``out``, such as curves of another index.
-        progress: True shows bars on standard error.
+        progress: True shows a line on standard error.
 
     Raises:
         InputError: parameters that do not go together; no such dataset, split, engine, measure,

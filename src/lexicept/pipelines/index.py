@@ -30,8 +30,8 @@ class Index(OpenedIndex):
     and then replace the snapshot: searches in other threads see the index before or after a change.
     They raise InputError while another process changes the index, and for another engine than
     "exact". ``ray`` is the HOST:PORT of a Ray cluster or "local", ``ray_workers`` the number of Ray
-    processes (by default one for each processor, or GPU). ``progress=True`` shows a bar on standard
-    error.
+    processes (by default one for each processor, or GPU). ``progress=True`` shows a line on
+    standard error.
 
     Changes by other processes show after ``refresh``; until then the index is ``stale``, and the
     first search after ``LOOK_SECONDS`` at most gives a ``LexiceptWarning``.

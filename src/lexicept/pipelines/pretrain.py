@@ -58,7 +58,7 @@ def pretrain(
             sub-word.
         restart: discard unfinished work instead of resuming it.
         overwrite: replace the model at ``out``.
-        progress: True shows bars on standard error; a callback gets the reports.
+        progress: True shows a line on standard error; a callback gets the reports.
         settings: other fields of ``PretrainingSettings``, such as ``steps=100``.
 
     Returns:

@@ -32,7 +32,7 @@ def report(
             documents as queries for the documents.
         split: the judgements to use.
         against: another index of the same documents to compare with, opened or by path.
-        progress: True shows bars on standard error.
+        progress: True shows a line on standard error.
 
     Returns:
         The path of the file.

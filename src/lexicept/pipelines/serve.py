@@ -124,8 +124,11 @@ def _indexed_beside(folder: str | os.PathLike[str]) -> Iterator[Path]:
     path = Path(f"{os.path.abspath(folder)}.index")
     run = "from lexicept.cli import main; main()"
     command = [sys.executable, "-c", run, "sync", os.fspath(folder), str(path)]
+    plain = {**os.environ, "TERM": "dumb"}  # the server writes to the terminal too
     # A session of its own: Ctrl-C in the terminal ends the server, and the server the process.
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as sync:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, env=plain, start_new_session=True
+    ) as sync:
         try:
             os.setpriority(os.PRIO_PROCESS, sync.pid, LOW_PRIORITY)
             while not (path / MANIFEST).exists():

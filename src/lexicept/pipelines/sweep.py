@@ -65,7 +65,7 @@ def sweep(
         query_max_qd_flops: limits of a query's cost; None sets no limit.
         ignore_identical_ids: drop a hit with the id of the query; see ``lexicept.evaluate``.
         restart: discard the sweep in ``out``.
-        progress: True shows bars on standard error.
+        progress: True shows a line on standard error.
 
     Raises:
         InputError: no such dataset, split or vocabulary, no judgements of indexed documents, a

@@ -73,7 +73,7 @@ def sync(
         concepts: the source of the concepts.
         limits: weights and limits of the concepts.
         strict: stop at the first file or document that can't be read; the index stays as it was.
-        progress: True shows bars on standard error; a callback gets the reports.
+        progress: True shows a line on standard error; a callback gets the reports.
 
     Raises:
         InputError: no such folder, a BEIR folder, no documents in it, or another process is

@@ -39,7 +39,7 @@ def train(
         changes: ``NAME=VALUE`` each, such as ``data.corpus=PATH``, in place of the configuration's
             values.
         restart: discard an earlier run in ``out`` instead of resuming it.
-        progress: True shows bars on standard error; a callback gets the reports.
+        progress: True shows a line on standard error; a callback gets the reports.
 
     Returns:
         The folder of the model, which ``lexicept.build`` takes.
