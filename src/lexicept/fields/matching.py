@@ -56,18 +56,12 @@ def _condition(condition: Condition, columns: FieldColumns) -> Flags:
     elif kind == "keyword":
         places = _keywords(condition, column)
     else:
-        places = _within(column.values, intervals(condition, column))
+        of_kind = _number_intervals if kind == "number" else _date_intervals
+        places = _within(column.values, of_kind(condition, column))
     if column.offsets is None:
         return np.asarray(places)
     passing: Flags = any_of(places, column.offsets)
     return passing
-
-
-def intervals(condition: Condition, column: FieldColumn) -> list[Interval]:
-    """Return the numbers, or the microseconds of dates, within a condition. Raises FilterError
-    for a value of another type than the field's."""
-    numbers = column.kind.kind == "number"
-    return (_number_intervals if numbers else _date_intervals)(condition, column)
 
 
 def _within(values: Any, intervals: Sequence[Interval]) -> Flags:
@@ -89,7 +83,7 @@ def _refuse(condition: Condition, position: int, problem: str) -> FilterError:
     return FilterError(f"the field {condition.field!r} is a {problem}", place)
 
 
-def keyword_codes(condition: Condition, column: FieldColumn) -> list[int]:
+def _keyword_codes(condition: Condition, column: FieldColumn) -> list[int]:
     """Return the numbers of the terms that are equivalent to a value of a condition. Raises
     FilterError for a value that is no text."""
     assert column.terms is not None
@@ -109,7 +103,7 @@ def _keywords(condition: Condition, column: FieldColumn) -> Flags:
     if condition.operator in ORDERS:
         problem = f"keyword, which {condition.operator} does not compare: = or in"
         raise FilterError(f"the field {condition.field!r} is a {problem}", condition.place)
-    codes = keyword_codes(condition, column)
+    codes = _keyword_codes(condition, column)
     if len(codes) == 1:
         equal: Flags = column.values == codes[0]
         return equal
