@@ -114,7 +114,8 @@ class LexiceptSearch:
 def _as_new(vectorizer: AnyVectorizer) -> AnyVectorizer:
     """Return a vectorizer, empty if new documents extend the vocabulary."""
     if vectorizer.grows:
-        return WordVectorizer(cast(WordVectorizer, vectorizer).tokenizer.language)
+        words = cast(WordVectorizer, vectorizer)
+        return WordVectorizer(words.tokenizer.language, (), words.query_stop_words)
     return vectorizer
 
 

@@ -374,6 +374,7 @@ def test_json():
         "content": "an owl",
         "score": 4.0,
         "prior": 1.0,
+        "stop_words": (),
         "contributions": [
             {
                 "vocabulary": "concepts",
@@ -453,6 +454,10 @@ def test_a_concept_without_a_name_is_called_after_what_fires_it():
     line = "100% concept Fracture ↔ fractured"
     plain, _ = shown(results_table(query, [hit(document, found)]))
     assert f"{line}  Fracture → fractured 60%, fractures 40%" in plain
+    noted = replace(found, stop_words=("how", "\x1b"))
+    for view in (shown(explanation_view(noted, document))[0], repr(noted)):
+        assert "not searched as words: how, \ufffd" in view
+    assert '<p class="legend">Not searched as words: how, \ufffd</p>' in noted._repr_html_()
     single = part._replace(document_spans=spans[:1], document_shares=(1.0,))
     one = replace(found, contributions=(single,))
     plain, _ = shown(results_table(query, [hit(document, one)]))

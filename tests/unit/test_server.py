@@ -155,7 +155,12 @@ def test_a_query_without_anything_left_finds_nothing(client, index):
 
 
 def test_query_terms_show_where_they_are(client):
-    terms = get(client, "/query", query=QUERY, vocabulary="words")["terms"]
+    about = get(client, "/query", query=f"{QUERY} a to a", vocabulary="words")
+    terms, dropped = about["terms"], about["stop_words"]
+    assert dropped == ["a", "to"]
+    why = get(client, "/explain", query=f"{QUERY} a", document_id=HOSTILE.id)
+    assert why["stop_words"] == ["a"]
+    assert get(client, "/query", query="a", vocabulary="concepts")["stop_words"] == []
     assert [(term["term"], term["weight"]) for term in terms] == [
         ("bade", 1.0),
         ("kilo", 1.0),

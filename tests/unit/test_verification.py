@@ -95,6 +95,12 @@ def infinite(array: Any) -> None:
         (lambda g: (g / PART / "titles.bin").unlink(), "titles.bin: missing"),
         (lambda g: (g / PART / "ids.bin").write_bytes(b"aab"), "two documents have one id"),
         (lambda g: (g / "words" / "tokenizer.json").write_text("{}"), "no language 'None'"),
+        (
+            lambda g: (g / "words" / "tokenizer.json").write_text(
+                '{"language": "en", "query_stop_words": "en_long"}'
+            ),
+            "no list of stop words 'en_long'",
+        ),
         (change(f"{PART}/words.frequencies.data.npy", negative), "weight -1.0 in row 1"),
         (change(f"{PART}/words.frequencies.indices.npy", negative), "do not fit together"),
         (change("postings/offsets.npy", infinite), "offsets that are not finite"),

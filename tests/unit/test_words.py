@@ -65,6 +65,36 @@ def test_every_language_is_read_and_a_missing_stemmer_said_once(tmp_path):
         Tokenizer("German")
 
 
+def test_function_words_of_questions_are_dropped_from_queries(tmp_path):
+    vectorizer = WordVectorizer("en", ["how", "do", "mous"], "en_plus")
+    texts = ["How does a mouse do?", "how do you do", "DOES it", "the"]
+    assert vectorizer.documents(texts[:1]).toarray().tolist() == [[1, 1, 1, 1]]
+    assert vectorizer.terms == ["how", "do", "mous", "doe"]
+    # Without anything else the question is the query.
+    expected = [[0, 0, 1, 0], [1, 2, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]]
+    assert vectorizer.queries(texts).toarray().tolist() == expected
+    found = vectorizer.encode_query(texts[0])
+    assert found.stop_words == ("how", "does", "a", "do")
+    assert found.sources([0, 2]) == {0: ((), ()), 2: (((11, 16),), (1.0,))}
+    assert vectorizer.encode_query(texts[1]).stop_words == ()
+    documents = [{"id": "a", "text": "how do you do"}, {"id": "b", "text": "a mouse"}]
+    lexicept.build(documents, tmp_path / "i", vocabulary="words").close()
+    index = lexicept.open(tmp_path / "i")
+    index.add([{"id": "c", "text": "How mice sleep"}])
+    for query, ids in {
+        "how do I catch a mouse": "b",
+        "how do you do": "ac",
+        '"how do"': "a",
+        "mice -how": "",
+        "mouse -how": "b",
+        '"how" mice': "c",
+    }.items():
+        assert "".join(hit.id for hit in index.search(query)) == ids, query
+    hits = index.search("what do zebras and a mouse do", explain=True)
+    assert hits.unmatched_words == ("zebras",)
+    assert hits[0].explanation.note == "not searched as words: what, do, and, a"
+
+
 FORMAT = "\u00ad\u200e\u200f\ufeff"
 
 
@@ -293,11 +323,11 @@ def test_known_and_new_words_are_counted():
 
 @pytest.mark.parametrize("texts", [[], ["Straßen und Häuser", "naïve Häuser"]])
 def test_saved_words_come_back(tmp_path, texts):
-    vectorizer = WordVectorizer("de")
+    vectorizer = WordVectorizer("de", (), "it")
     counts = vectorizer.documents(texts)
     vectorizer.save(tmp_path)
     loaded = WordVectorizer.load(tmp_path)
-    assert loaded.tokenizer.language == "de"
+    assert (loaded.tokenizer.language, loaded.query_stop_words) == ("de", "it")
     assert loaded.terms == vectorizer.terms
     assert loaded.queries(texts).toarray().tolist() == counts.toarray().tolist()
 

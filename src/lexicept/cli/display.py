@@ -114,6 +114,7 @@ def explanation_view(explanation: Explanation, document: Document) -> Group:
         table.add_row(f"{explanation.prior:.4f}", share, "", "", Text("prior", style="dim"))
     return Group(
         _marked(explanation.query, asked),
+        *([plain(explanation.note, "dim")] if explanation.note else []),
         Text(f"{score:.4f}", style="green"),
         table,
         Text(),

@@ -186,5 +186,5 @@ def _to_json(hit: Hit) -> dict[str, Any]:
     content = {name: getattr(hit, name) for name in names}
     if hit.explanation is not None:
         described = hit.explanation.to_json()
-        content |= {name: described[name] for name in ("prior", "contributions")}
+        content |= {name: described[name] for name in ("prior", "stop_words", "contributions")}
     return content

@@ -195,7 +195,9 @@ def _search_bm25(
     """Search by BM25, and return the effectiveness with the counts of the search."""
     words = [vocabulary for vocabulary in index.vocabularies if vocabulary.name == "words"]
     if words:
-        vectorizer = WordVectorizer.load(index.folder / "words")
+        words_of_index = WordVectorizer.load(index.folder / "words")
+        # Plain BM25 searches for all words of a query.
+        vectorizer = WordVectorizer(words_of_index.tokenizer.language, words_of_index.terms)
         tf = index.stored_tf(words[0]).load()
     else:
         vectorizer = WordVectorizer()

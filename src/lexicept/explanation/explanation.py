@@ -33,6 +33,8 @@ class Explanation:
     """RRA's offset of the document times the query's factor; 0 without RRA."""
     passage: str | None = None
     """The id of the scored passage; None for a document indexed whole."""
+    stop_words: tuple[str, ...] = ()
+    """The query's words that are not searched: function words and single letters."""
 
     @property
     def score(self) -> float:
@@ -40,6 +42,11 @@ class Explanation:
         search adds the same n numbers, none negative, in single precision: both differ by at
         most (n + 1) · 2⁻²⁴ of the score."""
         return math.fsum([self.prior, *(entry.score for entry in self.contributions)])
+
+    @property
+    def note(self) -> str:
+        """A sentence about ``stop_words``; may be empty."""
+        return f"not searched as words: {', '.join(self.stop_words)}" if self.stop_words else ""
 
     def __repr__(self) -> str:
         """Return an aligned table of the largest contributions."""
@@ -57,7 +64,7 @@ class Explanation:
         if self.prior:
             lines.append((*self._share(self.prior), "", "document prior", "", ""))
         title = f"Explanation of {self.document_id!r} for {self.query!r}: {self.score:.4f}"
-        return "\n".join([safe(title), *_aligned(lines)])
+        return "\n".join([safe(title), *_aligned(lines), safe(self.note)]).rstrip()
 
     def _repr_html_(self) -> str:
         """Return a coloured table, which a notebook shows."""
@@ -77,6 +84,7 @@ class Explanation:
             "content": self.content,
             "score": score,
             "prior": self.prior,
+            "stop_words": self.stop_words,
             "contributions": [
                 {**entry._asdict(), "share": entry.score / score} for entry in self.contributions
             ],

@@ -44,6 +44,9 @@ class Explained(Protocol):
     @property
     def score(self) -> float: ...
 
+    @property
+    def note(self) -> str: ...
+
 
 PLAIN, WEAK, STRONG = range(3)
 

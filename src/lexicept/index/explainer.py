@@ -84,6 +84,7 @@ class Explainer:
                 tuple(of_document),
                 float(engine.offsets[number]) * factor,
                 self._stored.passage_id(number),
+                query.stop_words,
             )
             for number, content, of_document in zip(numbers, contents, contributions, strict=True)
         ]

@@ -40,6 +40,8 @@ class SearchQuery:
     """By vocabulary."""
     fired: frozenset[Dimension]
     """Vocabulary and dimension of the text's own dimensions; all others were added."""
+    stop_words: tuple[str, ...]
+    """See ``EncodedQuery``; empty if no words are searched."""
 
 
 class PlacedNumber(NamedTuple):
@@ -139,6 +141,7 @@ class QueryWeigher:
                 for vocabulary in searched
                 for dimension in weights[:, vocabulary.dimensions].indices.tolist()
             ),
+            tuple(word for name in names for word in encoded[name].stop_words),
         )
 
     def _one(self, name: str) -> IndexVocabulary:

@@ -113,7 +113,7 @@ class IndexReader:
         self.weigher = QueryWeigher(
             self.path, self.vocabularies, self.derived, self.vectorizers, query_encoder
         )
-        self._explainer = Explainer(self.weigher, self._stored)
+        self.explainer = Explainer(self.weigher, self._stored)
 
     @classmethod
     def open(
@@ -302,7 +302,7 @@ class IndexReader:
         rounding = 0.0 if self.searcher is self.engine else HALF_PRECISION
         for query, hits in zip(encoded, ranked, strict=True):
             numbers, scores = [hit.number for hit in hits], [hit.score for hit in hits]
-            explained = self._explainer.explain(
+            explained = self.explainer.explain(
                 query, numbers, scores, spans=True, rounding=rounding
             )
             for hit, explanation in zip(hits, explained, strict=True):
@@ -322,7 +322,7 @@ class IndexReader:
 
     def query_terms(self, query: QueryLike, vocabulary: str | None = None) -> list[QueryTerm]:
         """Return the dimensions of a query, largest weights first; see ``search``."""
-        return self._explainer.terms(self.encode(query, vocabulary))
+        return self.explainer.terms(self.encode(query, vocabulary))
 
     def query_masks(self, queries: Sequence[ParsedQuery]) -> list[Mask | None]:
         """Return the documents that meet each query's conditions; None without conditions.
@@ -431,5 +431,5 @@ class IndexReader:
         (parsed,) = parsed_queries([query])
         encoded = self.weigher.encode(parsed, vocabulary)
         mask = self.query_masks([parsed])[0] if len(passages) > 1 else None
-        best, score = self._explainer.best_passage(encoded, passages, mask)
-        return self._explainer.explain(encoded, [best], [score], spans=spans)[0]
+        best, score = self.explainer.best_passage(encoded, passages, mask)
+        return self.explainer.explain(encoded, [best], [score], spans=spans)[0]

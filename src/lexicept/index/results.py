@@ -80,8 +80,8 @@ class Hits(list[Hit]):
             return True, ()
         text = self.query.text
         with self._index.vectorizers.lock("words"):
-            terms = vectorizer.terms_in(text)
-            words = {text[span.start : span.end]: word for word, span in terms}
+            terms = vectorizer.query_tokenizer(text).spans(text)
+            words = {text[start:end]: vectorizer.dimension(term) for term, (start, end) in terms}
         numbers = np.array([word for word in words.values() if word is not None], np.int64)
         present = self._index.engine.present(numbers + self._index.span("words").start)
         matched = set(numbers[present].tolist())

@@ -133,6 +133,7 @@ class AgentTools:
             lines.append(f"{entry.score / score:5.1%} {name}{places}")
         if explanation.prior:
             lines.append(f"{explanation.prior / score:5.1%} the document's own (RRA)")
+        head += f"; {one_line(explanation.note)}" if explanation.note else ""
         return _bounded(head, lines, "smaller contributions", TERMS)
 
     def get_document(

@@ -19,7 +19,7 @@ from lexicept.pipelines.documents import Documents, as_documents, folder_of
 from lexicept.pipelines.index import Index
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress, reporting
-from lexicept.vectorizers.words import WordVectorizer, missing_analysis
+from lexicept.vectorizers.words import QUERY_STOP_WORDS, WordVectorizer, missing_analysis
 from lexicept.weighting import BM25, Unchanged
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def build(
     source = ConceptSource.of(model, concepts)
     check_weight_bits(weight_bits)
     # Refused before any work: an unknown language, and limits out of range.
-    words = WordVectorizer(language)
+    words = WordVectorizer(language, (), QUERY_STOP_WORDS.get(language, ""))
     if missing := missing_analysis(language):
         warnings.warn(missing, LexiceptWarning, stacklevel=3)
     VocabularySettings(

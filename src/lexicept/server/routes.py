@@ -164,15 +164,17 @@ router.add_api_route(
 )
 
 
-@router.get("/query", response_model=schema.Terms, responses=BUSY)
+@router.get("/query", response_model=schema.QueryTerms, responses=BUSY)
 async def query_terms(
     reader: TheReader, index: TheIndex, question: Annotated[QueryParameters, Query()]
 ) -> Response:
     """Return a query's words and concepts with weights."""
     query = parsed(index, question)
-    fired = await reader.run(lambda: index.query_terms(query, question.vocabulary))
+    encoded = await reader.run(lambda: index.encode(query, question.vocabulary))
+    fired = await reader.run(lambda: index.explainer.terms(encoded))
     terms = [{**without_shares(term), "spans": spans(term.in_query)} for term in fired]
-    return as_json({"query": question.query, "text": query.text, "terms": terms})
+    texts = {"query": question.query, "text": query.text, "stop_words": encoded.stop_words}
+    return as_json({**texts, "terms": terms})
 
 
 @router.get("/explain", response_model=schema.ScoreExplanation, responses=BUSY)
@@ -193,6 +195,7 @@ async def explain(
             "content": explanation.content,
             "score": explanation.score,
             "prior": explanation.prior,
+            "stop_words": explanation.stop_words,
             "contributions": [
                 {
                     **without_shares(contribution),

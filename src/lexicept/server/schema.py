@@ -122,6 +122,9 @@ class Dimension(BaseModel):
     term: str = Field(description="A concept without a name has its number: #12.")
 
 
+STOP_WORDS = "The query's words that are not searched: function words and single letters."
+
+
 class Term(Dimension):
     """A dimension of the query."""
 
@@ -135,6 +138,12 @@ class Terms(BaseModel):
     query: str
     text: str = Field(description="The words of the query without its syntax.")
     terms: list[Term]
+
+
+class QueryTerms(Terms):
+    """A query's dimensions, and the words that are none."""
+
+    stop_words: list[str] = Field(description=STOP_WORDS)
 
 
 class ScorePart(Dimension):
@@ -165,6 +174,7 @@ class ScoreExplanation(BaseModel):
     prior: float = Field(
         description="Document prior of Rational Retrieval Acts (RRA); 0 without it."
     )
+    stop_words: list[str] = Field(description=STOP_WORDS)
     contributions: list[ScorePart] = Field(description="Largest first.")
 
 

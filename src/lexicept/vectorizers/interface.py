@@ -58,6 +58,8 @@ class EncodedQuery(NamedTuple):
     """Term frequencies, CSR [1, size]."""
     sources: Callable[[Sequence[int]], dict[int, Sources]]
     """Returns the characters that activate each of these dimensions."""
+    stop_words: tuple[str, ...] = ()
+    """Words of the query that are no terms, in normal form."""
 
 
 class WeightedText(NamedTuple):

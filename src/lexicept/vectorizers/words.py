@@ -65,6 +65,10 @@ def stop_words(name: str) -> frozenset[str]:
     return frozenset(lists.get("no" if name in ("nb", "nn") else name, "").split())
 
 
+QUERY_STOP_WORDS = {"en": "en_plus"}
+"""Languages with a longer list, for queries: questions have function words that no document needs,
+such as how, do and what."""
+
 BIGRAM_LANGUAGES = ("ii", "ja", "km", "ko", "lo", "my", "th", "zh")
 """Languages whose words are not set apart by spaces, or not cleanly: character bigrams."""
 
@@ -113,9 +117,12 @@ class Tokenizer:
 
     Terms are made of words in normal form (NFKC, case folded by the language's rules), without
     single letters.
+
+    Args:
+        other_stop_words: words that are no terms, beyond the language's stop words.
     """
 
-    def __init__(self, language: str = "en") -> None:
+    def __init__(self, language: str = "en", other_stop_words: Iterable[str] = ()) -> None:
         check_language(language)
         self.language = language
         self.bigrams = language in BIGRAM_LANGUAGES
@@ -124,7 +131,7 @@ class Tokenizer:
         stemmer = Stemmer.Stemmer(STEMMERS[language], 0) if language in STEMMERS else None
         self._stemmer: Any = stemmer
         self._dotless = language in ("az", "tr")
-        self._stop = frozenset(map(self.form, stop_words(language)))
+        self._stop = frozenset(map(self.form, [*stop_words(language), *other_stop_words]))
         self._stems: dict[str, str | list[str] | None] = {}
 
     def __call__(self, text: str) -> list[str]:
@@ -243,14 +250,27 @@ def _bigrams(token: str) -> list[tuple[int, int]]:
 
 
 class WordVectorizer:
-    """Texts to term counts. The vocabulary starts from ``terms`` in the order of dimensions, grows
-    with the documents and never forgets a term."""
+    """Texts to term counts. The vocabulary grows with the documents and never forgets a term.
+
+    Args:
+        terms: the first terms, in the order of dimensions.
+        query_stop_words: a list of ``stop_words`` that are no terms of queries either, unless a
+            query has nothing else.
+    """
 
     name = "words"
     grows = True
 
-    def __init__(self, language: str = "en", terms: Iterable[str] = ()) -> None:
+    def __init__(
+        self, language: str = "en", terms: Iterable[str] = (), query_stop_words: str = ""
+    ) -> None:
         self.tokenizer = Tokenizer(language)
+        self.query_stop_words = query_stop_words
+        self._for_queries = self.tokenizer
+        if query_stop_words:
+            if not stop_words(query_stop_words):
+                raise InputError(f"no list of stop words {query_stop_words!r:.40}")
+            self._for_queries = Tokenizer(language, stop_words(query_stop_words))
         self._dimensions = {term: number for number, term in enumerate(terms)}
 
     @property
@@ -265,7 +285,8 @@ class WordVectorizer:
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
         """Return term counts [n, size]; new terms get new dimensions."""
-        return self._counts(texts, lambda term: self._dimensions.setdefault(term, self.size))
+        terms = map(self.tokenizer, texts)
+        return self._counts(terms, lambda term: self._dimensions.setdefault(term, self.size))
 
     def part_counter(self) -> Callable[[Sequence[str]], CountedPart]:
         """Return ``count_part`` for this language."""
@@ -283,19 +304,28 @@ class WordVectorizer:
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """Return term counts [n, size]; unknown terms are left out."""
-        return self._counts(texts, self._dimensions.get)
+        terms = (self._for_queries(text) or self.tokenizer(text) for text in texts)
+        return self._counts(terms, self._dimensions.get)
+
+    def query_tokenizer(self, text: str) -> Tokenizer:
+        """Return the tokenizer of a query."""
+        return self._for_queries if self._for_queries(text) else self.tokenizer
 
     def encode_query(self, text: str) -> EncodedQuery:
         """Return a query's tf; its sources are all occurrences of its terms."""
+        tokenizer = self.query_tokenizer(text)
         return EncodedQuery(
-            self.queries([text]), lambda dimensions: self._occurrences(text, dimensions)
+            self.queries([text]),
+            lambda dimensions: self._occurrences(tokenizer.spans(text), dimensions),
+            tuple(dict.fromkeys(word for word, is_term in tokenizer.sequence(text) if not is_term)),
         )
 
     def document_sources(
         self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
     ) -> list[dict[int, Sources]]:
         """Return all occurrences of the terms in each document."""
-        return [self._occurrences(text, of) for text, of in zip(texts, dimensions, strict=True)]
+        terms = map(self.tokenizer.spans, texts)
+        return [self._occurrences(of, wanted) for of, wanted in zip(terms, dimensions, strict=True)]
 
     def dimension(self, term: str) -> int | None:
         """Return the dimension of a term; None for an unknown one."""
@@ -303,22 +333,23 @@ class WordVectorizer:
 
     def terms_in(self, text: str) -> Iterator[tuple[int | None, Span]]:
         """Yield the dimension of each term, None for an unknown one, and its characters."""
-        for term, span in self.tokenizer.spans(text):
-            yield self._dimensions.get(term), span
+        return ((self._dimensions.get(term), span) for term, span in self.tokenizer.spans(text))
 
-    def _occurrences(self, text: str, dimensions: Sequence[int]) -> dict[int, Sources]:
+    def _occurrences(
+        self, terms: Iterable[tuple[str, Span]], dimensions: Sequence[int]
+    ) -> dict[int, Sources]:
         spans: dict[int, list[Span]] = {dimension: [] for dimension in dimensions}
-        for dimension, span in self.terms_in(text):
-            if dimension is not None and dimension in spans:
+        for term, span in terms:
+            if (dimension := self._dimensions.get(term)) in spans:
                 spans[dimension].append(span)
         return {dimension: Sources.alike(occurrences) for dimension, occurrences in spans.items()}
 
-    def _counts(self, texts: Sequence[str], dimension: Any) -> sp.csr_array:
+    def _counts(self, terms: Iterable[list[str]], dimension: Any) -> sp.csr_array:
         columns: list[int] = []
         counts: list[int] = []
         indptr = [0]
-        for text in texts:
-            tf = Counter(map(dimension, self.tokenizer(text)))
+        for of_text in terms:
+            tf = Counter(map(dimension, of_text))
             tf.pop(None, None)
             for number, count in sorted(tf.items()):
                 columns.append(number)
@@ -328,16 +359,20 @@ class WordVectorizer:
         return canonical_entries(data, indices, np.array(indptr, np.int32), self.size)
 
     def save(self, folder: Path) -> None:
-        """Write the language and the terms into a folder."""
-        write_json(folder / "tokenizer.json", {"language": self.tokenizer.language})
+        """Write the settings and the terms into a folder."""
+        settings = {
+            "language": self.tokenizer.language, "query_stop_words": self.query_stop_words
+        }  # fmt: skip
+        write_json(folder / "tokenizer.json", settings)
         TextStore.write(folder / "terms", self._dimensions)
 
     @classmethod
     def load(cls, folder: Path) -> WordVectorizer:
         """Read the files of ``save``. Raises IndexFormatError for damaged files."""
-        language = str(read_json(folder / "tokenizer.json").get("language"))
+        settings = read_json(folder / "tokenizer.json")
+        language, names = settings.get("language"), settings.get("query_stop_words", "")
         try:
-            return cls(language, TextStore(folder / "terms"))
+            return cls(str(language), TextStore(folder / "terms"), str(names))
         except InputError as error:
             raise IndexFormatError(f"{folder}: {error}") from None
 

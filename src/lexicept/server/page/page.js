@@ -76,6 +76,8 @@ async function search() {
     ]);
     const focused = document.activeElement?.dataset?.focus;
     showTerms(terms.terms, terms.text);
+    byId("stop-words").hidden = !terms.stop_words.length;
+    byId("stop-words").textContent = `Not searched as words: ${terms.stop_words.join(", ")}`;
     if (state.concept !== null) fillSteering();
     showLists(found, compare);
     showFilters(found[0].facets);
