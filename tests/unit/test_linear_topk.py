@@ -79,6 +79,17 @@ def test_outputs_closer_than_rounding_are_told_apart():
 
 
 @short
+def test_rough_outputs_are_within_a_hundredth_of_the_largest():
+    x, rows, bias = draw(80, 24, 1100)
+    acts, dimensions = top_activations(x, rows, bias, 3, rough=True)
+    every = torch.addmm(bias, x, rows.T).relu()
+    assert all(len(set(chosen)) == 3 for chosen in dimensions.tolist())
+    off = (every.gather(1, dimensions).sum(dim=1) - every.topk(3, dim=1).values.sum(dim=1)).abs()
+    assert (off <= 0.03 * every.amax()).all()
+    torch.testing.assert_close(acts, every.gather(1, dimensions), atol=0.03 * every.amax(), rtol=0)
+
+
+@short
 @pytest.mark.parametrize(
     ("x", "long"), [([1.0, 1.0], [100.125, -100.0]), ([1 + 2**-9, 1.0], [64.0, -64.0])]
 )

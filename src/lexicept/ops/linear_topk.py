@@ -24,6 +24,7 @@ from lexicept.ops.tile_kernels import (
     keep_largest,
     keep_largest_of_bytes,
     keep_largest_reference,
+    keep_likely,
 )
 from lexicept.ops.topk import top_columns
 
@@ -53,6 +54,8 @@ def top_activations(
     bias: Tensor,
     k: int | None,
     threshold: Tensor | None = None,
+    *,
+    rough: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return each token's k largest activations f(matrix · x_i + bias) and their dimensions, both
     [n, k], unordered, without gradient.
@@ -65,6 +68,8 @@ def top_activations(
         matrix, bias: [V, d] and [V].
         k: at most V.
         threshold: [V], at least 0; f(v) is v above it and 0 elsewhere. None is ReLU.
+        rough: let products of 8 bits decide, where the CPU has them: activations are off by a
+            hundredth or so, and a few dimensions are not among the largest.
 
     Returns:
         Activations, at least 0, and dimensions; one of activation 0 may be any.
@@ -78,7 +83,7 @@ def top_activations(
         for start in range(0, len(x), TOKENS):
             some = slice(start, start + TOKENS)
             acts[some], dimensions[some] = _by_tiles(
-                x[some].contiguous(), matrix.contiguous(), bias, k
+                x[some].contiguous(), matrix.contiguous(), bias, k, rough
             )
         return acts, dimensions
 
@@ -121,9 +126,11 @@ def _widened(tile: Tensor, width: int) -> Tensor:
     return F.pad(tile, (0, width - tile.shape[1])) if width > tile.shape[1] else tile
 
 
-def _by_tiles(x: Tensor, matrix: Tensor, bias: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Compute some of the outputs at a time for all tokens. The result is exact, also if products
-    of 8 bits choose the candidates."""
+def _by_tiles(
+    x: Tensor, matrix: Tensor, bias: Tensor, k: int, rough: bool
+) -> tuple[Tensor, Tensor]:
+    """Compute some of the outputs at a time for all tokens. The result is exact unless ``rough``,
+    also if products of 8 bits choose the candidates."""
     values = np.zeros((len(x), k), np.float32)
     columns = np.zeros((len(x), k), np.int64)
     short = quantised(x) if choose_by_bytes(x, matrix) else None
@@ -144,7 +151,8 @@ def _by_tiles(x: Tensor, matrix: Tensor, bias: Tensor, k: int) -> tuple[Tensor, 
             finite &= (factors.sum(dim=1) * worst.sum()).isfinite()
             exact = Tile(x.numpy(), matrix[tile].numpy(), bias[tile].numpy())
             candidates = ShortScores.of(short, short_tile, exact.bias, factors.numpy(), worst)
-            keep = partial(keep_largest_of_bytes, candidates, exact, tile.start, values, columns)
+            by_bytes = keep_likely if rough else keep_largest_of_bytes
+            keep = partial(by_bytes, candidates, exact, tile.start, values, columns)
         over_rows(keep, len(x), threads)
     fill = by_work(values.size * 10 * LOOPED, fill_up, fill_up.py_func)
     over_rows(partial(fill, values, columns), len(x), threads)

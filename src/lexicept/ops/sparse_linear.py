@@ -28,6 +28,7 @@ from lexicept.ops.tile_kernels import (
     fill_above,
     fill_over,
     ragged_dots,
+    sum_rows,
 )
 
 GATHERED = 2**22
@@ -112,12 +113,20 @@ def sum_by_group(weights: Tensor, group: Tensor, chosen: Tensor, matrix: Tensor,
     order = torch.argsort(group, stable=True)
     ends = torch.bincount(group, minlength=n).cumsum(0)
     starts = F.pad(ends[:-1], (1, 0))
+    weights = weights.to(matrix.dtype)
+    if single_on_cpu(weights, matrix):
+        sums = torch.empty(n, matrix.shape[1])
+        places = starts.numpy(), ends.numpy(), order.numpy()
+        rows = _array(weights), _array(chosen), _array(matrix)
+        add = partial(sum_rows, places, rows, sums.numpy())
+        over_rows(add, n, torch.get_num_threads())
+        return sums
     return F.embedding_bag(
         chosen[order],
         matrix,
         starts,
         mode="sum",
-        per_sample_weights=weights[order].to(matrix.dtype),
+        per_sample_weights=weights[order],
     )
 
 

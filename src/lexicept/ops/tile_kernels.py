@@ -109,17 +109,29 @@ def keep_largest_reference(
 def keep_largest(scores, start, values, columns, first, last):
     """Compiled version of ``keep_largest_reference``."""
     for i in range(first, last):
-        for begin in range(0, scores.shape[1], BLOCK):
-            block = scores[i, begin : begin + BLOCK]
-            # Most blocks have no new entry: counting without a branch is vectorised.
-            above = 0
-            for j in range(block.size):
-                above += block[j] > values[i, -1]
-            if above == 0:
-                continue
-            for j in range(block.size):
-                if block[j] > values[i, -1]:
-                    _insert(values[i], columns[i], block[j], start + begin + j)
+        _keep(scores[i], start, values[i], columns[i])
+
+
+@compiled()
+def keep_likely(short, tile, start, values, columns, first, last):
+    """Do as ``keep_largest_of_bytes`` without exact outputs: scores stay as they are."""
+    products, scales, _, row_scales, summands, _ = short
+    scores = np.empty(summands.size, np.float32)
+    for i in range(first, last):
+        _scores(products[i], scales[i], row_scales, summands, scores)
+        _keep(scores, start, values[i], columns[i])
+
+
+@compiled()
+def _keep(scores, start, values, columns):
+    for begin in range(0, scores.size, BLOCK):
+        block = scores[begin : begin + BLOCK]
+        # Most blocks have no new entry: counting without a branch is vectorised.
+        if _number_above(block, values[-1]) == 0:
+            continue
+        for j in range(block.size):
+            if block[j] > values[-1]:
+                _insert(values, columns, block[j], start + begin + j)
 
 
 @compiled()
@@ -235,6 +247,25 @@ def ragged_dots(x, matrix, starts, columns, products, first, last):
     for i in range(first, last):
         for place in range(starts[i], starts[i + 1]):
             products[place] = _dot(x[i], matrix[columns[place]])
+
+
+@compiled(fastmath={"contract"})
+def sum_rows(places, entries, sums, first, last):
+    """Write the sums of weighted rows of a matrix over the entries of each group to ``sums``.
+
+    Args:
+        places: start and end of each group in the order of the entries, and the order.
+        entries: weights, numbers of rows, and the matrix.
+    """
+    starts, ends, order = places
+    weights, chosen, matrix = entries
+    for group in range(first, last):
+        total = sums[group]
+        total[:] = 0
+        for place in range(starts[group], ends[group]):
+            weight, row = weights[order[place]], matrix[chosen[order[place]]]
+            for j in range(total.size):
+                total[j] += weight * row[j]
 
 
 @compiled()

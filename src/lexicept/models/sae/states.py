@@ -100,6 +100,8 @@ class Shuffling:
     """Seed of the random orders."""
     drop_sinks: bool = True
     """Leave attention sinks (see ``SINK``) out of every buffer."""
+    documents: int = READ
+    """Documents read together: a buffer has ``buffer_tokens`` and up to so many documents more."""
 
 
 class StateStream:
@@ -163,7 +165,7 @@ class StateStream:
         tokens, place = 0, start
         while tokens < self._shuffling.buffer_tokens and place < len(order):
             states = self._read(order, position.epoch, place)
-            place = min(place + READ, len(order))
+            place = min(place + self._shuffling.documents, len(order))
             if len(states):
                 pieces.append(states)
                 tokens += len(states)
@@ -177,13 +179,14 @@ class StateStream:
 
     def _read(self, order: Integers, epoch: int, place: int) -> Tensor:
         """Return the states of the next documents of an epoch."""
+        read = self._shuffling.documents
         if self._share is None:
-            return self._reader(order[place : place + READ].tolist())
+            return self._reader(order[place : place + read].tolist())
         if (epoch, place) not in self._ahead:
-            size = READ * self._share.count
+            size = read * self._share.count
             first = place // size * size  # the same round on every process, also when resumed
-            starts = range(first, first + size, READ)
-            runs = [order[start : start + READ].tolist() for start in starts]
+            starts = range(first, first + size, read)
+            runs = [order[start : start + read].tolist() for start in starts]
             shared = self._share(self._reader, runs)
             keys = [(epoch, start) for start in starts]
             self._ahead = dict(zip(keys, shared, strict=True))

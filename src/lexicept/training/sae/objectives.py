@@ -68,7 +68,7 @@ class TopK(SAEObjective):
         """Return activations and places of each token's k largest latents in a subset [n, k]."""
         sae = self.sae
         with torch.no_grad():
-            return top_activations(sae.centre(x), sae.W_enc[among], sae.b_enc[among], k)
+            return top_activations(sae.centre(x), sae.W_enc[among], sae.b_enc[among], k, rough=True)
 
     def _revival(self, x: Tensor, error: Tensor, dead: Tensor) -> Tensor:
         """Return the weighted auxiliary loss of dead latents."""

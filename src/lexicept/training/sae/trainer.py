@@ -19,6 +19,7 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.states import (
+    READ,
     Position,
     Reader,
     Shuffling,
@@ -86,6 +87,7 @@ def train_on_states(
     start: SAE | None = None,
     device: torch.device = CPU,
     together: bool = False,
+    documents: int = READ,
 ) -> SAE:
     """Train an SAE on token states, read text by text. Raises InputError for texts without a single
     token; a ``start`` with thresholds, with another number of latents or with settings for
@@ -101,6 +103,7 @@ def train_on_states(
         start: an SAE to train further, with the settings' k; a copy is trained.
         together: let all processes of a launcher train this SAE, each on a share of the texts and
             of every batch. The weights equal a single process's up to rounding.
+        documents: texts of a call of ``reader``; fewer, where reading is cheap, take less memory.
     """
     loop: Loop[Tensor] | None = None
     position = Position()
@@ -119,7 +122,7 @@ def train_on_states(
         progress(SAETask.stage, done, settings.tokens, f"reading states {tokens:,}")
 
     shuffling = Shuffling(
-        settings.batch_size, settings.buffer_tokens, settings.seed, settings.drop_sinks
+        settings.batch_size, settings.buffer_tokens, settings.seed, settings.drop_sinks, documents
     )
     share = processes if processes.count > 1 else None
     stream = StateStream(reader, count, shuffling, report_filling, share)
@@ -230,7 +233,8 @@ class SAETask(Task[Tensor]):
         (x, outcome, tokens), self._last = self._last, None
         l0 = float(outcome.active.sum()) / tokens
         with torch.no_grad():
-            self.sae.W_dec.copy_(F.normalize(self.sae.W_dec, dim=1))
+            rows = self.sae.W_dec
+            rows.div_(rows.norm(dim=1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny))
         # A latent without activity ages by the batch's tokens.
         self._quiet += tokens
         self._quiet[outcome.active > 0] = 0
@@ -288,4 +292,5 @@ def _empty_sae(d_in: int, settings: SAESettings) -> SAE:
 def remove_parallel_gradient(rows: torch.nn.Parameter) -> None:
     """Remove from unit-norm rows' gradient the component along the rows."""
     if rows.grad is not None:
-        rows.grad -= (rows.grad * rows.data).sum(dim=1, keepdim=True) * rows.data
+        along = torch.einsum("md,md->m", rows.grad, rows.data)
+        rows.grad.addcmul_(along[:, None], rows.data, value=-1)
