@@ -90,10 +90,11 @@ def test_documents_that_are_added_are_read_with_the_index_s_own_concepts(tmp_pat
     index.add([{"id": "new", "text": TEXTS[0]}])
     assert (concepts_of(index).head.rows == concepts.head.rows).all()
     assert index.reader.settings["concepts"].adapted == {"tokens": 113, "steps": 3}
+    concepts.encoder.backbone.precision = "float32"  # as few documents are read
     expected = concepts.documents([TEXTS[0]])
     found = index.reader.tf()[0][[len(TEXTS) - 1]]
     assert found.indices.tolist() == expected.indices.tolist()
-    assert found.data == pytest.approx(expected.data)
+    assert found.data == pytest.approx(expected.data, rel=1e-4)
 
 
 def test_a_small_collection_s_concepts_are_those_of_the_package(tmp_path, monkeypatch):
