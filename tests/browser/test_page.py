@@ -66,13 +66,17 @@ def search(page: Page, query: str) -> None:
     page.keyboard.press("Enter")
 
 
+def open_terms(page: Page) -> None:
+    page.locator("#terms summary").click()
+
+
 def ranking(page: Page) -> list[str]:
     """The ids of the results that are shown, when all of the last search are explained."""
     expect(page.locator("#results")).not_to_have_attribute("aria-busy", "true")
     results = page.locator(".result")
     expect(results.first).to_be_visible()
     expect(page.locator(".result .parts")).to_have_count(results.count())
-    return page.locator(".result .facts span:nth-child(3)").all_text_contents()
+    return page.locator(".result .facts > :nth-child(3)").all_text_contents()
 
 
 def filtered_ids(index: IndexReader, text: str) -> list[str]:
@@ -116,6 +120,7 @@ def test_results_are_busy_until_those_of_the_last_search_are_shown(page):
 def test_steering_changes_the_ranking_and_goes_back(page, path):
     search(page, QUERY)
     before = ranking(page)
+    open_terms(page)
     page.get_by_role("button", name="Remove: word bade").click()
     index = IndexReader.open(path)
     dimension = next(t.dimension for t in index.query_terms(QUERY) if t.term == "bade")
@@ -132,6 +137,7 @@ def test_steering_changes_the_ranking_and_goes_back(page, path):
     assert ranking(page) == before
     page.goto(shared)
     assert ranking(page) == [hit.id for hit in steered]
+    open_terms(page)
     page.get_by_role("button", name="Undo all steering").click()
     expect(page.locator(".moved")).to_have_count(0)
     assert ranking(page) == before
@@ -171,6 +177,7 @@ def test_a_factor_written_by_hand_is_halved_to_what_the_server_takes(page, path,
     (term, *_) = IndexReader.open(path).query_terms(QUERY, "words")
     page.goto(f"{address}/?q={QUERY}&in=words&steer=words:{term.dimension}:0.333333")
     ranking(page)
+    open_terms(page)
     page.get_by_role("button", name=f"Lower: word {term.term}").click()
     expect(page.locator(".steered .factor")).to_have_text("× 0.166666")
     ranking(page)
@@ -186,6 +193,7 @@ def test_an_address_opens_a_concept_of_its_query(page, path, address):
 def test_a_concept_shows_its_documents_and_is_steered(page, path):
     search(page, QUERY)
     ranking(page)
+    open_terms(page)
     concept = page.locator("#terms button.term").first
     label = concept.inner_text()
     concept.click()
@@ -257,6 +265,8 @@ def test_one_click_adds_what_a_result_is_about(page, path):
     expect(chips.first).to_be_visible()
     index = IndexReader.open(path)
     fed = with_feedback(index, ParsedQuery(QUERY), [before[1]])
+    expect(chips).to_have_count(8)  # the largest
+    page.get_by_role("button", name=f"Show all {len(fed.added)}").click()
     expect(chips).to_have_count(len(fed.added))
     assert ranking(page) == [hit.id for hit in index.search([fed])[0]]
     pressed = page.locator('.mark[aria-pressed="true"]')
@@ -282,7 +292,7 @@ def test_a_concept_is_added_by_its_name(page, path):
     df = index.engine.df[index.span("concepts")]
     number = next(n for n in range(df.size) if df[n] and n not in own)
     name = index.vocabularies[1].terms[number]
-    page.get_by_label("In its name or words").fill(name)
+    page.get_by_label("Find: in a name or words").fill(name)
     page.get_by_role("button", name="Find").click()
     entry = page.locator("#finder .found li").filter(
         has=page.get_by_role("button", name=name, exact=True)
@@ -389,16 +399,95 @@ def test_side_by_side(page, path):
         expect(column.locator(".keys").first).to_have_text(f"{vocabulary} 100 %")
 
 
+def tab_to(page: Page, selector: str, most: int) -> None:
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+            return
+    raise AssertionError(f"{selector} is more than {most} tabs away")
+
+
+@pytest.mark.parametrize(("width", "height", "top"), [(1280, 800, 330), (390, 844, 400)])
+def test_results_come_first(browser, address, width, height, top):
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.goto(f"{address}/?q={QUERY}")
+    ranking(page)
+    box = page.locator(".result").first.bounding_box()
+    assert box is not None
+    assert box["y"] <= top
+    page.get_by_label("Search for").focus()
+    tab_to(page, ".result .open", 5)
+    page.get_by_label("Search for").focus()
+    tab_to(page, ".skip", 1)
+    page.keyboard.press("Enter")
+    expect(page.locator("#results")).to_be_focused()
+    page.close()
+
+
+def test_concepts_are_browsed_without_a_search(page):
+    expect(page.locator("#finder .found li")).to_have_count(40)
+    page.locator("#finder .found button.term").first.click()
+    expect(page.get_by_role("dialog")).to_contain_text("Documents")
+
+
+def test_nothing_matches_well(page):
+    def fulfil(route: Route) -> None:
+        found = route.fetch().json()
+        route.fulfill(json={**found, "weak": True, "note": "nothing matches well"})
+
+    page.route("**/search?*", fulfil)
+    search(page, QUERY)
+    ranking(page)
+    expect(page.locator("#results")).to_have_class(re.compile("weak"))
+    expect(page.get_by_role("status").first).to_have_text(re.compile(r"^Nothing matches well\. \d"))
+    assert page.evaluate(CONTRASTS) == []
+
+
+def test_a_query_that_is_too_long_is_said(browser, address):
+    page = browser.new_page()  # its console reports the refusal
+    page.goto(address)
+    search(page, "kilo " * 1_000)
+    expect(page.get_by_role("alert")).to_contain_text("at most 4000 characters")
+    page.close()
+
+
+def test_a_text_is_called_by_the_title_of_its_document(page):
+    def fulfil(route: Route) -> None:
+        found = route.fetch().json()
+        term = {"vocabulary": "texts", "dimension": 0, "term": "first words", "weight": 1.0}
+        found["terms"].append({**term, "document_id": "d3", "title": "A title", "spans": []})
+        route.fulfill(json=found)
+
+    page.route("**/query?*", fulfil)
+    search(page, QUERY)
+    ranking(page)
+    open_terms(page)
+    page.get_by_role("button", name="similar to: A title", exact=True).click()
+    expect(page.get_by_role("dialog")).to_contain_text("d3")
+
+
+def test_results_link_to_their_addresses_and_show_the_fields_of_the_filters(browser, path):
+    with serving(path, url_prefix="https://example.org/docs/") as address:
+        page = browser.new_page()
+        page.goto(f"{address}/?q=kilo&filter=number > 11")
+        first = ranking(page)[0]
+        facts = page.locator(".result .facts").first
+        expect(facts.get_by_role("link")).to_have_attribute(
+            "href", f"https://example.org/docs/{first}"
+        )
+        expect(facts).to_contain_text("number: ")
+        expect(facts).not_to_contain_text("part: ")
+        page.close()
+
+
 def test_the_keyboard_is_enough(page):
     expect(page.get_by_label("Search for")).to_be_focused()
     page.keyboard.type(QUERY)
     page.keyboard.press("Enter")
     before = ranking(page)
-    for _ in range(30):
-        page.keyboard.press("Tab")
-        name = page.evaluate("document.activeElement.getAttribute('aria-label')")
-        if name == "Remove: word kilo":
-            break
+    tab_to(page, "#terms summary", 10)
+    page.keyboard.press("Enter")
+    tab_to(page, "[aria-label='Remove: word kilo']", 30)
     page.keyboard.press("Enter")
     expect(page.locator(".moved").first).to_be_visible()
     assert ranking(page) != before

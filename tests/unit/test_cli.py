@@ -118,6 +118,7 @@ def test_no_results(index, run):
     assert run("search", index, "zebra", "--json").json == {
         "query": "zebra",
         "unmatched_words": ["zebra"],
+        "weak": False,
         "note": "no document contains: zebra",
         "did_you_mean": "",
         "added": [],

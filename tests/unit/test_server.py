@@ -25,6 +25,7 @@ import lexicept
 from lexicept.corpora import Document
 from lexicept.engines import ExactEngine
 from lexicept.errors import InputError
+from lexicept.explanation.contributions import Sources, Span
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.index import updates
 from lexicept.index.feedback import like, with_feedback
@@ -37,6 +38,7 @@ from lexicept.server.guard import Guard
 from lexicept.server.metrics import Metrics
 from lexicept.server.page import FILES
 from lexicept.server.reader import SearchRequest
+from lexicept.server.routes import spans
 from support.served import DOCUMENTS, HOSTILE, save_index, serving
 
 QUERY = "bade kilo muki"
@@ -183,6 +185,16 @@ def test_contributions_add_up_to_the_score(client, index):
                 assert sum(span["share"] for span in part[side]) == pytest.approx(1)
 
 
+def test_stop_words_and_punctuation_get_no_spans(index):
+    sources = Sources((Span(0, 3), Span(4, 8), Span(9, 10)), (0.5, 0.3, 0.2))
+    assert spans(index, "the kilo `", sources) == [{"start": 4, "end": 8, "share": 0.3}]
+
+
+def test_a_prefix_of_links_is_an_address(path):
+    with pytest.raises(InputError, match="url_prefix starts with http"):
+        create_app(path, url_prefix="javascript:alert(1)")
+
+
 def test_hostile_text_is_json_text(client):
     assert get(client, "/document", document_id=HOSTILE.id) == HOSTILE._asdict() | {"passages": []}
     found = get(client, "/explain", query="kilo", document_id=HOSTILE.id, vocabulary="words")
@@ -247,7 +259,7 @@ def test_concepts_that_were_never_described(tmp_path):
 def test_health(client, words_only):
     health = get(client, "/health")
     assert (health["status"], health["documents"]) == ("ok", len(DOCUMENTS))
-    assert health["unit"] == "documents"
+    assert (health["unit"], health["url_prefix"]) == ("documents", None)
     assert health["vocabularies"][1] == {"name": "concepts", "size": 64}
     assert [v["name"] for v in get(words_only, "/health")["vocabularies"]] == ["words"]
 
@@ -525,9 +537,9 @@ def test_the_top_of_a_posting_list():
     )
     order = ["1", "3", "5", "2", "4", "0"]  # ties in document order
     for top_k in (1, 2, 3, 4, 5, 6, 7):
-        found = top_documents(index, 0, top_k)
+        found = top_documents(index, "concepts", 0, top_k)
         assert [one["id"] for one in found] == order[:top_k]
-    assert top_documents(index, 1, 3) == []
+    assert top_documents(index, "concepts", 1, 3) == []
 
 
 def test_an_update_is_served(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import torch
 import lexicept
 from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.index import updates
+from lexicept.index import no_match, updates
 from lexicept.index.builder import Contents, IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.query_encoders import QueryCache
@@ -234,6 +234,38 @@ def test_an_updated_index_equals_a_new_one_and_keeps_its_exemplars(texts, tmp_pa
     assert len(Contents(IndexReader.open(path).folder)) == 39
 
 
+@pytest.mark.parametrize(
+    ("query", "chance", "vocabulary", "weak"),
+    [
+        ("zzaxqv", 1.0, None, True),
+        ("zzaxqv", -1.0, None, False),
+        ("zzaxqv", 1.0, "texts", True),
+        ("zzaxqv", 1.0, "words", False),  # no results
+        ("bade", 1.0, None, False),
+        ("bade aa bb cc dd ee ff gg hh ii", 1.0, None, True),  # less than a fifth
+        ("", 1.0, None, False),
+    ],
+)
+def test_nothing_matches_well(index, query, chance, vocabulary, weak):
+    index.vectorizers.chance = chance  # what no text exceeds, or any
+    hits = lexicept.Index(index).search(query, vocabulary=vocabulary)
+    assert hits.weak is weak
+    assert hits.note.startswith("nothing matches well") is weak
+    agent = AgentTools(lexicept.Index(index)).search(query, vocabulary=vocabulary)
+    assert ("nothing matches well" in agent) is weak
+
+
+def test_a_match_by_chance(index, texts):
+    likeness = index.vectorizers.similarities([DOCUMENTS[3].content, ""])
+    assert likeness == pytest.approx([1, 0], abs=1e-2)  # an exemplar, and no tokens
+    index.vectorizers.chance = None
+    no_match.is_by_chance(index, "")
+    assert index.vectorizers.chance == pytest.approx(no_match.chance_similarity(index.vectorizers))
+    for chance, expected in ((0.5, False), (0.9, True)):  # 1 against 1.15 times chance
+        index.vectorizers.chance = chance
+        assert no_match.is_by_chance(index, DOCUMENTS[3].content) is expected
+
+
 def test_boosts_and_steering_reach_whole_texts(index):
     span = index.span("texts")
     (best,) = index.query_vectors(["bade kilo"])[:, span].argmax(axis=1)
@@ -247,7 +279,9 @@ def test_boosts_and_steering_reach_whole_texts(index):
 
 
 def test_an_agent_searches_and_steers_whole_texts(index):
-    tools = AgentTools(lexicept.open(index.path))
+    opened = lexicept.open(index.path)
+    opened.reader.vectorizers.chance = -1.0  # exceeded by any text
+    tools = AgentTools(opened)
     span = index.span("texts")
     weights = index.query_vectors(["bade kilo"])[:, span].toarray()[0]
     heaviest = f"text:{weights.argmax()}"

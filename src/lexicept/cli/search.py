@@ -143,6 +143,7 @@ def _results_json(
     return {
         "query": query,
         "unmatched_words": hits.unmatched_words,
+        "weak": hits.weak,
         "note": hits.note,
         "did_you_mean": hits.did_you_mean,
         "added": [term._asdict() for term in hits.added],

@@ -131,6 +131,8 @@ class QueryEncoders:
         self._table: QueryTable | None = None
         self.cache: QueryCache | None = None
         """Queries that the model encoded lately; None keeps none."""
+        self.chance: float | None = None
+        """Similarity to the collection that few random texts exceed; None before the first use."""
         # A model's matrix products use all processors: two at a time would slow each other down.
         # A search of words, or by a table, must not wait for a model.
         self._locks = {name: RLock() for name in self._vocabularies}
@@ -227,6 +229,12 @@ class QueryEncoders:
                 with lock:
                     encoded[name] = encoder.encode_query(text)
         return encoded
+
+    def similarities(self, texts: Sequence[str]) -> Floats:
+        """Return the largest cosine of each query with an exemplar of whole texts [n]."""
+        with self._locks["texts"]:
+            similarities: Floats = cast(Any, self.for_queries("texts")).similarities(texts)
+        return similarities
 
     def encoder(self, name: str, query_encoder: str) -> tuple[QueryVectorizer, RLock]:
         """Return the encoder of a vocabulary's queries, and the lock to hold during encoding; with

@@ -10,6 +10,7 @@ import numpy as np
 from lexicept.explanation.contributions import QueryTerm
 from lexicept.index.feedback import added_terms
 from lexicept.index.hits import Hit
+from lexicept.index.no_match import has_few_words, is_by_chance
 from lexicept.index.reader import IndexReader
 from lexicept.index.spelling import corrected
 from lexicept.queries.syntax import ParsedQuery
@@ -62,15 +63,36 @@ class Hits(list[Hit]):
 
     @property
     def note(self) -> str:
-        """A sentence about unmatched words and results from concepts only; may be empty."""
+        """A sentence about a query without good matches, unmatched words, and results from concepts
+        only; may be empty."""
         matched, unmatched = self._words
         clauses = [f"no document contains: {', '.join(unmatched)}"] if unmatched else []
-        # Added dimensions may be words, which the text does not show.
-        by_text = bool(self.query.text.strip()) and not self.query.added
-        if self and by_text and not matched and self._vocabulary is None:
+        if self and self._by_text and not matched and self._vocabulary is None:
             clauses = clauses or ["no word matched"]
             clauses.append("results are from concepts only")
-        return "; ".join(clauses)
+        return "; ".join(["nothing matches well"] * self.weak + clauses)
+
+    @cached_property
+    def weak(self) -> bool:
+        """True if nothing matches well: the results have few of the query's words, and the query
+        resembles the collection no more than random letters do. False for a search of words, and
+        for an index without whole texts."""
+        return self.few_words and is_by_chance(self._index, self.query.text)
+
+    @cached_property
+    def few_words(self) -> bool:
+        """True if the results have few of the query's words: the first condition of ``weak``."""
+        index = self._index
+        if not (self and self._by_text) or self._vocabulary == "words":
+            return False
+        if index.query_encoder != "model" or "texts" not in index.settings:
+            return False
+        return has_few_words(index, self.query.text, [hit.number for hit in self])
+
+    @property
+    def _by_text(self) -> bool:
+        # Added dimensions may be words, which the text does not show.
+        return bool(self.query.text.strip()) and not self.query.added
 
     @cached_property
     def _words(self) -> tuple[bool, tuple[str, ...]]:

@@ -58,9 +58,14 @@ class Exemplars:
             blocks.append(self._block(means[start : start + step].astype(np.float32), task))
         return sp.csr_array(sp.vstack(blocks, format="csr"))
 
-    def _block(self, means: Floats, task: str) -> sp.csr_array:
-        cosines = _unit(_unit(means) - self._centre) @ self._states.T
+    def cosines(self, means: Floats) -> Floats:
+        """Return the cosines of mean states [m, d] with the exemplars, from the centre [m, n]."""
+        cosines: Floats = _unit(_unit(means) - self._centre) @ self._states.T
         cosines[~means.any(axis=1)] = 0
+        return cosines
+
+    def _block(self, means: Floats, task: str) -> sp.csr_array:
+        cosines = self.cosines(means)
         count = min(KEPT[task], len(self))
         largest = np.argsort(-cosines, axis=1, kind="stable")[:, : count + 1]
         weights = np.maximum(np.take_along_axis(cosines, largest, axis=1), 0)

@@ -37,6 +37,7 @@ def serve(
     query_encoder: Literal["model", "lookup"] = "model",
     query_cache_mb: int = 32,
     api_key_file: str | os.PathLike[str] | None = None,
+    url_prefix: str | None = None,
 ) -> None:
     """Serve a page to search, explain and steer, and an HTTP API, until interrupted.
 
@@ -55,18 +56,20 @@ def serve(
             model is loaded.
         query_cache_mb: memory of each worker for queries that the model encoded, in MB; 0 for none.
         api_key_file: a file with the API key, a single line; by default no key is required.
+        url_prefix: the address before a document's id, which the page then links to, as in
+            ``https://example.org/docs/``; a document's field ``url`` comes before it.
 
     Raises:
-        InputError: an unusable address, no such engine or token table, a number out of range, no
-            key in the file, a folder that can't be indexed, or the extra ``serve`` or, for an index
-            with concepts, ``search`` is not installed.
+        InputError: an unusable address or ``url_prefix``, no such engine or token table, a number
+            out of range, no key in the file, a folder that can't be indexed, or the extra ``serve``
+            or, for an index with concepts, ``search`` is not installed.
         IndexFormatError: no index, or a damaged index.
     """
     require("serve", "fastapi", "fastapi_offline", "prometheus_client", "uvicorn")
     import uvicorn
 
     from lexicept.server.access import read_key
-    from lexicept.server.app import ServerSettings
+    from lexicept.server.app import ServerSettings, checked_prefix
     from lexicept.server.connections import Connection
 
     check_count("workers", workers)
@@ -75,6 +78,7 @@ def serve(
     check_free(host, port)
     if api_key_file is not None:
         read_key(api_key_file)
+    checked_prefix(url_prefix)
     with ExitStack() as stack:
         if isinstance(index, str | os.PathLike) and _holds_documents(index):
             index = stack.enter_context(_indexed_beside(index))
@@ -90,6 +94,7 @@ def serve(
             query_encoder,
             query_cache_mb,
             None if api_key_file is None else os.path.abspath(api_key_file),
+            url_prefix,
         ).to_environment()
         del reader  # each worker opens the index itself
         if "OMP_NUM_THREADS" not in os.environ:

@@ -58,6 +58,8 @@ class ServerSettings:
     """Memory for queries that the model encoded, in MB; 0 for none."""
     api_key_file: str | None = None
     """A file with the API key; by default no key is required."""
+    url_prefix: str | None = None
+    """The address before a document's id, for links of the page."""
 
     def to_environment(self) -> dict[str, str]:
         """Return environment variables, for workers."""
@@ -102,6 +104,7 @@ def create_app(
     host: str = LOOPBACK[0],
     *,
     api_key: str | None = None,
+    url_prefix: str | None = None,
     **reader_options: Any,
 ) -> FastAPI:
     """Return the application for an index.
@@ -111,6 +114,7 @@ def create_app(
         host: the server's address. On a loopback address only requests to loopback names are
             answered: no foreign page can reach the server under a name of its own.
         api_key: the key in every request, also for the page; None: no key.
+        url_prefix: the address before a document's id, for links of the page; None: no links.
         reader_options: arguments of ``Reader``, whose errors are raised.
     """
     metrics = Metrics()
@@ -134,6 +138,7 @@ def create_app(
     )
     app.state.reader = reader
     app.state.metrics = metrics
+    app.state.url_prefix = checked_prefix(url_prefix)
     # The last one added is the outermost.
     if api_key is not None:
         app.add_middleware(KeyRequired, key=api_key)
@@ -149,6 +154,13 @@ def create_app(
     for address, (content, media_type) in (FILES | SWAGGER).items():
         app.add_api_route(address, page_file(content, media_type), include_in_schema=False)
     return app
+
+
+def checked_prefix(prefix: str | None) -> str | None:
+    """Return a prefix of addresses. Raises InputError unless it starts with http:// or https://."""
+    if prefix is not None and not prefix.startswith(("http://", "https://")):
+        raise InputError(f"url_prefix starts with http:// or https://, not {prefix!r:.40}")
+    return prefix
 
 
 def is_loopback(host: str) -> bool:

@@ -47,7 +47,7 @@ def concept_detail(index: IndexReader, number: int, top_k: int) -> dict[str, Any
         "words": [],
         "examples": [],
         "nearest": [],
-        "top_documents": top_documents(index, number, top_k),
+        "top_documents": top_documents(index, "concepts", number, top_k),
     }
     if index.atlas is None:
         return detail
@@ -75,10 +75,12 @@ def in_context(index: IndexReader, example: Example) -> dict[str, Any]:
     }
 
 
-def top_documents(index: IndexReader, concept: int, top_k: int) -> list[dict[str, Any]]:
-    """Return the documents with the largest weights of a concept, ties in document order."""
-    dimension = index.span("concepts").start + concept
-    documents, weights = index.engine.postings(slice(dimension, dimension + 1))
+def top_documents(
+    index: IndexReader, vocabulary: str, dimension: int, top_k: int
+) -> list[dict[str, Any]]:
+    """Return the documents with the largest weights of a dimension, ties in document order."""
+    place = index.span(vocabulary).start + dimension
+    documents, weights = index.engine.postings(slice(place, place + 1))
     if top_k < weights.size:  # sorting long lists whole would hold up everyone
         least = np.partition(weights, -top_k)[-top_k]
         candidates = np.flatnonzero(weights >= least)

@@ -7,6 +7,7 @@ for the models' thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from math import isfinite
@@ -27,7 +28,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.results import Hits
 from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
 from lexicept.server import schema
-from lexicept.server.concepts import concept_detail, concept_list
+from lexicept.server.concepts import concept_detail, concept_list, top_documents
 from lexicept.server.excerpts import NOT_FINITE, to_json
 from lexicept.server.metrics import Metrics
 from lexicept.server.questions import (
@@ -136,16 +137,19 @@ async def search(request: Request, question: Annotated[SearchParameters, Query()
         total = index.masks.num_documents(matching)
         counts = index.masks.counts(question.facet, matching, FACET_VALUES)
         facets = {name: [count._asdict() for count in values] for name, values in counts.items()}
-    hits = Hits(results[question.offset :], index, query, question.vocabulary, question.query)
+    hits = Hits(results, index, query, question.vocabulary, question.query)
     if not all(isfinite(hit.score) for hit in hits):
         raise IndexFormatError(NOT_FINITE)
     meant = await reader.read(lambda: hits.did_you_mean) if hits.unmatched_words else ""
+    weak = hits.few_words and await reader.run(lambda: hits.weak)  # may run the model
     listed = ",".join(
-        f'{{"rank":{hit.rank},"score":{hit.score},{cards.of(hit.number)}}}' for hit in hits
+        f'{{"rank":{hit.rank},"score":{hit.score},{cards.of(hit.number)}}}'
+        for hit in hits[question.offset :]
     )
     about = {
         "query": question.query,
         "unmatched_words": hits.unmatched_words,
+        "weak": weak,
         "note": hits.note,
         "did_you_mean": meant,
         "total": total,
@@ -172,7 +176,10 @@ async def query_terms(
     query = parsed(index, question)
     encoded = await reader.run(lambda: index.encode(query, question.vocabulary))
     fired = await reader.run(lambda: index.explainer.terms(encoded))
-    terms = [{**without_shares(term), "spans": spans(term.in_query)} for term in fired]
+    terms = [
+        {**described(index, term), "spans": spans(index, query.text, term.in_query)}
+        for term in fired
+    ]
     texts = {"query": question.query, "text": query.text, "stop_words": encoded.stop_words}
     return as_json({**texts, "terms": terms})
 
@@ -199,8 +206,8 @@ async def explain(
             "contributions": [
                 {
                     **without_shares(contribution),
-                    "query_spans": spans(contribution.in_query),
-                    "document_spans": spans(contribution.in_document),
+                    "query_spans": spans(index, explanation.query, contribution.in_query),
+                    "document_spans": spans(index, explanation.content, contribution.in_document),
                 }
                 for contribution in explanation.contributions
             ],
@@ -230,8 +237,8 @@ async def feedback(
             added = {key: weight for key, weight in differences.items() if weight > 0}
         return added_terms(index, added)
 
-    described = [{**without_shares(term), "spans": []} for term in await reader.run(find)]
-    return as_json({"query": question.query, "text": query.text, "terms": described})
+    terms = [{**described(index, term), "spans": []} for term in await reader.run(find)]
+    return as_json({"query": question.query, "text": query.text, "terms": terms})
 
 
 @router.get("/concepts", response_model=schema.Concepts, responses=BUSY)
@@ -281,8 +288,9 @@ async def fields(index: TheIndex) -> Response:
 
 
 @router.get("/health")
-async def health(reader: TheReader) -> schema.Health:
+async def health(request: Request, reader: TheReader) -> schema.Health:
     """Return the server's version, the size of the index, and the state."""
+    prefix: str | None = request.app.state.url_prefix
     index = reader.served.index
     return schema.Health(
         status=reader.state.status,
@@ -291,6 +299,7 @@ async def health(reader: TheReader) -> schema.Health:
         generation=index.folder.name,
         documents=index.num_documents,
         unit=index.unit,
+        url_prefix=prefix,
         vocabularies=[schema.VocabularySize(name=v.name, size=v.size) for v in index.vocabularies],
         missing=index.missing,
     )
@@ -383,12 +392,23 @@ def without_shares(term: QueryTerm | Contribution) -> dict[str, Any]:
     return {name: value for name, value in term._asdict().items() if not name.endswith("shares")}
 
 
-def spans(sources: Sources) -> list[dict[str, float]]:
-    """Return spans and shares as JSON objects."""
-    return [
-        {"start": start, "end": end, "share": share}
-        for (start, end), share in zip(sources.spans, sources.shares, strict=True)
-    ]
+def described(index: IndexReader, term: QueryTerm) -> dict[str, Any]:
+    """Return the fields of a term; for a dimension of whole texts with the nearest document."""
+    nearest = {"id": None, "title": ""}
+    if term.vocabulary == "texts":
+        (nearest,) = top_documents(index, "texts", term.dimension, 1) or [nearest]
+    return {**without_shares(term), "document_id": nearest["id"], "title": nearest["title"]}
+
+
+def spans(index: IndexReader, text: str, sources: Sources) -> list[dict[str, float]]:
+    """Return spans and shares as JSON objects, without stop words and punctuation."""
+    words = index.word_vectorizer()
+    with nullcontext() if words is None else index.vectorizers.lock("words"):
+        return [
+            {"start": start, "end": end, "share": share}
+            for (start, end), share in zip(sources.spans, sources.shares, strict=True)
+            if words is None or any(words.terms_in(text[start:end]))
+        ]
 
 
 def as_json(content: Any) -> Response:

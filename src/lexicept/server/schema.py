@@ -32,6 +32,7 @@ class Health(BaseModel):
     generation: str = Field(description="Generation of the index; changes with every update.")
     documents: int
     unit: str = Field(description="What concepts count: documents, or passages of documents.")
+    url_prefix: str | None = Field(description="The address before a document's id, for links.")
     vocabularies: list[VocabularySize]
     missing: list[str] = Field(description="Vocabularies that follow when the build ends.")
 
@@ -89,8 +90,13 @@ class Results(BaseModel):
     unmatched_words: list[str] = Field(
         description="Words of the query that no document contains, stop words aside."
     )
+    weak: bool = Field(
+        description="Whether nothing matches well: the results have few of the query's words, and "
+        "the query resembles the collection no more than random letters do."
+    )
     note: str = Field(
-        description="A sentence about unmatched words and results from concepts only; may be empty."
+        description="A sentence about a query without good matches, unmatched words, and results "
+        "from concepts only; may be empty."
     )
     did_you_mean: str = Field(
         description="The query with words of the index in place of those that no document "
@@ -129,6 +135,10 @@ class Term(Dimension):
     """A dimension of the query."""
 
     weight: float = Field(description="After steering.")
+    document_id: str | None = Field(
+        description="For a dimension of whole texts, the document that is most similar to it."
+    )
+    title: str = Field(description="The title of that document; may be empty.")
     spans: list[TextSpan] = Field(description="Characters of the text, largest share first.")
 
 

@@ -67,6 +67,12 @@ class TextVectorizer:
         _, means = self.concepts.encoder.encode_with_means(texts, "query")
         return self.exemplars.vectors(means, "query")
 
+    def similarities(self, texts: Sequence[str]) -> Floats:
+        """Return the largest cosine of each query with an exemplar [n]."""
+        _, means = self.concepts.encoder.encode_with_means(texts, "query")
+        largest: Floats = self.exemplars.cosines(means).max(axis=1)
+        return largest
+
     def encode_query(self, text: str) -> EncodedQuery:
         """Encode a query, without sources: a dimension comes from the query as a whole."""
         return self.joint.encode_parts(text)[1]

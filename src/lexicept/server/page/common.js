@@ -1,8 +1,8 @@
 // What every part of the page uses: elements, numbers and texts. Texts of documents, labels and
 // queries are only ever put in as text: no string becomes markup.
 
-/** What the index counts: documents, or passages of documents. */
-export const indexed = { unit: "document" };
+/** What the index counts, documents or passages of documents, and what precedes an id in an address. */
+export const indexed = { unit: "document", prefix: null };
 
 export const byId = (id) => document.getElementById(id);
 export const key = (part) => `${part.vocabulary}:${part.dimension}`;
@@ -36,6 +36,7 @@ export function spelled(text, spans) {
 export function named(term, asked, text = []) {
   const own = spelled(Array.from(asked), term.query_spans ?? term.spans);
   if (term.vocabulary === "words") return own || term.term;
+  if (term.vocabulary === "texts") return `similar to: ${term.title || term.term}`;
   if (term.term !== `#${term.dimension}` || !own) return term.term;
   const matched = spelled(text, term.document_spans ?? []);
   return matched ? `${own} ↔ ${matched}` : `${own} ${term.term}`;

@@ -1,6 +1,6 @@
 // A document in a dialog, with everything in it that fired.
 
-import { action, byId, make } from "./common.js";
+import { action, byId, indexed, make } from "./common.js";
 import { openDialog } from "./concept.js";
 import { explain, legend } from "./marks.js";
 import { ask, asked } from "./server.js";
@@ -41,11 +41,20 @@ function described(one) {
     go({ query: "", like: one.id, document: null, steer: new Map(), added: new Map(), relevant: [] }),
   );
   return [
-    make("p", { class: "facts" }, make("span", {}, one.id), ...fieldsOf(one)),
+    make("p", { class: "facts" }, place(one), ...fieldsOf(one)),
     like,
     ...(one.passages.length ? [] : [legend(), make("div", { class: "why" })]),
     make("p", { class: "excerpt" }, one.text),
   ];
+}
+
+/** A document's id, as a link if the document has an address: its field url, or the server's prefix
+ * before the id. */
+export function place({ id, passage, fields }) {
+  const own = typeof fields?.url === "string" && /^https?:\/\//.test(fields.url) ? fields.url : "";
+  const path = (passage ?? id).split("#").map((part) => encodeURI(part)).join("#");
+  const address = own || (indexed.prefix ? indexed.prefix + path : "");
+  return address ? make("a", { href: address }, id) : make("span", {}, id);
 }
 
 /** The passage that makes the score of a document that is indexed in passages. */

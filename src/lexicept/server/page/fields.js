@@ -6,6 +6,7 @@ import { go, state } from "./state.js";
 
 const MOST_FIELDS = 8;
 const MOST_VALUES = 6;
+const MOST_DISTINCT = 20; // values of a field that can be chosen from
 let kinds = new Map();
 let offered = [];
 
@@ -18,6 +19,12 @@ export async function loadFields() {
   byId("filters").querySelector("p.known").textContent = offered
     .map(({ name, kind, many }) => `${name} (${many ? `list of ${kind}s` : kind})`)
     .join(", ");
+}
+
+/** A document's fields that the filters name. */
+export function chosenFields({ fields }) {
+  const chosen = ([name]) => state.values.some(([field]) => field === name) || state.filter.includes(name);
+  return { fields: Object.fromEntries(Object.entries(fields ?? {}).filter(chosen)) };
 }
 
 /** The parameters of the filters and of the facets to count. */
@@ -53,7 +60,7 @@ export function showFilters(facets) {
   byId("chosen").replaceChildren(...chosen);
   const groups = Object.entries(facets).map(([field, found]) => {
     const free = found.filter(({ value }) => !state.values.some(([f, v]) => f === field && v === String(value)));
-    if (found.length < 2 || !free.length) return "";
+    if (found.length < 2 || found.length > MOST_DISTINCT || !free.length) return "";
     const values = free.slice(0, MOST_VALUES).map(({ value, documents }) =>
       action("", () => go({ values: [...state.values, [field, String(value)]] }), { class: "facet" }),
     );

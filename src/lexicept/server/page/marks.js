@@ -2,6 +2,7 @@
 
 import { action, key, kind, make, meter, named, percent, spelled } from "./common.js";
 import { opening } from "./concept.js";
+import { label, termOf } from "./terms.js";
 
 const FEW_PARTS = 5;
 const EXCERPT = 300; // characters
@@ -17,7 +18,8 @@ export function explain(item, why, heading = null) {
   const marks = item.querySelector(".excerpt");
   const contributions = why.contributions.map((part) => ({
     ...part,
-    term: named(part, why.text, text),
+    ...known(part),
+    term: named({ ...part, ...known(part) }, why.text, text),
     label: part.term,
     asked: spelled(Array.from(why.text), part.query_spans),
     matched: spelled(text, part.document_spans),
@@ -26,6 +28,12 @@ export function explain(item, why, heading = null) {
   if (heading && start) heading.replaceChildren(...marked(text.slice(0, start - 1), 0, 0, start - 1, contributions));
   marks.replaceChildren(...marked(text, start, ...piece, contributions));
   item.querySelector(".why").replaceChildren(...shares(why, contributions), ...list(why, contributions, marks));
+}
+
+/** The document and the title of a text, which the query has. */
+function known(part) {
+  const { document_id = null, title = "" } = part.vocabulary === "texts" ? (termOf(key(part)) ?? {}) : {};
+  return { document_id, title };
 }
 
 /** The parts of a score by words, concepts, whole texts and prior, which are also the colours' legend. */
@@ -90,7 +98,9 @@ function contribution(part, score, most, marks) {
   const { asked, matched } = part;
   const same = asked.toLowerCase() === matched.toLowerCase();
   const fired = [asked, same ? "" : matched].filter(Boolean).join(" → ");
-  if (part.vocabulary !== "concepts") {
+  if (part.vocabulary === "texts") {
+    name.append(...label(part, "part"));
+  } else if (part.vocabulary !== "concepts") {
     name.append(make("span", { class: `term ${part.vocabulary}` }, fired || part.label));
   } else {
     const apart = fired && fired.toLowerCase() !== part.label.toLowerCase();

@@ -2,8 +2,8 @@
 
 import { action, byId, count, indexed, make } from "./common.js";
 import { adding, closing, fillSteering, opening, showConcept } from "./concept.js";
-import { fieldsOf, showDocument } from "./document.js";
-import { faceting, filtering, loadFields, showFilters } from "./fields.js";
+import { fieldsOf, place, showDocument } from "./document.js";
+import { chosenFields, faceting, filtering, loadFields, showFilters } from "./fields.js";
 import { explain } from "./marks.js";
 import { Refused, ask, asked } from "./server.js";
 import { asking, go, onChange, sameSearch, state } from "./state.js";
@@ -62,6 +62,7 @@ async function search() {
   if (!asking()) {
     hideTerms();
     clear();
+    byId("status").classList.remove("weak");
     say("Type a query. Every result shows the words and concepts that matched.");
     return;
   }
@@ -116,8 +117,8 @@ async function findList(vocabulary, signal) {
       : null,
   ]);
   const ranks = before && new Map(before.results.map((result) => [result.id, result.rank]));
-  const { results, note, total, facets } = now;
-  return { vocabulary, results, ranks, note, total, facets, meant: now.did_you_mean };
+  const { results, weak, note, total, facets } = now;
+  return { vocabulary, results, ranks, weak, note, total, facets, meant: now.did_you_mean };
 }
 
 /** How many results there are, and which of them are shown. */
@@ -140,7 +141,8 @@ function outcome(found, compare) {
     ranks ? results.filter(({ id, rank }) => ranks.get(id) !== rank) : [],
   );
   const steered = state.steer.size ? `; steering moved ${moved.length || "none"} of them` : "";
-  return `${named.join(", ")}${steered}.${notes.join("")}`;
+  const counts = `${named.join(", ")}${steered}.`;
+  return found.some(({ weak }) => weak) ? `${notes.join("").trim()} ${counts}` : `${counts}${notes.join("")}`;
 }
 
 function showMeant(meant) {
@@ -155,6 +157,7 @@ function showMeant(meant) {
 function showLists(found, compare) {
   const results = byId("results");
   results.classList.toggle("compare", compare);
+  for (const one of [results, byId("status")]) one.classList.toggle("weak", found.some(({ weak }) => weak));
   results.replaceChildren(
     ...found.map((list) => {
       const title = compare ? `By ${list.vocabulary}` : "Results";
@@ -191,8 +194,8 @@ function card(result, ranks) {
     { class: "facts number" },
     make("span", {}, `#${result.rank}`),
     make("span", {}, `score ${result.score.toFixed(3)}`),
-    make("span", {}, result.id),
-    ...fieldsOf(result),
+    place(result),
+    ...fieldsOf(chosenFields(result)),
   );
   const move = ranks && moved(result, ranks);
   if (move) facts.append(move);
@@ -309,13 +312,20 @@ for (const radio of byId("search").elements["in"]) {
 byId("feedback").querySelector("button").addEventListener("click", () => feed(null));
 closing(byId("concept"), { concept: null });
 closing(byId("document"), { document: null });
-byId("finder").querySelector("form").addEventListener("submit", async (event) => {
+byId("finder").querySelector("form").addEventListener("submit", (event) => {
   event.preventDefault();
+  findConcepts();
+});
+
+/** List the concepts that have a text in their name or words; all without a text. */
+async function findConcepts() {
   const [status, list] = [byId("finder").querySelector("[role=status]"), byId("finder").querySelector("ul")];
   try {
-    const found = await ask("/concepts", [["search", byId("label").value], ["top_k", 50]]);
+    const search = byId("label").value;
+    const found = await ask("/concepts", [["search", search], ["top_k", 40]]);
+    if (search !== byId("label").value) return; // a later one is under way
     status.textContent = found.total
-      ? count(found.total, "concept") + (found.total > found.concepts.length ? ", the most frequent:" : ":")
+      ? count(found.total, "concept") + (found.total > found.concepts.length ? ", the first:" : ":")
       : "No concept has this text in its name or words.";
     list.replaceChildren(
       ...found.concepts.map((one) =>
@@ -332,7 +342,7 @@ byId("finder").querySelector("form").addEventListener("submit", async (event) =>
     status.textContent = error.message;
     list.replaceChildren();
   }
-});
+}
 
 async function start() {
   try {
@@ -349,6 +359,7 @@ async function learn() {
   const health = await ask("/health", []);
   vocabularies = health.vocabularies.map(({ name }) => name);
   indexed.unit = health.unit.slice(0, -1);
+  indexed.prefix = health.url_prefix;
   const sizes = health.vocabularies.map(({ name, size }) => count(size, name.slice(0, -1)));
   if (health.missing.length) sizes.push(`${health.missing.join(" and ")} follow`);
   byId("collection").textContent = [count(health.documents, "document"), ...sizes].join(" · ");
@@ -358,6 +369,7 @@ async function learn() {
   byId("about").hidden = !vocabularies.includes("concepts");
   byId("finder").hidden = !vocabularies.includes("concepts");
   if (!both) state.mode = "both";
+  if (vocabularies.includes("concepts")) findConcepts(); // to browse, without a search
   if (health.missing.length) setTimeout(follow, LOOK);
 }
 

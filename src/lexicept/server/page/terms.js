@@ -1,18 +1,18 @@
 // The query: its words and concepts, what was added to it, and their steering.
 
-import { action, byId, key, kind, make, meter, named, rounded } from "./common.js";
+import { action, byId, count, key, kind, make, meter, named, rounded } from "./common.js";
 import { opening } from "./concept.js";
 import { go, state } from "./state.js";
 
-const narrow = matchMedia("(max-width: 44rem)");
-const FEW_TERMS = narrow.matches ? 6 : 12;
+const FEW_TERMS = 12;
+const FEW_ADDED = 8;
+const IN_LINE = 6; // names of the query's terms in the closed line
 
 let shownTerms = [];
 let searchedText = "";
 let allTerms = false;
+let allAdded = false;
 export const spelledOut = new Map(); // how added words are spelled, by key
-
-byId("terms").open = !narrow.matches; // on a phone results come first
 
 /** The term of the query with a key; undefined where it has none. */
 export function termOf(name) {
@@ -39,8 +39,10 @@ export function showTerms(found, text) {
   showAdded();
   byId("terms").hidden = !shownTerms.length;
   byId("reset").hidden = !state.steer.size;
-  const steered = state.steer.size ? `, ${state.steer.size} steered` : "";
-  byId("terms-count").textContent = `${shownTerms.length} words and concepts${steered}`;
+  const steered = state.steer.size ? `${state.steer.size} steered · ` : "";
+  const largest = few.filter(({ vocabulary }) => vocabulary !== "texts").sort((a, b) => b.weight - a.weight);
+  const names = largest.slice(0, IN_LINE).map(({ term }) => term);
+  byId("terms-count").textContent = `${steered}${count(own.length, "part")}: ${names.join(", ")}`;
   const more = byId("more-terms");
   more.hidden = few.length === own.length;
   more.textContent = allTerms ? "Show only the largest" : `Show all ${own.length}`;
@@ -65,10 +67,13 @@ function item(term, most) {
   return one;
 }
 
-/** A term's name; a concept's opens it. */
-function label(term) {
-  if (term.vocabulary !== "concepts") return [make("span", { class: `term ${term.vocabulary}` }, term.term)];
-  return [opening(term.dimension, term.term, `term-open-${term.dimension}`)];
+/** A term's name, which opens a concept, or the document that a text is. */
+export function label(term, place = "term") {
+  const { vocabulary, dimension, document_id: id } = term;
+  if (vocabulary === "concepts") return [opening(dimension, term.term, `${place}-open-${dimension}`)];
+  if (!id) return [make("span", { class: `term ${vocabulary}` }, term.term)];
+  const attributes = { class: `term ${vocabulary}`, "aria-haspopup": "dialog", "data-focus": `${place}-text-${dimension}` };
+  return [action(term.term, () => go({ document: id }), attributes)];
 }
 
 /** What was added, each with a button that takes it away. */
@@ -76,7 +81,12 @@ function showAdded() {
   const box = byId("added");
   const added = [...state.added.keys()].map((name) => [name, termOf(name)]);
   box.hidden = !added.length;
-  const chips = added.map(([name, term]) => {
+  const listed = allAdded ? added : added.slice(0, FEW_ADDED);
+  const more = byId("more-added");
+  more.hidden = added.length <= FEW_ADDED;
+  more.textContent = allAdded ? "Show only the largest" : `Show all ${added.length}`;
+  more.setAttribute("aria-expanded", allAdded);
+  const chips = listed.map(([name, term]) => {
     const text = term?.term ?? name;
     const remove = () => {
       const rest = new Map(state.added);
@@ -86,7 +96,7 @@ function showAdded() {
     return make(
       "li",
       { class: "chip" },
-      ...(term ? label(term) : [text]),
+      ...(term ? [kind(term.vocabulary), ...label(term, "added")] : [text]),
       action("×", remove, { "aria-label": `Take away: ${text}`, "data-focus": `added-${name}` }),
     );
   });
@@ -129,5 +139,9 @@ byId("reset").addEventListener("click", () => {
 byId("more-terms").addEventListener("click", () => {
   allTerms = !allTerms;
   showTerms(shownTerms.map((term) => ({ ...term, term: term.label })), searchedText);
+});
+byId("more-added").addEventListener("click", () => {
+  allAdded = !allAdded;
+  showAdded();
 });
 byId("drop-added").addEventListener("click", () => go({ added: new Map(), relevant: [] }));

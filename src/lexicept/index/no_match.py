@@ -1,0 +1,75 @@
+"""Queries that nothing in an index matches well.
+
+No result has more than a few words of such a query, and the text resembles the collection no more
+than random letters do. Neither measure needs judgements.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable
+
+import numpy as np
+
+from lexicept.index.query_encoders import QueryEncoders
+from lexicept.index.reader import IndexReader
+
+LEAST_COVERED = 0.2
+"""Share of a query's words, by idf, that a good match has. The numbers were chosen on CACM,
+Vaswani, MedQuAD and SQuAD's training questions against XQuAD's languages."""
+
+ENOUGH_WORDS = 3
+"""Words of a query that are enough for a good match."""
+
+ABOVE_CHANCE = 1.15
+"""Least similarity of a good match, as a multiple of the largest of random texts."""
+
+LETTERS = ("az", "бя", "αω", "اي", "अह", "กฮ", "一龥", "가힣")
+"""First and last letters of the scripts of random texts."""
+
+RANDOM_TEXTS = 16
+"""Random texts of each script."""
+
+
+def has_few_words(index: IndexReader, text: str, documents: Iterable[int]) -> bool:
+    """Return True if no document has ``LEAST_COVERED`` or ``ENOUGH_WORDS`` of a text's words."""
+    vectorizer, first = index.word_vectorizer(), index.span("words").start
+    if vectorizer is None:
+        return False
+    known, unknown = set(), set()
+    with index.vectorizers.lock("words"):
+        for term, _ in vectorizer.query_tokenizer(text).spans(text):
+            word = vectorizer.dimension(term)
+            if word is None:
+                unknown.add(term)
+            else:
+                known.add(word)
+    dimensions = np.array([*known], np.int64) + first
+    df, count = index.engine.df[dimensions], len(index)
+    idf = np.log1p((count - df + 0.5) / (df + 0.5))
+    least = LEAST_COVERED * (idf.sum() + len(unknown) * math.log1p((count + 0.5) / 0.5))
+    for document in documents:
+        present = idf[index.engine.document_weights(document, dimensions) > 0]
+        if present.size >= ENOUGH_WORDS or present.sum() >= least > 0:
+            return False
+    return True
+
+
+def is_by_chance(index: IndexReader, text: str) -> bool:
+    """Return True if a text resembles the collection no more than random letters do."""
+    encoders = index.vectorizers
+    if encoders.chance is None:
+        encoders.chance = chance_similarity(encoders)
+    return float(encoders.similarities([text])[0]) < ABOVE_CHANCE * encoders.chance
+
+
+def chance_similarity(encoders: QueryEncoders) -> float:
+    """Return the largest similarity of texts of random letters to the collection."""
+    chance, texts = random.Random(0), []
+    for script in LETTERS:
+        letters = [chr(code) for code in range(ord(script[0]), ord(script[1]) + 1)]
+        for _ in range(RANDOM_TEXTS):
+            lengths = [chance.randint(2, 9) for _ in range(chance.randint(1, 10))]
+            texts.append(" ".join("".join(chance.choices(letters, k=k)) for k in lengths))
+    return float(encoders.similarities(texts).max())
