@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Sources, Span
-from lexicept.index.atlas import Concept, Example, Findings
+from lexicept.index.atlas import BINS, Concept, Example, Findings
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import EncodedQuery, VocabularyKind
 
@@ -79,6 +79,9 @@ def findings(documents: int) -> Findings:
             ([7.0, 5.0, 1.5, 2.0], [2, 0, 2, 1], [0, 2, 3, 3, 4, 4]), shape=(5, documents)
         ),
         spans=np.array([[0, 1], [4, 5], [3, 5], [10, 11]]),
+        detection=np.array([np.nan, 0.75, np.nan, 1.0, np.nan]),
+        histogram=np.eye(5, BINS, BINS - 2, np.int64),
+        octave=4,
         nearest=sp.csr_array(([0.5, -0.25], [3, 1], [0, 2, 2, 2, 2, 2]), shape=(5, 5)),
     )
 
@@ -91,6 +94,9 @@ AY = Concept(
     firing_frequency=0.25,
     words=(("a", 4.0), ("cat", 2.0)),
     examples=(Example("d/2", 0, 1, 7.0), Example("d/0", 4, 5, 5.0)),
+    drawn=(),
+    histogram=((2**1, 1),),
+    detection=None,
     nearest=((3, 0.5), (1, -0.25)),
 )
 """The first of ``findings`` as an index of ``support.indexes.DESCRIBED`` has it."""

@@ -36,7 +36,10 @@ def test_concepts_are_read_listed_and_written_as_json(path):
     assert index.atlas is not None
     assert len(index.atlas) == 5
     assert index.atlas[0] == AY
-    assert index.atlas[2] == Concept(2, "#2", "words", 1, 0.0, (), (), ())
+    nothing = ((), (), (), (), None, ())
+    assert index.atlas[2] == Concept(2, "#2", "words", 1, 0.0, *nothing)
+    assert index.atlas[1].histogram == ((2**1.5, 1),)
+    assert (index.atlas[1].detection, index.atlas[3].detection) == (0.75, 1)
     assert [concept.label for concept in index.atlas] == ["Ay", "ee", "#2", "oh", "#4"]
     assert list(index.vocabularies[1].terms or ()) == list(index.atlas.labels)
     found = index.atlas[3].examples[0]
@@ -50,12 +53,16 @@ def test_concepts_are_read_listed_and_written_as_json(path):
     assert content["words"][0] == {"word": "a", "z": 4.0}
     assert content["examples"][1] == {"document_id": "d/0", "start": 4, "end": 5, "activation": 5.0}
     assert content["nearest"] == [{"number": 3, "cosine": 0.5}, {"number": 1, "cosine": -0.25}]
+    assert content["histogram"] == [{"activation": 2, "words": 1}]
     assert (content["label"], content["firing_frequency"]) == ("Ay", 0.25)
+    # df · idf² is .44 of two documents and .96 of one; #3 is detected without error.
+    assert atlas.useful == [3, 2, 0, 1]
     assert atlas.document_counts.tolist() == [2, 2, 1, 1, 0]
     assert atlas.most_frequent() == [0, 1, 2, 3]
     assert atlas.search("BEE") == [1]  # a word
     assert atlas.search("oh") == [3]  # a label
     assert atlas.search("a") == [0]
+    assert atlas.search(" ") == atlas.useful
     assert atlas.search("unused") == []
     assert atlas.firing_frequencies.tolist() == [0.25, 0.05, 0, 0.025, 0]
 
@@ -109,6 +116,7 @@ def test_relabel(path):
         *("explanations", "llm", "words", "llm", "words")
     ]
     assert index.atlas[0].examples == AY.examples
+    assert index.atlas[1].detection is None  # of another label
     assert before.atlas is not None
     assert before.atlas[1].label == "ee"
     hits = before.search(["cat a bee"])[0]
@@ -137,7 +145,7 @@ def test_unique_labels():
     ]
 
 
-@pytest.mark.parametrize("name", ["spans", "digests", "sources", "firings"])
+@pytest.mark.parametrize("name", ["spans", "digests", "sources", "firings", "detection"])
 def test_parts_that_do_not_fit(path, name):
     file = path / "generation-000001" / "concepts" / "atlas" / f"{name}.npy"
     array = np.load(file)

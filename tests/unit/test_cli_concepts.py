@@ -17,30 +17,41 @@ def path(tmp_path):
 
 def test_the_list(path, run):
     found = run("index", "concepts", path, "--json").json
-    assert [concept["number"] for concept in found["concepts"]] == [0, 1, 2, 3]
-    assert found["concepts"][0] == AY.to_json()
+    assert [concept["number"] for concept in found["concepts"]] == [3, 2, 0, 1]
+    assert found["concepts"][2] == AY.to_json()
     assert found["found"] == 4
     lines = run("index", "concepts", path, "--top-k", 1).out.splitlines()
-    assert lines[1].split() == ["0", "66.7%", "Ay", "a,", "cat"]
+    assert lines[1].split() == ["3", "33.3%", "oh", "1.00"]
     assert lines[2] == "3 more (--top-k)"
     assert (
-        run("index", "concepts", path, "--search", "bee", "--json").json["concepts"][0]["number"]
-        == 1
+        run("index", "concepts", path, "--find", "bee", "--json").json["concepts"][0]["number"] == 1
     )
-    assert run("index", "concepts", path, "--search", "nothing", "--json").json["found"] == 0
+    assert run("index", "concepts", path, "--find", "nothing", "--json").json["found"] == 0
 
 
 def test_one(path, run):
-    assert run("index", "concepts", path, 0, "--json").json == AY.to_json()
+    found = run("index", "concepts", path, 0, "--json").json
+    assert {one["id"] for one in found.pop("top_documents")} == {"d/0", "d/2"}
+    expected = AY.to_json()
+    del expected["top_documents"]
+    assert found == expected
     shown = run("index", "concepts", path, 0).out
-    for part in ("0: Ay", "explanations", "2 of 3", "25.000%", "a 4.0, cat 2.0", "0.50  oh (3)"):
+    for part in (
+        "0: Ay",
+        "explanations",
+        "2 of 3",
+        "25.000%",
+        "a 4.0, cat 2.0",
+        "0.50  oh (3)",
+        "not tested",
+    ):
         assert part in shown
     assert "5.00  cat a  d/0" in shown
 
 
 def test_what_is_refused(path, run, tmp_path):
     assert_error(run("index", "concepts", path, 5), "has no concept 5, only 0 to 4")
-    assert_error(run("index", "concepts", path, 1, "--search", "x"), "--search lists concepts")
+    assert_error(run("index", "concepts", path, 1, "--find", "x"), "can't be combined")
     corpus, words = tmp_path / "corpus", tmp_path / "words"
     corpus.mkdir()
     (corpus / "a.txt").write_text("cat")

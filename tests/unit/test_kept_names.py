@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from lexicept.index.atlas import SOURCES, Findings
+from lexicept.index.atlas import BINS, SOURCES, Findings
 from lexicept.interpretation.describe import names_for
 
 FOUND = ["cats", "#1", "#2", "#3", "#4", "#5"]
@@ -24,6 +24,9 @@ def findings() -> Findings:
         log_odds=sp.csr_array((zs, (rows, [0] * 3)), shape=(6, 1)),
         examples=sp.csr_array((6, 1)),
         spans=np.zeros((0, 2), np.int64),
+        detection=np.full(6, 0.9),
+        histogram=np.zeros((6, BINS), np.int64),
+        octave=4,
         nearest=sp.csr_array((6, 6)),
     )
 

@@ -168,7 +168,7 @@ def test_concepts(concepts):
     )
     with pytest.raises(InputError, match="no concept 64: the numbers are 0 to 63"):
         tools.get_concept(64)
-    with pytest.raises(InputError, match="no concept '64': list_concepts finds them"):
+    with pytest.raises(InputError, match="no concept '64': a list of concepts has its number"):
         tools.steer("x", {"concept:64": 1})
 
 

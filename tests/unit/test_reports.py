@@ -15,7 +15,7 @@ from lexicept.corpora import Document, Qrel, Query
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_index
 from lexicept.evaluation.significance import intervals
-from lexicept.index.atlas import Findings
+from lexicept.index.atlas import BINS, Findings
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
@@ -138,6 +138,9 @@ def findings(labels: Sequence[str], documents: int) -> Findings:
         log_odds=sp.csr_array(np.full((count, 1), 3.0, np.float32)),
         examples=sp.csr_array(first),
         spans=np.tile([0, 5], (count, 1)),
+        detection=np.full(count, 0.9),
+        histogram=np.zeros((count, BINS), np.int64),
+        octave=4,
         nearest=sp.csr_array(near),
     )
 

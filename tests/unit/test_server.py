@@ -45,7 +45,7 @@ QUERY = "bade kilo muki"
 BASE = "http://127.0.0.1"
 MALFORMED = ("/search", "/query", "/feedback", "/explain", "/concepts", "/concepts/{number}")
 """Addresses that take more than a text."""
-ADDRESSES = (*MALFORMED, "/document", "/fields", "/health", "/metrics")
+ADDRESSES = (*MALFORMED, "/activations", "/document", "/fields", "/health", "/metrics")
 
 
 @pytest.fixture(scope="module")
@@ -207,8 +207,10 @@ def test_hostile_text_is_json_text(client):
 def test_concepts(client, index):
     listed = get(client, "/concepts", top_k=1000)
     counts = [concept["documents"] for concept in listed["concepts"]]
-    assert counts == sorted(counts, reverse=True)
+    assert [concept["number"] for concept in listed["concepts"]] == index.atlas.useful
     assert len(counts) == listed["total"]
+    words = [word for word, _ in index.atlas[listed["concepts"][0]["number"]].words[:6]]
+    assert listed["concepts"][0]["words"] == words
     number = listed["concepts"][0]["number"]
     one = get(client, f"/concepts/{number}", top_k=5)
     assert one["label"] == listed["concepts"][0]["label"]
@@ -222,6 +224,16 @@ def test_concepts(client, index):
     named = get(client, "/concepts", search=one["label"].upper())["concepts"]
     assert number in [concept["number"] for concept in named]
     assert get(client, "/concepts", search="no such label")["total"] == 0
+
+
+def test_activations_of_a_text(client, index):
+    text = "the cat sat"
+    found = get(client, "/activations", text=text)
+    assert found == index.activations(text).to_json()
+    pieces = [text[one["start"] : one["end"]] for one in found["tokens"]]
+    assert "".join(pieces) == text.replace(" ", "")
+    one = found["tokens"][0]["activations"][0]
+    assert one["label"] == index.atlas.labels[one["number"]]
 
 
 def test_a_concept_is_the_atlas(client, index):
@@ -327,6 +339,7 @@ def test_bad_requests(client, address, status, reason):
 
 def test_an_index_without_concepts_says_so(words_only):
     for address in (
+        "/activations?text=a",
         "/concepts",
         "/concepts/1",
         "/search?query=a&vocabulary=concepts",
@@ -511,7 +524,7 @@ def test_being_turned_away_is_said_and_counted(path, monkeypatch):
         paths = client.get("/openapi.json").json()["paths"]
         unavailable = {path: paths[path]["get"]["responses"].get("503", {}) for path in paths}
         busy = [path for path, answer in unavailable.items() if "Retry-After" in str(answer)]
-        assert sorted(busy) == sorted(MALFORMED)
+        assert sorted(busy) == sorted([*MALFORMED, "/activations"])
 
 
 def test_a_client_that_left_is_no_error_of_the_server():

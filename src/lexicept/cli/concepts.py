@@ -13,7 +13,7 @@ from lexicept.errors import InputError, check_count, require
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lexicept.index.atlas import Atlas, Concept, Example
+    from lexicept.index.atlas import Concept, Example
     from lexicept.index.reader import IndexReader
 
 CONTEXT = 60
@@ -25,43 +25,39 @@ def concepts(
     number: int | None = None,
     /,
     *,
-    search: str | None = None,
+    find: str = "",
+    text: str | None = None,
     top_k: int = 50,
     as_json: bool = False,
 ) -> None:
-    """List the concepts of an index, the most frequent first, or show one of them.
+    """List the concepts of an index, the most useful first, or show one of them.
 
     Args:
         number: number of a concept to show, with examples.
-        search: list only concepts with this text in their label or words.
+        find: list only concepts with this text in their label or words, the best matches first.
+        text: show the concepts that are active on each token of this text.
         top_k: number of concepts to list.
     """
     check_count("top_k", top_k)
-    from lexicept.index.reader import IndexReader
+    if (number is not None) + bool(find) + (text is not None) > 1:
+        raise InputError("a number, --find and --text can't be combined")
+    from lexicept.pipelines.index import open as open_index
 
-    opened = IndexReader.open(index)
-    opened.span("concepts")
-    if opened.atlas is None:
-        raise InputError(
-            f"{index}: its concepts are not described; run: lexicept index describe {index}"
-        )
-    atlas = opened.atlas
-    if number is not None:
-        if search is not None:
-            raise InputError("--search lists concepts: leave out the number")
-        if not 0 <= number < len(atlas):
-            raise InputError(f"{index} has no concept {number}, only 0 to {len(atlas) - 1}")
-        if as_json:
-            print_json(atlas[number].to_json())
-        else:
-            _print_concept(opened, atlas, atlas[number])
+    opened = open_index(index)
+    if text is not None:
+        activations = opened.activations(text)
+        print_json(activations.to_json()) if as_json else print(activations)
         return
-    numbers = atlas.most_frequent() if search is None else atlas.search(search)
-    shown = [atlas[n] for n in numbers[:top_k]]
+    if number is not None:
+        concept = opened.concept(number)
+        print_json(concept.to_json()) if as_json else _print_concept(opened.reader, concept)
+        return
+    shown = opened.concepts(find, top_k)
+    matches = len(opened.reader.atlas.search(find)) if opened.reader.atlas else 0
     if as_json:
-        print_json({"concepts": [concept.to_json() for concept in shown], "found": len(numbers)})
+        print_json({"concepts": [concept.to_json() for concept in shown], "found": matches})
     else:
-        _print_list(shown, len(numbers), opened)
+        _print_list(shown, matches, opened.reader)
 
 
 @takes("lexicept.pipelines.index:Index.describe")
@@ -121,7 +117,8 @@ def label(
 def _print_list(shown: list[Concept], matches: int, index: IndexReader) -> None:
     from lexicept.cli.display import folded, grid, plain, right
 
-    columns = [right("concept"), right(index.unit), folded("label"), folded("words")]
+    columns = [right("concept"), right(index.unit), folded("label")]
+    columns += [right("detection"), folded("words")]
     table = grid(columns, header_style="bold")
     for concept in shown:
         words = ", ".join(word for word, _ in concept.words)
@@ -129,6 +126,7 @@ def _print_list(shown: list[Concept], matches: int, index: IndexReader) -> None:
             str(concept.number),
             f"{concept.documents / len(index):.1%}",
             plain(concept.label, "magenta"),
+            "" if concept.detection is None else f"{concept.detection:.2f}",
             plain(words, "dim"),
         )
     show(table)
@@ -136,20 +134,28 @@ def _print_list(shown: list[Concept], matches: int, index: IndexReader) -> None:
         show(plain(f"{matches - len(shown):,} more (--top-k)", "dim"))
 
 
-def _print_concept(index: IndexReader, atlas: Atlas, concept: Concept) -> None:
+def _print_concept(index: IndexReader, concept: Concept) -> None:
+    assert index.atlas is not None
     share = f"{concept.documents:,} of {len(index):,}"
+    tested = "not tested" if concept.detection is None else f"{concept.detection:.2f}"
+    words_by_activation = ", ".join(f"{low:.2g}: {count:,}" for low, count in concept.histogram)
     rows = [
         ("label from", concept.source),
+        ("detection", f"{tested} (balanced accuracy of the label's words)"),
         (index.unit, share),
         ("firing frequency", f"{concept.firing_frequency:.3%} of the sample's tokens"),
+        ("words by activation", words_by_activation),
         ("words (z)", ", ".join(f"{word} {z:.1f}" for word, z in concept.words)),
+        ("documents", ", ".join(f"{name} {w:.2f}" for name, w in concept.top_documents)),
     ]
     rows += [
-        ("nearest" if place == 0 else "", f"{cosine:.2f}  {atlas.labels[near]} ({near})")
+        ("nearest" if place == 0 else "", f"{cosine:.2f}  {index.atlas.labels[near]} ({near})")
         for place, (near, cosine) in enumerate(concept.nearest)
     ]
     print_table(f"{concept.number}: {concept.label}", rows)
     show(_examples_table(index, concept.examples))
+    if concept.drawn:
+        show("drawn at random", _examples_table(index, concept.drawn))
 
 
 def _examples_table(index: IndexReader, examples: tuple[Example, ...]) -> Table:

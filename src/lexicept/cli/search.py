@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,7 @@ def search(
     vocabulary: SearchVocabulary | None = None,
     engine: str = "exact",
     boost: str | None = None,
+    steer: Sequence[str] = (),
     feedback: int | None = None,
     relevant: Sequence[str] = (),
     like: str | None = None,
@@ -56,6 +58,8 @@ def search(
         query: text to search for. Syntax: "exact phrase", -word, field:value.
         vocabulary: vocabulary to search. By default all that the index has.
         boost: factors on the weights of whole vocabularies: words=1,concepts=.5.
+        steer: factor on a concept or word of the query, by name or number: "heart attack=2",
+            812=0, word:spring=0; may be repeated.
         feedback: add what this many first results have in common to the query.
         relevant: id of a relevant document, to add to the query; may be repeated.
         like: id of a document: find documents like it.
@@ -69,12 +73,16 @@ def search(
         index, vocabulary, engine=engine, query_encoder=options.get("query_encoder")
     )
     shared = {**options, "vocabulary": name}
-    boosts = read_boosts(boost)
+    boosts, steering = read_boosts(boost), _read_steering(opened, steer)
     if session:
         shared |= {"explain": explain, "boosts": boosts, "feedback": feedback}
+        if steering is not None:
+            raise InputError("--steer requires a query")
         hold_session(opened, top_k, partial(_print_results, counts={}, filtered=filtered), **shared)
         return
     if queries is not None:
+        if steering is not None:
+            raise InputError("--steer can't be combined with --queries")
         several = _results_of_file(opened, queries, top_k, boosts=boosts, **shared)
         for query_id, written, hits in several:
             if as_json:
@@ -85,13 +93,33 @@ def search(
     with working("searching"):
         text = query or "" if like is None else opened.like(like, query or "")
         marked = relevant or feedback
-        hits = opened.search(text, top_k, explain=explain, boosts=boosts, feedback=marked, **shared)
+        shared_by_search = {**shared, "steering": steering, "boosts": boosts, "feedback": marked}
+        hits = opened.search(text, top_k, explain=explain, **shared_by_search)
         counts = opened.facets(facet, query=hits.query, **shared) if facet else {}
     title = query or f"documents like {like}"
     if as_json:
         print_json(_results_json(title, hits, counts))
     else:
         _print_results(title, hits, counts, filtered)
+
+
+def _read_steering(index: Index, given: Sequence[str]) -> dict[tuple[str, int], float] | None:
+    """Return the factors of dimensions by texts such as ``heart attack=2``. Raises InputError for
+    another text, an unknown dimension or a dimension twice."""
+    from lexicept.index.dimensions import dimension_of
+
+    factors: dict[tuple[str, int], float] = {}
+    for text in given:
+        key, sign, factor = text.rpartition("=")
+        named = re.match(r"\s*(words?|concepts?|texts?):", key)
+        dimension = dimension_of(index.reader, key if named else f"concept:{key}")
+        try:
+            if not sign or dimension in factors:
+                raise ValueError
+            factors[dimension] = float(factor)
+        except ValueError:
+            raise InputError(f"--steer {text!r:.80}: not one NAME=FACTOR for a name") from None
+    return factors or None
 
 
 def _asks_for_session(

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,11 +29,26 @@ from lexicept.storage.files import read_json, write_json
 from lexicept.storage.texts import TextStore
 from lexicept.vectors import Floats, Integers
 
-SOURCES = ("words", "llm", "explanations", "vocabulary", "none")
-"""Sources of labels: words of the documents that a concept fires in, a language model that read the
-words that fire the concept, explanations published with a pretrained SAE, or the word that a
-dimension stands for. A concept without a name, whose documents share no word, has the number as
-label: ``#12``."""
+SOURCES = (
+    *("words", "llm", "explanations", "vocabulary", "none"),
+    *("function words", "punctuation", "numbers"),
+)
+"""Sources of labels: words that a concept fires on, a language model that read the words that fire
+the concept, explanations published with a pretrained SAE, or the word that a dimension stands for.
+A concept that fires on too many words for a name has the number as label, ``#12``; a concept of
+function words, punctuation or numbers is labelled as such."""
+
+NAMED = ("words", "llm", "explanations", "vocabulary")
+"""Sources of names of meanings, which lists show first."""
+
+EXAMPLES = 8
+"""Largest activations of a concept that are stored; the examples after these are random."""
+
+BINS = 20
+"""Bins of a histogram of activations, of half octaves."""
+
+UNTESTED = 0.75
+"""Detection score that stands for a name that was not tested, in the order of lists."""
 
 
 class Example(NamedTuple):
@@ -62,15 +78,33 @@ class Concept:
     strongest first."""
     examples: tuple[Example, ...]
     """The largest activations, one per document, largest first."""
+    drawn: tuple[Example, ...]
+    """Other activations, drawn at random, one per document, largest first."""
+    histogram: tuple[tuple[float, int], ...]
+    """Numbers of words by activation: the lower bounds of half octaves, and the words in each."""
+    detection: float | None
+    """Balanced accuracy at telling words that fire the concept from others by the label's words,
+    on documents held out of naming; None without a test."""
     nearest: tuple[tuple[int, float], ...]
     """Concepts with similar directions, and the cosines, nearest first."""
+    top_documents: tuple[tuple[str, float], ...] = ()
+    """Ids and weights of the documents or passages with the largest weights; of ``Index.concept``
+    alone."""
+
+    def __repr__(self) -> str:
+        words = ", ".join(f"{word} {z:.1f}" for word, z in self.words)
+        tested = "" if self.detection is None else f", detection {self.detection:.2f}"
+        return f"<Concept {self.number} {self.label!r}: {self.documents:,}{tested}; {words}>"
 
     def to_json(self) -> dict[str, Any]:
         """Return the concept as JSON values."""
         return {
             **asdict(self),
+            "top_documents": [{"id": name, "weight": w} for name, w in self.top_documents],
             "words": [{"word": word, "z": z} for word, z in self.words],
             "examples": [example._asdict() for example in self.examples],
+            "drawn": [example._asdict() for example in self.drawn],
+            "histogram": [{"activation": low, "words": words} for low, words in self.histogram],
             "nearest": [{"number": number, "cosine": cosine} for number, cosine in self.nearest],
         }
 
@@ -91,9 +125,14 @@ class Findings:
     log_odds: sp.csr_array
     """z-scores [M, W]."""
     examples: sp.csr_array
-    """Activations in documents [M, N]."""
+    """Activations in documents [M, N]: the largest, after ``EXAMPLES`` of these random ones."""
     spans: Integers
     """Start and end of every example in the document's content [examples, 2]."""
+    detection: Floats
+    """Balanced accuracies of the labels [M], NaN for labels that were not tested."""
+    histogram: Integers
+    """Words by activation, in half octaves up to 2 ** (octave / 2) [M, bins]."""
+    octave: int
     nearest: sp.csr_array
     """Cosines [M, M]."""
 
@@ -103,9 +142,11 @@ class Findings:
         TextStore.write(folder / "terms", self.labels)
         atlas = folder / "atlas"
         atlas.mkdir()
-        write_json(atlas / "atlas.json", {"tokens": self.tokens})
+        write_json(atlas / "atlas.json", {"tokens": self.tokens, "octave": self.octave})
         save_array(atlas / "sources.npy", self.sources.astype(np.uint8))
         save_array(atlas / "firings.npy", self.firings.astype(np.int64))
+        save_array(atlas / "detection.npy", self.detection.astype(np.float32))
+        save_csr(atlas / "histogram", sp.csr_array(self.histogram, dtype=np.float32))
         used = _save_used_columns(atlas / "log_odds", self.log_odds)
         TextStore.write(atlas / "words", (self.words[word] for word in used))
         used = _save_used_columns(atlas / "examples", self.examples)
@@ -123,6 +164,7 @@ class Atlas(Sequence[Concept]):
         folder: of ``Findings.save``.
         labels: of the M concepts.
         document_counts: documents of the collection that have each concept [M].
+        num_documents: the size of the collection.
         content: returns a document's content by its id; None for an unknown id.
     """
 
@@ -131,13 +173,19 @@ class Atlas(Sequence[Concept]):
         folder: Path,
         labels: Sequence[str],
         document_counts: Integers,
+        num_documents: int,
         content: Callable[[str], str | None],
     ) -> None:
         self.labels = labels
         self.document_counts = document_counts
-        tokens = read_json(folder / "atlas.json").get("tokens")
+        described = read_json(folder / "atlas.json")
+        tokens, self._octave = described.get("tokens"), described.get("octave")
+        self._num_documents = num_documents
         self._sources = load_array(folder / "sources.npy", np.uint8)
         firings = load_array(folder / "firings.npy", np.int64)
+        self.detection: Floats = load_array(folder / "detection.npy", np.float32)
+        """Balanced accuracy of each label [M]; NaN for a label that was not tested."""
+        self._histogram = load_csr(folder / "histogram", BINS)
         self._words = TextStore(folder / "words")
         self._log_odds = load_csr(folder / "log_odds", len(self._words))
         self._documents = TextStore(folder / "documents")
@@ -147,10 +195,12 @@ class Atlas(Sequence[Concept]):
         self._nearest = load_csr(folder / "nearest", len(labels))
         self._content = content
         sizes = {len(labels), document_counts.size, self._sources.size, firings.size}
-        sizes |= {m.shape[0] for m in (self._log_odds, self._examples, self._nearest)}
+        matrices = (self._log_odds, self._examples, self._histogram, self._nearest)
+        sizes |= {self.detection.size, *(matrix.shape[0] for matrix in matrices)}
         sound = (
             len(sizes) == 1
             and isinstance(tokens, int)
+            and isinstance(self._octave, int)
             and self._digests.size == len(self._documents)
             and self._spans.shape == (self._examples.nnz, 2)
             and bool((self._sources < len(SOURCES)).all())
@@ -169,15 +219,23 @@ class Atlas(Sequence[Concept]):
             return [self[i] for i in range(*number.indices(len(self)))]
         if not 0 <= number < len(self):
             raise IndexError(f"no concept {number}, only 0 to {len(self) - 1}")
+        examples, detection = self._examples_of(number), float(self.detection[number])
+        lowest = (self._octave or 0) - BINS
         return Concept(
-            int(number),
-            self.labels[number],
-            SOURCES[self._sources[number]],
-            int(self.document_counts[number]),
-            float(self.firing_frequencies[number]),
-            tuple((self._words[word], z) for word, z in _row(self._log_odds, number)),
-            self._examples_of(number),
-            tuple(_row(self._nearest, number)),
+            number=int(number),
+            label=self.labels[number],
+            source=SOURCES[self._sources[number]],
+            documents=int(self.document_counts[number]),
+            firing_frequency=float(self.firing_frequencies[number]),
+            words=tuple((self._words[word], z) for word, z in _row(self._log_odds, number)),
+            examples=tuple(example for example in examples[:EXAMPLES] if example),
+            drawn=tuple(example for example in examples[EXAMPLES:] if example),
+            histogram=tuple(
+                (2 ** ((lowest + place) / 2), int(words))
+                for place, words in _row(self._histogram, number)
+            ),
+            detection=None if np.isnan(detection) else detection,
+            nearest=tuple(_row(self._nearest, number)),
         )
 
     def source(self, number: int) -> str:
@@ -189,27 +247,57 @@ class Atlas(Sequence[Concept]):
         order = np.argsort(-self.document_counts, kind="stable")
         return [int(number) for number in order[: np.count_nonzero(self.document_counts)]]
 
+    @cached_property
+    def useful(self) -> list[int]:
+        """The numbers of concepts with documents, the most useful first, without names last.
+
+        The usefulness is df · idf², the part of documents' scores for one another, times the
+        detection score above chance.
+        """
+        df = self.document_counts.astype(np.float64)
+        idf = np.log1p((self._num_documents - df + 0.5) / (df + 0.5))
+        tested = np.where(np.isnan(self.detection), UNTESTED, self.detection)
+        usefulness = df * idf**2 * np.maximum(2 * tested - 1, 0)
+        named = np.isin(self._sources, [SOURCES.index(source) for source in NAMED])
+        order = np.lexsort((-usefulness, ~named))
+        return [int(number) for number in order if df[number]]
+
     def search(self, text: str) -> list[int]:
-        """Return the concepts with a text in the label or in a word, most documents first."""
-        text = caseless(text)
+        """Return the concepts with a text in the label or in a word, the best matches first: equal
+        labels, words of labels, beginnings of these, words, other parts; then the most useful."""
+        text = caseless(text.strip())
+        if not text:
+            return self.useful
         matches = [number for number, word in enumerate(self._words) if text in caseless(word)]
         entries = np.flatnonzero(np.isin(self._log_odds.indices, matches))
-        by_word = set((np.searchsorted(self._log_odds.indptr, entries, "right") - 1).tolist())
-        return [
-            number
-            for number in self.most_frequent()
-            if number in by_word or text in caseless(self.labels[number])
-        ]
+        exact = [number for number in matches if caseless(self._words[number]) == text]
+        equal = np.isin(self._log_odds.indices[entries], exact)
+        concepts = np.searchsorted(self._log_odds.indptr, entries, "right") - 1
+        by_word = dict.fromkeys(concepts.tolist(), 4) | dict.fromkeys(concepts[equal].tolist(), 3)
+        found = {}
+        for number in self.useful:
+            label = caseless(self.labels[number])
+            quality = by_word.get(number, 5)
+            if text in label:
+                words = re.findall(r"\w+", label)
+                begins = any(word.startswith(text) for word in words)
+                quality = min(quality, 2 if begins else 4, 1 if text in words else 4)
+                quality = 0 if label == text else quality
+            if quality < 5:
+                found[number] = quality
+        return sorted(found, key=lambda number: found[number])
 
-    def _examples_of(self, number: int) -> tuple[Example, ...]:
-        examples, start = [], int(self._examples.indptr[number])
-        for place, (document, activation) in enumerate(_row(self._examples, number), start):
+    def _examples_of(self, number: int) -> list[Example | None]:
+        """Return the stored examples of a concept; None for a changed document's."""
+        examples: list[Example | None] = []
+        first = int(self._examples.indptr[number])
+        for place, (document, activation) in enumerate(_row(self._examples, number), first):
             name = self._documents[document]
             content = self._content(name)
-            if content is not None and digest(content) == self._digests[document]:
-                first, last = self._spans[place].tolist()
-                examples.append(Example(name, first, last, activation))
-        return tuple(examples)
+            same = content is not None and digest(content) == self._digests[document]
+            start, end = self._spans[place].tolist()
+            examples.append(Example(name, start, end, activation) if same else None)
+        return examples
 
 
 def digest(content: str) -> int:

@@ -37,10 +37,13 @@ def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str
                 raise InputError(f"{path} has no concept {number}; it has {len(terms)}")
             terms[number], sources[number] = label, SOURCES.index(source)
         with next_generation(index) as folder:
-            linked = carry_over(index, folder, ["concepts/terms.", "concepts/atlas/sources.npy"])
+            changed = ["terms.", "atlas/sources.npy", "atlas/detection.npy"]
+            linked = carry_over(index, folder, [f"concepts/{name}" for name in changed])
             TextStore.write(folder / "concepts" / "terms", unique_labels(terms, labels.keys()))
-            file = folder / "concepts" / "atlas" / "sources.npy"
-            save_array(file, np.array(sources, np.uint8))
+            atlas, detection = folder / "concepts" / "atlas", index.atlas.detection.copy()
+            detection[list(labels)] = np.nan  # of the words' names, not of the new labels
+            save_array(atlas / "sources.npy", np.array(sources, np.uint8))
+            save_array(atlas / "detection.npy", detection)
             publish(index.path, folder, index.manifest, linked)
 
 
@@ -69,4 +72,7 @@ def _with_known_names(index: IndexReader, findings: Findings) -> Findings:
         if silent_here[number] or source in ("llm", "explanations"):
             labels[number], sources[number] = label, SOURCES.index(source)
             renamed.append(number)
-    return replace(findings, labels=unique_labels(labels, renamed), sources=sources)
+    detection = findings.detection.copy()
+    detection[renamed] = np.nan
+    labels = unique_labels(labels, renamed)
+    return replace(findings, labels=labels, sources=sources, detection=detection)

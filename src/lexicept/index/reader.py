@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,6 +24,7 @@ from lexicept.engines import Engine, PostingsEngine, store
 from lexicept.engines.interface import Ranking, checked_queries
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError, check_count
+from lexicept.explanation.activations import Activation, Activations, ActiveToken
 from lexicept.explanation.contributions import QueryTerm
 from lexicept.explanation.explanation import Explanation
 from lexicept.index.atlas import Atlas
@@ -155,7 +156,7 @@ class IndexReader:
         concepts = self.weigher.vocabulary("concepts")
         df = self.engine.df[concepts.dimensions]
         # Not a method of this index: a cycle would keep it, and its generation, for longer.
-        return Atlas(folder, concepts.terms or (), df, self._stored.content)
+        return Atlas(folder, concepts.terms or (), df, len(self), self._stored.content)
 
     def __len__(self) -> int:
         return self._num_stored
@@ -203,6 +204,20 @@ class IndexReader:
     def adopt(self, older: IndexReader) -> None:
         """Take over loaded and equal vectorizers of another generation."""
         self.vectorizers.adopt(older.vectorizers)
+
+    # ---- concepts
+
+    def activations(self, text: str) -> Activations:
+        """Return the concepts that are active on each token of a text, read as a document."""
+        labels = self.weigher.vocabulary("concepts").terms or ()
+        with self.vectorizers.lock("concepts"):
+            encoder: Any = self.vectorizers.for_queries("concepts")
+            tokens = encoder.activations(text)
+        named = (
+            ActiveToken(span, tuple(Activation(n, labels[n], act) for n, act in active))
+            for span, active in tokens
+        )
+        return Activations(text, tuple(named))
 
     # ---- documents
 

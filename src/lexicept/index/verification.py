@@ -160,7 +160,7 @@ def _check_atlas(index: IndexReader, atlas: Atlas) -> None:
     def content(name: str) -> str | None:
         return index.stored(rows[name]).content if name in rows else None
 
-    for concept in Atlas(folder, atlas.labels, atlas.document_counts, content):
+    for concept in Atlas(folder, atlas.labels, atlas.document_counts, len(index), content):
         for example in concept.examples:
             length = len(content(example.document_id) or "")
             if not 0 <= example.start <= example.end <= length:

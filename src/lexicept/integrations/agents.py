@@ -6,7 +6,6 @@ about omissions.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,15 +17,15 @@ from pydantic import Field
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptError
 from lexicept.explanation.contributions import shown_term, spelled
-from lexicept.fields.normal_forms import caseless, first_place
+from lexicept.fields.normal_forms import first_place
+from lexicept.index.dimensions import dimension_of
 from lexicept.index.queries import MAX_FACTOR
 from lexicept.index.reader import IndexReader
 from lexicept.index.results import Hits
 from lexicept.pipelines.index import Index
 from lexicept.queries.syntax import DimensionNumbers
 from lexicept.sanitize import around, one_line, safe, shortened
-from lexicept.server.concepts import concept_detail, concept_labels, concept_list
-from lexicept.vectorizers.words import WordVectorizer
+from lexicept.server.concepts import concept_detail, concept_list
 
 LONGEST = 8_000
 """Most characters of an answer: about 2,000 tokens."""
@@ -164,19 +163,21 @@ class AgentTools:
             Field(
                 max_length=200,
                 description="Text in a concept's name or words. Leave it out to list the most "
-                "frequent concepts.",
+                "useful concepts.",
             ),
         ] = "",
         top_k: Annotated[int, Field(ge=1, le=100, description="Number of concepts.")] = 20,
     ) -> str:
-        """List the concepts of this collection, or find some by name: number, name, and how many
-        documents or passages have each. The most frequent come first."""
+        """List the concepts of this collection, or find some by name: number, name, how many
+        documents or passages have each, and the words that it is active on. The most useful or
+        the best matches come first."""
         reader = self._fresh().reader
         reader.span("concepts")  # raises InputError without concepts
         listing = concept_list(reader, find, top_k)
         concepts = listing["concepts"]
         lines = [
             f"concept:{c['number']} {one_line(c['label'])}, {c['documents']:,} {reader.unit}"
+            + one_line(f": {', '.join(c['words'])}" if c["words"] else "")
             for c in concepts
         ]
         about = f' with "{_name(find)}"' if find.strip() else ""
@@ -196,7 +197,9 @@ class AgentTools:
             raise InputError(f"no concept {number}: the numbers are 0 to {count - 1:,}")
         concept = concept_detail(reader, number, 5)
         name, documents = one_line(concept["label"]), concept["documents"]
-        lines = []
+        lines, detection = [], concept["detection"]
+        if detection is not None:
+            lines.append(f"the name tells words that activate it from others: {detection:.0%}")
         if concept["words"]:
             lines.append("words: " + ", ".join(one_line(w["word"]) for w in concept["words"][:12]))
         for example in concept["examples"][:5]:
@@ -258,7 +261,7 @@ def _by_dimension(reader: IndexReader, argument: str, numbers: Numbers) -> Dimen
     that is no dimension, two keys of one, and a number that is not from 0 to ``MAX_FACTOR``."""
     by_dimension: dict[tuple[str, int], float] = {}
     for key, number in numbers.items():
-        dimension = _dimension(reader, key)
+        dimension = dimension_of(reader, key)
         if dimension in by_dimension:
             raise InputError(f"{argument}: {key!r:.80} is there twice")
         if not 0 <= number <= MAX_FACTOR:
@@ -266,36 +269,6 @@ def _by_dimension(reader: IndexReader, argument: str, numbers: Numbers) -> Dimen
             raise InputError(f"{argument}: the number of {key!r:.80} {limits}")
         by_dimension[dimension] = number
     return by_dimension
-
-
-def _dimension(reader: IndexReader, key: str) -> tuple[str, int]:
-    """Return the vocabulary and number of ``word:TEXT``, ``concept:NUMBER``, ``concept:NAME`` or
-    ``text:NUMBER``. Raises InputError for a malformed key or an unknown dimension."""
-    kind, colon, name = key.partition(":")
-    vocabulary = f"{kind.strip().removesuffix('s')}s"
-    if not colon or vocabulary not in ("words", "concepts", "texts"):
-        raise InputError(f"{key!r:.80} is not word:TEXT, concept:NUMBER or text:NUMBER")
-    span, name = reader.span(vocabulary), name.strip()
-    if vocabulary != "words":
-        number = -1
-        if re.fullmatch(r"#?[0-9]{1,9}", name):
-            number = int(name.removeprefix("#"))
-        elif vocabulary == "concepts":
-            labels = {caseless(label): n for n, label in enumerate(concept_labels(reader))}
-            number = labels.get(caseless(name), -1)
-        if not 0 <= number < span.stop - span.start:
-            finds = "list_concepts" if vocabulary == "concepts" else "explain"
-            raise InputError(f"no {vocabulary[:-1]} {name!r:.80}: {finds} finds them")
-        return vocabulary, number
-    words = reader.vectorizers.get("words")
-    assert isinstance(words, WordVectorizer)
-    with reader.vectorizers.lock("words"):
-        dimensions = [dimension for dimension, _ in words.terms_in(name)]
-    if len(dimensions) != 1:
-        raise InputError(f"{key!r:.80} is not one word that is searched")
-    if dimensions[0] is None:
-        raise InputError(f"no document has the word {name!r:.80}")
-    return vocabulary, dimensions[0]
 
 
 def _term_key(vocabulary: str, number: int, term: str) -> str:

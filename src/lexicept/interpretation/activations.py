@@ -1,4 +1,4 @@
-"""Activations of concepts in texts: frequencies, words and best examples; mean states of words."""
+"""Activations of concepts in texts: frequencies, words, neighbouring words and examples."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from lexicept.index.atlas import BINS, EXAMPLES
+from lexicept.interpretation.word_labels import Tallies
 from lexicept.models.encoder import Encoder, TokenActivations
 from lexicept.models.sae.states import READ
 from lexicept.parallel.ray import Cluster
@@ -21,8 +23,8 @@ from lexicept.segments import Booleans, csr_of_rows, firsts, ranks
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectors import Floats, Integers
 
-EXAMPLES = 8
-"""Number of example documents of a concept."""
+HELD_OUT = 5
+"""One text of so many is held out of names, which are tested there."""
 
 LONGEST_WORD = 40
 """Largest number of characters of a word."""
@@ -99,12 +101,20 @@ class FiringReader:
         self.firings = np.zeros(size, np.int64)
         """Number of read tokens on which each concept fires [M]."""
         self.has_example = np.zeros(size, bool)
-        self.background: Floats = np.zeros(0)
+        self.texts_fired = np.zeros(size, np.int64)
+        """Number of texts that each concept fires in, without held-out texts [M]."""
+        self.background = _Counts()
         """Number of occurrences of every word."""
+        self.held_out_words = _Counts()
+        """Number of occurrences of every word in held-out texts."""
+        self.text_counts = _Counts()
+        """Number of texts with every word."""
+        self.histogram = np.zeros((size, BINS), np.int64)
+        """Number of words by activation, in half octaves up to 2 ** (octave / 2) [M, BINS]."""
+        self.octave: int | None = None
         self._words: dict[str, int] = {}
-        self._best = _Best(size)
-        self._sums = _SumsByKey()
-        self._states = _Means(encoder.head.d_in)
+        self._best, self._drawn = _Best(size), _Best(size)
+        self._tallies, self._neighbours = _Tallies(), _Tallies()
         self._counted = np.zeros(size, np.int64)
 
     @property
@@ -134,7 +144,7 @@ class FiringReader:
         """Add the activations of texts, of concepts in a mask [M], and return their tokens."""
         count = 0
         batch = [self._texts[number] for number in numbers]
-        for acts, concepts, tokens, states in texts.batches:
+        for acts, concepts, tokens, _ in texts.batches:
             count += len(tokens)
             fired = acts > 0
             if mask is None:
@@ -149,26 +159,52 @@ class FiringReader:
             table = np.array(places, np.int64).reshape(-1, 3)
             read, of_token = np.unique(table, axis=0, return_inverse=True)
             concept, word, act = _maxima(concept, of_token[token], act)
-            text = texts.texts[read[:, 0]]
-            self._best.add(concept, np.asarray(numbers)[text][word], act, read[word, 1:])
+            place = texts.texts[read[:, 0]]
+            text = np.asarray(numbers)[place]
+            self._best.add(concept, text[word], act, read[word, 1:], act)
+            # A random number for each concept in each text, the same in every run.
+            chance = _hashed(concept * len(self._texts) + text[word]) / 2**32
+            self._drawn.add(concept, text[word], act, read[word, 1:], chance)
             self.has_example[concept] = True
-            spans = zip(text, read, strict=True)
-            words = [self._word(batch[place][start:end]) for place, (_, start, end) in spans]
+            spans = zip(place.tolist(), read.tolist(), strict=True)
+            words = [self._word(batch[number][start:end]) for number, (_, start, end) in spans]
             spelled = np.array(words, np.int64)
-            counts = np.bincount(spelled[spelled >= 0], minlength=len(self._words)).astype(float)
-            counts[: self.background.size] += self.background
-            self.background = counts
-            self._states.add(spelled[of_token], states.numpy())
-            self._add(concept, word, act, spelled)
+            self._count(concept, text, word, act, spelled)
+            self._add(concept, text, word, act, spelled)
         return count
 
-    def _add(self, concept: Integers, word: Integers, act: Floats, spelled: Integers) -> None:
+    def _count(
+        self, concept: Integers, text: Integers, word: Integers, act: Floats, spelled: Integers
+    ) -> None:
+        """Count words, texts and activations."""
+        held = held_out(text)
+        self.background.add(spelled)
+        self.held_out_words.add(spelled[held])
+        self.text_counts.add(np.unique(np.stack([text, spelled], axis=1), axis=0)[:, 1])
+        fired = np.stack([concept, text[word]], axis=1)[~held[word]]
+        self.texts_fired += np.bincount(np.unique(fired, axis=0)[:, 0], minlength=self._size)
+        if not act.size:
+            return
+        if self.octave is None:
+            self.octave = int(np.ceil(2 * np.log2(act.max()))) + 2
+        bins = np.floor(2 * np.log2(act)).astype(np.int64) - self.octave + BINS
+        np.add.at(self.histogram, (concept, np.clip(bins, 0, BINS - 1)), 1)
+
+    def _add(
+        self, concept: Integers, text: Integers, word: Integers, act: Floats, spelled: Integers
+    ) -> None:
         # Only the strongest concepts of a word: other heads fire thousands on every word.
         order = np.lexsort((concept, -act, word))
         order = order[(ranks(word[order]) < STRONGEST) & (spelled[word[order]] >= 0)]
-        concept = concept[order]
+        concept, word, act = concept[order], word[order], act[order]
         self._counted += np.bincount(concept, minlength=self._size)
-        self._sums.add(concept << 32 | spelled[word[order]], act[order])
+        self._tallies.add(concept << 32 | spelled[word], act, text[word])
+        for side, step in enumerate((-1, 1)):
+            # The words of a batch are in order; neighbours are of one text.
+            beside = np.clip(word + step, 0, spelled.size - 1)
+            near = (text[beside] == text[word]) & (beside != word) & (spelled[beside] >= 0)
+            keys = concept << 32 | spelled[beside] << 1 | side
+            self._neighbours.add(keys[near], np.ones(int(near.sum())), text[word[near]])
 
     def _word(self, text: str) -> int:
         """Return the number of a word in lower case; −1 for blanks."""
@@ -178,111 +214,140 @@ class FiringReader:
     def word_counts(self) -> sp.csr_array:
         """Return activations by word [M, W], scaled to add up to the number of words that the
         concept fires on."""
-        keys, sums = self._sums.result()
-        concept = keys >> 32
+        tallies = self._tallies.result()
+        concept, sums = tallies.keys >> 32, tallies.sums[:, :2].sum(axis=1)
         totals = np.bincount(concept, sums, self._size)
         scaled = sums * self._counted[concept] / totals[concept]
         lengths = np.bincount(concept, minlength=self._size)
-        return csr_of_rows(scaled, keys & 0xFFFFFFFF, lengths, (self._size, len(self._words)))
+        shape = (self._size, len(self._words))
+        return csr_of_rows(scaled, tallies.keys & 0xFFFFFFFF, lengths, shape)
 
-    def word_vectors(self) -> Floats:
-        """Return the mean state of every word less the mean of all words, at unit length [W, d]."""
-        return self._states.result(len(self._words))
+    def tallies(self) -> Tallies:
+        """Return the activations; a key is the concept << 32 | the word's number."""
+        return self._tallies.result()
+
+    def neighbours(self) -> Tallies:
+        """Return numbers of neighbours; a key is the concept << 32 | the word's number << 1 | 1
+        for the word after, else 0."""
+        return self._neighbours.result()
 
     def examples(self) -> tuple[sp.csr_array, Integers]:
-        """Return the activations of every concept in the best texts [M, N], largest first, and the
-        spans of words."""
-        concept, text, act, span = self._best.result()
-        lengths = np.bincount(concept, minlength=self._size)
-        return csr_of_rows(act, text, lengths, (self._size, len(self._texts))), span
+        """Return activations of every concept in texts [M, N], and the spans of words: the largest
+        activations, and after ``EXAMPLES`` of these others drawn at random, each largest first."""
+        best, drawn = self._best.result(), self._drawn.result()
+        columns = [np.concatenate(pair) for pair in zip(best, drawn, strict=True)]
+        concept, text, act, span, _ = columns
+        random = np.arange(concept.size) >= best[0].size
+        order = np.lexsort((random, text, concept))
+        order = order[firsts(concept[order], text[order])]
+        order = order[np.lexsort((text[order], -act[order], random[order], concept[order]))]
+        lengths = np.bincount(concept[order], minlength=self._size)
+        shape = (self._size, len(self._texts))
+        return csr_of_rows(act[order], text[order], lengths, shape), span[order]
+
+
+def held_out(texts: Integers) -> Booleans:
+    """Return whether each text, by number, is held out of names."""
+    held: Booleans = _hashed(texts) % HELD_OUT == 0
+    return held
+
+
+def _hashed(numbers: Integers) -> Integers:
+    """Return pseudo-random integers below 2³², one for each number."""
+    mixed = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return (mixed >> np.uint64(32)).astype(np.int64)
+
+
+class _Counts:
+    """A growing array of counts by number."""
+
+    def __init__(self) -> None:
+        self._counts: Floats = np.zeros(0)
+
+    def add(self, numbers: Integers) -> None:
+        """Count numbers; those below 0 are left out."""
+        counts = np.bincount(numbers[numbers >= 0], minlength=self._counts.size).astype(float)
+        counts[: self._counts.size] += self._counts
+        self._counts = counts
+
+    def of(self, size: int) -> Floats:
+        """Return the counts of the first numbers [size]."""
+        return np.pad(self._counts, (0, max(0, size - self._counts.size)))[:size]
 
 
 class _Best:
-    """The ``EXAMPLES`` largest activations of every concept, at most one per text."""
+    """The ``EXAMPLES`` firings of every concept with the largest ranks, at most one per text."""
 
     def __init__(self, size: int) -> None:
-        self._floor = np.zeros(size, np.float32)
-        """Smallest activation that each concept keeps [M]."""
-        self._blocks: list[tuple[Integers, Integers, Floats, Integers]] = []
+        self._floor = np.zeros(size)
+        """Smallest rank that each concept keeps [M]."""
+        self._blocks: list[tuple[Integers, Integers, Floats, Integers, Floats]] = []
         self._buffered = 0
 
-    def add(self, concept: Integers, text: Integers, act: Floats, span: Integers) -> None:
-        """Add concepts, texts and activations [n], and words' spans [n, 2]."""
-        # Smaller activations than a concept's floor can't be among the largest any more.
-        large = act >= self._floor[concept]
-        self._blocks.append((concept[large], text[large], act[large], span[large]))
+    def add(
+        self, concept: Integers, text: Integers, act: Floats, span: Integers, rank: Floats
+    ) -> None:
+        """Add concepts, texts, activations and ranks [n], and words' spans [n, 2]."""
+        # Ranks below a concept's floor can't be among the largest any more.
+        large = rank >= self._floor[concept]
+        self._blocks.append((concept[large], text[large], act[large], span[large], rank[large]))
         self._buffered += int(large.sum())
         if self._buffered > BUFFER:
             self.result()
 
-    def result(self) -> tuple[Integers, Integers, Floats, Integers]:
-        """Return the entries sorted by concept and then by activation, largest first."""
+    def result(self) -> tuple[Integers, Integers, Floats, Integers, Floats]:
+        """Return the entries sorted by concept and then by rank, largest first."""
         if not self._blocks:
             nothing = np.zeros(0, np.int64)
-            return nothing, nothing, np.zeros(0), nothing.reshape(0, 2)
-        concept, text, act, span = map(np.concatenate, zip(*self._blocks, strict=True))
-        # The largest activation in each text, then the largest of all texts.
-        order = np.lexsort((span[:, 0], -act, text, concept))
+            return nothing, nothing, np.zeros(0), nothing.reshape(0, 2), np.zeros(0)
+        concept, text, act, span, rank = map(np.concatenate, zip(*self._blocks, strict=True))
+        # The largest rank in each text, of equals the largest activation; then of all texts.
+        order = np.lexsort((span[:, 0], -act, -rank, text, concept))
         order = order[firsts(concept[order], text[order])]
-        order = order[np.lexsort((text[order], -act[order], concept[order]))]
-        rank = ranks(concept[order])
-        last = order[rank == EXAMPLES - 1]
-        self._floor[concept[last]] = act[last]
-        order = order[rank < EXAMPLES]
-        self._blocks = [(concept[order], text[order], act[order], span[order])]
+        order = order[np.lexsort((text[order], -rank[order], concept[order]))]
+        place = ranks(concept[order])
+        last = order[place == EXAMPLES - 1]
+        self._floor[concept[last]] = rank[last]
+        order = order[place < EXAMPLES]
+        self._blocks = [(concept[order], text[order], act[order], span[order], rank[order])]
         self._buffered = 0
         return self._blocks[0]
 
 
-class _SumsByKey:
-    """Sums of values by key."""
+class _Tallies:
+    """Adds up values by key."""
 
     def __init__(self) -> None:
-        self._keys: list[Integers] = [np.zeros(0, np.int64)]
-        self._values: list[Floats] = [np.zeros(0)]
+        empty: Integers = np.zeros(0, np.int64)
+        self._blocks: list[tuple[Integers, Floats, Integers]] = [
+            (empty, np.zeros((0, 3)), np.zeros((0, 2), np.int64))
+        ]
         self._buffered = 0
 
-    def add(self, keys: Integers, values: Floats) -> None:
-        self._keys.append(keys)
-        self._values.append(values)
+    def add(self, keys: Integers, values: Floats, texts: Integers) -> None:
+        """Add values of keys in texts, all [n]."""
+        held = held_out(texts)
+        sums = np.stack([values * ~held, values * held, held], axis=1)
+        # The first and the last text, of those that are not held out.
+        ends = np.stack([np.where(held, np.iinfo(np.int64).max, texts), np.where(held, -1, texts)])
+        self._blocks.append((keys, sums, ends.T))
         self._buffered += keys.size
         if self._buffered > BUFFER:
             self.result()
 
-    def result(self) -> tuple[Integers, Floats]:
-        """Return the distinct keys in ascending order, and the sums."""
-        keys, inverse = np.unique(np.concatenate(self._keys), return_inverse=True)
-        sums = np.bincount(inverse, np.concatenate(self._values), keys.size).astype(float)
-        self._keys, self._values, self._buffered = [keys], [sums], 0
-        return keys, sums
-
-
-class _Means:
-    """Means of states by word."""
-
-    def __init__(self, d: int) -> None:
-        self._sums = np.zeros((0, d), np.float32)
-        self._counts = np.zeros(0)
-
-    def add(self, words: Integers, states: Floats) -> None:
-        """Add words [n] and states [n, d]; words below 0 are left out."""
-        size = int(words.max(initial=-1)) + 1
-        if size > len(self._sums):
-            room = 2 * size - len(self._sums)
-            self._sums = np.pad(self._sums, ((0, room), (0, 0)))
-            self._counts = np.pad(self._counts, (0, room))
-        tokens = np.flatnonzero(words >= 0)
-        distinct, place = np.unique(words[tokens], return_inverse=True)
-        ones = np.ones(tokens.size, np.float32)
-        of_word = sp.csr_array((ones, (place, tokens)), (distinct.size, len(words)))
-        self._sums[distinct] += of_word @ states.astype(np.float32)
-        self._counts[distinct] += np.bincount(place, minlength=distinct.size)
-
-    def result(self, size: int) -> Floats:
-        sums, counts = self._sums[:size], self._counts[:size]
-        means = sums / np.maximum(counts, 1.0)[:, None]
-        means = means - sums.sum(axis=0, dtype=float) / max(counts.sum(), 1.0)
-        return np.asarray(means / np.maximum(np.linalg.norm(means, axis=1), 1e-12)[:, None])
+    def result(self) -> Tallies:
+        """Return the sums."""
+        keys, sums, ends = map(np.concatenate, zip(*self._blocks, strict=True))
+        order = np.argsort(keys, kind="stable")
+        starts = np.flatnonzero(firsts(keys[order])) if keys.size else np.zeros(0, np.int64)
+        if keys.size:
+            sums = np.add.reduceat(sums[order], starts)
+            first = np.minimum.reduceat(ends[order, 0], starts)
+            last = np.maximum.reduceat(ends[order, 1], starts)
+            ends = np.stack([first, last], axis=1)
+        keys = keys[order][starts]
+        self._blocks, self._buffered = [(keys, sums, ends)], 0
+        return Tallies(keys, sums, ends[:, 0] < ends[:, 1])
 
 
 def _maxima(concept: Integers, word: Integers, act: Floats) -> tuple[Integers, Integers, Floats]:

@@ -2,8 +2,7 @@
 
 A sample of the collection is read once: how often concepts fire, on which words, and where most.
 Concepts that the sample misses are looked for in the documents with the largest activations. Their
-words are compared with all words that were read, the words of other concepts with the sample. A
-concept is named by the words that its strongest documents share, preferably words that it fires on.
+words are compared with all words that were read, the words of other concepts with the sample.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ import torch.nn.functional as F
 from lexicept.explanation.contributions import unnamed
 from lexicept.index.atlas import SOURCES, Findings, unique_labels
 from lexicept.interpretation.activations import FiringReader, Read
-from lexicept.interpretation.word_labels import SIGNIFICANT, Firing, Namer, document_terms
+from lexicept.interpretation.word_labels import SIGNIFICANT, Firings, Name, Namer
 from lexicept.models.encoder import Encoder
 from lexicept.progress import Progress, silent
-from lexicept.segments import Booleans, csr_of_rows, first_of_rows, ranks
+from lexicept.segments import Booleans, csr_of_rows, first_of_rows, firsts
 from lexicept.vectorizers.words import Tokenizer
 from lexicept.vectors import Floats, Integers, row_numbers
 
@@ -35,14 +34,14 @@ MISSED_TOKENS = 100_000
 READ_TOGETHER = 64
 """Documents that are read for missed concepts at once."""
 
-CHARACTERS = 2**23
-"""Number of characters of the evenly spread documents whose terms name concepts."""
-
 WORDS = 10
 """Number of words of a concept."""
 
-ROUNDS = 3
-"""Largest number of documents that are read in turn for a concept without an example."""
+TEXTS = 2
+"""Texts that a concept fires in, below which the sample missed it: a name's words are of two."""
+
+ROUNDS = 4
+"""Largest number of documents that are read in turn for a missed concept."""
 
 NEAREST = 8
 """Number of neighbours of a concept."""
@@ -73,8 +72,7 @@ def describe(
     The cost is the encoding of about ``SAMPLE_TOKENS`` tokens, and of about ``MISSED_TOKENS`` more
     for concepts that fire in the collection but not in the sample. Documents with the largest
     activations of many missed concepts come first; with too many concepts, some get no words and no
-    example. Names cost reading the terms of about ``CHARACTERS`` of the texts. Raises InputError
-    for no such language.
+    example. Raises InputError for no such language.
 
     Args:
         texts: the documents [N].
@@ -92,17 +90,18 @@ def describe(
     readable = range(len(texts)) if among is None else sorted(among)
     # About four characters to a token: enough texts for the sample, from the whole collection.
     reader.read(spread(texts, readable, 4 * SAMPLE_TOKENS), "naming", progress)
-    sampled, sample_words = reader.has_example.copy(), reader.background
-    _read_missed(reader, tf, active, readable, progress)
-    counts = reader.word_counts()
-    all_log_odds = _log_odds(counts, sampled, sample_words, reader.background)
-    log_odds = first_of_rows(all_log_odds, WORDS)
-    words = reader.words
+    sampled, sample_words = reader.texts_fired >= TEXTS, len(reader.words)
+    in_sample = reader.background.of(sample_words)
+    _read_missed(reader, tf, active & ~sampled, readable, progress)
+    words, counts = reader.words, reader.word_counts()
+    in_sample = np.pad(in_sample, (0, len(words) - sample_words))
+    log_odds = _log_odds(counts, sampled, in_sample, reader.background.of(len(words)))
     if head.terms is None:
-        names = _names(reader, texts, tf, counts, all_log_odds, tokenizer)
-        labels, sources = _labels(names, explanations or {})
+        names = Namer(_firings(reader), head.size, tokenizer).names()
+        labels, sources, detection = _labels(names, explanations or {})
     else:
         labels, sources = list(head.terms), np.full(head.size, SOURCES.index("vocabulary"))
+        detection = np.full(head.size, np.nan)
     examples, spans = reader.examples()
     return Findings(
         labels=labels,
@@ -110,9 +109,12 @@ def describe(
         tokens=reader.tokens,
         firings=reader.firings,
         words=words,
-        log_odds=log_odds,
+        log_odds=first_of_rows(log_odds, WORDS),
         examples=examples,
         spans=spans,
+        detection=detection,
+        histogram=reader.histogram,
+        octave=reader.octave or 0,
         nearest=nearest(head.directions.detach().float(), active, progress),
     )
 
@@ -126,48 +128,45 @@ def spread(texts: Sequence[str], among: Sequence[int], characters: int) -> Seque
 
 
 def strongest_documents(
-    tf: sp.csr_array, dimensions: Booleans, rank: int, among: Sequence[int]
+    tf: sp.csr_array, dimensions: Booleans, among: Booleans
 ) -> tuple[Integers, Integers]:
-    """Return the document of a rank by the frequency of each dimension: dimensions and document
-    numbers, both [n]. Dimensions with fewer documents are left out.
+    """Return the document with the largest frequency of each dimension: dimensions and document
+    numbers, both [n]. Dimensions without a document are left out.
 
     Args:
         tf: term frequencies [N, M].
         dimensions: a mask of dimensions [M].
-        rank: 0 for the largest frequency, 1 for the second.
-        among: the numbers of the ranked documents.
+        among: a mask of documents [N].
     """
-    ranked = np.zeros(tf.shape[0], bool)
-    ranked[np.asarray(among, np.int64)] = True
     entries = np.flatnonzero(dimensions[tf.indices])
     documents = np.searchsorted(tf.indptr, entries, side="right") - 1
-    entries, documents = entries[ranked[documents]], documents[ranked[documents]]
+    entries, documents = entries[among[documents]], documents[among[documents]]
     columns = tf.indices[entries]
     order = np.lexsort((documents, -tf.data[entries], columns))
-    order = order[ranks(columns[order]) == rank]
+    order = order[firsts(columns[order])] if order.size else order
     return columns[order], documents[order]
 
 
 def _read_missed(
     reader: FiringReader,
     tf: sp.csr_array,
-    active: Booleans,
+    missed: Booleans,
     among: Sequence[int],
     progress: Progress,
 ) -> None:
-    """Read the strongest documents of active concepts that do not fire in the sample."""
-    missed_by_sample = active & ~reader.has_example
-    left = MISSED_TOKENS
-    for rank in range(ROUNDS):
-        missed = active & ~reader.has_example
-        concepts, documents = strongest_documents(tf, missed, rank, among)
+    """Read unread documents with the largest activations of concepts that the sample missed."""
+    left, unread = MISSED_TOKENS, np.zeros(tf.shape[0], bool)
+    unread[np.asarray(among, np.int64)] = True
+    for _ in range(ROUNDS):
+        unread[list(reader.numbers)] = False
+        concepts, documents = strongest_documents(tf, missed & (reader.texts_fired < TEXTS), unread)
         # Documents of many missed concepts first: few tokens describe many concepts.
         while left > 0 and documents.size:
             numbers, counts = np.unique(documents, return_counts=True)
             read = numbers[np.argsort(-counts, kind="stable")[:READ_TOGETHER]]
-            left -= reader.read(read.tolist(), "", silent, missed_by_sample)
+            left -= reader.read(read.tolist(), "", silent, missed)
             progress("examples", MISSED_TOKENS - max(left, 0), MISSED_TOKENS)
-            still = ~(reader.has_example[concepts] | np.isin(documents, read))
+            still = (reader.texts_fired[concepts] < TEXTS) & ~np.isin(documents, read)
             concepts, documents = concepts[still], documents[still]
 
 
@@ -183,31 +182,29 @@ def _log_odds(
     return sp.csr_array(sp.vstack(blocks, format="csr"))[places]
 
 
-def _names(
-    reader: FiringReader,
-    texts: Sequence[str],
-    tf: sp.csr_array,
-    counts: sp.csr_array,
-    log_odds: sp.csr_array,
-    tokenizer: Tokenizer,
-) -> list[str]:
-    """Return the name of every concept, or an empty text."""
-    numbers = sorted({*spread(texts, range(len(texts)), CHARACTERS), *reader.numbers})
-    terms = document_terms((texts[number] for number in numbers), tokenizer)
-    stem_of = np.array([terms.stem(word, tokenizer) for word in reader.words], np.int64)
-    firing = Firing.of(
-        counts, log_odds, reader.words, reader.word_vectors(), stem_of, len(terms.stems)
+def _firings(reader: FiringReader) -> Firings:
+    words, texts = reader.words, len(reader.numbers)
+    return Firings(
+        words,
+        reader.tallies(),
+        reader.neighbours(),
+        reader.text_counts.of(len(words)),
+        texts,
+        reader.held_out_words.of(len(words)),
     )
-    return Namer(tf[numbers], terms, firing).labels()
 
 
-def _labels(names: Sequence[str], explanations: Mapping[int, str]) -> tuple[list[str], Integers]:
-    """Return distinct labels, of explanations or else names, and their sources."""
-    labels = list(names)
-    sources = np.array([SOURCES.index("words" if name else "none") for name in names], np.int64)
+def _labels(
+    names: Sequence[Name], explanations: Mapping[int, str]
+) -> tuple[list[str], Integers, Floats]:
+    """Return distinct labels, of explanations or else names, their sources and detection scores."""
+    labels = [name.label for name in names]
+    sources = np.array([SOURCES.index(name.source) for name in names], np.int64)
+    detection = np.array([name.detection for name in names])
     for concept, text in explanations.items():
         labels[concept], sources[concept] = text, SOURCES.index("explanations")
-    return unique_labels(labels), sources
+        detection[concept] = np.nan
+    return unique_labels(labels), sources, detection
 
 
 def weighted_log_odds(counts: sp.csr_array, background: Floats) -> sp.csr_array:

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lexicept.corpora import Document
-from lexicept.errors import InputError, LexiceptWarning, checked_arguments
+from lexicept.errors import InputError, LexiceptWarning, check_count, checked_arguments
+from lexicept.explanation.activations import Activations
 from lexicept.explanation.explanation import Explanation
 from lexicept.fields.columns import ValueCount
 from lexicept.fields.filters import Filter, all_of
 from lexicept.fields.filters import parse as parse_filter
+from lexicept.index.atlas import Atlas, Concept
+from lexicept.index.dimensions import strongest
 from lexicept.index.feedback import Marked, like, with_feedback
 from lexicept.index.reader import IndexReader
 from lexicept.index.results import Hits
@@ -223,6 +226,54 @@ class OpenedIndex:
         reader = self._snapshot(query_encoder)
         parsed = _with(reader.parse(query), steering, boosts)
         return reader.explain(parsed, document_id, vocabulary)
+
+    def concepts(self, find: str = "", top_k: int = 50) -> list[Concept]:
+        """Return concepts with documents: the most useful first, or the best matches.
+
+        Args:
+            find: a text in the label or in a word of the concepts.
+            top_k: the most concepts, at least 1.
+
+        Raises:
+            InputError: no concepts, concepts without descriptions, or ``top_k`` below 1.
+        """
+        check_count("top_k", top_k)
+        atlas = self._atlas()
+        return [atlas[number] for number in atlas.search(find)[:top_k]]
+
+    def concept(self, number: int, top_k: int = 10) -> Concept:
+        """Return a concept with words, examples, a histogram of activations, neighbours and the
+        ``top_k`` documents with the largest weights.
+
+        Raises:
+            InputError: an unknown number, or an error of ``concepts``.
+        """
+        check_count("top_k", top_k)
+        atlas, reader = self._atlas(), self.reader
+        if not 0 <= number < len(atlas):
+            raise InputError(f"{self.path} has no concept {number}, only 0 to {len(atlas) - 1}")
+        documents = [
+            (reader.ids[n], weight) for n, weight in strongest(reader, "concepts", number, top_k)
+        ]
+        concept: Concept = atlas[number]
+        return replace(concept, top_documents=tuple(documents))
+
+    def activations(self, text: str) -> Activations:
+        """Return the concepts that are active on each token of a text, read as a document. A
+        notebook shows a heat map.
+
+        Raises:
+            InputError: no concepts.
+        """
+        return self._snapshot().activations(text)
+
+    def _atlas(self) -> Atlas:
+        reader = self._snapshot()
+        reader.span("concepts")  # raises InputError without concepts
+        if reader.atlas is None:
+            hint = f"run: lexicept index describe {reader.path}"
+            raise InputError(f"{reader.path}: its concepts are not described; {hint}")
+        return reader.atlas
 
     @property
     def path(self) -> Path:

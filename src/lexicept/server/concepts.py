@@ -9,17 +9,22 @@ import numpy as np
 
 from lexicept.fields.normal_forms import caseless
 from lexicept.index.atlas import Example
+from lexicept.index.dimensions import strongest
 from lexicept.index.reader import IndexReader
 from lexicept.sanitize import around
 from lexicept.server.excerpts import summary
 from lexicept.vectors import Integers
+
+WORDS = 6
+"""Words of a concept in a list."""
 
 CONTEXT = 80
 """Characters before and after the marked text of an example."""
 
 
 def concept_list(index: IndexReader, search: str, top_k: int) -> dict[str, Any]:
-    """Return concepts by a text in the label or words, the most frequent first."""
+    """Return concepts by a text in the label or words: the best matches or the most useful first;
+    without an atlas the most frequent first."""
     labels = concept_labels(index)
     documents = concept_df(index)
     text = caseless(search.strip())
@@ -28,10 +33,14 @@ def concept_list(index: IndexReader, search: str, top_k: int) -> dict[str, Any]:
     else:
         order = np.argsort(-documents, kind="stable")[: np.count_nonzero(documents)].tolist()
         matches = [number for number in order if text in caseless(labels[number])]
-    concepts = [
-        {"number": number, "label": labels[number], "documents": int(documents[number])}
-        for number in matches[:top_k]
-    ]
+    concepts: list[dict[str, Any]] = []
+    for number in matches[:top_k]:
+        concepts.append({"number": number, "label": labels[number]})
+        concepts[-1] |= {"documents": int(documents[number]), "detection": None, "words": []}
+        if index.atlas is not None:
+            concept = index.atlas[number]
+            words = [word for word, _ in concept.words[:WORDS]]
+            concepts[-1] |= {"detection": concept.detection, "words": words}
     return {"total": len(matches), "concepts": concepts}
 
 
@@ -44,8 +53,11 @@ def concept_detail(index: IndexReader, number: int, top_k: int) -> dict[str, Any
         "documents": int(concept_df(index)[number]),
         "source": None,
         "firing_frequency": None,
+        "detection": None,
         "words": [],
         "examples": [],
+        "drawn": [],
+        "histogram": [],
         "nearest": [],
         "top_documents": top_documents(index, "concepts", number, top_k),
     }
@@ -54,7 +66,9 @@ def concept_detail(index: IndexReader, number: int, top_k: int) -> dict[str, Any
     concept = index.atlas[number]
     return detail | {
         **concept.to_json(),
+        "top_documents": detail["top_documents"],
         "examples": [in_context(index, example) for example in concept.examples],
+        "drawn": [in_context(index, example) for example in concept.drawn],
         "nearest": [
             {"number": neighbour, "label": labels[neighbour], "cosine": cosine}
             for neighbour, cosine in concept.nearest
@@ -79,17 +93,10 @@ def top_documents(
     index: IndexReader, vocabulary: str, dimension: int, top_k: int
 ) -> list[dict[str, Any]]:
     """Return the documents with the largest weights of a dimension, ties in document order."""
-    place = index.span(vocabulary).start + dimension
-    documents, weights = index.engine.postings(slice(place, place + 1))
-    if top_k < weights.size:  # sorting long lists whole would hold up everyone
-        least = np.partition(weights, -top_k)[-top_k]
-        candidates = np.flatnonzero(weights >= least)
-        documents, weights = documents[candidates], weights[candidates]
-    best = np.argsort(-weights, kind="stable")[:top_k]
-    summaries = []
-    for number, weight in zip(documents[best].tolist(), weights[best].tolist(), strict=True):
-        summaries.append({**summary(index, number), "weight": weight})
-    return summaries
+    return [
+        {**summary(index, number), "weight": weight}
+        for number, weight in strongest(index, vocabulary, dimension, top_k)
+    ]
 
 
 def concept_labels(index: IndexReader) -> Sequence[str]:

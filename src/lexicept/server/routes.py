@@ -265,6 +265,17 @@ async def concept(reader: TheReader, index: TheIndex, number: int, top_k: TopK =
     return as_json(await reader.run(lambda: concept_detail(index, number, top_k)))
 
 
+@router.get("/activations", response_model=schema.Activations, responses=BUSY)
+async def activations(
+    reader: TheReader,
+    index: TheIndex,
+    text: Annotated[str, Query(max_length=MAX_QUERY, description="Text to read as a document.")],
+) -> Response:
+    """Return the concepts that are active on each token of a text."""
+    require_vocabulary(index, "concepts")
+    return as_json(await reader.run(lambda: index.activations(text).to_json()))
+
+
 @router.get("/document", response_model=schema.StoredDocument, responses=DAMAGED)
 async def document(
     index: TheIndex, document_id: Annotated[str, Query(description="Id of the document.")]

@@ -212,13 +212,23 @@ class ConceptSummary(BaseModel):
     number: int
     label: str
     documents: int = Field(description="Number of documents with the concept.")
+    detection: float | None = Field(
+        description="Balanced accuracy of the label's words at telling active words from others, "
+        "on documents held out of naming."
+    )
+
+
+class ListedConcept(ConceptSummary):
+    """A concept with the words that it is active on."""
+
+    words: list[str]
 
 
 class Concepts(BaseModel):
-    """Concepts by a text in the label or words, the most frequent first."""
+    """Concepts by a text in the label or words: the best matches or the most useful first."""
 
     total: int = Field(description="Number of matches, of which at most top_k are listed.")
-    concepts: list[ConceptSummary]
+    concepts: list[ListedConcept]
 
 
 class ConceptWord(BaseModel):
@@ -236,6 +246,13 @@ class ConceptExample(BaseModel):
     fired: str
     after: str
     activation: float
+
+
+class ActivationCount(BaseModel):
+    """Words with an activation from a lower bound on, up to the next half octave."""
+
+    activation: float
+    words: int
 
 
 class NearestConcept(BaseModel):
@@ -260,6 +277,31 @@ class ConceptDetail(ConceptSummary):
     )
     firing_frequency: float | None = Field(description="Share of tokens on which it is active.")
     words: list[ConceptWord]
-    examples: list[ConceptExample]
+    examples: list[ConceptExample] = Field(description="The largest activations.")
+    drawn: list[ConceptExample] = Field(description="Other activations, drawn at random.")
+    histogram: list[ActivationCount]
     nearest: list[NearestConcept]
     top_documents: list[ConceptDocument] = Field(description="Largest weights first.")
+
+
+class TokenActivation(BaseModel):
+    """The activation of a concept on a token."""
+
+    number: int
+    label: str
+    activation: float
+
+
+class ActiveToken(BaseModel):
+    """Characters of a text, and the concepts that are active there, the largest first."""
+
+    start: int
+    end: int
+    activations: list[TokenActivation]
+
+
+class Activations(BaseModel):
+    """The tokens of a text with the concepts that are active on them."""
+
+    text: str
+    tokens: list[ActiveToken]

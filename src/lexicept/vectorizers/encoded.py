@@ -8,7 +8,7 @@ from typing import Any
 
 import scipy.sparse as sp
 
-from lexicept.explanation.contributions import Sources, whole
+from lexicept.explanation.contributions import Sources, Span, whole
 from lexicept.models.pooled import (
     MeanStates,
     TokenReader,
@@ -19,6 +19,9 @@ from lexicept.models.pooled import (
 from lexicept.models.windows import Window
 from lexicept.vectorizers.interface import EncodedQuery
 from lexicept.vectors import Floats
+
+LISTED = 8
+"""Dimensions of a token that are listed for a head without k."""
 
 
 class EncodedConcepts:
@@ -73,6 +76,28 @@ class EncodedConcepts:
 
         tf = pooled_activations(self.encoder.head, read, 1, "query", means=means)
         return EncodedQuery(tf, sources), means.result()
+
+    def activations(self, text: str) -> list[tuple[Span, list[tuple[int, float]]]]:
+        """Return the characters of each token of a document in order, and the active dimensions
+        with the activations, largest first."""
+        windows, batches = self.encoder.read([text], "document")
+        head, before = self.encoder.head, len(self.encoder.prompt("document"))
+        tokens = []
+        for numbers, states in batches:
+            acts, dimensions = head.largest_addends(states, head.settings.document_k or LISTED)
+            places = [
+                windows[number].offsets[place]
+                for number in numbers
+                for place, out in enumerate(windows[number].left_out)
+                if not out
+            ]
+            for (start, end), *fired in zip(
+                places, dimensions.tolist(), acts.tolist(), strict=True
+            ):
+                active = [(number, act) for number, act in zip(*fired, strict=True) if act > 0]
+                if end > before:
+                    tokens.append((Span(max(0, start - before), end - before), active))
+        return sorted(tokens)
 
     def document_sources(
         self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]

@@ -70,7 +70,7 @@ function description(concept) {
   }
   if (concept.source === "llm") facts.push("named by a language model");
   if (concept.source === "explanations") facts.push("named by published explanations");
-  if (concept.source === "none") facts.push("without a name: its documents share no word");
+  if (concept.source === "none") facts.push("without a name: it fires on too many words");
   const blocks = [make("p", { class: "dim" }, facts.join(", ")), make("div", { id: "concept-steering" })];
   const block = (title, items, attributes = {}) => {
     if (items.length) blocks.push(make("h3", {}, title), make("ul", { role: "list", ...attributes }, ...items));

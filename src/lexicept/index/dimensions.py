@@ -1,0 +1,56 @@
+"""Dimensions of an index: by name, and their strongest documents."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from lexicept.errors import InputError
+from lexicept.fields.normal_forms import caseless
+from lexicept.index.reader import IndexReader
+
+
+def dimension_of(reader: IndexReader, key: str) -> tuple[str, int]:
+    """Return the vocabulary and number of ``word:TEXT``, ``concept:NUMBER``, ``concept:NAME`` or
+    ``text:NUMBER``. Raises InputError for a malformed key or an unknown dimension."""
+    kind, colon, name = key.partition(":")
+    vocabulary = f"{kind.strip().removesuffix('s')}s"
+    if not colon or vocabulary not in ("words", "concepts", "texts"):
+        raise InputError(f"{key!r:.80} is not word:TEXT, concept:NUMBER or text:NUMBER")
+    span, name = reader.span(vocabulary), name.strip()
+    if vocabulary != "words":
+        number = -1
+        if re.fullmatch(r"#?[0-9]{1,9}", name):
+            number = int(name.removeprefix("#"))
+        elif vocabulary == "concepts":
+            terms = reader.weigher.vocabulary("concepts").terms or ()
+            labels = {caseless(label): n for n, label in enumerate(terms)}
+            number = labels.get(caseless(name), -1)
+        if not 0 <= number < span.stop - span.start:
+            finds = "a list of concepts" if vocabulary == "concepts" else "an explanation"
+            raise InputError(f"no {vocabulary[:-1]} {name!r:.80}: {finds} has its number")
+        return vocabulary, number
+    words = reader.word_vectorizer()
+    assert words is not None
+    with reader.vectorizers.lock("words"):
+        dimensions = [dimension for dimension, _ in words.terms_in(name)]
+    if len(dimensions) != 1:
+        raise InputError(f"{key!r:.80} is not one word that is searched")
+    if dimensions[0] is None:
+        raise InputError(f"no document has the word {name!r:.80}")
+    return vocabulary, dimensions[0]
+
+
+def strongest(
+    reader: IndexReader, vocabulary: str, dimension: int, top_k: int
+) -> list[tuple[int, float]]:
+    """Return the entries with the largest weights of a dimension, ties in document order."""
+    place = reader.span(vocabulary).start + dimension
+    documents, weights = reader.engine.postings(slice(place, place + 1))
+    if top_k < weights.size:  # sorting long lists whole would hold up everyone
+        least = np.partition(weights, -top_k)[-top_k]
+        candidates = np.flatnonzero(weights >= least)
+        documents, weights = documents[candidates], weights[candidates]
+    best = np.argsort(-weights, kind="stable")[:top_k]
+    return list(zip(documents[best].tolist(), weights[best].tolist(), strict=True))
