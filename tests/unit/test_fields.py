@@ -283,7 +283,7 @@ def test_counting_and_its_reference_are_twins(lists, data):
 # Changes
 
 
-def test_texts_that_are_long_or_hardly_repeat_are_not_offered(tmp_path):
+def test_fields_that_are_long_or_hardly_repeat_are_not_offered(tmp_path):
     rows = [
         {
             **{"id": f"d{n}", "passages": ["sleep", "sleep"]},
@@ -294,8 +294,12 @@ def test_texts_that_are_long_or_hardly_repeat_are_not_offered(tmp_path):
         for n in range(104)
     ]
     index = build(tmp_path / "i", *rows)
-    assert index.reader.masks.offered == ["year", "tag", "half", "author"]
-    assert index.info()["unoffered_fields"] == ["description", "aliases", "rare"]
+    assert index.reader.masks.offered == ["tag", "half", "author"]
+    assert index.info()["unoffered_fields"] == ["year", "description", "aliases", "rare"]
+    days = [{"text": "a", "n": n / 3, "day": f"{1900 + n}-01-01"} for n in range(52)]
+    assert build(tmp_path / "days", *days).reader.masks.offered == ["day"]
+    days += [{"text": "b", "n": 0}] * 54
+    assert build(tmp_path / "more", *days).reader.masks.offered == ["n", "day"]
     assert index.facets(["aliases"], most=1) == {"aliases": [("a0", 1)]}
     assert index.search("sleep", 1, filter="description = 'number 7'")[0].id == "d7"
     few = build(tmp_path / "few", *rows[:48])

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.corpora import Document, folder, html, pdf, read_documents
+from lexicept.corpora import Document, folder, html, passages, read_documents, tables
 from lexicept.corpora.files import read_one
 from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.html import parse_html
 from lexicept.corpora.markdown import markdown_blocks, parse_markdown, parse_notebook
-from lexicept.corpora.passages import Heading, NothingToRead, Parsed, Section
+from lexicept.corpora.passages import Heading, NothingToRead, Parsed, Section, limited_time
 from lexicept.corpora.pdf import parse_pdf
 from lexicept.corpora.records import checked
 from lexicept.corpora.restructured import parse_restructured
 from lexicept.corpora.skipped import Skipped
 from lexicept.corpora.text_encoding import BinaryError, decode_text
-from lexicept.errors import InputError
+from lexicept.errors import InputError, LexiceptWarning
 from lexicept.pipelines.documents import as_documents
 from support.files import EAGLES, OWLS, write_files, write_pdf
 
@@ -339,8 +339,8 @@ def test_pdfs_without_text(tmp_path):
 
 def test_the_time_for_a_pdf_is_bounded(tmp_path, monkeypatch):
     """Ten pages share one stream of 10,000 operators."""
-    monkeypatch.setattr(pdf, "SECONDS", 0.05)
-    monkeypatch.setattr(pdf, "BYTES_A_SECOND", 2**30)
+    monkeypatch.setattr(passages, "SECONDS", 0.05)
+    monkeypatch.setattr(passages, "BYTES_A_SECOND", 2**30)
     stream = b"BT /F 9 Tf " + b"(a) Tj " * 10_000 + b"ET"
     fonts = b"/Resources<</Font<</F<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>"
     objects = [
@@ -353,10 +353,37 @@ def test_the_time_for_a_pdf_is_bounded(tmp_path, monkeypatch):
         b"%d 0 obj\n%s\nendobj\n" % (number, each) for number, each in enumerate(objects, 1)
     )
     content += b"trailer<</Size 14/Root 1 0 R>>\nstartxref\n0\n%%EOF"
-    with pytest.raises(NothingToRead, match="slow, over 0 seconds of processor time"):
+    with limited_time(1), pytest.raises(NothingToRead, match="slow, over 0 seconds of processor"):
         parse_pdf("a.pdf", content)
-    monkeypatch.setattr(pdf, "SECONDS", 60.0)
     assert len(parse_pdf("a.pdf", content).sections) == 10
+
+
+def test_the_time_for_a_file_is_bounded(tmp_path, monkeypatch):
+    """Texts that take long, each a tenth of a second and more, and files after them."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    texts = {
+        "emphasis.md": "*a **a " * 4_000,
+        "lines.md": "> a\n\n" * 20_000,
+        "cells.ipynb": json.dumps(
+            {"cells": [{"cell_type": "markdown", "source": "_a_ " * 30_000}]}
+        ),
+        "marks.rst": "*a* " * 20_000,
+        "lines.rst": "a\n\n" * 20_000,
+        "blocks.html": "<p>a" * 50_000,
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    parquet.write_table(pyarrow.table({"text": ["a"] * 20_000}), tmp_path / "rows.parquet")
+    (tmp_path / "z.txt").write_text("good")
+    for module, seconds in ((passages, 0.02), (tables, 0.0)):
+        monkeypatch.setattr(module, "SECONDS", seconds)
+        monkeypatch.setattr(module, "BYTES_A_SECOND", 2**40)
+    with pytest.warns(LexiceptWarning) as caught:
+        documents = [d for d in read_documents(tmp_path) if "rows.parquet#" not in d.id]
+    assert [document.text for document in documents] == ["good"]
+    warned = str(caught[0].message)
+    assert "6 slow, over 0 seconds of processor time: " in warned
+    assert "damaged: rows.parquet: slow, over 0 seconds of processor time" in warned
 
 
 @given(data=st.data())

@@ -10,7 +10,14 @@ from importlib.util import find_spec
 from lexicept.corpora import comma_separated, json_lines, tables, tsv
 from lexicept.corpora.html import parse_html
 from lexicept.corpora.markdown import parse_markdown, parse_notebook
-from lexicept.corpora.passages import TOO_LONG, NothingToRead, Parsed, Section, with_passages
+from lexicept.corpora.passages import (
+    TOO_LONG,
+    NothingToRead,
+    Parsed,
+    Section,
+    limited_time,
+    with_passages,
+)
 from lexicept.corpora.pdf import parse_pdf
 from lexicept.corpora.records import MOST_CHARACTERS, Document, Place, Records, readable
 from lexicept.corpora.restructured import parse_restructured
@@ -86,7 +93,8 @@ def read_one(path: str, name: str) -> Document:
     if not content.strip():
         raise NothingToRead("empty")
     try:
-        parsed = _parsed(path, content)
+        with limited_time(len(content)):
+            parsed = _parsed(path, content)
     except BinaryError:
         raise NothingToRead("binary") from None
     if len(parsed.text) > MOST_CHARACTERS:

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from lexicept.corpora.markdown import anchor_of
-from lexicept.corpora.passages import TITLES, Block, Heading, Parsed, sections
+from lexicept.corpora.passages import TITLES, Block, Heading, Parsed, check_time, sections
 from lexicept.corpora.text_encoding import MARKS, decode_text
 from lexicept.errors import InputError, require
 
@@ -54,6 +54,7 @@ def parse_html(path: str, content: bytes) -> Parsed:
         stated = tree.css_first("title")
         title = " ".join(stated.text().split()) if stated else ""
         for node in tree.css(_DROPPED):
+            check_time()
             node.decompose()
         root = tree.css_first("main") or tree.body
         if root is None:
@@ -98,9 +99,11 @@ def _decoded(content: bytes) -> str:
 def _marked(root: Any) -> str:
     """Return the text of a node with ``_BLOCK`` around blocks and ``_HEADING`` around headings."""
     for node in root.css(_HEADINGS):
+        check_time()
         words = " ".join(node.text().split())
         node.replace_with(f"{_HEADING}{node.tag[1]}{words}{_HEADING}")
     for node in root.css(_BLOCKS):
+        check_time()
         node.insert_before(_BLOCK)
         node.insert_after(_BLOCK)
     text: str = root.text(separator="")

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lexicept.corpora.json_lines import RESERVED
-from lexicept.corpora.passages import Block, Heading, Parsed, parsed_blocks
+from lexicept.corpora.passages import Block, Heading, Parsed, check_time, parsed_blocks
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
@@ -219,7 +219,15 @@ def _parser() -> MarkdownIt:
     parser.block.ruler.before("fence", "container", _container, ends)
     parser.block.ruler.before("reference", "footnote", _footnote, ends)
     parser.inline.ruler.before("link", "shortcode", _inline_mark)
+    parser.block.ruler.before("table", "time", _time)
+    parser.inline.ruler.before("text", "time", _time)
     return parser
+
+
+def _time(*_: object) -> bool:
+    """Check the time at each line, and at each place of a line with a mark."""
+    check_time()
+    return False
 
 
 def _inline_mark(state: StateInline, silent: bool) -> bool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import chain, count
 from typing import Any, NamedTuple, TypeAlias
 
@@ -46,6 +50,42 @@ class Section(NamedTuple):
 
 class NothingToRead(Exception):  # noqa: N818
     """Raised for a file without a document; the text is the reason."""
+
+
+SECONDS = 5.0
+"""Processor time for a small file: strangers' files may be made to take hours."""
+
+BYTES_A_SECOND = 50_000
+"""Size of a file for a further second."""
+
+MOST_SECONDS = 120.0
+"""Processor time for a file that is one document."""
+
+_LIMIT: ContextVar[tuple[float, float]] = ContextVar("limit", default=(math.inf, math.inf))
+"""The end of the processor time for a file, and the seconds from its beginning."""
+
+
+def slow(seconds: float) -> str:
+    """Return the reason to skip a file that takes more processor time."""
+    return f"slow, over {seconds:.0f} seconds of processor time"
+
+
+@contextmanager
+def limited_time(size: int) -> Iterator[None]:
+    """Limit the processor time of a block that parses a file of some size, see ``check_time``."""
+    seconds = min(SECONDS + size / BYTES_A_SECOND, MOST_SECONDS)
+    token = _LIMIT.set((time.thread_time() + seconds, seconds))
+    try:
+        yield
+    finally:
+        _LIMIT.reset(token)
+
+
+def check_time(*_: object) -> None:
+    """Raise NothingToRead in a block of ``limited_time`` that has taken longer."""
+    end, seconds = _LIMIT.get()
+    if time.thread_time() > end:
+        raise NothingToRead(slow(seconds))
 
 
 class Parsed(NamedTuple):

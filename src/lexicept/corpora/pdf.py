@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import io
 import logging
-import time
 from importlib import import_module
 from typing import Any
 
-from lexicept.corpora.passages import TOO_LONG, NothingToRead, Parsed, Section
+from lexicept.corpora.passages import TOO_LONG, NothingToRead, Parsed, Section, check_time
 from lexicept.corpora.records import MOST_CHARACTERS
 from lexicept.errors import InputError, message_of, require
 
 ENCRYPTED = "encrypted"
 NO_TEXT = "without text, such as scanned pages"
-
-SECONDS = 5.0
-"""Processor time for the text of a small file, which may draw one stream again and again. pypdf
-limits the size of each stream."""
-
-BYTES_A_SECOND = 50_000
-"""Size of a file for a further second."""
-
-MOST_SECONDS = 120.0
 
 NO_TITLES = frozenset({"(anonymous)", "untitled", "untitled document", "unknown"})
 """Placeholder titles that programs write into files without a title, in lower case."""
@@ -35,20 +25,15 @@ def parse_pdf(path: str, content: bytes) -> Parsed:
     require("files", "pypdf")
     pypdf: Any = import_module("pypdf")
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it prints what it repairs
-    seconds = min(SECONDS + len(content) / BYTES_A_SECOND, MOST_SECONDS)
-    end, size = time.thread_time() + seconds, 0
-
-    def check_time(*_: object) -> None:
-        if time.thread_time() > end:
-            raise TimeoutError
-
     pages: list[str] = []
+    size = 0
     try:
         reader = pypdf.PdfReader(io.BytesIO(content))
         if reader.is_encrypted and not _unlocked(pypdf, reader):
             raise NothingToRead(ENCRYPTED)
         for page in reader.pages:
             check_time()
+            # Pages may draw one stream again and again; pypdf limits the size of each.
             pages.append(_clean(page.extract_text(visitor_operand_before=check_time)))
             size += len(pages[-1])
             if size > MOST_CHARACTERS:
@@ -57,8 +42,6 @@ def parse_pdf(path: str, content: bytes) -> Parsed:
         title = _clean(" ".join(stated.split())) if isinstance(stated, str) else ""
     except NothingToRead:
         raise
-    except TimeoutError:
-        raise NothingToRead(f"slow, over {seconds:.0f} seconds of processor time") from None
     # Broken files end in errors of any kind.
     except Exception as error:
         raise InputError(f"{path}: can't be read as PDF: {message_of(error, 200)}") from error

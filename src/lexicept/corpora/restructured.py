@@ -9,7 +9,15 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from lexicept.corpora.passages import Block, Heading, Parsed, Section, parsed_blocks
+from lexicept.corpora.passages import (
+    Block,
+    Heading,
+    NothingToRead,
+    Parsed,
+    Section,
+    check_time,
+    parsed_blocks,
+)
 from lexicept.corpora.records import MOST_CHARACTERS
 from lexicept.errors import require
 
@@ -50,11 +58,34 @@ def parse_restructured(text: str) -> Parsed:
     publish: Any = import_module("docutils.core").publish_doctree
     try:
         with _known(text):
-            tree = publish(text, settings_overrides=_SETTINGS)
+            tree = publish(text, parser=_parser(), settings_overrides=_SETTINGS)
         return parsed_blocks(list(_blocks(tree, 1)))
+    except NothingToRead:
+        raise
     # A parser of strangers' texts, of its own errors and of Python's.
     except Exception:
         return Parsed(text, "", (Section(text),))
+
+
+def _parser() -> Any:
+    """Return a parser that checks the time at each line, and at each mark in a line."""
+    states: Any = import_module("docutils.parsers.rst.states")
+
+    def timed(read: Any) -> Any:
+        def checked(*place: Any) -> Any:
+            check_time()
+            return read(*place)
+
+        return checked
+
+    class Parser(import_module("docutils.parsers.rst").Parser):  # type: ignore[misc]
+        def setup_parse(self, text: str, document: Any) -> None:
+            super().setup_parse(text, document)
+            document.note_source = timed(document.note_source)
+
+    inliner = states.Inliner()
+    inliner.dispatch = {mark: timed(read) for mark, read in inliner.dispatch.items()}
+    return Parser(inliner=inliner)
 
 
 @contextmanager

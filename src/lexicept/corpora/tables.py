@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
@@ -14,6 +16,7 @@ from itertools import chain
 from typing import Any
 
 from lexicept.corpora.json_lines import DOCUMENT_TEXTS, RESERVED, to_document
+from lexicept.corpora.passages import BYTES_A_SECOND, SECONDS, slow
 from lexicept.corpora.records import Document, Place, Records, readable
 from lexicept.errors import InputError, require
 
@@ -121,10 +124,23 @@ def read_parquet(path: str) -> Records[Document]:
     require("parquet", "pyarrow")
     parquet = import_module("pyarrow.parquet")
     with _sound(path), parquet.ParquetFile(path) as file:
-        batches = (batch.to_pylist() for batch in file.iter_batches(BATCH))
-        for number, record in enumerate(chain.from_iterable(batches), 1):
+        for number, record in enumerate(chain.from_iterable(_batches(path, file)), 1):
             place = Place(path, number, "row")
             yield place, partial(_record, place, record)
+
+
+def _batches(path: str, file: Any) -> Iterator[list[dict[str, Any]]]:
+    """Yield rows, a batch at a time. Raises InputError if reading takes more processor time than
+    the size allows: few bytes can stand for any number of rows."""
+    seconds = SECONDS + os.path.getsize(path) / BYTES_A_SECOND
+    batches, spent = file.iter_batches(BATCH), -time.thread_time()
+    for batch in batches:
+        rows = batch.to_pylist()
+        spent += time.thread_time()
+        if spent > seconds:
+            raise InputError(f"{path}: {slow(seconds)}")
+        yield rows
+        spent -= time.thread_time()
 
 
 @contextmanager

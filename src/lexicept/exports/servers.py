@@ -28,6 +28,9 @@ LONGEST_ID = 512
 LONGEST_TERM = 32_766
 """Largest number of bytes of a keyword."""
 
+DEFAULT_MOST_FIELDS = 1_000
+"""Fields and objects that an index may have unless its settings say otherwise."""
+
 MOST_OBJECTS = 19
 """Most objects inside one another, ``GROUP`` among them."""
 
@@ -62,7 +65,11 @@ class _Bulk(ABC):
             types = {name: {"type": _type(columns[name])} for name in columns}
             properties[GROUP] = {"properties": types}
         properties["vector"] = self.field
-        write_json(files.folder / "mapping.json", {"mappings": {"properties": properties}})
+        mapping: dict[str, Any] = {"mappings": {"properties": properties}}
+        # An object for each dot of a name counts too.
+        if (count := 4 + sum(1 + name.count(".") for name in columns)) > DEFAULT_MOST_FIELDS:
+            mapping["settings"] = {"index.mapping.total_fields.limit": count}
+        write_json(files.folder / "mapping.json", mapping)
 
         def document(number: int) -> str:
             stored = exported.index.stored(number)

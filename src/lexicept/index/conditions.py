@@ -11,7 +11,7 @@ import numpy as np
 from lexicept.engines import PostingsEngine
 from lexicept.engines.mask import Mask
 from lexicept.errors import InputError, check_count
-from lexicept.fields.columns import FieldColumn, FieldColumns, ValueCount
+from lexicept.fields.columns import MISSING, FieldColumn, FieldColumns, ValueCount
 from lexicept.fields.filters import Condition, Expression, Filter, all_of, parse
 from lexicept.fields.matching import Flags, matching
 from lexicept.index.passages import Passages
@@ -24,8 +24,8 @@ from lexicept.vectors import Integers
 CACHED_MASKS = 16
 """Masks that are kept in memory, at a byte per document."""
 
-FEW_TEXTS = 50
-"""Most distinct texts of a field that is offered for filters although texts hardly repeat."""
+FEW_VALUES = 50
+"""Most distinct values of a field that is offered for filters although values hardly repeat."""
 
 LONG_TEXT = 100
 """Most bytes of the mean text of a field that is offered for filters."""
@@ -53,16 +53,20 @@ class FieldMasks:
 
     @cached_property
     def offered(self) -> list[str]:
-        """The fields to offer for filters: without texts that are long or hardly repeat."""
+        """The fields to offer for filters: without long texts, or texts and numbers that hardly
+        repeat."""
         return [name for name in self._columns if self._is_offered(self._columns[name])]
 
     def _is_offered(self, column: FieldColumn) -> bool:
-        if column.terms is None or not len(column.terms):
+        if column.kind.kind == "date":
             return True
-        lengths = column.values >= 0 if column.offsets is None else np.diff(column.offsets)
-        repeated = 2 * len(column.terms) <= lengths[self._passages.firsts].sum()
-        short = column.terms.encoded(0, len(column.terms))[1].mean() <= LONG_TEXT
-        return bool(short and (repeated or len(column.terms) <= FEW_TEXTS))
+        values, terms = column.values, column.terms
+        present = (values != MISSING) & (values == values) if terms is None else values >= 0
+        distinct = np.unique(values[present]).size if terms is None else len(terms)
+        lengths = present if column.offsets is None else np.diff(column.offsets)
+        repeated = 2 * distinct <= lengths[self._passages.firsts].sum()
+        long = terms and distinct and terms.encoded(0, distinct)[1].mean() > LONG_TEXT
+        return bool(not long and (repeated or distinct <= FEW_VALUES))
 
     def num_documents(self, mask: Mask) -> int:
         """Return the number of documents with an allowed passage."""

@@ -52,6 +52,7 @@ def sync(
     concepts: ConceptSettings = ConceptSettings(),
     limits: Limits = Limits(),
     strict: bool = False,
+    restart: bool = False,
     progress: bool | Progress = False,
 ) -> Synced:
     """Make an index hold what the files of a folder hold.
@@ -73,6 +74,7 @@ def sync(
         concepts: the source of the concepts.
         limits: weights and limits of the concepts.
         strict: stop at the first file or document that can't be read; the index stays as it was.
+        restart: discard an interrupted build of a new index instead of resuming it.
         progress: True shows a line on standard error; a callback gets the reports.
 
     Raises:
@@ -96,7 +98,7 @@ def sync(
             concepts=concepts,
             limits=limits,
             strict=strict,
-            restart=started and _differs(resolved(index), folder),
+            restart=restart or (started and _differs(resolved(index), folder)),
             progress=progress,
         ) as built:
             return Synced(len(built), 0, 0, 0, **_skipped(source))

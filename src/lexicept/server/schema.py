@@ -74,7 +74,7 @@ class FieldSummary(BaseModel):
     kind: Literal["keyword", "number", "date"]
     many: bool = Field(description="Whether documents have lists of them.")
     documents: int = Field(description="Number of documents with it.")
-    offered: bool = Field(description="False for texts that are long or hardly repeat.")
+    offered: bool = Field(description="False for long texts and for values that hardly repeat.")
 
 
 class Fields(BaseModel):
