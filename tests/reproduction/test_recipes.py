@@ -146,7 +146,8 @@ def test_esplade_is_pretrained_as_the_paper_says(name):
         assert (stage.head, stage.words, stage.vocabulary) == ("expanded", 100_000, "training")
         kept = stage.settings
         assert (kept.masking, kept.share, kept.trained, kept.bf16) == ("words", 0.15, "all", True)
-        assert (kept.steps, kept.batch_size, kept.max_tokens) == (600_000, 1024, 64)
+        assert (kept.steps, kept.schedule_steps) == (600_000, 2_900_000)
+        assert (kept.batch_size, kept.max_tokens) == (1024, 64)
         assert (kept.learning_rate, kept.warmup_steps, kept.weight_decay) == (1.6e-4, 10_000, 0.01)
 
 

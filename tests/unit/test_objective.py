@@ -493,14 +493,14 @@ def make_sae_model(bert, document_k, inner=False):
     return model
 
 
+@pytest.mark.parametrize("unit", ["fraction", "squared"])
 @pytest.mark.parametrize(("document_k", "k"), [(2, 2), (None, 3)])
-def test_an_sae_that_also_reconstructs(bert, tmp_path, document_k, k):
+def test_an_sae_that_also_reconstructs(bert, tmp_path, document_k, k, unit):
     """The documents' tokens, as the SAE alone would; the backbone learns nothing from it."""
     model = make_sae_model(bert, document_k).eval()
     sae, batch = model[1].sae, make_batch(bert, tmp_path, None)
-    objective = make(
-        {**NONE, "reconstruction": 0.5}, model=model, size=30, reconstruct=model[1].reconstruct
-    ).eval()
+    loss = {**NONE, "reconstruction": 0.5, "reconstruction_error": unit}
+    objective = make(loss, model=model, size=30, reconstruct=model[1].reconstruct).eval()
     found = objective(batch)
     with torch.no_grad():
         parts = [bert(dict(part)) for part in batch["document"]]
@@ -508,7 +508,7 @@ def test_an_sae_that_also_reconstructs(bert, tmp_path, document_k, k):
     acts, latents = sae.encode(states, k)
     x = sae.normalise(states)
     error = (sae.decode(acts / sae.scale, latents) - x).square().sum()
-    expected = error / (x - x.mean(0)).square().sum() / 2
+    expected = error / 2 / (len(x) if unit == "squared" else (x - x.mean(0)).square().sum())
     assert found.keys() == {"reconstruction"}
     assert float(found["reconstruction"].detach()) == pytest.approx(float(expected.detach()))
     found["reconstruction"].backward()
@@ -521,14 +521,15 @@ def test_an_sae_that_also_reconstructs(bert, tmp_path, document_k, k):
         assert torch.allclose(of_the_sae[name], gradient, rtol=1e-3, atol=1e-5), name
 
 
+@pytest.mark.parametrize("unit", ["fraction", "squared"])
 @pytest.mark.parametrize("inner", [False, True])
-def test_gradient_caching_with_a_reconstruction(bert, tmp_path, inner):
+def test_gradient_caching_with_a_reconstruction(bert, tmp_path, inner, unit):
     """Beside a ranking loss, in parts or at once."""
     model, batch = make_sae_model(bert, 2, inner), make_batch(bert, tmp_path, 2)
     found, gradients = [], []
     for cached in (False, True):
         objective = make(
-            {"kl": 1.0, "reconstruction": 0.5},
+            {"kl": 1.0, "reconstruction": 0.5, "reconstruction_error": unit},
             model=model,
             size=30,
             cached=cached,

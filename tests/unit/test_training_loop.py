@@ -34,6 +34,7 @@ class Settings:
     learning_rate: float = 0.1
     warmup_steps: int = 0
     decay_steps: int | None = None
+    schedule_steps: int | None = None
 
 
 class Line(Task):
@@ -122,6 +123,8 @@ def test_every_step_has_its_own_rate():
     settings = Settings(10, learning_rate=8.0, warmup_steps=4, decay_steps=4)
     rates = [learning_rate_at(settings, step) for step in range(10)]
     assert rates == [2, 4, 6, 8, 8, 8, 8, 6, 4, 2]
+    stopped = Settings(4, learning_rate=8.0, decay_steps=8, schedule_steps=8)
+    assert [learning_rate_at(stopped, step) for step in range(4)] == [8, 7, 6, 5]
     flat = Settings(5, learning_rate=8.0, warmup_steps=4)
     assert [learning_rate_at(flat, step) for step in range(5)] == [2, 4, 6, 8, 8]
 

@@ -47,7 +47,8 @@ def learning_rate_at(settings: LoopSettings, step: int) -> float:
     """Return the learning rate of a step, counted from 0: warm-up, constant, decay."""
     rate = settings.learning_rate * min(1.0, (step + 1) / max(1, settings.warmup_steps))
     if settings.decay_steps is not None:
-        rate *= min(1.0, (settings.steps - step) / max(1, settings.decay_steps))
+        end = settings.schedule_steps or settings.steps
+        rate *= min(1.0, (end - step) / max(1, settings.decay_steps))
     return rate
 
 

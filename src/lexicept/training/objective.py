@@ -157,12 +157,15 @@ class Objective(nn.Module):
         return _TextOutputs(vectors, features["token_embeddings"][features["token_mask"]].detach())
 
     def _reconstruction(self, outputs: Sequence[_TextOutputs]) -> dict[str, Tensor]:
-        """Compute the fraction of variance unexplained by the SAE on the documents' states."""
+        """Compute the error of the SAE on the documents' states, see ``reconstruction_error``."""
         if self._reconstruct is None:
             return {}
         states = torch.cat([output.states for output in outputs if output.states is not None])
         with torch.autocast(states.device.type, enabled=False):
-            loss = losses.fraction_unexplained(*self._reconstruct(states.float()))
+            x, x_hat = self._reconstruct(states.float())
+            loss = losses.fraction_unexplained(x, x_hat)
+            if self.settings.reconstruction_error == "squared":
+                loss = (x_hat - x.detach()).square().sum() / max(len(x), 1)
         return {"reconstruction": self.settings.reconstruction * loss}
 
     def _cached_reconstruction(
@@ -170,7 +173,7 @@ class Objective(nn.Module):
     ) -> tuple[Tensor, list[Tensor | None]]:
         """Compute the reconstruction loss and gradients, one mini-batch at a time.
 
-        Σ error and Σ variance add up over mini-batches; their ratio is taken at the end.
+        Σ error, Σ variance and tokens add up over mini-batches; a ratio is taken at the end.
         """
         assert self._reconstruct is not None
         gradients: list[Tensor | None] = [None] * len(learned)
@@ -187,8 +190,10 @@ class Objective(nn.Module):
             error += float(squared_error.detach())
             total = total.to(x) + x.sum(dim=0)
             squared, count = squared + float(x.double().square().sum()), count + len(x)
-        variance = squared - float(total.double().square().sum()) / max(count, 1)
-        weight = self.settings.reconstruction / variance if variance > 0 else 0.0
+        unit = squared - float(total.double().square().sum()) / max(count, 1)
+        if self.settings.reconstruction_error == "squared":
+            unit = count
+        weight = self.settings.reconstruction / unit if unit > 0 else 0.0
         loss = total.new_tensor(weight * error)
         return loss, [None if gradient is None else weight * gradient for gradient in gradients]
 

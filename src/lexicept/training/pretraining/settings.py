@@ -48,6 +48,9 @@ class PretrainingSettings:
     """Rank of the adapters (SPLARE, Table 4)."""
     steps: Count = 1000
     """Optimiser steps."""
+    schedule_steps: Count | None = None
+    """Steps at whose end the learning rate is 0: a checkpoint of a longer training stops before
+    (ESPLADE: at 600,000 of 2,900,000); by default ``steps``."""
     batch_size: Count = 32
     """Windows of text in a step."""
     max_tokens: Annotated[Count, Field(ge=8)] | None = None
@@ -80,10 +83,15 @@ class PretrainingSettings:
         """True if tokens are predicted from the previous position."""
         return self.masking in ("mntp", "causal")
 
+    def __post_init__(self) -> None:
+        if self.schedule_steps is not None and self.schedule_steps < self.steps:
+            raise InputError(f"schedule_steps must be at least steps, {self.steps}")
+
     @property
     def decay_steps(self) -> int:
-        """Last steps, in which the learning rate falls to 0: all after the warm-up."""
-        return self.steps - self.warmup_steps
+        """Last steps of the schedule, in which the learning rate falls to 0: all after the
+        warm-up."""
+        return (self.schedule_steps or self.steps) - self.warmup_steps
 
     @property
     def bidirectional(self) -> bool | None:

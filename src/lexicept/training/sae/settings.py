@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lexicept.errors import InputError
 from lexicept.training.settings import (
@@ -80,6 +80,9 @@ class SAESettings:
             ascending = all(a < b for a, b in pairwise(self.prefixes))
             if not ascending or self.prefixes[-1:] != (self.num_latents,):
                 raise InputError(f"prefixes must ascend to {self.num_latents}: {self.prefixes}")
+
+    schedule_steps: ClassVar[None] = None
+    """The learning rate's schedule ends with the training."""
 
     @property
     def steps(self) -> int:
