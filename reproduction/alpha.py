@@ -23,7 +23,7 @@ from lexicept.evaluation.significance import paired_t_test
 from lexicept.index.impacts import Derived, RRASettings
 from lexicept.vectors import Floats, Integers
 
-ALPHAS = (1.0, 1.25, 0.75, 1.5, 0.5, 2.0, 0.25, 3.0, 0.1)
+ALPHAS = (1.0, 1.25, 0.75, 1.5, 0.5, 2.0, 0.25, 3.0, 0.1, 4.0, 0.05, 6.0, 0.02)
 """Candidates; the first of equals wins, and the first of all is the usual α."""
 
 QUERY_SHARE = 0.5

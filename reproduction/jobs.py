@@ -269,6 +269,8 @@ class ExampleJob:
     """Weights γ of a batch of documents, in place of ``heads``."""
     l1_weight: NotNegative = 1.0
     """λ of L1."""
+    flops_weight: NotNegative = 1.0
+    """Factor on FLOPS: a query's α."""
 
     def __post_init__(self) -> None:
         if bool(self.heads) == bool(self.weights):

@@ -29,12 +29,16 @@ from reproduction.verdicts import (
 
 CLAIMS = "claims.yaml"
 
+MEASURES = ("nDCG@10", "nDCG@10 from 0.5 to 8", "QD-FLOPs", "document length", "E²")
+"""Measures of each row that a claim is answered by."""
+
 _HEAD = """# The papers' claims and tables: results
 
 Written by `python -m reproduction --report` from the recipes and from the results that lie beside
 the recipes (`small.json`). A check **holds** or **fails** where the difference is beyond chance:
 over queries and, for models trained here, over at least three trainings each, with Holm's
-correction over a table's checks. A check is undecided within chance, where a row has no result,
+correction over a table's checks; checks that were added after a run are tested over its trainings
+alone. A check is undecided within chance, where a row has no result,
 and where a trained model finds less than BM25 and than the dense model whose states it reads. A
 claim or table is *mixed* where some checks hold and others fail. Small runs measure other,
 smaller data than the papers: the runs test a claim's direction, not a number.
@@ -238,14 +242,25 @@ def write_report(recipes: Path, path: Path) -> dict[str, dict[str, Verdict]]:
     if (recipes / CLAIMS).exists():
         answers = [answer_claim(claim, runs) for claim in load_claims(recipes)]
         lines += ["## The claims", "", *claims_table(answers)]
+        _update(recipes.parent / "docs" / "papers.md", claims_table(answers))
         for number, answer in enumerate(answers, 1):
             if answer.answer != "not run":
                 lines += [f"**{number}.** {answer.claim.paper} Here: {answer.claim.apart}", ""]
+                lines += _measures_table(answer.claim, runs)
     lines += ["## The tables", "", *sections]
     if absent:
         lines += ["## Not run here", "", *_markdown_table(("recipe", "table"), absent)]
     replace_file(path, ("\n".join(lines).rstrip() + "\n").encode())
     return verdicts
+
+
+def _update(page: Path, table: Sequence[str]) -> None:
+    """Replace the table of claims in a page, where there is one."""
+    lines = page.read_text().splitlines() if page.exists() else []
+    if table[0] in lines:
+        start = lines.index(table[0])
+        end = lines.index("", start) + 1
+        replace_file(page, "\n".join([*lines[:start], *table, *lines[end:], ""]).encode())
 
 
 def claims_table(answers: list[ClaimAnswer]) -> list[str]:
@@ -256,6 +271,19 @@ def claims_table(answers: list[ClaimAnswer]) -> list[str]:
         counts = counts_of([check for _, check in answer.checks])
         body.append((str(number), answer.claim.title, f"**{answer.answer}**", counts, recipes))
     return _markdown_table(("", "claim", "verdict", "checks", "recipes"), body)
+
+
+def _measures_table(claim: Claim, runs: Mapping[str, SmallRun]) -> list[str]:
+    """Return the effectiveness, cost and E² of a claim's rows: a claim is not one measure's."""
+    body = []
+    for recipe, row in dict.fromkeys((e.recipe, row) for e in claim.evidence for row in e.rows):
+        result = runs[recipe].outcome.results.get(row)
+        for dataset in sorted({name.partition(" ")[0] for name in result.values} if result else ()):
+            values = [result.values.get(f"{dataset} {name}") for name in MEASURES] if result else []
+            if values and values[0] is not None:
+                cells = ["" if value is None else f"{value:.4g}" for value in values]
+                body.append((f"{recipe} {row}", dataset, *cells))
+    return _markdown_table(("row", "queries of", *MEASURES), body)
 
 
 def _section(recipe: Recipe, comparison: Comparison) -> list[str]:

@@ -253,7 +253,8 @@ def run_example(job: ExampleJob) -> Measurements:
         text = torch.zeros(len(heads), dtype=torch.long)
         bias = heads.new_zeros(len(identity))
         gamma = pool_sum(Activations(heads, text, 1, identity, bias, None), log=True)
-    values = {"FLOPS": float(flops(gamma)), "L1": job.l1_weight * float(l1(gamma))}
+    values = {"FLOPS": job.flops_weight * float(flops(gamma))}
+    values["L1"] = job.l1_weight * float(l1(gamma))
     for name, weights in (("γ", gamma.mean(dim=0)), ("p", gamma.softmax(dim=1).mean(dim=0))):
         values |= {f"{name}{number}": value for number, value in enumerate(weights.tolist(), 1)}
     return Measurements(values)

@@ -317,6 +317,19 @@ def run_tests(table: Table) -> list[Contrast]:
     ]
 
 
+def _over_trainings(table: Table, recorded: Sequence[Contrast]) -> Iterator[Contrast]:
+    """Yield the tests of checks between trained rows that are not recorded."""
+    keys = {test.key for test in recorded}
+    for check in table.recipe.checks:
+        trained = [row for row in check.rows if row in table.outcome.results]
+        trained = [row for row in trained if len(table.outcome.results[row].trainings) >= TRAININGS]
+        if check.size == table.size and len(trained) == len(check.rows):
+            for step in steps_of(check):
+                test = table.difference(step.row, step.against, check.value)
+                if _key(step, check) not in keys and test is not None:
+                    yield Contrast(*_key(step, check), test.difference, test.error, test.freedom)
+
+
 def answer_checks(table: Table, tests: Sequence[Contrast]) -> list[CheckAnswer]:
     """Answer the checks of a size, with Holm's correction over all of their inequalities."""
     checks = [check for check in table.recipe.checks if check.size == table.size]
@@ -361,10 +374,11 @@ def compare(
     """Return cells, tests, answered checks and the verdict.
 
     Args:
-        tests: recorded tests, for results without values of queries; None runs the tests.
+        tests: recorded tests, for results without values of queries; checks without a recorded test
+            are tested over trainings alone. None runs all tests.
     """
     table = Table(recipe, size, outcome)
-    contrasts = run_tests(table) if tests is None else list(tests)
+    contrasts = run_tests(table) if tests is None else [*tests, *_over_trainings(table, tests)]
     checks, cells = answer_checks(table, contrasts), list(_cells(table))
     return Comparison(cells, contrasts, checks, _verdict(table, cells, checks))
 

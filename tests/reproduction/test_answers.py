@@ -10,7 +10,7 @@ import pytest
 from lexicept.models.sources import DEFAULT_BACKBONE
 from reproduction.recipe import Check, Column, Expected, ExpectedRow, Recipe, Row, read_job
 from reproduction.run import Outcome, Result
-from reproduction.verdicts import Comparison, Table, compare, run_tests
+from reproduction.verdicts import Comparison, Contrast, Table, compare, run_tests
 
 QUERIES = [f"q{number}" for number in range(60)]
 RETRIEVAL = read_job({"retrieval": {"datasets": [{"name": "tiny"}]}}, "row")
@@ -78,6 +78,24 @@ def test_a_difference_decides_beyond_chance_only(a, b, slack, answer):
     (found,) = compared(recipe(check), result("a", a), result("b", b)).checks
     assert found.answer == answer
     assert found.reason == ("within chance" if answer == "undecided" else "")
+
+
+@pytest.mark.parametrize(
+    ("costs", "trainings", "answer"),
+    [
+        ((1.0, 2.0), 3, "holds"),
+        ((2.0, 1.0), 3, "fails"),
+        ((1.0, 1.0), 3, "undecided"),
+        ((1.0, 2.0), 2, "undecided"),
+    ],
+)
+def test_a_check_added_after_a_run_is_tested_over_its_trainings(costs, trainings, answer):
+    checks = (RISES, Check("b costs more than a", COST, rising=("a", "b")))
+    rows = [result(name, 0.6, trainings, cost) for name, cost in zip("ab", costs, strict=True)]
+    outcome = Outcome({each.row: each for each in [*rows, BM25]}, {})
+    recorded = [Contrast("b", "a", NDCG, 0.1, 0.01, 59.0)]
+    found = compare(recipe(*checks, trained=True), "small", outcome, recorded).checks
+    assert [each.answer for each in found] == ["holds" if trainings > 2 else "undecided", answer]
 
 
 def test_one_step_that_fails_decides_and_one_that_is_open_does_not():

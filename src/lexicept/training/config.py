@@ -236,10 +236,10 @@ class LossSettings:
     mask_divergence: NotNegative = 0.0
     """Weight of the KL from the whole vectors' ranking to the cut vectors' ranking."""
     reconstruction: NotNegative = 0.0
-    """Weight of the SAE's reconstruction of the documents' token states. Above 0, the decoder learns
-    too (SAE-SPLADE, section 3, found it harmful); the backbone gets no gradient of this loss."""
+    """Weight of the SAE's error on the documents' token states. Above 0, the decoder learns too
+    (SAE-SPLADE, section 3, found it harmful); the backbone gets no gradient of this loss."""
     reconstruction_error: Literal["fraction", "squared"] = "fraction"
-    """The fraction of variance unexplained, or ‖ĥ − h‖², the mean over tokens (SAE-SPLADE, eq. 2)."""
+    """The fraction of variance unexplained, or ‖ĥ − h‖², mean over tokens (SAE-SPLADE, eq. 2)."""
 
 
 @settings
