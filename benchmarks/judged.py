@@ -78,8 +78,8 @@ def opened(place: str, out: Path, options: Sequence[str], every: int = 1) -> Col
 def query_encoders(index: IndexReader) -> dict[str, IndexReader]:
     """Return the index with each way to encode a query, by what tells it apart in a table."""
     encoders = {"": index}
-    if index.vectorizers.has_table:
-        encoders[", lookup queries"] = index.using("lookup")
+    if index.vectorizers.has_static:
+        encoders[", static queries"] = index.using("static")
     return encoders
 
 

@@ -150,8 +150,8 @@ def run(path: Path, seconds: int, workers: int, connections: list[int]) -> Table
     if len(names) > 1:
         both = " and ".join(names)
         cases += [Case(both, {}), Case(f"{both}, asked before", {}, again=True)]
-        if index.vectorizers.has_table:
-            groups.append(([Case(f"{both}, looked up", {})], "--query-encoder=lookup"))
+        if index.vectorizers.has_static:
+            groups.append(([Case(f"{both}, static", {})], "--query-encoder=static"))
     rows = []
     scripts, more = Path(sys.executable).parent, ["--workers", str(workers)]
     uvicorn = [str(scripts / "uvicorn"), "benchmarks.serving:bare", "--no-access-log"]

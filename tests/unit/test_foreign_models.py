@@ -27,7 +27,7 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.hub import refuse_missing
 from lexicept.models.language_heads import language_head
-from lexicept.models.onnx_encoder import OnnxEncoder
+from lexicept.models.light_encoder import LightEncoder
 from lexicept.models.sae.model import SAE
 from lexicept.models.sources import fetch
 from lexicept.training.initial_encoder import load_models
@@ -224,11 +224,11 @@ def test_a_decoder_with_a_padding_token_of_its_own(tmp_path):
 def test_the_quick_reader_leaves_such_tokenizers_to_the_encoder(tmp_path):
     encoder = Encoder.of(tiny_backbone(tmp_path / "bert"), SAEHead(SAE(32, 16, 4)))
     encoder.save(str(tmp_path / "model"), create_model_card=False)
-    assert OnnxEncoder.load(tmp_path / "model") is not None
+    assert LightEncoder.load(tmp_path / "model") is not None
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
     tokenizer.add_special_tokens({"pad_token": "[new]"})
     tokenizer.save_pretrained(tmp_path / "model")
-    assert OnnxEncoder.load(tmp_path / "model") is None
+    assert LightEncoder.load(tmp_path / "model") is None
     assert vectors(Encoder.load(tmp_path / "model"), ["bade", "[new] kilo lo"]).isfinite().all()
 
 

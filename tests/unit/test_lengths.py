@@ -17,7 +17,6 @@ from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.language_heads import token_terms
 from lexicept.models.lookup import Lookup
-from lexicept.models.windows import Cut
 from reproduction.jobs import OverlapJob, TrainingJob
 from reproduction.recipe import RECIPES, find_recipes, load_recipe
 from support.heads import sae_head
@@ -122,20 +121,14 @@ def test_looked_up_queries_are_cut(tmp_path, run):
     assert IndexReader.open(tmp_path / "index").query_vectors([LONG]).nnz == 3
 
 
-def test_a_token_table_reads_the_tokens_that_the_model_reads(encoder, run, tmp_path):
-    for most, expected in ((8, 8 - SPECIAL), (70, 2 * (64 - SPECIAL) - 32)):
-        encoder.cut(most, 20)
-        windows = encoder.backbone.windows([text(*range(200))], task="query")
-        assert sum(window.left_out.count(0) for window in windows) == expected
-        cut = Cut.after(most, encoder.backbone.window)
-        assert cut.ordinary(encoder.backbone.tokenizer) == expected
+def test_the_static_encoder_reads_the_tokens_that_the_model_reads(encoder, run, tmp_path):
     encoder.cut(3, 20)
     encoder.head.configure(query_k=3, document_k=3)
     encoder.save(str(tmp_path / "model"), create_model_card=False)
     (tmp_path / "texts.jsonl").write_text(json.dumps({"id": "0", "text": LONG}))
     command = ("build", tmp_path / "texts.jsonl", "--out", tmp_path / "index", "--vocabulary")
     assert run(*command, "concepts", "--model", tmp_path / "model").code == 0
-    index = IndexReader.open(tmp_path / "index").using("lookup")
+    index = IndexReader.open(tmp_path / "index").using("static")
     one, whole = index.query_vectors([text(0), LONG]).toarray()
     np.testing.assert_array_equal(one, whole)
 

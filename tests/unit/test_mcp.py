@@ -351,6 +351,4 @@ def test_an_index_of_concepts_has_their_tools(concepts):
 def test_what_serve_refuses(pets, tmp_path, run):
     with pytest.raises(InputError, match="index must be a text, a path or Index, not 5"):
         serve_tools(5)
-    with pytest.raises(InputError, match="has no token table"):
-        mcp_server(pets, query_encoder="lookup")
     assert_error(run("mcp", tmp_path / "none"), "there is no index here")

@@ -2,42 +2,17 @@
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.ops.query_vectors import (
-    combine_rows,
-    combine_rows_reference,
     kept_within,
     kept_within_reference,
     prune_within,
 )
 from support.strategies import sparse_matrices
 
-COMBINE = pytest.mark.parametrize("combine", [combine_rows, combine_rows_reference])
 CHOOSE = pytest.mark.parametrize("choose", [kept_within, kept_within_reference])
-
-
-@COMBINE
-@pytest.mark.parametrize(("largest", "values"), [(False, [7.0, 2.0, 2.0]), (True, [3.0, 2.0, 1.0])])
-def test_rows_by_hand(combine, largest, values):
-    table = sp.csr_array(np.array([[3, 0, 0, 1], [1, 0, 2, 0], [0, 5, 0, 0]], np.float32))
-    parts = (table.indptr, table.indices, table.data, 4, largest)
-    columns, found = combine(np.array([0, 1, 0]), *parts)
-    assert (columns.tolist(), found.tolist()) == ([0, 2, 3], values)
-    columns, found = combine(np.empty(0, np.int64), *parts)
-    assert (columns.tolist(), found.tolist()) == ([], [])
-
-
-@given(sparse_matrices(st.integers(1, 8)), st.lists(st.integers(0, 7)), st.booleans())
-def test_combined_rows_are_the_reference(table, numbers, largest):
-    rows = np.array([number % table.shape[0] for number in numbers], np.int64)
-    parts = (table.indptr, table.indices, table.data, table.shape[1], largest)
-    columns, values = combine_rows(rows, *parts)
-    expected_columns, expected = combine_rows_reference(rows, *parts)
-    assert (columns.tolist(), values.tolist()) == (expected_columns.tolist(), expected.tolist())
-    assert (columns.dtype, values.dtype) == (np.int32, np.float32)
 
 
 @CHOOSE

@@ -34,6 +34,7 @@ from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.texts import TextVectorizer, named
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Unchanged
+from support.served import add_static
 from support.tiny import text, tiny_backbone
 
 DOCUMENTS = [
@@ -63,6 +64,7 @@ def build(folder: Path, documents: list[Document], texts: TextVectorizer) -> Ind
         builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
         of_concepts, of_texts = VocabularySettings(BM25(k3=1.0)), VocabularySettings(Unchanged(5.0))
         builder.add_vocabulary(texts.joint, of_concepts, of_texts)
+        add_static(builder, texts.concepts.encoder)
         return builder.commit()
 
 
@@ -139,7 +141,7 @@ def test_one_pass_gives_what_each_vectorizer_gives(texts, monkeypatch):
 
     monkeypatch.setattr(Backbone, "states", counted)
     texts.joint.queries(["bade kilo", "mu ba delo"])
-    texts.joint.encode_documents(["kilo bade"])
+    texts.joint.documents(["kilo bade"])
     texts.joint.encode_parts("bade")
     assert sum(read) == 4
 
@@ -195,15 +197,7 @@ def test_the_fast_model_the_vectorizer_and_the_cache_give_the_same(index, texts)
         assert again.toarray() == pytest.approx(long.toarray(), abs=1e-3)
 
 
-def test_looked_up_queries_have_no_whole_texts(index):
-    found = index.using("lookup").query_vectors(QUERIES)
-    assert found[:, index.span("concepts")].nnz > 0
-    assert found[:, index.span("texts")].nnz == 0
-    with pytest.raises(InputError, match="texts can't be searched by lookup"):
-        lexicept.open(index.path).search("bade", vocabulary="texts", query_encoder="lookup")
-
-
-@pytest.mark.parametrize("query_encoder", ["model", "lookup"])
+@pytest.mark.parametrize("query_encoder", ["model", "static"])
 def test_a_server_starts_with_either_encoder_of_queries(index, query_encoder):
     async def answered():
         reader = Reader(index.path, query_encoder=query_encoder)

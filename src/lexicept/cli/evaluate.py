@@ -38,7 +38,7 @@ def evaluate(
     from lexicept.pipelines.systems import needs_model
 
     curves = options.get("curves", False)
-    encoder = options.get("query_encoder") if needs_model(options.get("systems", ())) else "lookup"
+    encoder = options.get("query_encoder") if needs_model(options.get("systems", ())) else "static"
     opened, _ = open_to_search(index, engine=engine, query_encoder=encoder)
     with opened, nullcontext() if curves else working("searching"):
         report = evaluate(opened, dataset, **options, progress=curves)

@@ -27,7 +27,7 @@ def explain(
     *,
     model: str | None = None,
     vocabulary: SearchVocabulary | None = None,
-    query_encoder: Literal["model", "lookup"] | None = None,
+    query_encoder: Literal["model", "static"] | None = None,
     boost: str | None = None,
     out: Path | None = None,
     as_json: bool = False,
@@ -42,8 +42,8 @@ def explain(
             of a SPLADE model, a SparseEncoder of sentence-transformers, a model of OpenSearch's or
             lexicept's, or an SAE; or lexicept-mini.
         vocabulary: vocabulary to search. By default all that the index has.
-        query_encoder: model: run the concept model on the query. lookup: look its tokens up in a
-            table of the index, without torch.
+        query_encoder: model: run the concept model on the query. static: estimate the model's
+            states from a table in the index.
         boost: factors on the weights of whole vocabularies: words=1,concepts=.5.
         out: write an HTML page to this file instead.
     """
@@ -67,7 +67,7 @@ def explain(
             option = parameter if parameter != "bidirectional" else "bidirectional or --causal"
             raise InputError(f"--{option} requires --model")
         path, query, document_id = texts
-        encoder: Literal["model", "lookup"] = query_encoder or "model"
+        encoder: Literal["model", "static"] = query_encoder or "model"
         opened, name = open_to_search(Path(path), vocabulary, query_encoder=encoder)
         boosts = read_boosts(boost)
         with working("explaining"), opened:

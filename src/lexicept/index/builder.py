@@ -25,7 +25,7 @@ from lexicept.index.parts import PARTS, Parts, check_number, frequencies, part_n
 from lexicept.index.passages import PassageWriter
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.term_frequencies import TermFrequencyWriter, TokenTotal, encode_on
+from lexicept.index.term_frequencies import TermFrequencyWriter, encode_on
 from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Over
 from lexicept.progress import Progress, silent
@@ -34,7 +34,7 @@ from lexicept.storage.manifest import describe_files, generation_name
 from lexicept.storage.sequences import LazySequence
 from lexicept.storage.texts import TextWriter
 from lexicept.storage.workspace import Workspace, refuse_existing
-from lexicept.vectorizers.interface import TOKEN_TABLE, AnyVectorizer, TokenCounter, parts_of
+from lexicept.vectorizers.interface import AnyVectorizer, parts_of
 
 
 class IndexBuilder:
@@ -107,13 +107,13 @@ class IndexBuilder:
         self, vectorizer: AnyVectorizer, *settings: VocabularySettings, progress: Progress = silent
     ) -> sp.csr_array:
         """Count or encode all documents; return their tf in the first vocabulary, memory-mapped [N,
-        size]. The vectorizer is saved, with a token table if it makes one. Raises InputError for
+        size]. The vectorizer is saved. Raises InputError for
         unfinished work on another model of this vocabulary."""
         vectorizers = parts_of(vectorizer)
         folder = self.folder(vectorizer.name)
         for each in vectorizers:
             self.folder(each.name).mkdir()
-        units, sums = None, TokenTotal()
+        units = None
         if not vectorizer.grows:
             vectorizer.save(folder)
             files = describe_files(folder, folder).items()
@@ -121,12 +121,10 @@ class IndexBuilder:
                 {f"model of {vectorizer.name}": {name: file["sha256"] for name, file in files}}
             )
             units = self.work.units(f"{vectorizer.name}-tf")
-        encode = encode_on(self._cluster, vectorizer, folder, counts=True)
-        writer = TermFrequencyWriter(vectorizer, self.contents, encode, units, sums.add)
+        encode = encode_on(self._cluster, vectorizer, folder)
+        writer = TermFrequencyWriter(vectorizer, self.contents, encode, units)
         part = self._generation / PARTS / part_name(1)
         tf = writer.write([frequencies(part, each.name) for each in vectorizers], progress)
-        if sums.total is not None and isinstance(vectorizer, TokenCounter):
-            vectorizer.token_table(sums.total).save(folder / TOKEN_TABLE)
         if vectorizer.grows:
             vectorizer.save(folder)
         for each, chosen in zip(vectorizers, settings, strict=True):

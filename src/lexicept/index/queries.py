@@ -66,10 +66,10 @@ def parsed_queries(queries: object) -> list[ParsedQuery]:
 
 class QueryWeigher:
     """Turns queries into weights: frequencies → weighting → pruning → added → boosts → steering.
-    Raises InputError for an unknown encoder of queries, or no token table.
+    Raises InputError for an unknown encoder of queries, or no static encoder.
 
     Args:
-        query_encoder: "model", or "lookup" for the token table.
+        query_encoder: "model", or "static" for the static encoder.
     """
 
     def __init__(
@@ -80,17 +80,18 @@ class QueryWeigher:
         encoders: QueryEncoders,
         query_encoder: str,
     ) -> None:
-        if query_encoder not in ("model", "lookup"):
-            raise InputError(f"query_encoder is model or lookup, not {query_encoder!r:.40}")
-        if query_encoder == "lookup" and not encoders.has_table:
+        if query_encoder not in ("model", "static"):
+            raise InputError(f"query_encoder is model or static, not {query_encoder!r:.40}")
+        needs_model = any(vocabulary.kind.model for vocabulary in vocabularies)
+        if query_encoder == "static" and needs_model and not encoders.has_static:
             raise InputError(
-                f"{path} has no token table to look queries up in: only concepts that are latents "
-                "of an SAE with k have one, in an index that this version built"
+                f"{path} has no static encoder of queries: only concepts that are latents of an "
+                "SAE with k have one"
             )
         self._path, self.query_encoder = path, query_encoder
         self.encoders, self.derived = encoders, derived
         self.vocabularies = {vocabulary.name: vocabulary for vocabulary in vocabularies}
-        self._searched = [v for v in vocabularies if v.searched_by(query_encoder)]
+        self._searched = [*vocabularies]
         self._num_dimensions = derived.engine.num_dimensions
         self._num_documents = derived.engine.num_documents
 
@@ -117,7 +118,7 @@ class QueryWeigher:
 
     def weights(self, queries: Sequence[ParsedQuery], vocabulary: str | None) -> sp.csr_array:
         """Return the weights of queries [n, V], in a vocabulary or all."""
-        searched = self._searched if vocabulary is None else [self._one(vocabulary)]
+        searched = self._searched if vocabulary is None else [self.vocabulary(vocabulary)]
         texts = [query.text for query in queries]
         if not "".join(texts).strip():  # dimensions alone need no model
             weights = sp.csr_array((len(texts), self._num_dimensions), dtype=np.float32)
@@ -128,7 +129,7 @@ class QueryWeigher:
 
     def encode(self, query: ParsedQuery, vocabulary: str | None) -> SearchQuery:
         """Encode a query for search and explanation."""
-        searched = self._searched if vocabulary is None else [self._one(vocabulary)]
+        searched = self._searched if vocabulary is None else [self.vocabulary(vocabulary)]
         names = [vocabulary.name for vocabulary in searched]
         encoded = self.encoders.encode(names, self.query_encoder, query.text)
         weights = self._weighted(searched, {name: encoded[name].tf for name in names})
@@ -143,15 +144,6 @@ class QueryWeigher:
             ),
             tuple(word for name in names for word in encoded[name].stop_words),
         )
-
-    def _one(self, name: str) -> IndexVocabulary:
-        vocabulary = self.vocabulary(name)
-        if not vocabulary.searched_by(self.query_encoder):
-            raise InputError(
-                f"{name} can't be searched by lookup, which knows a query's tokens only: "
-                "let the model encode queries"
-            )
-        return vocabulary
 
     def _weighted(
         self, vocabularies: Sequence[IndexVocabulary], frequencies: Mapping[str, sp.csr_array]

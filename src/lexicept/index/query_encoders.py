@@ -17,15 +17,13 @@ from lexicept.errors import IndexFormatError
 from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.storage.files import disk_errors
 from lexicept.vectorizers.interface import (
-    TOKEN_TABLE,
+    STATIC,
     AnyVectorizer,
     EncodedQuery,
     JointVectorizer,
-    QueryTable,
     QueryVectorizer,
     Vectorizer,
     load_for_queries,
-    load_token_table,
     load_vectorizer,
 )
 from lexicept.vectors import Floats, Integers
@@ -127,24 +125,24 @@ class QueryEncoders:
         self._vocabularies = {vocabulary.name: vocabulary for vocabulary in vocabularies}
         self._files = files
         self._loaded: dict[str, Vectorizer] = {}
-        self._for_queries: dict[str, QueryVectorizer] = {}
-        self._table: QueryTable | None = None
+        self._for_queries: dict[tuple[str, str], QueryVectorizer] = {}
         self.cache: QueryCache | None = None
         """Queries that the model encoded lately; None keeps none."""
         self.chance: float | None = None
         """Similarity to the collection that few random texts exceed; None before the first use."""
         # A model's matrix products use all processors: two at a time would slow each other down.
-        # A search of words, or by a table, must not wait for a model.
+        # A search of words, or by the static encoder, must not wait for a model.
         self._locks = {name: RLock() for name in self._vocabularies}
         self._by_model = [v for v in vocabularies if v.kind.model is not None]
         self._locks |= dict.fromkeys([v.name for v in self._by_model], RLock())
-        self._table_lock = RLock()
-        self.has_table = f"{folder.name}/concepts/{TOKEN_TABLE}/table.json" in files
-        """True if the index has a token table to look queries up in."""
+        self._static_lock = RLock()
+        self.has_static = f"{folder.name}/concepts/{STATIC}" in files
+        """True if the index has a static encoder of queries."""
 
-    def lock(self, name: str) -> RLock:
-        """Return the lock to hold while a vocabulary's vectorizer works."""
-        return self._locks[name]
+    def lock(self, name: str, query_encoder: str = "model") -> RLock:
+        """Return the lock to hold while a vocabulary's vectorizer for queries works."""
+        is_static = query_encoder == "static" and self._vocabularies[name].kind.model is not None
+        return self._static_lock if is_static else self._locks[name]
 
     def get(self, name: str) -> Vectorizer:
         """Return a vocabulary's vectorizer. Raises IndexFormatError if the vectorizer does not fit
@@ -158,22 +156,24 @@ class QueryEncoders:
                 self._loaded[name] = self._load(name, load)
             return self._loaded[name]
 
-    def for_queries(self, name: str) -> QueryVectorizer:
-        """Return a vocabulary's vectorizer for queries and explanations, without torch where
-        possible; see ``get``."""
-        with self._locks[name]:
-            if name not in self._for_queries:
-                self._for_queries[name] = self._light(name) or self.get(name)
-            return self._for_queries[name]
+    def for_queries(self, name: str, query_encoder: str = "model") -> QueryVectorizer:
+        """Return a vocabulary's vectorizer for queries and explanations, by the model without torch
+        where possible, or by the static encoder, which must be there; see ``get``."""
+        kind = self._vocabularies[name].kind
+        key = ("model" if kind.model is None else query_encoder, name)
+        with self.lock(name, query_encoder):
+            if key not in self._for_queries:
+                self._for_queries[key] = self._light(*key) or self.get(name)
+            return self._for_queries[key]
 
-    def _light(self, name: str) -> QueryVectorizer | None:
-        model = self._vocabularies[name].kind.model
-        if model is None or name in self._loaded:
+    def _light(self, query_encoder: str, name: str) -> QueryVectorizer | None:
+        model, static = self._vocabularies[name].kind.model, query_encoder == "static"
+        if model is None or (not static and name in self._loaded):
             return None
-        models = [] if model == name else [self.for_queries(model)]
+        models = [] if model == name else [self.for_queries(model, query_encoder)]
         if models and models[0] is self._loaded.get(model):
             return None
-        return self._load(name, partial(load_for_queries, name, models=models))
+        return self._load(name, partial(load_for_queries, name, models=models, static=static))
 
     def of(self, names: Sequence[str], few: bool = False) -> list[AnyVectorizer]:
         """Return the vectorizers of vocabularies, a joint vectorizer for a model's vocabularies.
@@ -204,8 +204,8 @@ class QueryEncoders:
             if name in frequencies:
                 continue
             # One reading serves all vocabularies of the model.
-            if query_encoder == "model" and vocabulary.kind.model is not None:
-                frequencies |= self._split(self._read_by_model(texts))
+            if vocabulary.kind.model is not None:
+                frequencies |= self._split(self._read(texts, query_encoder))
             else:
                 encoder, lock = self.encoder(name, query_encoder)
                 with lock:
@@ -218,9 +218,9 @@ class QueryEncoders:
         """Encode a query in vocabularies, once by each model."""
         encoded: dict[str, EncodedQuery] = {}
         for name in names:
-            if query_encoder == "model" and not self._vocabularies[name].kind.has_spans:
-                with self._locks[name]:
-                    joint = cast(JointVectorizer, self._joint(self.for_queries))
+            if not self._vocabularies[name].kind.has_spans:
+                with self.lock(name, query_encoder):
+                    joint = cast(JointVectorizer, self._joint(self._loader(query_encoder)))
                     by_model = joint.encode_parts(text)
                 encoded |= zip((v.name for v in self._by_model), by_model, strict=True)
         for name in names:
@@ -237,15 +237,11 @@ class QueryEncoders:
         return similarities
 
     def encoder(self, name: str, query_encoder: str) -> tuple[QueryVectorizer, RLock]:
-        """Return the encoder of a vocabulary's queries, and the lock to hold during encoding; with
-        "lookup" the token table of the concepts, which must be there."""
-        if query_encoder == "lookup" and self._vocabularies[name].kind.model == name:
-            with self._table_lock:
-                if self._table is None:
-                    self._table = self._load(name, load_token_table)
-            return self._table, self._table_lock
-        ready = self._for_queries.get(name)
-        return self.for_queries(name) if ready is None else ready, self._locks[name]
+        """Return the encoder of a vocabulary's queries, and the lock to hold during encoding."""
+        return self.for_queries(name, query_encoder), self.lock(name, query_encoder)
+
+    def _loader(self, query_encoder: str) -> Callable[[str], QueryVectorizer]:
+        return partial(self.for_queries, query_encoder=query_encoder)
 
     def _split(self, frequencies: sp.csr_array) -> dict[str, sp.csr_array]:
         """Return the columns of each vocabulary of the model."""
@@ -257,24 +253,25 @@ class QueryEncoders:
             for v in self._by_model
         }
 
-    def _read_by_model(self, texts: Sequence[str]) -> sp.csr_array:
+    def _read(self, texts: Sequence[str], query_encoder: str) -> sp.csr_array:
         """Return the model's term frequencies of queries [n, size]; new texts run the model."""
-        if self.cache is None:
-            return self._encoded(texts)
+        if self.cache is None or query_encoder == "static":
+            return self._encoded(texts, query_encoder)
         cached = {text: self.cache.get(text) for text in dict.fromkeys(texts)}
         entries = {text: entry for text, entry in cached.items() if entry is not None}
         if new := [text for text in cached if text not in entries]:
-            entries |= zip(new, self.cache.put(new, self._encoded(new)), strict=True)
+            frequencies = self._encoded(new, query_encoder)
+            entries |= zip(new, self.cache.put(new, frequencies), strict=True)
         return stack([entries[text] for text in texts], self._model_size)
 
     @property
     def _model_size(self) -> int:
         return sum(vocabulary.size for vocabulary in self._by_model)
 
-    def _encoded(self, texts: Sequence[str]) -> sp.csr_array:
+    def _encoded(self, texts: Sequence[str], query_encoder: str) -> sp.csr_array:
         """Return the model's term frequencies of queries [n, size], without the cache."""
-        with self._locks[self._by_model[0].name]:
-            return self._joint(self.for_queries).queries(texts)
+        with self.lock(self._by_model[0].name, query_encoder):
+            return self._joint(self._loader(query_encoder)).queries(texts)
 
     def _load(self, name: str, load: Callable[[Path], Q]) -> Q:
         path = self._folder.parent
@@ -298,16 +295,12 @@ class QueryEncoders:
             # The vectorizer of whole texts holds the concepts' model.
             if {name, vocabulary.kind.model or name} <= equal:
                 self._locks[name] = older._locks[name]
-                for new, old in (
-                    (self._loaded, older._loaded),
-                    (self._for_queries, older._for_queries),
-                ):
-                    new |= {name: old[name]} if name in old else {}
+                self._loaded |= {n: v for n, v in older._loaded.items() if n == name}
+                self._for_queries |= {k: v for k, v in older._for_queries.items() if k[1] == name}
         names = [vocabulary.name for vocabulary in self._by_model]
         if names and {*names} <= equal:
             self._locks |= dict.fromkeys(names, older._locks[names[0]])
-            self._table, self._table_lock = older._table, older._table_lock
-            self.cache = older.cache
+            self._static_lock, self.cache = older._static_lock, older.cache
 
     def _checksums(self, name: str) -> dict[str, str]:
         """Return the checksums of a vectorizer's files."""

@@ -110,7 +110,7 @@ class IndexReader:
 
     def _encode_by(self, query_encoder: str) -> None:
         self.query_encoder = query_encoder
-        """Encoder of the concepts of queries: "model", or "lookup" for the token table."""
+        """Encoder of the concepts of queries: "model", or "static" for the static encoder."""
         self.weigher = QueryWeigher(
             self.path, self.vocabularies, self.derived, self.vectorizers, query_encoder
         )
@@ -302,8 +302,8 @@ class IndexReader:
 
         Raises:
             InputError: a number below 1, a query that is no text in UTF-8, an unknown vocabulary,
-                whole texts by lookup, a condition that does not fit the index, or a steering, boost
-                or added dimension that is unknown or out of range.
+                a condition that does not fit the index, or a steering, boost or added dimension
+                that is unknown or out of range.
         """
         parsed = parsed_queries(queries)
         masks = self.query_masks(parsed)  # bad conditions are refused before a model runs

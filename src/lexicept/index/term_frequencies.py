@@ -25,8 +25,6 @@ from lexicept.storage.arrays import CSRWriter, load_csr, save_csr
 from lexicept.storage.workspace import Units
 from lexicept.vectorizers.interface import (
     AnyVectorizer,
-    EncodedDocuments,
-    TokenCounter,
     Vectorizer,
     parts_of,
 )
@@ -36,65 +34,28 @@ from lexicept.vectors import Integers, stack_columns
 SHARD = 512
 """Documents in a shard, the unit of work that an interrupted build keeps."""
 
-COUNTED_SHARDS = 64
-"""Most shards whose tokens are counted: 32,000 documents."""
-
-Encode: TypeAlias = Callable[[Iterable[list[str]]], Iterator[EncodedDocuments]]
+Encode: TypeAlias = Callable[[Iterable[list[str]]], Iterator[sp.csr_array]]
 """Encodes blocks of texts, in order; takes few blocks in advance."""
 
 
-def encode_on(
-    cluster: Cluster | None, vectorizer: AnyVectorizer, folder: Path, *, counts: bool
-) -> Encode:
+def encode_on(cluster: Cluster | None, vectorizer: AnyVectorizer, folder: Path) -> Encode:
     """Return a function that encodes documents on a cluster, or on this machine without one.
 
     Args:
         folder: of a saved vectorizer that does not grow; all nodes see the folder.
-        counts: whether tokens are counted, if the vectorizer can.
     """
     if cluster is None:
-        return partial(map, partial(_encode, vectorizer, counts))
+        return partial(map, vectorizer.documents)
     if isinstance(vectorizer, WordVectorizer):
         return partial(_counted, cluster, vectorizer)
     kind = cast("type[Vectorizer]", type(vectorizer))
-    return partial(cluster.encode, partial(_LoadedEncoder, kind, folder, counts))
-
-
-def _encode(vectorizer: AnyVectorizer, counts: bool, texts: Sequence[str]) -> EncodedDocuments:
-    """Encode documents, and count their tokens if the vectorizer can."""
-    if counts and isinstance(vectorizer, TokenCounter) and vectorizer.counts_tokens:
-        return vectorizer.encode_documents(texts)
-    return EncodedDocuments(vectorizer.documents(texts))
-
-
-class _LoadedEncoder:
-    """Encodes documents by a saved vectorizer, in a process of a cluster."""
-
-    def __init__(self, kind: type[Vectorizer], folder: Path, counts: bool) -> None:
-        self._vectorizer, self._counts = kind.load(folder), counts
-
-    def documents(self, texts: Sequence[str]) -> EncodedDocuments:
-        """Encode texts."""
-        return _encode(self._vectorizer, self._counts, texts)
+    return partial(cluster.encode, partial(kind.load, folder))
 
 
 def _counted(
     cluster: Cluster, vectorizer: WordVectorizer, blocks: Iterable[list[str]]
-) -> Iterator[EncodedDocuments]:
-    counts = cluster.over(vectorizer.part_counter(), blocks)
-    return (EncodedDocuments(vectorizer.join(counted)) for counted in counts)
-
-
-@dataclass
-class TokenTotal:
-    """Adds up the token sums of shards."""
-
-    total: sp.csr_array | None = None
-    """None before the first shard."""
-
-    def add(self, sums: sp.csr_array) -> None:
-        """Add the sums of one shard."""
-        self.total = sums if self.total is None else sp.csr_array(self.total + sums)
+) -> Iterator[sp.csr_array]:
+    return map(vectorizer.join, cluster.over(vectorizer.part_counter(), blocks))
 
 
 @dataclass(frozen=True)
@@ -103,14 +64,12 @@ class TermFrequencyWriter:
 
     Args:
         units: keeps finished shards, which are not encoded again; None keeps none.
-        count: takes the token sums of evenly spread shards, if ``encode`` returns any.
     """
 
     vectorizer: AnyVectorizer
     texts: Sequence[str]
     encode: Encode
     units: Units | None = None
-    count: Callable[[sp.csr_array], None] | None = None
 
     def write(self, prefixes: Sequence[Path], progress: Progress) -> list[sp.csr_array]:
         """Write and return the tf in each vocabulary, memory-mapped [N, size].
@@ -122,7 +81,6 @@ class TermFrequencyWriter:
         # Texts that occurred before, and shards that are kept, are not encoded again.
         first = first_occurrences(texts)
         starts = range(0, len(texts), SHARD)
-        counted_every = SHARD * max(1, -(-len(starts) // COUNTED_SHARDS))
         done = {start for start in starts if self._is_done(start)}
         is_new = first == np.arange(first.size)
         new_texts = (
@@ -135,20 +93,15 @@ class TermFrequencyWriter:
             writers = [files.enter_context(CSRWriter(prefix)) for prefix in prefixes]
             for start in starts:
                 if units is not None and start in done:
-                    shard = _shard(units, start)
-                    tf = load_csr(shard, self.vectorizer.size)
-                    sums = _load_sums(shard, units, parts_of(self.vectorizer)[0].size)
+                    tf = load_csr(_shard(units, start), self.vectorizer.size)
                 else:
-                    tf, sums = self._assemble(encoded, first, start, writers)
-                    sums = sums if start % counted_every == 0 else None
+                    tf = self._assemble(encoded, first, start, writers)
                     if units is not None:
-                        _keep(_shard(units, start), units, tf, sums)
+                        _keep(_shard(units, start), units, tf)
                 for writer, columns in zip(
                     writers, split_columns(tf, self._sizes(writers)), strict=True
                 ):
                     writer.append(columns)
-                if self.count is not None and sums is not None:
-                    self.count(sums)
                 progress(self.vectorizer.name, min(start + SHARD, len(texts)), len(texts))
         return [
             load_csr(prefix, size)
@@ -176,13 +129,13 @@ class TermFrequencyWriter:
 
     def _assemble(
         self,
-        encoded: Iterator[EncodedDocuments],
+        encoded: Iterator[sp.csr_array],
         first: Integers,
         start: int,
         writers: Sequence[CSRWriter],
-    ) -> EncodedDocuments:
+    ) -> sp.csr_array:
         """Return the tf of a shard, from its new texts and from identical texts that are written
-        already, and the token sums of its new texts."""
+        already."""
         distinct, places = np.unique(first[start : start + SHARD], return_inverse=True)
         earlier = distinct[distinct < start].tolist()
         new = next(encoded) if distinct.size > len(earlier) else None
@@ -192,9 +145,8 @@ class TermFrequencyWriter:
             writer.rows(earlier, size)
             for writer, size in zip(writers, self._sizes(writers), strict=True)
         ]
-        blocks = [stack_columns(written), *([] if new is None else [new.tf])]
-        tf = sp.csr_array(sp.vstack(blocks, format="csr"))[places]
-        return EncodedDocuments(tf, None if new is None else new.tokens)
+        blocks = [stack_columns(written), *([] if new is None else [new])]
+        return sp.csr_array(sp.vstack(blocks, format="csr"))[places]
 
 
 def write_tf(
@@ -205,7 +157,7 @@ def write_tf(
     progress: Progress,
 ) -> sp.csr_array:
     """Write the tf of texts as one matrix, encoded on this machine; see ``TermFrequencyWriter``."""
-    encode = encode_on(None, vectorizer, prefix.parent, counts=False)
+    encode = encode_on(None, vectorizer, prefix.parent)
     return TermFrequencyWriter(vectorizer, texts, encode, units).write([prefix], progress)[0]
 
 
@@ -222,20 +174,10 @@ def _shard(units: Units, start: int) -> Path:
     return units.folder / f"{start:012d}"
 
 
-def _keep(shard: Path, units: Units, tf: sp.csr_array, sums: sp.csr_array | None) -> None:
-    """Keep a finished shard, and its token sums in ``<shard>.tokens``."""
+def _keep(shard: Path, units: Units, tf: sp.csr_array) -> None:
+    """Keep a finished shard."""
     save_csr(shard, tf)
-    if sums is not None:
-        save_csr(shard.with_name(f"{shard.name}.tokens"), sums)
-    files = sorted(units.folder.glob(f"{shard.name}.*"))
-    units.finish(shard.name, files, tokens=sums is not None)
-
-
-def _load_sums(shard: Path, units: Units, size: int) -> sp.csr_array | None:
-    """Return the token sums of a finished shard over ``size`` concepts, if it has any."""
-    facts = units.facts(shard.name) or {}
-    sums = shard.with_name(f"{shard.name}.tokens")
-    return load_csr(sums, size + 1) if facts.get("tokens") else None
+    units.finish(shard.name, sorted(units.folder.glob(f"{shard.name}.*")))
 
 
 def first_occurrences(texts: Sequence[str]) -> Integers:

@@ -369,7 +369,7 @@ def _encode_fresh(
     few = cluster is None and sum(map(len, contents)) <= FEW_CHARACTERS
     for vectorizer in index.vectorizers.of([*sizes], few):
         vectorizers = parts_of(vectorizer)
-        encode = encode_on(cluster, vectorizer, index.folder / vectorizer.name, counts=False)
+        encode = encode_on(cluster, vectorizer, index.folder / vectorizer.name)
         writer = TermFrequencyWriter(vectorizer, contents, encode)
         writer.write([frequencies(place, each.name) for each in vectorizers], progress)
         for each in vectorizers:

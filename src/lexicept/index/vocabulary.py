@@ -27,10 +27,6 @@ class IndexVocabulary(Vocabulary):
         """Return the label of a dimension; the number in a vocabulary without labels."""
         return str(dimension) if self.terms is None else self.terms[dimension]
 
-    def searched_by(self, query_encoder: str) -> bool:
-        """Return False for whole texts by lookup: a table knows the tokens of a query alone."""
-        return query_encoder == "model" or self.kind.has_spans
-
     def needs_model(self, query_encoder: str) -> bool:
         """Return True if queries have to go through a neural network."""
         return query_encoder == "model" and self.kind.model is not None

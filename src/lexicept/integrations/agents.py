@@ -78,7 +78,7 @@ class AgentTools:
         index: an opened index, refreshed after changes on disk.
     """
 
-    def __init__(self, index: Index, query_encoder: Literal["model", "lookup"] = "model") -> None:
+    def __init__(self, index: Index, query_encoder: Literal["model", "static"] = "model") -> None:
         self._index, self._encoder = index, query_encoder
         self._refreshing = threading.Lock()
 

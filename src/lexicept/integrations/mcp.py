@@ -57,7 +57,7 @@ HOST = "127.0.0.1"
 
 @checked_arguments
 def mcp_server(
-    index: Index, *, query_encoder: Literal["model", "lookup"] = "model"
+    index: Index, *, query_encoder: Literal["model", "static"] = "model"
 ) -> MCPServer[None]:
     """Return a server of the Model Context Protocol with an index's tools.
 
@@ -110,7 +110,7 @@ def serve(
     http: bool = False,
     port: int = 8000,
     engine: str = "exact",
-    query_encoder: Literal["model", "lookup"] = "model",
+    query_encoder: Literal["model", "static"] = "model",
     api_key_file: str | os.PathLike[str] | None = None,
 ) -> None:
     """Serve an index's tools to a client of the Model Context Protocol until the client leaves.

@@ -22,11 +22,10 @@ from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.hub import model_folder
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.lookup import Lookup
-from lexicept.models.pooled import TokenReader, TokenStates, TokenSums, pooled_activations
+from lexicept.models.pooled import TokenReader, TokenStates, pooled_activations
 from lexicept.models.windows import Window, prompt_for
 from lexicept.storage.files import read_json
 from lexicept.storage.texts import TextStore
-from lexicept.vectors import Floats
 from lexicept.weighting import Weighting
 
 POOL_CELLS = 2**24
@@ -237,13 +236,6 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
             else:
                 blocks.append(pooled_activations(self.head, self.read(some, task), len(some), task))
         return sp.csr_array(sp.vstack(blocks, format="csr"))
-
-    def encode_and_count(self, texts: Sequence[str]) -> tuple[sp.csr_array, sp.csr_array, Floats]:
-        """Return the documents' pooled activations [n, size], sums of activations by token (see
-        ``TokenSums``), and mean token states [n, d]. The head must have k."""
-        sums = TokenSums(len(self.backbone.tokenizer), self.head.size)
-        tf, means = self.encode_with_means(texts, "document", sums)
-        return tf, sums.result(), means
 
     def token_activations(self, windows: Sequence[Window]) -> Iterator[TokenActivations]:
         """Yield the most active dimensions of every token counted in windows: batches of windows,

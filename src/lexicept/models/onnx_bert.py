@@ -19,6 +19,7 @@ import numpy as np
 
 from lexicept.errors import InputError, LexiceptError, message_of
 from lexicept.models.sources import Reference, resolve
+from lexicept.models.windows import Window, group_windows
 from lexicept.storage.files import read_json
 from lexicept.vectors import Floats, Integers
 
@@ -32,7 +33,7 @@ _EXPECTED = {
 _RUNTIME = "com.microsoft"
 """Domain of ONNX Runtime's own operations."""
 
-_TYPES = {"float32": 1, "int32": 6, "int64": 7}
+_TYPES = {"float32": 1, "int8": 3, "int32": 6, "int64": 7}
 """Numbers of types in ONNX."""
 
 _ADAPTERS: dict[str, Any] = {
@@ -49,6 +50,9 @@ _LORA = re.compile(r"base_model\.model\.(.*)\.lora_A\.weight")
 _STORED = {"F32": "<f4", "F16": "<f2"}
 """Types of safetensors that are read; others are bytes."""
 
+
+BATCH_TOKENS = 256
+"""Most tokens of a batch, padding included, unless a single window has more."""
 
 Declared: TypeAlias = tuple[str, list[int | str]]
 """Type and shape; texts name sizes that vary."""
@@ -200,6 +204,21 @@ class OnnxBert:
         with damage_of(path):
             return cls(weights, config)
 
+    def read(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], Floats]]:
+        """Yield batches as ``Backbone.token_states`` does."""
+        for numbers in group_windows(windows, BATCH_TOKENS):
+            # A window without tokens is a token of padding: attention to nothing is NaN.
+            lengths = np.array([max(1, len(windows[number].token_ids)) for number in numbers])
+            places = np.arange(lengths.max())
+            mask = places < lengths[:, None]
+            counted, ids = np.zeros(mask.shape, bool), np.zeros(mask.shape, np.int64)
+            for row, number in enumerate(numbers):
+                length = len(windows[number].token_ids)
+                ids[row, :length] = windows[number].token_ids
+                counted[row, :length] = np.logical_not(windows[number].left_out)
+            states = self.states(ids, mask)
+            yield numbers, states[counted.ravel()]
+
     def states(self, ids: Integers, mask: Any) -> Floats:
         """Return the output of the last block [texts * length, d] for token ids and a mask, False
         for padding, both [texts, length]."""
@@ -259,13 +278,25 @@ def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> GraphBu
     return graph.load(**{x: states})
 
 
+def rounded(matrix: Floats, most: int = 127) -> dict[str, Any]:
+    """Return a matrix as whole numbers from -most to most, and a factor for each row."""
+    factors = np.abs(matrix).max(axis=1, keepdims=True).astype(np.float32) / most
+    factors[factors == 0] = 1
+    return {"": np.rint(matrix / factors).astype(np.int8), ".factors": factors}
+
+
 def largest_graph(matrix: Floats, bias: Floats) -> GraphBuilder:
-    """Load a search for the ``k`` [1] largest of ``matrix x_i + bias``, for tokens ``x`` [n, d]:
-    the values and the numbers of the rows, both [n, k]."""
+    """Load a search for about the ``k`` [1] largest of ``matrix x_i + bias``, for tokens ``x`` [n,
+    d], by products of 8 bits: the values and the numbers of the rows, both [n, k]."""
     tokens: Declared = ("float32", ["tokens", matrix.shape[1]])
-    graph = GraphBuilder({"all.weight": matrix, "all.bias": bias}, x=tokens, k=("int64", [1]))
-    outputs = graph.linear("x", "all", len(matrix), matrix.shape[1])
-    graph.add("TopK", [outputs, "k"], "values", "rows", sorted=0)
+    # Sums of two products have to fit 16 bits on processors without VNNI: 7 bits for the matrix.
+    numbers = rounded(matrix, most=63)
+    weights = {"numbers": np.ascontiguousarray(numbers[""].T), "bias": bias}
+    weights["factors"] = numbers[".factors"].ravel()
+    graph = GraphBuilder(weights, x=tokens, k=("int64", [1]))
+    inputs = ["x", "numbers", "factors", "", "bias"]
+    graph.add("DynamicQuantizeMatMul", inputs, "products", domain=_RUNTIME)
+    graph.add("TopK", ["products", "k"], "values", "rows", sorted=0)
     return graph.load(values=("float32", ["tokens", "k"]), rows=("int64", ["tokens", "k"]))
 
 

@@ -32,34 +32,6 @@ class TokenShare(NamedTuple):
     """Share in the pooled activation, before the root."""
 
 
-class TokenSums:
-    """Adds up, for each token of a tokenizer, the activations of its occurrences."""
-
-    def __init__(self, num_tokens: int, size: int) -> None:
-        self._shape = (num_tokens, size + 1)
-        self._tokens: list[Integers] = []
-        self._columns: list[Integers] = []
-        self._values: list[Floats] = []
-
-    def add(self, ids: Integers, acts: Floats, dimensions: Integers) -> None:
-        """Add occurrences: tokens [n], activations as pooled [n, k] and their dimensions [n, k]."""
-        size = self._shape[1] - 1
-        fired = acts > 0
-        self._tokens += [np.repeat(ids, fired.sum(axis=1)), ids]
-        self._columns += [dimensions[fired], np.full(len(ids), size)]
-        self._values += [acts[fired], np.ones(len(ids), np.float32)]
-
-    def result(self) -> sp.csr_array:
-        """Return the sums, CSR f32 [tokens, size + 1]; the last column counts occurrences."""
-        empty: Integers = np.empty(0, np.int64)
-        tokens = np.concatenate([empty, *self._tokens])
-        columns = np.concatenate([empty, *self._columns])
-        values = np.concatenate([empty.astype(np.float32), *self._values])
-        sums = sp.csr_array(sp.coo_array((values, (tokens, columns)), self._shape))
-        sums.sort_indices()
-        return sums
-
-
 class MeanStates:
     """Adds up the states of each text's tokens."""
 
@@ -105,14 +77,11 @@ class TokenReader:
         """
         return pooled_activations(self.head, self.read(texts, task), len(texts), task)
 
-    def encode_with_means(
-        self, texts: Sequence[str], task: str, sums: TokenSums | None = None
-    ) -> tuple[sp.csr_array, Floats]:
-        """Return the texts' pooled activations [n, size], adding to ``sums``, and mean token states
-        [n, d]: zeros for a text without tokens."""
+    def encode_with_means(self, texts: Sequence[str], task: str) -> tuple[sp.csr_array, Floats]:
+        """Return the texts' pooled activations [n, size] and mean token states [n, d]: zeros for a
+        text without tokens."""
         means = MeanStates(len(texts), self.head.d_in)
-        read = self.read(texts, task)
-        tf = pooled_activations(self.head, read, len(texts), task, sums, means)
+        tf = pooled_activations(self.head, self.read(texts, task), len(texts), task, means)
         return tf, means.result()
 
     def token_shares(
@@ -153,13 +122,10 @@ def pooled_activations(
     read: TokenStates,
     count: int,
     task: str,
-    sums: TokenSums | None = None,
     means: MeanStates | None = None,
 ) -> sp.csr_array:
-    """Return the pooled activations of ``count`` texts, CSR [count, size].
-
-    ``sums`` gets the pooled activations of every token, if the head has k; ``means`` the states.
-    """
+    """Return the pooled activations of ``count`` texts, CSR [count, size]; ``means`` gets the
+    states."""
     places: list[Integers] = [np.empty(0, np.int64)]
     values: list[Floats] = [np.empty(0, np.float32)]
     k = head.settings.k(task)
@@ -175,8 +141,6 @@ def pooled_activations(
         else:
             value, dimensions = head.largest_addends(states, k)
             place = (texts[:, None] * head.size + dimensions).ravel()
-            if sums is not None:
-                sums.add(_token_ids(windows), value, dimensions)
         places.append(place)
         values.append(value.ravel())
     # A text may have several windows, in several batches: equal places are combined.
@@ -189,9 +153,3 @@ def pooled_activations(
     data = np.sqrt(data) if head.settings.pooling == "sqrt_sum" else data
     ends = np.searchsorted(place, head.size * np.arange(count + 1))
     return sp.csr_array((data, place % head.size, ends), shape=(count, head.size))
-
-
-def _token_ids(windows: Sequence[Window]) -> Integers:
-    """Return the ids of the windows' counted tokens."""
-    pairs = (pair for w in windows for pair in zip(w.token_ids, w.left_out, strict=True))
-    return np.array([token for token, left_out in pairs if not left_out], np.int64)

@@ -1,4 +1,4 @@
-"""Vectors of queries: combined rows of a table, and the entries within a budget.
+"""Vectors of queries: the entries within a budget.
 
 A query has some hundred entries: calling SciPy and NumPy takes longer than their work.
 """
@@ -12,55 +12,6 @@ import scipy.sparse as sp
 
 from lexicept.ops.compiled import LOOPED, by_work, compiled
 from lexicept.vectors import Floats, Integers, with_entries
-
-
-def combine_rows_reference(
-    numbers: Integers,
-    indptr: Integers,
-    indices: Integers,
-    data: Floats,
-    num_columns: int,
-    largest: bool,
-) -> tuple[Integers, Floats]:
-    """Add up some rows of a CSR matrix, or take the largest value of each column.
-
-    Args:
-        numbers: of the rows; may repeat.
-        indptr, indices, data: of the matrix, with values above 0.
-        largest: take the largest value instead of the sum.
-
-    Returns:
-        The columns of these rows, ascending, and the values, f32.
-    """
-    values: dict[int, float] = {}
-    for number in numbers.tolist():
-        for place in range(indptr[number], indptr[number + 1]):
-            column, value = int(indices[place]), float(data[place])
-            before = values.get(column, 0.0)
-            values[column] = max(before, value) if largest else before + value
-    columns = sorted(values)
-    return np.array(columns, np.int32), np.array([values[c] for c in columns], np.float32)
-
-
-@compiled()
-def combine_rows(numbers, indptr, indices, data, num_columns, largest):
-    """Compiled version of ``combine_rows_reference``."""
-    most = 0
-    for number in numbers:
-        most += indptr[number + 1] - indptr[number]
-    # A value per column of the table, and the columns in use in order of appearance.
-    values = np.zeros(num_columns)
-    columns = np.empty(most, np.int32)
-    count = 0
-    for number in numbers:
-        for place in range(indptr[number], indptr[number + 1]):
-            column, value = indices[place], np.float64(data[place])
-            if values[column] == 0:
-                columns[count] = column
-                count += 1
-            values[column] = max(values[column], value) if largest else values[column] + value
-    ascending = np.sort(columns[:count])
-    return ascending, values[ascending].astype(np.float32)
 
 
 def kept_within_reference(

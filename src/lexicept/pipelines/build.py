@@ -19,6 +19,7 @@ from lexicept.pipelines.documents import Documents, as_documents, folder_of
 from lexicept.pipelines.index import Index
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress, reporting
+from lexicept.vectorizers.interface import STATIC
 from lexicept.vectorizers.words import QUERY_STOP_WORDS, WordVectorizer, missing_analysis
 from lexicept.weighting import BM25, Unchanged
 
@@ -167,17 +168,24 @@ def _add_concepts(
     """Encode the documents, and describe concepts that have no labels, and lexicept-mini's."""
     from lexicept.interpretation.activations import reading_on
     from lexicept.interpretation.describe import describe, names_for
+    from lexicept.models.light_encoder import LatentHead
+    from lexicept.training.static import fit_static
 
     concepts = fitted.concepts
+    folder = builder.folder(concepts.name)
     if fitted.texts is None:
         activations = builder.add_vocabulary(concepts, settings, progress=progress)
     else:
         activations = builder.add_vocabulary(fitted.texts.joint, settings, TEXTS, progress=progress)
+    if concepts.encoder.lookup is None and LatentHead.of(folder / "model") is not None:
+        static = fit_static(concepts.encoder, builder.documents(), progress)
+        if static is not None:
+            static.save(folder / STATIC)
     if concepts.named and labels is None and fitted.names is None:
         return
     # States that adaptation left here are not computed again elsewhere.
     nodes = cluster if fitted.read is None else None
-    with reading_on(nodes, concepts.encoder, builder.folder(concepts.name)) as read:
+    with reading_on(nodes, concepts.encoder, folder) as read:
         findings = describe(
             concepts.encoder,
             builder.contents,

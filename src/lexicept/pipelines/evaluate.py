@@ -106,7 +106,7 @@ def evaluate(
     engine: str = "exact",
     measures: Sequence[str] = (),
     ignore_identical_ids: bool = False,
-    query_encoder: Literal["model", "lookup"] = "model",
+    query_encoder: Literal["model", "static"] = "model",
     syntax: bool = False,
     out: str | os.PathLike[str] | None = None,
     curves: bool = False,
@@ -144,7 +144,7 @@ def evaluate(
 
     Raises:
         InputError: parameters that do not go together; no such dataset, split, engine, measure,
-            system or token table; no judgements of documents in an index or queries in a run; a
+            system or static encoder; no judgements of documents in an index or queries in a run; a
             malformed run; ``out`` can't be created; or curves without matplotlib.
         IndexFormatError: a path that holds no index, or a damaged one.
     """

@@ -29,7 +29,8 @@ from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
 LOOK_SECONDS = 1.0
 """Seconds between looks of searches at whether the index on disk has changed."""
 
-QueryEncoderName = Literal["model", "lookup"]
+QueryEncoderName = Literal["model", "static"]
+"""Encoders of a query's concepts and whole text."""
 
 
 class OpenedIndex:
@@ -107,17 +108,16 @@ class OpenedIndex:
                 results to take for relevant. The largest words and concepts of the documents are
                 added to the query; ``added`` of the results lists them, and steering removes them.
             explain: whether each hit gets the exact decomposition of the score.
-            query_encoder: "model" runs the concept model; "lookup" reads a table of the query's
-                tokens instead, in a tenth of the time and without torch, finds less, and does not
-                search whole texts.
+            query_encoder: "model" runs the concept model; "static" estimates the model's token
+                states from a table fitted to the collection instead, in a fraction of the time.
             filter: conditions on fields: a text such as ``"year >= 2020 and tag in ['bio']"``, or a
                 dict such as ``{"year": {">=": 2020}, "tag": ["bio"]}``.
 
         Raises:
-            InputError: a query that is no text, an unknown vocabulary, whole texts by lookup,
-                ``top_k`` below 1, an unknown id in ``feedback``, an unknown dimension or a factor
-                out of range in steering or boosts, no token table, a malformed filter, a condition
-                that does not fit the fields, or a phrase without a searched word.
+            InputError: a query that is no text, an unknown vocabulary, ``top_k`` below 1, an
+                unknown id in ``feedback``, an unknown dimension or a factor out of range in
+                steering or boosts, no static encoder, a malformed filter, a condition that does
+                not fit the fields, or a phrase without a searched word.
         """
         reader = self._snapshot(query_encoder)
         parsed = _with(reader.parse(query), steering, boosts, filter)
@@ -217,8 +217,8 @@ class OpenedIndex:
     ) -> Explanation:
         """Return the exact decomposition of a document's score; arguments as in ``search``.
 
-        With "lookup" the document's tokens are looked up too, so that a concept that only their
-        context fired has no words there.
+        With "static" the words behind a document's concepts are estimated too; a concept that the
+        estimate does not find has no words there.
 
         Raises:
             InputError: an unknown document, or an error of ``search``.

@@ -34,7 +34,7 @@ def serve(
     port: int = 8000,
     workers: int = 1,
     engine: str = "exact",
-    query_encoder: Literal["model", "lookup"] = "model",
+    query_encoder: Literal["model", "static"] = "model",
     query_cache_mb: int = 32,
     api_key_file: str | os.PathLike[str] | None = None,
     url_prefix: str | None = None,
@@ -44,7 +44,7 @@ def serve(
     A folder of documents is indexed beside it, in ``FOLDER.index``, by a process of low priority:
     searches by words are served after seconds, concepts once they are there. Later calls bring the
     index into step with the folder. Changes of an index are served within seconds. Each worker
-    loads the concept model, unless queries are looked up.
+    loads the concept model, unless queries are encoded by the static encoder.
 
     Args:
         index: an opened index, the path of one, or a folder of documents.
@@ -52,7 +52,7 @@ def serve(
         port: the port; 0 takes a free port.
         workers: processes behind the port.
         engine: the engine for a path; an opened index keeps its engine.
-        query_encoder: encoder of the queries' concepts; see ``Index.search``. With "lookup" no
+        query_encoder: encoder of the queries' concepts; see ``Index.search``. With "static" no
             model is loaded.
         query_cache_mb: memory of each worker for queries that the model encoded, in MB; 0 for none.
         api_key_file: a file with the API key, a single line; by default no key is required.
@@ -60,9 +60,9 @@ def serve(
             ``https://example.org/docs/``; a document's field ``url`` comes before it.
 
     Raises:
-        InputError: an unusable address or ``url_prefix``, no such engine or token table, a number
-            out of range, no key in the file, a folder that can't be indexed, or the extra ``serve``
-            or, for an index with concepts, ``search`` is not installed.
+        InputError: an unusable address or ``url_prefix``, no such engine or static encoder, a
+            number out of range, no key in the file, a folder that can't be indexed, or the extra
+            ``serve`` or, for an index with concepts, ``search`` is not installed.
         IndexFormatError: no index, or a damaged index.
     """
     require("serve", "fastapi", "fastapi_offline", "prometheus_client", "uvicorn")

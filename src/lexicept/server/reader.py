@@ -106,7 +106,7 @@ class Reader:
     Args:
         engine: the name of the engine. An engine that was built before an update serves the older
             generation until the server is started again.
-        query_encoder: model or lookup; lookup ignores generations without a token table.
+        query_encoder: model or static; static ignores generations without a static encoder.
         query_cache: bytes of memory for queries that the model encoded; 0 keeps none.
         metrics: counts cache hits and misses, and queries encoded together.
     """
@@ -365,7 +365,6 @@ def warm(index: IndexReader) -> None:
     for document in islice(index.documents(), 1):
         text = ParsedQuery(document.content[:200])
         for vocabulary in index.vocabularies:
-            if vocabulary.searched_by(index.query_encoder):
-                index.search([text], 1, vocabulary.name)
+            index.search([text], 1, vocabulary.name)
         index.explain(text, document.id)
         index.masks.counts(list(index.fields.kinds)[:1], index.matching(text), 1)

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import scipy.sparse as sp
 import torch
-from tokenizers import Tokenizer
 
 from lexicept.errors import InputError
 from lexicept.explanation.contributions import Sources, unnamed
@@ -18,11 +16,9 @@ from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.pretrained import find_pretrained_sae
 from lexicept.models.sources import DEFAULT_BACKBONE
-from lexicept.models.windows import Cut
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.encoded import EncodedConcepts, spans_of
-from lexicept.vectorizers.interface import EncodedDocuments, EncodedQuery, WeightedText
-from lexicept.vectorizers.token_table import QueryCut, TokenTable
+from lexicept.vectorizers.interface import EncodedQuery, WeightedText
 
 
 @dataclass(frozen=True)
@@ -104,28 +100,6 @@ class ConceptVectorizer(EncodedConcepts):
     def kind(self) -> str:
         """Kind of the dimensions: concepts, sub-words or words."""
         return self.head.dimension_kind(len(self.encoder.backbone.tokenizer))
-
-    def encode_documents(self, texts: Sequence[str]) -> EncodedDocuments:
-        """Return the tf of documents, and if ``counts_tokens`` the sums for a token table."""
-        if not self.counts_tokens:
-            return EncodedDocuments(self.documents(texts))
-        tf, tokens, _ = self.encoder.encode_and_count(texts)
-        return EncodedDocuments(tf, tokens)
-
-    @property
-    def counts_tokens(self) -> bool:
-        """True if a token table can replace the encoder: an SAE with k, without a lookup."""
-        has_latents = self.head.autoencoder is not None
-        k = self.head.settings.document_k
-        return has_latents and k is not None and self.encoder.lookup is None
-
-    def token_table(self, sums: sp.csr_array) -> TokenTable:
-        """Return the token table of a collection, whose ``encode_documents`` add up to ``sums``."""
-        backbone = self.encoder.backbone
-        tokenizer = Tokenizer.from_str(backbone.tokenizer.backend_tokenizer.to_str())
-        cut = Cut.after(backbone.max_query_tokens, backbone.window)
-        query_cut = QueryCut(cut.ordinary(backbone.tokenizer), backbone.tokenizer.truncation_side)
-        return TokenTable.of(tokenizer, sums, self.head.settings.pooling, query_cut)
 
     def encode_query(self, text: str) -> EncodedQuery:
         """See ``EncodedConcepts``. Without inference on queries, the sources are tokens that name

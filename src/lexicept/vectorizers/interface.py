@@ -47,8 +47,8 @@ KINDS = {
 }
 """The vocabularies that an index may have."""
 
-TOKEN_TABLE = "token_table"
-"""The folder of a token table in the folder of its vocabulary."""
+STATIC = "static.safetensors"
+"""The file of a static encoder of queries in the folder of its vocabulary."""
 
 
 class EncodedQuery(NamedTuple):
@@ -69,15 +69,6 @@ class WeightedText(NamedTuple):
     """The non-zero weights by dimension."""
     sources: Callable[[Sequence[int]], dict[int, Sources]]
     """Returns the characters that made the weights of these dimensions."""
-
-
-class EncodedDocuments(NamedTuple):
-    """Documents, encoded together."""
-
-    tf: sp.csr_array
-    """Term frequencies, CSR [n, size]."""
-    tokens: sp.csr_array | None = None
-    """Sums of activations by token, if counted; see ``models.pooled.TokenSums``."""
 
 
 class CountedPart(NamedTuple):
@@ -154,48 +145,19 @@ class JointVectorizer(Protocol):
 AnyVectorizer: TypeAlias = Vectorizer | JointVectorizer
 
 
-class QueryTable(QueryVectorizer, Protocol):
-    """A table for looking up queries."""
-
-    def save(self, folder: Path) -> None:
-        """Write the table into a new folder."""
-
-
-@runtime_checkable
-class TokenCounter(Protocol):
-    """A vectorizer that a token table can replace for queries."""
-
-    @property
-    def counts_tokens(self) -> bool:
-        """True if the settings allow a token table."""
-
-    def encode_documents(self, texts: Sequence[str]) -> EncodedDocuments:
-        """Return the tf of documents, and the token sums."""
-
-    def token_table(self, sums: sp.csr_array) -> QueryTable:
-        """Return the token table of a collection, whose ``encode_documents`` add up to ``sums``."""
-
-
 def parts_of(vectorizer: AnyVectorizer) -> Sequence[Vectorizer]:
     """Return a vectorizer of each vocabulary."""
     return vectorizer.parts if isinstance(vectorizer, JointVectorizer) else [vectorizer]
 
 
-def load_token_table(folder: Path) -> QueryTable:
-    """Load the token table in the folder of a vocabulary. Raises IndexFormatError if the table is
-    damaged. Raises InputError if a package is missing."""
-    require("lookup", "tokenizers", hint=", or search the words alone")
-    table = importlib.import_module("lexicept.vectorizers.token_table").TokenTable
-    return cast(QueryTable, table.load(folder / TOKEN_TABLE))
-
-
 def load_for_queries(
-    name: str, folder: Path, models: Sequence[QueryVectorizer] = ()
+    name: str, folder: Path, models: Sequence[QueryVectorizer] = (), *, static: bool = False
 ) -> QueryVectorizer | None:
     """Load the saved vectorizer of a vocabulary for queries and explanations alone, without torch.
 
     Args:
         models: see ``load_vectorizer``.
+        static: encode queries by the static encoder in place of the model.
 
     Returns:
         None for a model that needs torch, or if torch is there but not the packages in its place.
@@ -207,12 +169,14 @@ def load_for_queries(
     if kind.queries is None:
         return None
     if find_spec("onnxruntime") is None or find_spec("tokenizers") is None:
-        if find_spec("sentence_transformers") is None:
+        if static or find_spec("sentence_transformers") is None:
             require("search", "onnxruntime", "tokenizers", hint=", or search the words alone")
         return None
     module, vectorizer = kind.queries
-    load = getattr(importlib.import_module(module), vectorizer).load
-    return cast(QueryVectorizer | None, load(folder, *models))
+    vectorizer_type = getattr(importlib.import_module(module), vectorizer)
+    if models:
+        return cast(QueryVectorizer, vectorizer_type.load(folder, *models))
+    return cast(QueryVectorizer | None, vectorizer_type.load_light(folder, static=static))
 
 
 def load_vectorizer(name: str, folder: Path, models: Sequence[object] = ()) -> Vectorizer:

@@ -15,12 +15,10 @@ from lexicept.explanation.contributions import Sources
 from lexicept.models.exemplars import Exemplars
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import (
-    EncodedDocuments,
     EncodedQuery,
     Vectorizer,
     load_vectorizer,
 )
-from lexicept.vectorizers.token_table import TokenTable
 from lexicept.vectors import Floats, stack_columns
 
 SHOWN = 60
@@ -130,20 +128,6 @@ class ConceptsAndTexts:
         """Encode a query once, for concepts and exemplars."""
         encoded, mean = self._concepts.encode_query_with_mean(text)
         return [encoded, EncodedQuery(self._texts.exemplars.vectors(mean, "query"), _no_sources)]
-
-    @property
-    def counts_tokens(self) -> bool:
-        return bool(self._concepts.counts_tokens)
-
-    def encode_documents(self, texts: Sequence[str]) -> EncodedDocuments:
-        """See ``ConceptVectorizer``."""
-        tf, tokens, means = self._concepts.encoder.encode_and_count(texts)
-        return EncodedDocuments(self._side_by_side(tf, means, "document"), tokens)
-
-    def token_table(self, sums: sp.csr_array) -> TokenTable:
-        """See ``ConceptVectorizer``."""
-        table: TokenTable = self._concepts.token_table(sums)
-        return table
 
     def _side_by_side(self, tf: sp.csr_array, means: Floats, task: str) -> sp.csr_array:
         return stack_columns([tf, self._texts.exemplars.vectors(means, task)])

@@ -15,13 +15,13 @@ from safetensors.torch import load_file, save_file
 import lexicept
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.index.reader import IndexReader
-from lexicept.models import onnx_encoder
+from lexicept.models import onnx_bert
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.settings import HeadSettings
+from lexicept.models.light_encoder import LightEncoder
 from lexicept.models.lora import add_adapters
-from lexicept.models.onnx_encoder import OnnxEncoder
 from lexicept.models.sae.model import SAE
 from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.vectorizers import interface
@@ -51,7 +51,7 @@ def saved(folder, **settings):
 
 
 def loaded(folder):
-    model = OnnxEncoder.load(folder)
+    model = LightEncoder.load(folder)
     assert model is not None
     return model
 
@@ -67,7 +67,7 @@ def assert_equal(model, whole, texts=QUERIES, task="query"):
     tf, means = model.encode_with_means(texts, task)
     expected, expected_means = whole.encode_with_means(texts, task)
     assert expected.nnz
-    np.testing.assert_allclose(tf.toarray(), expected.toarray(), atol=1e-5)
+    np.testing.assert_allclose(tf.toarray(), expected.toarray(), rtol=1e-6, atol=1e-5)
     np.testing.assert_allclose(means, expected_means, atol=1e-5)
 
 
@@ -103,7 +103,7 @@ def test_settings_of_the_saved_model_hold(tmp_path, file, change):
 
 @pytest.mark.parametrize("batch_tokens", [1, 24, 1024])
 def test_queries_encoded_together_do_not_change_each_other(tmp_path, monkeypatch, batch_tokens):
-    monkeypatch.setattr(onnx_encoder, "BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(onnx_bert, "BATCH_TOKENS", batch_tokens)
     model = loaded(saved(tmp_path)[1])
     queries = ["baba " * length + other for length in (9, 1, 4) for other in ("z", "bade", "", "")]
     together = model.encode_activations(queries, "query").toarray()
@@ -173,14 +173,14 @@ def test_models_of_another_kind_are_left_to_torch(tmp_path, file, change):
     _, folder = saved(tmp_path)
     with edited(folder / file) as content:
         content.update(change)
-    assert OnnxEncoder.load(folder) is None
+    assert LightEncoder.load(folder) is None
 
 
 def test_weights_of_half_precision_are_left_to_torch(tmp_path):
     file = saved(tmp_path)[1] / "model.safetensors"
     halves = {name: weight.bfloat16() for name, weight in load_file(file).items()}
     save_file(halves, file, {"format": "pt"})
-    assert OnnxEncoder.load(file.parent) is None
+    assert LightEncoder.load(file.parent) is None
 
 
 def _without(name):
@@ -225,7 +225,7 @@ def test_damaged_and_missing_files_are_named(tmp_path, name, damage):
     file = saved(tmp_path)[1] / name
     damage(file)
     with pytest.raises((InputError, IndexFormatError)) as raised:
-        OnnxEncoder.load(tmp_path / "model")
+        LightEncoder.load(tmp_path / "model")
     assert str(raised.value).startswith(f"{file}: ")
 
 

@@ -1,7 +1,7 @@
-"""Looked-up queries beside words only: ``python -m benchmarks.lookup INDEX DATA/cacm``.
+"""Queries by the static encoder: ``python -m benchmarks.static_queries INDEX DATA/cacm``.
 
-The index is opened once; each judged query of the data is searched in turn by its words, by words
-and looked-up concepts, and by words and the model's concepts.
+The index is opened once; each judged query of the data is searched in turn by its words, and in all
+vocabularies by the static encoder and by the model.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ ROUNDS = 5
 
 WAYS: dict[str, dict[str, Any]] = {
     "words": {"vocabulary": "words"},
-    "words + concepts, looked up": {"query_encoder": "lookup"},
-    "words + concepts, model": {"query_encoder": "model"},
+    "all, static": {"query_encoder": "static"},
+    "all, model": {"query_encoder": "model"},
 }
 
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.lookup", description=__doc__)
+    prog = "python -m benchmarks.static_queries"
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     parser.add_argument("index")
     parser.add_argument("data", help="BEIR folder")
     parser.add_argument("--split", default="test")
@@ -47,7 +48,7 @@ def measured(path: str, data: str, split: str) -> Table:
         for name, took in times.items()
     ]
     title = f"{len(index):,} documents, {len(queries)} queries"
-    return Table("lookup", [title, "time", "time / words"], rows)
+    return Table("static_queries", [title, "time", "time / words"], rows)
 
 
 def _in_turn(

@@ -1,9 +1,10 @@
-"""A saved encoder without torch: BERT in ONNX Runtime, an SAE with k, and pooling in NumPy."""
+"""A saved encoder without torch: BERT in ONNX Runtime, or a static encoder's estimates of BERT's
+states; an SAE with k; and pooling in NumPy."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,42 +14,46 @@ from tokenizers import Tokenizer
 from lexicept.models.heads.settings import HeadSettings, read_settings
 from lexicept.models.onnx_bert import OnnxBert, damage_of, largest_graph, map_safetensors
 from lexicept.models.pooled import TokenReader, TokenStates
+from lexicept.models.static import StaticStates
 from lexicept.models.windows import (
     BORDERS,
     UNLIMITED,
     Cut,
-    Window,
     cut_windows,
-    group_windows,
     prompt_for,
     read_tokenizer,
 )
 from lexicept.storage.files import read_json
 from lexicept.vectors import Floats, Integers
 
-BATCH_TOKENS = 256
-"""Most tokens of a batch, padding included, unless a single window has more."""
+SPARE = 16
+"""Candidates in 8 bits beside the k latents, of which the products are computed again."""
 
 _MODULES = ["lexicept.models.backbone.Backbone", "lexicept.models.heads.sae.SAEHead"]
 
 _BACKBONE = {"dtype": "float32", "bidirectional": True}
 
 
-class OnnxEncoder(TokenReader):
-    """An ``Encoder`` of a BERT and an SAE with k, equal but for rounding.
+class LightEncoder(TokenReader):
+    """An ``Encoder`` of a BERT and an SAE with k, equal but for rounding, or an estimate.
 
     Args:
+        states: computes the states of tokens.
         config: the entries of the configurations of backbone, tokenizer and prompts.
     """
 
     def __init__(
-        self, bert: OnnxBert, head: LatentHead, tokenizer: Tokenizer, config: Mapping[str, Any]
+        self,
+        states: OnnxBert | StaticStates,
+        head: LatentHead,
+        tokenizer: Tokenizer,
+        config: Mapping[str, Any],
     ) -> None:
         tokenizer.encode_special_tokens = bool(config.get("split_special_tokens"))
-        self._bert, self.head, self._tokenizer, self._config = bert, head, tokenizer, config
+        self._states, self.head, self._tokenizer, self._config = states, head, tokenizer, config
         limits = (config.get("max_seq_length"), config.get("model_max_length"), UNLIMITED)
         limit = min(limit for limit in limits if limit is not None)
-        self._window = min(int(limit), bert.positions)
+        self._window = min(int(limit), states.positions)
         borders = [token for name in BORDERS if (token := config.get(name)) is not None]
         texts = [token["content"] if isinstance(token, dict) else token for token in borders]
         ids = map(tokenizer.token_to_id, texts)
@@ -56,30 +61,26 @@ class OnnxEncoder(TokenReader):
         self._special = None if config.get("special_tokens") else special
 
     @classmethod
-    def load(cls, folder: Path) -> OnnxEncoder | None:
+    def load(cls, folder: Path, static: Path | None = None) -> LightEncoder | None:
         """Load a saved encoder; None for a model that only ``Encoder`` can run.
+
+        Args:
+            static: the file of a static encoder, to estimate states by.
 
         Raises InputError or IndexFormatError for damaged or missing files.
         """
-        with damage_of(folder / "modules.json"):
-            entries = json.loads((folder / "modules.json").read_bytes())
-            if [entry["type"] for entry in entries] != _MODULES:
-                return None
-            latents = folder / entries[1]["path"]
-        names = ("sentence_bert_config", "tokenizer_config", "config_sentence_transformers")
-        config: dict[str, Any] = {}
-        for name in names:
-            config |= read_json(folder / f"{name}.json")
+        if (head := LatentHead.of(folder)) is None:
+            return None
+        config = _config(folder)
         if any(config.get(name, value) != value for name, value in _BACKBONE.items()):
             return None
-        head = LatentHead.load(latents)
-        bert = None if head is None else OnnxBert.load(folder)
+        states = OnnxBert.load(folder) if static is None else StaticStates.load(static)
         tokenizer = read_tokenizer(folder / "tokenizer.json")
         # Tokens without an embedding are left to ``Backbone``.
-        if head is None or bert is None or tokenizer.get_vocab_size() > bert.tokens:
+        if states is None or tokenizer.get_vocab_size() > states.tokens:
             return None
         with damage_of(folder / "tokenizer_config.json"):
-            return cls(bert, head, tokenizer, config)
+            return cls(states, head, tokenizer, config)
 
     def prompt(self, task: str) -> str:
         prompts, default = self._config.get("prompts", {}), self._config.get("default_prompt_name")
@@ -92,22 +93,16 @@ class OnnxEncoder(TokenReader):
         cut = Cut.after(self._config.get(f"max_{task}_tokens"), self._window)
         left = self._config.get("truncation_side") == "left"
         windows = cut_windows(prompted, encodings, cut, special=self._special, left=left)
-        return TokenStates(windows, self._states(windows))
+        return TokenStates(windows, self._states.read(windows))
 
-    def _states(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], Floats]]:
-        """Yield batches as ``Backbone.token_states`` does."""
-        for numbers in group_windows(windows, BATCH_TOKENS):
-            # A window without tokens is a token of padding: attention to nothing is NaN.
-            lengths = np.array([max(1, len(windows[number].token_ids)) for number in numbers])
-            places = np.arange(lengths.max())
-            mask = places < lengths[:, None]
-            counted, ids = np.zeros(mask.shape, bool), np.zeros(mask.shape, np.int64)
-            for row, number in enumerate(numbers):
-                length = len(windows[number].token_ids)
-                ids[row, :length] = windows[number].token_ids
-                counted[row, :length] = np.logical_not(windows[number].left_out)
-            states = self._bert.states(ids, mask)
-            yield numbers, states[counted.ravel()]
+
+def _config(folder: Path) -> dict[str, Any]:
+    """Return the entries of the configurations of a saved encoder."""
+    names = ("sentence_bert_config", "tokenizer_config", "config_sentence_transformers")
+    config: dict[str, Any] = {}
+    for name in names:
+        config |= read_json(folder / f"{name}.json")
+    return config
 
 
 class LatentHead:
@@ -124,9 +119,20 @@ class LatentHead:
         self.settings, self._scale, self._mean = settings, single["scale"], single["mean"]
         self._origin = single["b_dec"] if centred else np.float32(0)
         self.size, self.d_in = single["W_enc"].shape
-        self._largest = largest_graph(single["W_enc"], single["b_enc"])
-        if {self._mean.shape, single["b_dec"].shape} != {(self.d_in,)}:
-            raise ValueError("mean and b_dec of other sizes than W_enc")
+        shapes = [single[name].shape for name in ("mean", "b_dec", "b_enc")]
+        if shapes != [(self.d_in,), (self.d_in,), (self.size,)]:
+            raise ValueError("mean, b_dec and b_enc of other sizes than W_enc")
+        self._matrix, self._bias = single["W_enc"], single["b_enc"]
+        self._largest = largest_graph(self._matrix, self._bias)
+
+    @classmethod
+    def of(cls, folder: Path) -> LatentHead | None:
+        """Load the head of a saved encoder; None for an encoder or a head of another form."""
+        with damage_of(folder / "modules.json"):
+            entries = json.loads((folder / "modules.json").read_bytes())
+            if [entry["type"] for entry in entries] != _MODULES:
+                return None
+            return cls.load(folder / entries[1]["path"])
 
     @classmethod
     def load(cls, folder: Path) -> LatentHead | None:
@@ -147,8 +153,11 @@ class LatentHead:
     def largest_addends(self, states: Floats, k: int) -> tuple[Floats, Integers]:
         """See ``Head``."""
         x = (states - self._mean) / self._scale - self._origin
-        largest, latents = self._largest.run(x=x, k=np.array([min(k, self.size)]))
-        acts = np.maximum(largest, 0) * self._scale
+        _, candidates = self._largest.run(x=x, k=np.array([min(k + SPARE, self.size)]))
+        products = (self._matrix[candidates] @ x[..., None])[..., 0] + self._bias[candidates]
+        order = np.argsort(-products, axis=1)[:, :k]
+        latents: Integers = np.take_along_axis(candidates, order, axis=1)
+        acts = np.maximum(np.take_along_axis(products, order, axis=1), 0) * self._scale
         return np.log1p(acts) if self.settings.pooling == "sum" else acts, latents
 
     def token_addends(self, states: Floats, dimensions: Sequence[int], task: str) -> Floats:
