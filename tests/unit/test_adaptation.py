@@ -107,7 +107,10 @@ def test_a_small_collection_s_concepts_are_those_of_the_package(tmp_path, monkey
     atlas = fixed.reader.atlas
     assert atlas is not None
     assert any(concept.words for concept in atlas)
-    assert list(concepts_of(fixed).terms) == list(ConceptVectorizer.load(MINI).terms)
+    described = {concept.number for concept in atlas if concept.words}
+    names = zip(concepts_of(fixed).terms, ConceptVectorizer.load(MINI).terms, strict=True)
+    for number, (name, packaged) in enumerate(names):
+        assert number in described or name in (packaged, f"{packaged} #{number}")
     assert concepts_of(lexicept.build(TEXTS, tmp_path / "third")).head.settings == HEAD
 
 

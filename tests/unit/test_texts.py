@@ -286,7 +286,7 @@ def test_an_agent_searches_and_steers_whole_texts(index):
     assert f" {heaviest} " in tools.steer("bade kilo").splitlines()[0]
     assert f" {heaviest} " not in tools.steer("bade kilo", {heaviest: 0}).splitlines()[0]
     for name in ("999", "bade"):
-        with pytest.raises(InputError, match=f"no text '{name}': explain finds them"):
+        with pytest.raises(InputError, match=f"no text '{name}': an explanation has its number"):
             tools.steer("bade", {f"text:{name}": 0})
 
 
