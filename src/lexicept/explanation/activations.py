@@ -29,7 +29,7 @@ class ActiveToken(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Activations(Sequence[ActiveToken]):
+class TextActivations(Sequence[ActiveToken]):
     """The tokens of a text in order, with activations before pooling."""
 
     text: str

@@ -160,13 +160,13 @@ class QueryEncoders:
         """Return a vocabulary's vectorizer for queries and explanations, by the model without torch
         where possible, or by the static encoder, which must be there; see ``get``."""
         kind = self._vocabularies[name].kind
-        key = ("model" if kind.model is None else query_encoder, name)
-        with self.lock(name, query_encoder):
-            if key not in self._for_queries:
-                self._for_queries[key] = self._light(*key) or self.get(name)
-            return self._for_queries[key]
+        encoder = "model" if kind.model is None else query_encoder
+        with self.lock(name, encoder):
+            if (encoder, name) not in self._for_queries:
+                self._for_queries[encoder, name] = self._light(name, encoder) or self.get(name)
+            return self._for_queries[encoder, name]
 
-    def _light(self, query_encoder: str, name: str) -> QueryVectorizer | None:
+    def _light(self, name: str, query_encoder: str) -> QueryVectorizer | None:
         model, static = self._vocabularies[name].kind.model, query_encoder == "static"
         if model is None or (not static and name in self._loaded):
             return None

@@ -24,7 +24,7 @@ from lexicept.engines import Engine, PostingsEngine, store
 from lexicept.engines.interface import Ranking, checked_queries
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError, check_count
-from lexicept.explanation.activations import Activation, Activations, ActiveToken
+from lexicept.explanation.activations import Activation, ActiveToken, TextActivations
 from lexicept.explanation.contributions import QueryTerm
 from lexicept.explanation.explanation import Explanation
 from lexicept.index.atlas import Atlas
@@ -207,7 +207,7 @@ class IndexReader:
 
     # ---- concepts
 
-    def activations(self, text: str) -> Activations:
+    def activations(self, text: str) -> TextActivations:
         """Return the concepts that are active on each token of a text, read as a document."""
         labels = self.weigher.vocabulary("concepts").terms or ()
         with self.vectorizers.lock("concepts"):
@@ -217,7 +217,7 @@ class IndexReader:
             ActiveToken(span, tuple(Activation(n, labels[n], act) for n, act in active))
             for span, active in tokens
         )
-        return Activations(text, tuple(named))
+        return TextActivations(text, tuple(named))
 
     # ---- documents
 

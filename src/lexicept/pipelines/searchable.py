@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning, check_count, checked_arguments
-from lexicept.explanation.activations import Activations
+from lexicept.explanation.activations import TextActivations
 from lexicept.explanation.explanation import Explanation
 from lexicept.fields.columns import ValueCount
 from lexicept.fields.filters import Filter, all_of
@@ -258,7 +258,7 @@ class OpenedIndex:
         concept: Concept = atlas[number]
         return replace(concept, top_documents=tuple(documents))
 
-    def activations(self, text: str) -> Activations:
+    def activations(self, text: str) -> TextActivations:
         """Return the concepts that are active on each token of a text, read as a document. A
         notebook shows a heat map.
 

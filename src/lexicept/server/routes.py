@@ -265,7 +265,7 @@ async def concept(reader: TheReader, index: TheIndex, number: int, top_k: TopK =
     return as_json(await reader.run(lambda: concept_detail(index, number, top_k)))
 
 
-@router.get("/activations", response_model=schema.Activations, responses=BUSY)
+@router.get("/activations", response_model=schema.ConceptHeatMap, responses=BUSY)
 async def activations(
     reader: TheReader,
     index: TheIndex,

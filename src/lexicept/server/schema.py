@@ -292,7 +292,7 @@ class TokenActivation(BaseModel):
     activation: float
 
 
-class ActiveToken(BaseModel):
+class TokenWithConcepts(BaseModel):
     """Characters of a text, and the concepts that are active there, the largest first."""
 
     start: int
@@ -300,8 +300,8 @@ class ActiveToken(BaseModel):
     activations: list[TokenActivation]
 
 
-class Activations(BaseModel):
+class ConceptHeatMap(BaseModel):
     """The tokens of a text with the concepts that are active on them."""
 
     text: str
-    tokens: list[ActiveToken]
+    tokens: list[TokenWithConcepts]
