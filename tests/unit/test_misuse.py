@@ -167,8 +167,6 @@ lexicept.sweep(pets, beir, new, split="test", query_max_active_dims=[]) -> query
 lexicept.sweep(pets, beir, new, split="test", document_max_active_dims=[-1]) -> document_max_active_
 lexicept.sweep(pets, beir, new, split="test", alpha=[0]) -> alpha must be a finite number above 0, n
 lexicept.sweep(pets, beir, new, split="test", alpha=1.0) -> alpha must be a list, each item a number
-lexicept.sweep(pets, beir, new, split="test", k=["some"]) -> k must be a list, each item a whole num
-lexicept.sweep(pets, beir, new, split="test", k=[0]) -> k must be a whole number of at least 1, not
 lexicept.sweep(pets, beir, new, split="test", query_scale=[-1]) -> query_scale must be a finite numb
 lexicept.sweep(pets, beir, new, split="test", query_max_qd_flops=[0]) -> query_max_qd_flops must be
 lexicept.train("no/such.yaml", new) -> no/such.yaml: No such file or directory

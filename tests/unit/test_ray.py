@@ -121,6 +121,7 @@ def test_an_update_is_the_same_bytes(tmp_path, cluster, concepts, monkeypatch):
     for name, nodes in (("here", None), ("there", cluster)):
         build(tmp_path / name, concepts, None)
         monkeypatch.chdir(tmp_path)  # where the workers are not
+        monkeypatch.setattr("lexicept.index.updates.FEW_CHARACTERS", -1)  # one encoder for both
         assert update(name, new, cluster=nodes) == Added(11, 1)
     here, there = (IndexReader.open(tmp_path / name) for name in ("here", "there"))
     assert contents(there) == contents(here)

@@ -142,13 +142,11 @@ class Shared:
 
 @pytest.mark.parametrize("buffer_tokens", [100, 10**6])
 @pytest.mark.parametrize("start", [Position(), Position(0, 16, 1)])
-def test_a_stream_of_shared_reading_is_that_of_one_process(monkeypatch, buffer_tokens, start):
-    monkeypatch.setattr("lexicept.models.sae.states.READ", 8)
-
+def test_a_stream_of_shared_reading_is_that_of_one_process(buffer_tokens, start):
     def stream(share):
         reader = lambda numbers: torch.cat([text(number) for number in numbers])  # noqa: E731
         ignore = lambda tokens: None  # noqa: E731
-        shuffling = Shuffling(40, buffer_tokens, 3)
+        shuffling = Shuffling(40, buffer_tokens, 3, documents=8)
         return StateStream(reader, 50, shuffling, ignore, share).batches(start)
 
     shared = Shared()

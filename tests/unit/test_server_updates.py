@@ -262,7 +262,7 @@ def test_scores_that_json_can_not_hold_are_no_answer(served, monkeypatch, score)
 def test_numbers_that_json_can_not_hold_are_no_answer(served, monkeypatch):
     (term,) = served.reader.served.index.query_terms("bade")
     monkeypatch.setattr(
-        "lexicept.index.reader.IndexReader.query_terms", lambda *_: [term._replace(weight=math.inf)]
+        "lexicept.index.explainer.Explainer.terms", lambda *_: [term._replace(weight=math.inf)]
     )
     response = served.client.get("/query?query=bade")
     assert response.status_code == 503

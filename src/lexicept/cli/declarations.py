@@ -215,6 +215,8 @@ def _argument_help(docstring: str) -> dict[str, str]:
 def _fields(node: ast.ClassDef) -> Iterator[_Entry]:
     for item, following in zip(node.body, [*node.body[1:], ast.Pass()], strict=True):
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+            if ast.unparse(item.annotation).startswith("ClassVar"):
+                continue
             text = following.value if isinstance(following, ast.Expr) else None
             help_text = text.value if isinstance(text, ast.Constant) else ""
             yield _Entry(item.target.id, item.annotation, item.value, str(help_text))

@@ -304,7 +304,9 @@ class WordVectorizer:
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """Return term counts [n, size]; unknown terms are left out."""
-        terms = (self._for_queries(text) or self.tokenizer(text) for text in texts)
+        terms = []
+        for text in texts:
+            terms.append(self._for_queries(text) or self.tokenizer(text))
         return self._counts(terms, self._dimensions.get)
 
     def query_tokenizer(self, text: str) -> Tokenizer:
