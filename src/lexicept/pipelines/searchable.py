@@ -109,7 +109,7 @@ class OpenedIndex:
                 added to the query; ``added`` of the results lists them, and steering removes them.
             explain: whether each hit gets the exact decomposition of the score.
             query_encoder: "model" runs the concept model; "static" estimates the model's token
-                states from a table fitted to the collection instead, in a fraction of the time.
+                states from a table fitted to the collection instead, in some 60 % of the time.
             filter: conditions on fields: a text such as ``"year >= 2020 and tag in ['bio']"``, or a
                 dict such as ``{"year": {">=": 2020}, "tag": ["bio"]}``.
 
