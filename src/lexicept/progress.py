@@ -63,8 +63,8 @@ class ProgressLine:
         self._console = Console(stderr=True)
         self._live = self._console.is_terminal and not self._console.is_dumb_terminal
         fields = ("description", "fields[facts]", "fields[detail]")
-        texts = (TextColumn(f"{{task.{name}}}", markup=False) for name in fields)
-        columns = (SpinnerColumn(), BarColumn(20), *texts)
+        title, facts, detail = (TextColumn(f"{{task.{name}}}", markup=False) for name in fields)
+        columns = (SpinnerColumn(), BarColumn(20), title, facts, detail)
         self._line = Line(*columns, console=self._console, transient=True, disable=not self._live)
         self._task = self._line.add_task("starting", total=None, facts="", detail="")
         self._shares = shares

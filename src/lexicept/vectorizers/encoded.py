@@ -91,10 +91,11 @@ class EncodedConcepts:
                 for place, out in enumerate(windows[number].left_out)
                 if not out
             ]
-            for (start, end), *fired in zip(
+            for (start, end), numbers, of_token in zip(
                 places, dimensions.tolist(), acts.tolist(), strict=True
             ):
-                active = [(number, act) for number, act in zip(*fired, strict=True) if act > 0]
+                pairs = zip(numbers, of_token, strict=True)
+                active = [(number, act) for number, act in pairs if act > 0]
                 if end > before:
                     tokens.append((Span(max(0, start - before), end - before), active))
         return sorted(tokens)

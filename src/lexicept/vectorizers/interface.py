@@ -175,7 +175,7 @@ def load_for_queries(
     module, vectorizer = kind.queries
     vectorizer_type = getattr(importlib.import_module(module), vectorizer)
     if models:
-        return cast(QueryVectorizer, vectorizer_type.load(folder, *models))
+        return cast(QueryVectorizer, vectorizer_type.load(folder, models[0]))
     return cast(QueryVectorizer | None, vectorizer_type.load_light(folder, static=static))
 
 
