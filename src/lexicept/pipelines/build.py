@@ -148,7 +148,7 @@ def _shares(totals: Mapping[str, float]) -> dict[str, float]:
     sample = totals.get("states", 1.0)
     others = max(0.0, totals.get("words", sample) / sample - 1)
     read = {"words": 0.02, "model": 0.2, "states": 1.0, "training": 2.0, "concepts": 0.3 + others}
-    return {**read, "naming": 0.3, "neighbours": 0.1}
+    return {**read, "query encoder": 0.3, "naming": 0.3, "neighbours": 0.1}
 
 
 def places_of(path: str | os.PathLike[str]) -> list[str]:

@@ -84,14 +84,10 @@ class StaticModel(nn.Module):
         self.near = nn.Parameter(torch.zeros(d, 6 * d))
         self.bag = nn.Parameter(torch.cat([0.3 * torch.eye(d), torch.zeros(d, d)], dim=1))
         # Attention and the last layer need a start other than 0, or an output of 0 with one.
-        self.qkv, self.out = (
-            nn.Parameter(math.sqrt(d) * small[:, : 3 * d]),
-            nn.Parameter(torch.zeros(d, d)),
-        )
-        self.up, self.down = (
-            nn.Parameter(math.sqrt(d) * small[:, 3 * d : 4 * d]),
-            nn.Parameter(torch.zeros(d, d)),
-        )
+        self.qkv = nn.Parameter(math.sqrt(d) * small[:, : 3 * d])
+        self.out = nn.Parameter(torch.zeros(d, d))
+        self.up = nn.Parameter(math.sqrt(d) * small[:, 3 * d : 4 * d])
+        self.down = nn.Parameter(torch.zeros(d, d))
         self.up_bias, self.down_bias = nn.Parameter(torch.zeros(d)), nn.Parameter(torch.zeros(d))
         self.distances = nn.Parameter(torch.zeros(num_heads(d), 2 * FARTHEST + 1))
         self.norm, self.inner_norm = nn.LayerNorm(d, EPSILON), nn.LayerNorm(d, EPSILON)
