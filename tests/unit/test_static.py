@@ -55,14 +55,15 @@ def stored(tmp_path_factory):
 
 @given(st.lists(st.lists(st.integers(0, 49), min_size=1, max_size=9), min_size=1, max_size=4))
 @settings(max_examples=30)
-def test_numpy_and_torch_agree_and_padding_changes_nothing(stored, queries):
+def test_both_runtimes_agree_and_padding_changes_nothing(stored, queries):
+    """Up to products of 8 bits, about 1 %; any layer left out changes 3 % or more."""
     model, states = StaticModel.load(stored), StaticStates.load(stored)
     length = max(map(len, queries)) + 2
     ids = torch.tensor([query + [7] * (length - len(query)) for query in queries])
     mask = torch.tensor([[place < len(query) for place in range(length)] for query in queries])
     expected = model(ids, mask).detach().numpy()
     estimates = np.concatenate([states.states_of(np.array(query)) for query in queries])
-    np.testing.assert_allclose(estimates, expected, atol=1e-4)
+    assert np.linalg.norm(estimates - expected) <= 0.02 * np.linalg.norm(expected)
 
 
 def test_a_new_model_is_the_table_and_a_share_of_the_mean(tmp_path):

@@ -26,7 +26,7 @@ from lexicept.vectorizers.interface import (
     load_for_queries,
     load_vectorizer,
 )
-from lexicept.vectors import Floats, Integers
+from lexicept.vectors import Floats, Integers, columns
 
 Q = TypeVar("Q", bound=QueryVectorizer | None)
 
@@ -249,7 +249,7 @@ class QueryEncoders:
             return {self._by_model[0].name: frequencies}
         first = self._by_model[0].dimensions.start
         return {
-            v.name: frequencies[:, v.dimensions.start - first : v.dimensions.stop - first]
+            v.name: columns(frequencies, v.dimensions.start - first, v.dimensions.stop - first)
             for v in self._by_model
         }
 

@@ -7,14 +7,16 @@ text, measured from the collection's centre, less ``TAKEN_OFF`` times the larges
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError
+from lexicept.models.largest_products import SPARE, LargestProducts
 from lexicept.storage.arrays import load_array, save_array
-from lexicept.vectors import Floats
+from lexicept.vectors import Floats, Integers, canonical_entries
 
 KEPT: Mapping[str, int] = {"query": 16, "document": 32}
 """Number of exemplars of a query and a document, the largest cosines."""
@@ -52,33 +54,46 @@ class Exemplars:
     def vectors(self, means: Floats, task: str) -> sp.csr_array:
         """Return the weights of texts, CSR f32 [m, n] with rows of unit length, from the mean
         states [m, d] of the texts' tokens. Zeros, the mean of no tokens, get no weights."""
-        step = max(1, BLOCK // max(1, len(self)))
-        blocks = [sp.csr_array((0, len(self)), dtype=np.float32)]
+        step, count = max(1, BLOCK // max(1, len(self))), min(KEPT[task], len(self))
+        lengths, exemplars, weights = [[0]], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
         for start in range(0, len(means), step):
-            blocks.append(self._block(means[start : start + step].astype(np.float32), task))
-        return sp.csr_array(sp.vstack(blocks, format="csr"))
+            block = means[start : start + step].astype(np.float32)
+            cosines, places = self._largest(block, count + 1, task)
+            kept = np.maximum(cosines[:, :count], 0)
+            # What exemplars have in common, the largest cosine left out tells.
+            if cosines.shape[1] > count:
+                kept = np.maximum(kept - TAKEN_OFF * np.maximum(cosines[:, count:], 0), 0)
+            order = np.argsort(places[:, :count], axis=1)
+            texts = np.arange(len(block))[:, None]
+            kept, places = _unit(kept)[texts, order], places[texts, order]
+            lengths.append(np.count_nonzero(kept, axis=1))
+            exemplars.append(places[kept > 0].astype(np.int32))
+            weights.append(kept[kept > 0])
+        ends = np.cumsum(np.concatenate(lengths))
+        data, indices = np.concatenate(weights), np.concatenate(exemplars)
+        return canonical_entries(data, indices, ends.astype(np.int32), len(self))
 
     def cosines(self, means: Floats) -> Floats:
         """Return the cosines of mean states [m, d] with the exemplars, from the centre [m, n]."""
-        cosines: Floats = _unit(_unit(means) - self._centre) @ self._states.T
-        cosines[~means.any(axis=1)] = 0
+        cosines: Floats = self._from_centre(means) @ self._states.T
         return cosines
 
-    def _block(self, means: Floats, task: str) -> sp.csr_array:
+    def _from_centre(self, means: Floats) -> Floats:
+        directions = _unit(_unit(means) - self._centre)
+        directions[~means.any(axis=1)] = 0
+        return directions
+
+    def _largest(self, means: Floats, count: int, task: str) -> tuple[Floats, Integers]:
+        """Return the largest cosines, the largest first, and their exemplars [m, count]."""
+        if task == "query" and len(means) and count + SPARE < len(self):
+            return self._products.of(self._from_centre(means), count)
         cosines = self.cosines(means)
-        count = min(KEPT[task], len(self))
-        largest = np.argsort(-cosines, axis=1, kind="stable")[:, : count + 1]
-        weights = np.maximum(np.take_along_axis(cosines, largest, axis=1), 0)
-        # What exemplars have in common, the largest cosine left out tells.
-        if largest.shape[1] > count:
-            weights = np.maximum(weights[:, :count] - TAKEN_OFF * weights[:, count:], 0)
-        texts = np.repeat(np.arange(len(means)), count)
-        exemplars = largest[:, :count].ravel()
-        entries = (_unit(weights).ravel(), (texts, exemplars))
-        vectors = sp.coo_array(entries, cosines.shape).tocsr()
-        vectors.eliminate_zeros()
-        vectors.sort_indices()
-        return sp.csr_array(vectors)
+        order = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
+        return np.take_along_axis(cosines, order, axis=1), order
+
+    @cached_property
+    def _products(self) -> LargestProducts:
+        return LargestProducts(self._states)
 
     def save(self, folder: Path) -> None:
         """Write exemplars and centre into a folder."""

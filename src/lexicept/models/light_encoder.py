@@ -12,7 +12,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from lexicept.models.heads.settings import HeadSettings, read_settings
-from lexicept.models.onnx_bert import OnnxBert, damage_of, largest_graph, map_safetensors
+from lexicept.models.largest_products import LargestProducts
+from lexicept.models.onnx_bert import OnnxBert, damage_of, map_safetensors
 from lexicept.models.pooled import TokenReader, TokenStates
 from lexicept.models.static import StaticStates
 from lexicept.models.windows import (
@@ -25,9 +26,6 @@ from lexicept.models.windows import (
 )
 from lexicept.storage.files import read_json
 from lexicept.vectors import Floats, Integers
-
-SPARE = 16
-"""Candidates in 8 bits beside the k latents, of which the products are computed again."""
 
 _MODULES = ["lexicept.models.backbone.Backbone", "lexicept.models.heads.sae.SAEHead"]
 
@@ -122,8 +120,7 @@ class LatentHead:
         shapes = [single[name].shape for name in ("mean", "b_dec", "b_enc")]
         if shapes != [(self.d_in,), (self.d_in,), (self.size,)]:
             raise ValueError("mean, b_dec and b_enc of other sizes than W_enc")
-        self._matrix, self._bias = single["W_enc"], single["b_enc"]
-        self._largest = largest_graph(self._matrix, self._bias)
+        self._largest = LargestProducts(single["W_enc"], single["b_enc"])
 
     @classmethod
     def of(cls, folder: Path) -> LatentHead | None:
@@ -153,11 +150,8 @@ class LatentHead:
     def largest_addends(self, states: Floats, k: int) -> tuple[Floats, Integers]:
         """See ``Head``."""
         x = (states - self._mean) / self._scale - self._origin
-        _, candidates = self._largest.run(x=x, k=np.array([min(k + SPARE, self.size)]))
-        products = (self._matrix[candidates] @ x[..., None])[..., 0] + self._bias[candidates]
-        order = np.argsort(-products, axis=1)[:, :k]
-        latents: Integers = np.take_along_axis(candidates, order, axis=1)
-        acts = np.maximum(np.take_along_axis(products, order, axis=1), 0) * self._scale
+        products, latents = self._largest.of(x, k)
+        acts = np.maximum(products, 0) * self._scale
         return np.log1p(acts) if self.settings.pooling == "sum" else acts, latents
 
     def token_addends(self, states: Floats, dimensions: Sequence[int], task: str) -> Floats:

@@ -30,7 +30,7 @@ _EXPECTED = {
     "position_embedding_type": "absolute",
 }
 
-_RUNTIME = "com.microsoft"
+RUNTIME = "com.microsoft"
 """Domain of ONNX Runtime's own operations."""
 
 _TYPES = {"float32": 1, "int8": 3, "int32": 6, "int64": 7}
@@ -47,9 +47,13 @@ _ADAPTERS: dict[str, Any] = {
 
 _LORA = re.compile(r"base_model\.model\.(.*)\.lora_A\.weight")
 
-_STORED = {"F32": "<f4", "F16": "<f2"}
+_STORED = {"F32": "<f4", "F16": "<f2", "I8": "<i1"}
 """Types of safetensors that are read; others are bytes."""
 
+
+MATRIX_STEPS = 63
+"""Largest whole number of a matrix in 8 bits: the sum of two products has to fit 16 bits on
+processors without VNNI."""
 
 BATCH_TOKENS = 256
 """Most tokens of a batch, padding included, unless a single window has more."""
@@ -135,7 +139,7 @@ class GraphBuilder:
             sizes = [(1, size) for size in weight.shape]
             tensor = _message([*sizes, (2, kind), (8, name), (13, place), (14, 1)])
             self._fields.append((5, tensor))
-        versions = [(8, _message([(1, ""), (2, 17)])), (8, _message([(1, _RUNTIME), (2, 1)]))]
+        versions = [(8, _message([(1, ""), (2, 17)])), (8, _message([(1, RUNTIME), (2, 1)]))]
         content = _message([(1, 8), (7, _message(self._fields)), *versions])
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # errors are raised, too
@@ -258,7 +262,7 @@ def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> GraphBu
 
     def add_norm(x: str, residual: str, name: str) -> str:
         inputs = [x, residual, *norm(name)]
-        return graph.add("SkipLayerNormalization", inputs, name, domain=_RUNTIME, epsilon=eps)
+        return graph.add("SkipLayerNormalization", inputs, name, domain=RUNTIME, epsilon=eps)
 
     x = graph.add("LayerNormalization", ["x", *norm("embeddings")], "sums", axis=-1, epsilon=eps)
     for block in (f"encoder.layer.{number}" for number in range(config["num_hidden_layers"])):
@@ -267,12 +271,12 @@ def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> GraphBu
             projection = graph.linear(x, f"{block}.attention.self.{kind}", d, d)
             by_text.append(graph.add("Reshape", [projection, "shape"], f"{projection}.by_text"))
         inputs, attended = [*by_text, "", "mask"], f"{block}.attended"
-        graph.add("MultiHeadAttention", inputs, attended, domain=_RUNTIME, num_heads=heads)
+        graph.add("MultiHeadAttention", inputs, attended, domain=RUNTIME, num_heads=heads)
         graph.add("Reshape", [attended, "flat"], f"{attended}.flat")
         read = graph.linear(f"{attended}.flat", f"{block}.attention.output.dense", d, d)
         read = add_norm(read, x, f"{block}.attention.output")
         inner = graph.linear(read, f"{block}.intermediate.dense", inner_d, d)
-        inner = graph.add("Gelu", [inner], f"{block}.gelu", domain=_RUNTIME)
+        inner = graph.add("Gelu", [inner], f"{block}.gelu", domain=RUNTIME)
         outer = graph.linear(inner, f"{block}.output.dense", d, inner_d)
         x = add_norm(outer, read, f"{block}.output")
     return graph.load(**{x: states})
@@ -283,21 +287,6 @@ def rounded(matrix: Floats, most: int = 127) -> dict[str, Any]:
     factors = np.abs(matrix).max(axis=1, keepdims=True).astype(np.float32) / most
     factors[factors == 0] = 1
     return {"": np.rint(matrix / factors).astype(np.int8), ".factors": factors}
-
-
-def largest_graph(matrix: Floats, bias: Floats) -> GraphBuilder:
-    """Load a search for about the ``k`` [1] largest of ``matrix x_i + bias``, for tokens ``x`` [n,
-    d], by products of 8 bits: the values and the numbers of the rows, both [n, k]."""
-    tokens: Declared = ("float32", ["tokens", matrix.shape[1]])
-    # Sums of two products have to fit 16 bits on processors without VNNI: 7 bits for the matrix.
-    numbers = rounded(matrix, most=63)
-    weights = {"numbers": np.ascontiguousarray(numbers[""].T), "bias": bias}
-    weights["factors"] = numbers[".factors"].ravel()
-    graph = GraphBuilder(weights, x=tokens, k=("int64", [1]))
-    inputs = ["x", "numbers", "factors", "", "bias"]
-    graph.add("DynamicQuantizeMatMul", inputs, "products", domain=_RUNTIME)
-    graph.add("TopK", ["products", "k"], "values", "rows", sorted=0)
-    return graph.load(values=("float32", ["tokens", "k"]), rows=("int64", ["tokens", "k"]))
 
 
 def _declared(name: str, kind: str, shape: Sequence[int | str]) -> bytes:

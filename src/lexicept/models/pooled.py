@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.models.windows import Window
-from lexicept.vectors import Floats, Integers
+from lexicept.vectors import Floats, Integers, canonical_entries
 
 
 class TokenStates(NamedTuple):
@@ -147,9 +147,12 @@ def pooled_activations(
     place, value = np.concatenate(places), np.concatenate(values)
     place, value = place[value != 0], value[value != 0]  # a NaN must not get lost
     order = np.argsort(place, kind="stable")
-    place, first = np.unique(place[order], return_index=True)
+    place = place[order]
+    first = np.flatnonzero(np.diff(place, prepend=-1))
+    place = place[first]
     combine = np.maximum if head.settings.pooling == "max" else np.add
     data = combine.reduceat(value[order], first) if len(first) else value
     data = np.sqrt(data) if head.settings.pooling == "sqrt_sum" else data
     ends = np.searchsorted(place, head.size * np.arange(count + 1))
-    return sp.csr_array((data, place % head.size, ends), shape=(count, head.size))
+    dimensions, ends = (place % head.size).astype(np.int32), ends.astype(np.int32)
+    return canonical_entries(data, dimensions, ends, head.size)

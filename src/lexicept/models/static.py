@@ -1,4 +1,4 @@
-"""Estimates of a backbone's token states without the backbone, for queries, in NumPy.
+"""Estimates of a backbone's token states without the backbone, for queries.
 
 The estimate of token i of a text, from rows x of a table, one for each token of the tokenizer:
 
@@ -7,7 +7,7 @@ The estimate of token i of a text, from rows x of a table, one for each token of
     h_i = y_i + F₂ gelu(F₁ LN(y_i) + f₁) + f₂
 
 where x̄ is the text's mean row, and o is -2, -1, 1 or 2. ``training.static`` fits the numbers to a
-collection.
+collection. Products are of 8 bits, in a graph of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from lexicept.models.onnx_bert import damage_of, map_safetensors
+from lexicept.models.onnx_bert import RUNTIME, Declared, GraphBuilder, damage_of, map_safetensors
 from lexicept.models.windows import UNLIMITED, Window
 from lexicept.vectors import Floats, Integers
 
 SHIFTS = (-2, -1, 1, 2)
 """Neighbours of a token, by their distance."""
+
+GATES = (-1, 1)
+"""Neighbours that a token's gate reads."""
 
 FARTHEST = 64
 """Distance from which on tokens are equally far away for attention."""
@@ -42,29 +45,20 @@ class StaticStates:
 
     Args:
         weights: by the names of ``training.static.StaticModel``; of matrices and the table, int8
-            numbers [rows, d], and factors [rows, 1] by the name with ``.factors``.
+            numbers, and the factors of the table's rows or a matrix' columns by the name with
+            ``.factors``.
     """
 
     positions = UNLIMITED
     """Most tokens of a text."""
 
     def __init__(self, weights: Mapping[str, Any]) -> None:
-        self._factors = weights["table.factors"]
-        self.tokens, d = len(self._factors), weights["norm.weight"].size
+        self._table, self._factors = weights["table"], weights["table.factors"]
+        self.tokens, d = self._table.shape
         """Number of tokens with a row."""
-        self._table = weights["table"].view(np.int8).reshape(self.tokens, d)
-
-        def matrix(name: str) -> Floats:
-            factors = weights[f"{name}.factors"]
-            scaled: Floats = weights[name].view(np.int8).reshape(len(factors), -1) * factors
-            return scaled
-
-        self._near, self._bag, self._qkv = matrix("near"), matrix("bag"), matrix("qkv")
-        self._out, self._up, self._down = matrix("out"), matrix("up"), matrix("down")
         self._distances = weights["distances"]
-        self._vectors = {name: w for name, w in weights.items() if w.ndim == 1}
-        self._d, self._heads = d, num_heads(d)
-        self.states_of(np.zeros(3, np.int64))  # shapes that do not fit raise ValueError
+        self._graph = _graph(weights, d, len(self._distances))
+        self.states_of(np.zeros(3, np.int64))  # shapes that do not fit raise an error
 
     @classmethod
     def load(cls, path: Path) -> StaticStates:
@@ -80,53 +74,67 @@ class StaticStates:
 
     def states_of(self, ids: Integers) -> Floats:
         """Return the states [n, d] of a text's tokens."""
-        n, d = len(ids), self._d
-        x: Floats = self._table[ids] * self._factors[ids]
+        n, margin = len(ids), max(SHIFTS)
+        # Zeros before and behind the text are the neighbours of the first and the last tokens.
+        padded = np.zeros((n + 2 * margin, self._table.shape[1]), np.float32)
+        x = padded[margin : margin + n]
+        np.multiply(self._table[ids], self._factors[ids], out=x)
         if not n:
             return x
-        bag = x.mean(axis=0) @ self._bag
-        near = x @ self._near
-        y: Floats = x + bag[:d]
-        gate = np.repeat(bag[None, d:], n, axis=0)
-        for block, shift in enumerate(SHIFTS):
-            _add_shifted(y, near[:, block * d : (block + 1) * d], shift)
-        _add_shifted(gate, near[:, 4 * d : 5 * d], -1)
-        _add_shifted(gate, near[:, 5 * d :], 1)
-        y += x * np.tanh(gate) + self._attended(x) @ self._out
-        inner = self._normed(y, "inner_norm") @ self._up + self._vectors["up.bias"]
-        y += _gelu(inner) @ self._down + self._vectors["down.bias"]
-        return y
-
-    def _attended(self, x: Floats) -> Floats:
-        n = len(x)
-        qkv = (self._normed(x, "norm") @ self._qkv).reshape(n, 3, self._heads, -1)
-        queries, keys, values = qkv.transpose(1, 2, 0, 3)
         places = np.arange(n)
+        around = places[:, None] + margin
         distances = np.clip(places - places[:, None], -FARTHEST, FARTHEST) + FARTHEST
-        scores = queries @ keys.transpose(0, 2, 1) / np.float32(np.sqrt(self._d // self._heads))
-        scores += self._distances[:, distances]
-        scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        scores /= scores.sum(axis=-1, keepdims=True)
-        attended: Floats = (scores @ values).transpose(1, 0, 2).reshape(n, -1)
-        return attended
-
-    def _normed(self, x: Floats, name: str) -> Floats:
-        centred = x - x.mean(axis=-1, keepdims=True)
-        variances = np.square(centred).mean(axis=-1, keepdims=True)
-        weight, bias = self._vectors[f"{name}.weight"], self._vectors[f"{name}.bias"]
-        normed: Floats = centred / np.sqrt(variances + np.float32(EPSILON)) * weight + bias
-        return normed
+        states: Floats = self._graph.run(
+            x=x[None],
+            mean=x.mean(axis=0)[None, None],
+            near=padded[around + SHIFTS].reshape(1, n, -1),
+            beside=padded[around + GATES].reshape(1, n, -1),
+            distances=self._distances[None, :, distances],
+        )[0][0]
+        return states
 
 
-def _add_shifted(total: Floats, values: Floats, shift: int) -> None:
-    """Add to each token the value of the token at a distance, if there is one."""
-    if shift < 0:
-        total[-shift:] += values[:shift]
-    else:
-        total[:-shift] += values[shift:]
+def _graph(weights: Mapping[str, Any], d: int, heads: int) -> GraphBuilder:
+    """Load the layers.
 
+    Inputs are a text's rows ``x`` [1, n, d]; the ``mean`` row [1, 1, d]; the rows ``near`` and
+    ``beside`` each token [1, n, 4 d] and [1, n, 2 d]; and ``distances`` [1, heads, n, n], what
+    attention adds to its scores. The output is [1, n, d].
+    """
+    sizes: dict[str, list[int | str]] = {
+        "x": [1, "n", d],
+        "mean": [1, 1, d],
+        "near": [1, "n", len(SHIFTS) * d],
+        "beside": [1, "n", len(GATES) * d],
+        "distances": [1, heads, "n", "n"],
+    }
+    inputs: dict[str, Declared] = {name: ("float32", shape) for name, shape in sizes.items()}
+    # Weights by other names than the inputs'.
+    graph = GraphBuilder({f"w.{name}": weight for name, weight in weights.items()}, **inputs)
 
-def _gelu(x: Floats) -> Floats:
-    inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
-    activated: Floats = x * (np.float32(0.5) * (1 + np.tanh(inner)))
-    return activated
+    def product(x: str, name: str, rows: int, columns: int) -> str:
+        factors = graph.weight(f"w.{name}.factors", 1, columns)
+        matrix, bias = graph.weight(f"w.{name}", rows, columns), f"w.{name}.bias"
+        inputs = [x, matrix, factors, "", bias if f"{name}.bias" in weights else ""]
+        return graph.add("DynamicQuantizeMatMul", inputs, f"{name}.product", domain=RUNTIME)
+
+    def norm(name: str) -> list[str]:
+        return [graph.weight(f"w.{name}.{kind}", d) for kind in ("weight", "bias")]
+
+    def total(x: str, y: str, name: str) -> str:
+        return graph.add("Add", [x, y], name)
+
+    graph.add("Split", [product("mean", "bag", d, 2 * d)], "bag", "bag.gate", axis=-1)
+    y = total(total("x", "bag", "x.bag"), product("near", "near", len(SHIFTS) * d, d), "x.near")
+    gate = total(product("beside", "beside", len(GATES) * d, d), "bag.gate", "gate")
+    gated = graph.add("Mul", ["x", graph.add("Tanh", [gate], "tanh")], "gated")
+    normed = graph.add("LayerNormalization", ["x", *norm("norm")], "normed", epsilon=EPSILON)
+    graph.add("Split", [product(normed, "qkv", d, 3 * d)], "queries", "keys", "values", axis=-1)
+    read = ["queries", "keys", "values", "", "", "distances"]
+    graph.add("MultiHeadAttention", read, "attended", domain=RUNTIME, num_heads=heads)
+    added = [product("attended", "out", d, d), total(y, gated, "y"), *norm("inner_norm")]
+    outputs = ["inner", "", "", "inner.sum"]
+    graph.add("SkipLayerNormalization", added, *outputs, domain=RUNTIME, epsilon=EPSILON)
+    inner = graph.add("FastGelu", [product("inner", "up", d, d)], "gelu", domain=RUNTIME)
+    total(product(inner, "down", d, d), "inner.sum", "states")
+    return graph.load(states=("float32", [1, "n", d]))

@@ -24,9 +24,9 @@ from lexicept.corpora import Document
 from lexicept.corpora.pseudo_queries import generate
 from lexicept.models.encoder import Encoder
 from lexicept.models.half_bert import autocast, has_bfloat16
-from lexicept.models.onnx_bert import damage_of, rounded
+from lexicept.models.onnx_bert import MATRIX_STEPS, damage_of, rounded
 from lexicept.models.sources import MINI_FOLDER, Reference
-from lexicept.models.static import EPSILON, FARTHEST, SHIFTS, num_heads
+from lexicept.models.static import EPSILON, FARTHEST, GATES, SHIFTS, num_heads
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import read_json, replace_file
 from lexicept.vectorizers.interface import STATIC
@@ -81,7 +81,8 @@ class StaticModel(nn.Module):
         super().__init__()
         self.table = nn.Parameter(torch.zeros(num_tokens, d))
         small = torch.randn(d, 6 * d, generator=torch.Generator().manual_seed(0)) / d
-        self.near = nn.Parameter(torch.zeros(d, 6 * d))
+        self.near = nn.Parameter(torch.zeros(len(SHIFTS) * d, d))
+        self.beside = nn.Parameter(torch.zeros(len(GATES) * d, d))
         self.bag = nn.Parameter(torch.cat([0.3 * torch.eye(d), torch.zeros(d, d)], dim=1))
         # Attention and the last layer need a start other than 0, or an output of 0 with one.
         self.qkv = nn.Parameter(math.sqrt(d) * small[:, : 3 * d])
@@ -100,10 +101,10 @@ class StaticModel(nn.Module):
         d, counted = self.table.shape[1], mask[..., None]
         x = F.embedding(ids, self.table) * counted
         bag = (x.sum(1) / counted.sum(1).clamp(min=1)) @ self.bag
-        near = (x @ self.near).split(d, dim=-1)
-        shifted = [_shift(part, shift) for part, shift in zip(near, (*SHIFTS, -1, 1), strict=True)]
-        y = x + bag[:, None, :d] + sum(shifted[:4])
-        y = y + x * torch.tanh(bag[:, None, d:] + shifted[4] + shifted[5])
+        near = torch.cat([_shift(x, shift) for shift in SHIFTS], dim=-1) @ self.near
+        beside = torch.cat([_shift(x, shift) for shift in GATES], dim=-1) @ self.beside
+        y = x + bag[:, None, :d] + near
+        y = y + x * torch.tanh(bag[:, None, d:] + beside)
         y = y + self._attended(x, mask) @ self.out
         inner = F.gelu(self.inner_norm(y) @ self.up + self.up_bias, approximate="tanh")
         return (y + inner @ self.down + self.down_bias)[mask]
@@ -120,13 +121,16 @@ class StaticModel(nn.Module):
         return attended.transpose(1, 2).reshape(texts, length, d)
 
     def save(self, path: Path, most: int = 127) -> None:
-        """Write the numbers for ``StaticStates``: matrices in 8 bits, by rows, from -most to most.
-        A name that ends in .gz compresses the file."""
+        """Write the numbers for ``StaticStates``, in 8 bits: the table by rows, from -most to most;
+        matrices by columns. A name that ends in .gz compresses the file."""
         content: dict[str, Tensor] = {}
         for name, weight in self.state_dict().items():
             name = name.replace("_bias", ".bias")
             if weight.ndim == 2 and name != "distances":
-                for end, values in rounded(weight.numpy(), most).items():
+                is_table = name == "table"
+                matrix = weight.numpy() if is_table else weight.numpy().T
+                for end, values in rounded(matrix, most if is_table else MATRIX_STEPS).items():
+                    values = values if is_table else np.ascontiguousarray(values.T)
                     content[f"{name}{end}"] = torch.from_numpy(values)
             else:
                 content[name] = weight.contiguous()
