@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lexicept.ops.compiled import LOOPED, by_work, over_rows
 from lexicept.ops.quantisation import (
+    Quantised,
     choose_by_bytes,
     quantised,
     single_on_cpu,
@@ -80,10 +81,12 @@ def top_activations(
             return _by_slices(x, matrix, bias, k, threshold)
         acts = x.new_empty(len(x), k)
         dimensions = torch.empty(len(x), k, dtype=torch.long)
+        matrix = matrix.contiguous()
+        short = quantised(matrix) if choose_by_bytes(x, matrix) else None
         for start in range(0, len(x), TOKENS):
             some = slice(start, start + TOKENS)
             acts[some], dimensions[some] = _by_tiles(
-                x[some].contiguous(), matrix.contiguous(), bias, k, rough
+                x[some].contiguous(), matrix, bias, k, short, rough=rough
             )
         return acts, dimensions
 
@@ -127,17 +130,19 @@ def _widened(tile: Tensor, width: int) -> Tensor:
 
 
 def _by_tiles(
-    x: Tensor, matrix: Tensor, bias: Tensor, k: int, rough: bool
+    x: Tensor, matrix: Tensor, bias: Tensor, k: int, short: Quantised | None, *, rough: bool
 ) -> tuple[Tensor, Tensor]:
     """Compute some of the outputs at a time for all tokens. The result is exact unless ``rough``,
-    also if products of 8 bits choose the candidates."""
+    also if products of 8 bits with the ``short`` matrix choose the candidates."""
     values = np.zeros((len(x), k), np.float32)
     columns = np.zeros((len(x), k), np.int64)
-    short = quantised(x) if choose_by_bytes(x, matrix) else None
     # Comparisons lose a NaN, so that there must be none.
     finite = torch.ones(len(x), dtype=torch.bool)
     threads = torch.get_num_threads()
-    factors = short.factors() if short else torch.empty(0)
+    if short is not None:
+        short_x, worst = quantised(x), worst_errors(short, bias)
+        factors = short_x.factors()
+        finite = (factors.sum(dim=1) * worst.sum()).isfinite()
     for tile in tiles(len(x), matrix):
         # Either all outputs of the tile, or candidates by 8 bits and their exact outputs.
         if short is None:
@@ -146,11 +151,9 @@ def _by_tiles(
             kernel = by_work(scores.numel() * SORTED, keep_largest, keep_largest_reference)
             keep = partial(kernel, scores.numpy(), tile.start, values, columns)
         else:
-            short_tile = quantised(matrix[tile])
-            worst = worst_errors(short_tile, bias[tile])
-            finite &= (factors.sum(dim=1) * worst.sum()).isfinite()
+            short_tile = Quantised(*(of_rows[tile] for of_rows in short))
             exact = Tile(x.numpy(), matrix[tile].numpy(), bias[tile].numpy())
-            candidates = ShortScores.of(short, short_tile, exact.bias, factors.numpy(), worst)
+            candidates = ShortScores.of(short_x, short_tile, exact.bias, factors.numpy(), worst)
             by_bytes = keep_likely if rough else keep_largest_of_bytes
             keep = partial(by_bytes, candidates, exact, tile.start, values, columns)
         over_rows(keep, len(x), threads)
