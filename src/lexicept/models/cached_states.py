@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from array import array
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,13 +17,16 @@ from lexicept.models.half_bert import autocast, has_bfloat16
 from lexicept.models.sae.states import Reader
 from lexicept.models.windows import Window
 from lexicept.progress import Progress, silent
-from lexicept.storage.arrays import load_array, save_array
+from lexicept.storage.arrays import let_go, load_array, save_array
 from lexicept.storage.cached import cached
 from lexicept.storage.workspace import Workspace
 from lexicept.vectors import Integers
 
-SHARD = 512
+SHARD = 128
 """Texts of a file, the unit of work after an interruption."""
+
+MAPPED_TOKENS = 2**16
+"""Tokens read after which mapped files leave the memory: 50 MB for lexicept-mini's backbone."""
 
 
 class CachedStates:
@@ -33,6 +35,7 @@ class CachedStates:
 
     def __init__(self, folder: Path, count: int) -> None:
         self._count = count
+        self._mapped = 0
         shards = range(-(-count // SHARD))
         self._states = [load_array(folder / f"{i:06d}.npy", np.float16, ndim=2) for i in shards]
         self._starts = [load_array(folder / f"{i:06d}.starts.npy", np.int64) for i in shards]
@@ -101,15 +104,29 @@ class CachedStates:
             texts.append(self._states[shard][start:end][:max_tokens])
         lengths = torch.tensor([len(text) for text in texts])
         states = torch.from_numpy(np.concatenate(texts)).float()
+        self._let_go(len(states))
         return states, torch.repeat_interleave(torch.arange(len(texts)), lengths)
 
     def find(self, window: Window) -> Tensor | None:
         """Return the states [tokens, d] of a window's counted tokens, in single precision; None for
         an unknown window or a window without counted tokens."""
-        shard, start, end = self._places.get(_key(window), (0, 0, 0))
+        shard, start, end = self._places.get(window.key(), (0, 0, 0))
         if start == end:
             return None
-        return torch.from_numpy(self._states[shard][start:end].astype(np.float32))
+        states = torch.from_numpy(self._states[shard][start:end].astype(np.float32))
+        self._let_go(len(states))
+        return states
+
+    def __contains__(self, window: Window) -> bool:
+        return window.key() in self._places
+
+    def _let_go(self, tokens: int) -> None:
+        """Count tokens that were read; after many, unmap what was read."""
+        self._mapped += tokens
+        if self._mapped > MAPPED_TOKENS:
+            self._mapped = 0
+            for states in self._states:
+                let_go(states)
 
     @cached_property
     def _places(self) -> dict[tuple[int, int], tuple[int, int, int]]:
@@ -167,24 +184,20 @@ def _states(
     """Return the states [tokens, d] of texts, the place of each text's first token [texts + 1], and
     each window's key and the place after the last token [windows, 3]."""
     windows = backbone.windows(texts, task=task)
-    by_window: list[np.ndarray] = [np.empty((0, 0), np.float16)] * len(windows)
+    lengths = np.array([window.left_out.count(0) for window in windows], np.int64)
+    ends = np.cumsum(lengths)
+    # In place, as states are by far the most of memory.
+    written = np.empty((0, 0), np.float16)
     for numbers, states in backbone.token_states(windows):
-        lengths = [len(windows[i].left_out) - sum(windows[i].left_out) for i in numbers]
-        for number, of_window in zip(numbers, states.split(lengths), strict=True):
-            by_window[number] = of_window.half().cpu().numpy()
+        if not written.size:
+            written = np.empty((int(ends[-1]), states.shape[1]), np.float16)
+        pieces = states.half().cpu().split(lengths[numbers].tolist())
+        for number, piece in zip(numbers, pieces, strict=True):
+            written[ends[number] - len(piece) : ends[number]] = piece.numpy()
     starts = np.zeros(len(texts) + 1, np.int64)
-    for window, window_states in zip(windows, by_window, strict=True):
-        starts[window.text + 1] += len(window_states)
-    keys = np.array([_key(window) for window in windows], np.int64).reshape(-1, 2)
-    ends = np.cumsum([len(window_states) for window_states in by_window], dtype=np.int64)
-    return np.concatenate(by_window), np.cumsum(starts), np.column_stack([keys, ends])
-
-
-def _key(window: Window) -> tuple[int, int]:
-    """Return a hash of 128 bits of a window's tokens."""
-    content = array("q", [*window.token_ids, *window.left_out]).tobytes()
-    first, second = array("q", hashlib.blake2b(content, digest_size=16).digest())
-    return first, second
+    np.add.at(starts, [window.text + 1 for window in windows], lengths)
+    keys = np.array([window.key() for window in windows], np.int64).reshape(-1, 2)
+    return written, np.cumsum(starts), np.column_stack([keys, ends])
 
 
 def _fingerprint(backbone: Backbone, texts: Sequence[str], bf16: bool, task: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -40,6 +42,12 @@ class Window(NamedTuple):
     def word_spans(self) -> list[tuple[int, int]]:
         """Return start and end of every token's word, or of the token itself, in characters."""
         return whole_words(self.words, self.offsets)
+
+    def key(self) -> tuple[int, int]:
+        """Return a hash of 128 bits of the tokens."""
+        content = array("q", [*self.token_ids, *self.left_out]).tobytes()
+        first, second = array("q", hashlib.blake2b(content, digest_size=16).digest())
+        return first, second
 
     def without(self, unreadable: Collection[int], unknown: int) -> Window:
         """Return the window with the token ``unknown`` in place of unreadable tokens, which are
