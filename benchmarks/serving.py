@@ -2,8 +2,9 @@
 
 The client is wrk, on the same machine and its processors. Queries are passages of the index's own
 documents, no two alike, so that every search of concepts runs the encoder; those that are searched
-again are answered from the cache. Concepts are also looked up, where the index has a token table. A
-bare FastAPI route is measured beside it: what the same processes answer without searching.
+again are answered from the cache. All vocabularies are also searched by the static encoder, where
+the index has one. A bare FastAPI route is measured beside it: what the same processes answer
+without searching.
 """
 
 from __future__ import annotations
