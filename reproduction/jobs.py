@@ -201,6 +201,21 @@ class PooledJob:
 
 
 @settings
+class PublishedLatents:
+    """The latents of a published SAE of a dense model's states, without training for ranking, in
+    BM25 weights of activations pooled by the root of the sum."""
+
+    backbone: Text
+    """Dense model: a dataset folder or a hub name, with its prompts."""
+    sae: Text
+    """SAE of the states: a dataset folder or a hub name."""
+    k: Count = 8
+    """Latents per token."""
+    untrained: Items[Seed] = ()
+    """Seeds of random rows in place of the SAE's, each measured, with the mean of the values."""
+
+
+@settings
 class OverlapJob:
     """The dimensions shared by translations of documents (SAE-SPLADE, Table 7)."""
 
@@ -209,6 +224,12 @@ class OverlapJob:
     languages: Items[Text]
     training: TrainingJob | None = None
     """Training of the model, which another table may share; null for words of each language."""
+    latents: PublishedLatents | None = None
+    """A published SAE in place of words and of a training."""
+    subwords: Text | None = None
+    """Model, a dataset folder or a hub name, whose tokens are counted in place of words."""
+    document_max_active_dims: Count | None = None
+    """Largest number of dimensions of a document; null keeps all."""
     queries: Count | None = None
     """Number of judged queries of each language, searched in the language's documents as a control;
     null for all."""
@@ -336,6 +357,8 @@ def inputs_of(job: Job | str) -> set[str]:
         case TrainingJob(config=config) | OverlapJob(training=TrainingJob(config=config)):
             model = config.model
             names |= {model.backbone, model.start, model.pretrained}
+        case OverlapJob():
+            names |= {job.subwords, *([job.latents.backbone, job.latents.sae] if job.latents else [])}
         case RetrievalJob() | PooledJob():
             names.add(job.model)
     if isinstance(job, RetrievalJob | TrainingJob) and job.rra is not None:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+import torch
+from transformers import AutoTokenizer
 
 from lexicept.corpora import Document, read_documents
 from lexicept.errors import InputError
+from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
-from lexicept.training.validation import encode
+from lexicept.models.heads.sae import SAEHead
+from lexicept.training.validation import encode, pooled
+from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
 from lexicept.vectors import Floats, Integers, SparseVectors, Vocabulary
 from lexicept.weighting import BM25
 from reproduction.data import Data, Judged, fetching, judged
-from reproduction.jobs import OverlapJob
-from reproduction.measuring import Collection, Measurements, measure
+from reproduction.jobs import OverlapJob, PublishedLatents
+from reproduction.measuring import Collection, Measurements, measure, pruned
 from reproduction.pairs import align
 from reproduction.trained import models_of
 
@@ -55,15 +60,21 @@ def run_overlap(job: OverlapJob, data: Data) -> Measurements:
             )
             for language in job.languages
         }
-    if job.training is None:
-        return _measured(job.dataset, _words(languages))
+    if job.training is not None:
+        models = models_of(job.training, data)
+        systems = (_encoded(Encoder.load(model.path), languages) for model in models)
+        seeds: Sequence[int] = job.training.seeds
+    elif job.latents is not None:
+        systems, seeds = _latents(job.latents, languages, data), job.latents.untrained
+    elif job.subwords is not None:
+        systems, seeds = iter([_subwords(data.place(job.subwords), languages)]), ()
+    else:
+        systems, seeds = iter([_words(languages)]), ()
     measured = [
-        _measured(job.dataset, _encoded(Encoder.load(model.path), languages))
-        for model in models_of(job.training, data)
+        _measured(job.dataset, [pruned(each, None, job.document_max_active_dims) for each in system])
+        for system in systems
     ]
-    if not job.training.seeds:
-        return measured[0]
-    return Measurements.mean_of(dict(zip(job.training.seeds, measured, strict=True)))
+    return Measurements.mean_of(dict(zip(seeds, measured, strict=True))) if seeds else measured[0]
 
 
 def _words(languages: Languages) -> list[Collection]:
@@ -79,6 +90,55 @@ def _words(languages: Languages) -> list[Collection]:
     return [replace(collection, weighting=BM25()) for collection in collections]
 
 
+def _subwords(model: str, languages: Languages) -> list[Collection]:
+    """Count the tokens of a model's tokenizer, to be weighed by BM25."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+
+    def counts(texts: Sequence[str]) -> sp.csr_array:
+        ids = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        numbers = np.repeat(np.arange(len(ids)), [len(each) for each in ids])
+        places = (numbers, np.concatenate(ids).astype(np.int64))
+        ones = np.ones(len(numbers), np.float32)
+        return sp.csr_array(sp.coo_array((ones, places), shape=(len(ids), len(tokenizer))))
+
+    return [
+        replace(
+            texts.collection(language, counts(texts.contents), counts(texts.judged.texts)),
+            weighting=BM25(),
+        )
+        for language, texts in languages.items()
+    ]
+
+
+def _latents(
+    settings: PublishedLatents, languages: Languages, data: Data
+) -> Iterator[list[Collection]]:
+    """Yield a published SAE's activations of each language, or those of random rows."""
+    backbone = BackboneSettings(data.place(settings.backbone))
+    published = ConceptVectorizer.pretrained(data.place(settings.sae), backbone)
+    encoder, head = published.encoder, published.head
+    assert isinstance(head, SAEHead)
+    head.configure(query_k=settings.k, document_k=settings.k, pooling="sqrt_sum")
+
+    def states(texts: Sequence[str], task: str) -> CachedStates:
+        texts = [encoder.prompt(task) + text for text in texts]
+        return CachedStates.build(data.work / "states", encoder.backbone, texts, task=task)
+
+    for seed in settings.untrained or (None,):
+        if seed is not None:
+            rows = torch.randn(head.rows.shape, generator=torch.Generator().manual_seed(seed))
+            # The centre and the scale of the states stay as the SAE has them.
+            head.sae.W_enc.data = torch.nn.functional.normalize(rows, dim=1)
+            head.sae.b_enc.data.zero_()
+        collections = []
+        for language, texts in languages.items():
+            documents = pooled(encoder, states(texts.contents, "document"), "document")
+            queries = pooled(encoder, states(texts.judged.texts, "query"), "query")
+            collection = texts.collection(language, documents, encoder.weighting.queries(queries))
+            collections.append(replace(collection, weighting=encoder.weighting))
+        yield collections
+
+
 def _encoded(encoder: Encoder, languages: Languages) -> list[Collection]:
     return [
         texts.collection(
@@ -92,7 +152,7 @@ def _encoded(encoder: Encoder, languages: Languages) -> list[Collection]:
 
 def _measured(dataset: str, collections: Sequence[Collection]) -> Measurements:
     """Measure the dimensions shared by translations, and by as many unrelated documents; as the
-    control, the mean effectiveness of searching each language in itself.
+    controls, the mean effectiveness of searching each language in itself and in the next one.
 
     Dimensions of punctuation, or of any text, are shared by all documents: a share beyond chance is
     what translations share more than as many documents, one of each language, that do not
@@ -107,10 +167,12 @@ def _measured(dataset: str, collections: Sequence[Collection]) -> Measurements:
     translations, strangers = overlap(vectors), overlap(shifted(vectors))
     share, beyond_chance = translations.shares, translations.shares - strangers.shares
     ids, gains = vectors[0].ids, _searched(collections)
+    nexts = [*collections[1:], collections[0]]
     by_text = {
         "share": dict(zip(ids, share.tolist(), strict=True)),
         "share beyond chance": dict(zip(ids, beyond_chance.tolist(), strict=True)),
         "nDCG@10": gains,
+        "across nDCG@10": _searched([_across(*pair) for pair in zip(collections, nexts, strict=True)]),
     }
     values = {name: float(np.mean(list(each.values()))) for name, each in by_text.items()}
     values |= {
@@ -136,6 +198,24 @@ def _searched(collections: Sequence[Collection]) -> dict[str, float]:
         by_query = measurements.per_query[f"{collection.name} nDCG@10"]
         gains |= {f"{collection.name}/{query}": value for query, value in by_query.items()}
     return gains
+
+
+def _across(questions: Collection, documents: Collection) -> Collection:
+    """Return a language's questions with another language's documents, of the same ids."""
+    weights = documents.documents
+    assert isinstance(weights, sp.csr_array)
+    width = max(weights.shape[1], questions.queries.shape[1])
+    return replace(
+        questions,
+        name=f"{questions.name}-{documents.name}",
+        documents=_widened(weights, width),
+        queries=_widened(questions.queries, width),
+    )
+
+
+def _widened(matrix: sp.csr_array, width: int) -> sp.csr_array:
+    shape = (matrix.shape[0], width)
+    return sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=shape)
 
 
 @dataclass(frozen=True)

@@ -202,8 +202,8 @@ def _encode(encode: Any, texts: Sequence[str]) -> sp.csr_array:
     for start in range(0, len(texts), BATCH):
         batch = encode(texts[start : start + BATCH], convert_to_tensor=True, save_to_cpu=True)
         coo = batch.coalesce()
-        values = coo.values().float().numpy()
-        batches.append(sp.csr_array((values, tuple(coo.indices().numpy())), shape=coo.shape))
+        values, places = coo.values().float().numpy(), coo.indices().int().numpy()
+        batches.append(sp.csr_array((values, tuple(places)), shape=coo.shape))
     return sp.csr_array(sp.vstack(batches, format="csr"))
 
 

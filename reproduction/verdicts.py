@@ -156,6 +156,12 @@ class Table:
             return job.training is not None
         return isinstance(job, TrainingJob) or (isinstance(job, PooledJob) and not job.dense)
 
+    def is_published(self, row: str) -> bool:
+        """Return True if the row has the latents of a published SAE."""
+        job = self.job(row)
+        latents = job.latents if isinstance(job, OverlapJob) else None
+        return latents is not None and not latents.untrained
+
     def value(self, row: str, name: str) -> float | None:
         """Return a measured value, or a column's mean over datasets in the paper's units."""
         result, column = self.result(row), self.recipe.expected.columns.get(name)
@@ -239,7 +245,8 @@ class Table:
             if self.value(row, check.value) is None:
                 return f"row {row} has no {check.value}"
         trained = [row for row in check.rows if self.is_trained(row)]
-        if reason := self._below_controls(trained, check.value):
+        published = [row for row in check.rows if self.is_published(row)]
+        if reason := self._below_controls([*trained, *published], check.value):
             return reason
         for row in trained:
             if (count := len(self.outcome.results[row].trainings) or 1) < TRAININGS:
@@ -249,9 +256,11 @@ class Table:
         return ""
 
     def _below_controls(self, rows: Sequence[str], value: str) -> str:
-        """Return the model that finds less than all of its controls in the value's dataset."""
-        measure = f"{value.partition(' ')[0]} nDCG@10"
+        """Return the model that finds less than all of its controls in the value's dataset; what
+        translations share is judged by searches in another language than the question's."""
         for row in rows:
+            across = "across " if isinstance(self.job(row), OverlapJob) else ""
+            measure = f"{value.partition(' ')[0]} {across}nDCG@10"
             ours = self.outcome.results[row].values.get(measure)
             if ours is None:
                 continue
