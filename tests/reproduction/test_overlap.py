@@ -1,6 +1,8 @@
 """Overlap of translations by hand and by brute force."""
 
 import json
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +13,11 @@ from hypothesis import strategies as st
 from lexicept.errors import InputError
 from lexicept.vectors import SparseVectors, Vocabulary
 from reproduction.data import Data
-from reproduction.jobs import OverlapJob
+from reproduction.jobs import OverlapJob, PublishedLatents
 from reproduction.overlap import overlap, run_overlap, shifted
+from support.sae_files import save_config, save_tensors
 from support.strategies import sparse_matrices
+from support.tiny import save_bert
 
 
 def vectors(matrix: sp.csr_array, names: str = "abcdefgh") -> SparseVectors:
@@ -99,3 +103,34 @@ def test_words_that_languages_share(data, tmp_path):
     assert found.values["pairs share"] == pytest.approx(1 / 3.5 / 3)
     # Each language is searched in itself, and both queries find the document that they are of.
     assert found.per_query["pairs nDCG@10"] == {"en/q": 1, "de/q": 1}
+
+
+@pytest.mark.parametrize("system", ["subwords", "latents", "untrained"])
+def test_texts_that_are_the_same_share_all_dimensions(data, tmp_path, system):
+    """A document and its copy share what it has; searching the copies is searching the document."""
+    shutil.copytree(tmp_path / "pairs" / "en", tmp_path / "pairs" / "copy")
+    model, layer = tmp_path / "model", tmp_path / "sae" / "layers.1"
+    save_bert(model)
+    layer.mkdir(parents=True)
+    rows = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
+    save_config(layer / "cfg.json", k=4, num_latents=64, d_in=32, expansion_factor=2)
+    save_tensors(
+        layer / "sae.safetensors",
+        **{"encoder.weight": rows, "encoder.bias": np.zeros(64, np.float32)},
+        W_dec=rows,
+        b_dec=np.zeros(32, np.float32),
+    )
+    seeds = (0, 1) if system == "untrained" else ()
+    choice: dict = {"subwords": "model"}
+    if system != "subwords":
+        choice = {"latents": PublishedLatents(backbone="model", sae="sae", k=2, untrained=seeds)}
+    job = OverlapJob(dataset="pairs", languages=("en", "copy"), **choice)
+    found = run_overlap(job, data)
+    assert [training["seed"] for training in found.trainings] == list(seeds)
+    for measured in [training["per_query"] for training in found.trainings] or [found.per_query]:
+        assert measured["pairs share"] == {"a": 1, "b": 1, "c": 1}
+        across = measured["pairs across nDCG@10"]
+        assert list(across) == ["en-copy/q", "copy-en/q"]
+        assert list(across.values()) == list(measured["pairs nDCG@10"].values())
+    limited = run_overlap(replace(job, document_max_active_dims=1), data)
+    assert limited.values["pairs mean length"] == 1
