@@ -91,6 +91,8 @@ class RetrievalJob:
     """Dataset folder with ``vocab.txt``, for the system ``vectors``; null for own terms."""
     weight: Number = 1.0
     """Value of a stored document weight of 1, for the system ``vectors``."""
+    words: NotNegative = 0.0
+    """Weight of BM25's words beside the dimensions of the system ``encoder``; 0 for none."""
     rra: RRAChoice | None = None
     """Re-weighting of the documents by RRA; null for none."""
     document_max_active_dims: Count | None = None
@@ -99,6 +101,8 @@ class RetrievalJob:
     def __post_init__(self) -> None:
         if not (self.datasets or self.mteb):
             raise InputError("a retrieval needs datasets or mteb")
+        if self.words and self.system != "encoder":
+            raise InputError("words requires system: encoder")
         if (self.system == "encoder") != (self.model is not None):
             raise InputError("model requires system: encoder, and system: encoder requires a model")
         if self.mteb and self.system != "encoder":

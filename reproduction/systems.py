@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from lexicept.corpora import pseudo_queries, read_qrels
 from lexicept.errors import InputError
+from lexicept.parallel.shards import Shard
 from lexicept.rra import Dialogue, converse, hear, read
 from lexicept.storage.files import fingerprint
 from lexicept.training.collection import Corpus
@@ -59,6 +60,8 @@ def run_retrieval(job: RetrievalJob, data: Data) -> Measurements:
                 collection = words_collection(job, dataset, data)
             else:
                 collection = _encoded(encoder, job, dataset, data)
+        if job.words:
+            collection = beside_words(collection, words_collection(job, dataset, data), job.words)
         collection = replace(collection, tau=dataset.tau)
         measure(collection, measurements, job.rra, None, limit)
     if job.mteb:
@@ -76,6 +79,18 @@ def words_collection(job: RetrievalJob, dataset: DatasetSettings, data: Data) ->
     corpus, tf, vectorizer = words_of(source, dataset.language, data.work, data.progress)
     collection = text_collection(dataset, corpus, tf, vectorizer.queries, job.rra, data)
     return replace(collection, weighting=BM25(0.9, 0.4))
+
+
+def beside_words(collection: Collection, words: Collection, weight: float) -> Collection:
+    """Return a collection of the encoder's dimensions and, after them, of BM25's words."""
+    (documents,) = Shard((collection.documents,)).load()
+    (counts,) = Shard((words.documents,)).load()
+    known_words = words.queries[:, : counts.shape[1]]
+    return replace(
+        collection,
+        documents=sp.csr_array(sp.hstack([documents, words.weighting.documents(counts)], "csr")),
+        queries=sp.csr_array(sp.hstack([collection.queries, weight * known_words], "csr")),
+    )
 
 
 def text_collection(
