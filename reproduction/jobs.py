@@ -362,7 +362,10 @@ def inputs_of(job: Job | str) -> set[str]:
             model = config.model
             names |= {model.backbone, model.start, model.pretrained}
         case OverlapJob():
-            names |= {job.subwords, *([job.latents.backbone, job.latents.sae] if job.latents else [])}
+            names |= {
+                job.subwords,
+                *([job.latents.backbone, job.latents.sae] if job.latents else []),
+            }
         case RetrievalJob() | PooledJob():
             names.add(job.model)
     if isinstance(job, RetrievalJob | TrainingJob) and job.rra is not None:

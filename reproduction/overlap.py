@@ -60,6 +60,7 @@ def run_overlap(job: OverlapJob, data: Data) -> Measurements:
             )
             for language in job.languages
         }
+    systems: Iterator[list[Collection]]
     if job.training is not None:
         models = models_of(job.training, data)
         systems = (_encoded(Encoder.load(model.path), languages) for model in models)
@@ -70,8 +71,9 @@ def run_overlap(job: OverlapJob, data: Data) -> Measurements:
         systems, seeds = iter([_subwords(data.place(job.subwords), languages)]), ()
     else:
         systems, seeds = iter([_words(languages)]), ()
+    limit = job.document_max_active_dims
     measured = [
-        _measured(job.dataset, [pruned(each, None, job.document_max_active_dims) for each in system])
+        _measured(job.dataset, [pruned(collection, None, limit) for collection in system])
         for system in systems
     ]
     return Measurements.mean_of(dict(zip(seeds, measured, strict=True))) if seeds else measured[0]
@@ -172,7 +174,7 @@ def _measured(dataset: str, collections: Sequence[Collection]) -> Measurements:
         "share": dict(zip(ids, share.tolist(), strict=True)),
         "share beyond chance": dict(zip(ids, beyond_chance.tolist(), strict=True)),
         "nDCG@10": gains,
-        "across nDCG@10": _searched([_across(*pair) for pair in zip(collections, nexts, strict=True)]),
+        "across nDCG@10": _searched(list(map(_across, collections, nexts))),
     }
     values = {name: float(np.mean(list(each.values()))) for name, each in by_text.items()}
     values |= {
