@@ -14,6 +14,7 @@ from lexicept.interpretation.describe import describe, strongest_documents
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.pooled import KeptActivations
 from lexicept.progress import silent
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
@@ -37,6 +38,24 @@ def frequencies(tiny):
 
 
 Fired = dict[int, dict[int, list[tuple[float, int, int]]]]
+
+
+def test_kept_activations_are_those_that_the_head_finds(tiny, monkeypatch):
+    windows, reading = tiny.backbone.windows(TEXTS), tiny.backbone.token_states
+
+    def found():
+        rows = (
+            row for batch in tiny.token_activations(windows) for row in zip(*batch, strict=True)
+        )
+        return {token: (acts.tolist(), latents.tolist()) for acts, latents, token in rows}
+
+    expected, some = found(), windows[::2]
+    monkeypatch.setattr(tiny, "kept", KeptActivations(some))
+    tiny.encode_with_means(TEXTS, "document")
+    read = []
+    monkeypatch.setattr(tiny.backbone, "token_states", lambda w: read.extend(w) or reading(w))
+    assert found() == expected
+    assert not {window.key() for window in read} & {window.key() for window in some}
 
 
 def brute_force(encoder: Encoder, texts: Sequence[str]) -> tuple[Fired, dict[int, int], int]:

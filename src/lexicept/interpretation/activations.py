@@ -144,7 +144,7 @@ class FiringReader:
         """Add the activations of texts, of concepts in a mask [M], and return their tokens."""
         count = 0
         batch = [self._texts[number] for number in numbers]
-        for acts, concepts, tokens, _ in texts.batches:
+        for acts, concepts, tokens in texts.batches:
             count += len(tokens)
             fired = acts > 0
             if mask is None:

@@ -117,8 +117,8 @@ class CachedStates:
         self._let_go(len(states))
         return states
 
-    def __contains__(self, window: Window) -> bool:
-        return window.key() in self._places
+    def __contains__(self, window: object) -> bool:
+        return isinstance(window, Window) and window.key() in self._places
 
     def _let_go(self, tokens: int) -> None:
         """Count tokens that were read; after many, unmap what was read."""

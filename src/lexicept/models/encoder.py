@@ -26,6 +26,7 @@ from lexicept.models.pooled import TokenReader, TokenStates, pooled_activations
 from lexicept.models.windows import Window, prompt_for
 from lexicept.storage.files import read_json
 from lexicept.storage.texts import TextStore
+from lexicept.vectors import Floats, Integers
 from lexicept.weighting import Weighting
 
 POOL_CELLS = 2**24
@@ -52,8 +53,6 @@ class TokenActivations(NamedTuple):
     """Dimensions [tokens, k]."""
     tokens: list[tuple[int, int]]
     """Each token's window, and position in the window."""
-    states: torch.Tensor
-    """Input of the head [tokens, d]."""
 
 
 class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
@@ -246,12 +245,14 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
         def encoded(states: torch.Tensor, tokens: list[tuple[int, int]]) -> TokenActivations:
             with torch.inference_mode():
                 acts, dimensions = head.encode(states)
-            return TokenActivations(acts.cpu(), dimensions.cpu(), tokens, states.cpu())
+            return TokenActivations(acts.cpu(), dimensions.cpu(), tokens)
 
-        for numbers, states in self.backbone.token_states(windows):
+        fresh: list[int] = []
+        yield from self._kept_activations(windows, limit, fresh)
+        for places, states in self.backbone.token_states([windows[number] for number in fresh]):
             start = 0
             tokens: list[tuple[int, int]] = []
-            for number in numbers:
+            for number in map(fresh.__getitem__, places):
                 left_out = windows[number].left_out
                 if tokens and len(tokens) + len(left_out) > limit:
                     yield encoded(states[start : start + len(tokens)], tokens)
@@ -260,10 +261,39 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
                 tokens += [(number, place) for place, out in enumerate(left_out) if not out]
             yield encoded(states[start:], tokens)
 
+    def _kept_activations(
+        self, windows: Sequence[Window], limit: int, fresh: list[int]
+    ) -> Iterator[TokenActivations]:
+        """Yield kept activations, in batches of at least ``limit`` tokens but for the last; add the
+        numbers of other windows to ``fresh``."""
+        batch: list[tuple[Floats, Integers]] = []
+        tokens: list[tuple[int, int]] = []
+        for number, window in enumerate(windows):
+            of_window = None if self.kept is None else self.kept.find(window)
+            if of_window is None:
+                fresh.append(number)
+                continue
+            batch.append(of_window)
+            tokens += [(number, place) for place, out in enumerate(window.left_out) if not out]
+            if len(tokens) >= limit:
+                yield _joined(batch, tokens)
+                batch, tokens = [], []
+        if batch:
+            yield _joined(batch, tokens)
+
     def read(self, texts: Sequence[str], task: str) -> TokenStates:
         prompt = self.prompt(task)
         windows = self.backbone.windows([prompt + text for text in texts], task=task)
         return TokenStates(windows, self.backbone.token_states(windows, task))
+
+
+def _joined(
+    batch: Sequence[tuple[Floats, Integers]], tokens: list[tuple[int, int]]
+) -> TokenActivations:
+    acts, dimensions = (
+        torch.from_numpy(np.concatenate(columns)) for columns in zip(*batch, strict=True)
+    )
+    return TokenActivations(acts, dimensions.long(), tokens)
 
 
 def _look_up(lookup: Lookup, texts: Sequence[str], head: Head) -> sp.csr_array:

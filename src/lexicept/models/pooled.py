@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,11 +53,38 @@ class MeanStates:
         return means
 
 
+class KeptActivations:
+    """The largest activations of tokens, by window, of some windows.
+
+    Args:
+        among: the windows to keep.
+    """
+
+    def __init__(self, among: Container[Window]) -> None:
+        self._among = among
+        self._by_window: dict[tuple[int, int], tuple[Floats, Integers]] = {}
+
+    def add(self, windows: Sequence[Window], acts: Floats, dimensions: Integers) -> None:
+        """Keep activations and dimensions [tokens, k] of the counted tokens of windows."""
+        ends = np.cumsum([window.left_out.count(0) for window in windows])[:-1]
+        numbers = np.split(dimensions.astype(np.int32), ends)
+        for window, values, columns in zip(windows, np.split(acts, ends), numbers, strict=True):
+            if window in self._among:
+                self._by_window[window.key()] = values, columns
+
+    def find(self, window: Window) -> tuple[Floats, Integers] | None:
+        """Return activations and dimensions [tokens, k]; None if they are not kept."""
+        return self._by_window.get(window.key())
+
+
 class TokenReader:
     """Encodes texts through the states of their tokens, with or without torch."""
 
     head: Any
     """A ``Head`` or ``LatentHead``."""
+
+    kept: KeptActivations | None = None
+    """Keeps what ``encode_with_means`` finds in documents; for a head with k."""
 
     def prompt(self, task: str) -> str:
         """Return the prompt before every text of a task, query or document."""
@@ -81,7 +108,8 @@ class TokenReader:
         """Return the texts' pooled activations [n, size] and mean token states [n, d]: zeros for a
         text without tokens."""
         means = MeanStates(len(texts), self.head.d_in)
-        tf = pooled_activations(self.head, self.read(texts, task), len(texts), task, means)
+        kept = self.kept if task == "document" else None
+        tf = pooled_activations(self.head, self.read(texts, task), len(texts), task, means, kept)
         return tf, means.result()
 
     def token_shares(
@@ -123,9 +151,10 @@ def pooled_activations(
     count: int,
     task: str,
     means: MeanStates | None = None,
+    kept: KeptActivations | None = None,
 ) -> sp.csr_array:
     """Return the pooled activations of ``count`` texts, CSR [count, size]; ``means`` gets the
-    states."""
+    states, ``kept`` the largest addends of tokens."""
     places: list[Integers] = [np.empty(0, np.int64)]
     values: list[Floats] = [np.empty(0, np.float32)]
     k = head.settings.k(task)
@@ -140,6 +169,8 @@ def pooled_activations(
             place, value = head.pool_batch(states, texts, task)
         else:
             value, dimensions = head.largest_addends(states, k)
+            if kept is not None:
+                kept.add(windows, value, dimensions)
             place = (texts[:, None] * head.size + dimensions).ravel()
         places.append(place)
         values.append(value.ravel())

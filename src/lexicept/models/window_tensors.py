@@ -84,6 +84,8 @@ class KnownStates(Protocol):
     def find(self, window: Window) -> Tensor | None:
         """Return the states [tokens, d] of a window's counted tokens; None if unknown."""
 
+    def __contains__(self, window: object) -> bool: ...
+
 
 def read_known(
     windows: Sequence[Window], stored: KnownStates | None, limit: int, fresh: list[int]

@@ -169,6 +169,7 @@ def _add_concepts(
     from lexicept.interpretation.activations import reading_on
     from lexicept.interpretation.describe import describe, names_for
     from lexicept.models.light_encoder import LatentHead
+    from lexicept.models.pooled import KeptActivations
     from lexicept.training.static import fit_static
 
     concepts = fitted.concepts
@@ -176,6 +177,8 @@ def _add_concepts(
     if fitted.texts is None:
         activations = builder.add_vocabulary(concepts, settings, progress=progress)
     else:
+        if concepts.encoder.backbone.known is not None:  # which descriptions will read again
+            concepts.encoder.kept = KeptActivations(concepts.encoder.backbone.known)
         activations = builder.add_vocabulary(fitted.texts.joint, settings, TEXTS, progress=progress)
     if concepts.encoder.lookup is None and LatentHead.of(folder / "model") is not None:
         static = fit_static(concepts.encoder, builder.documents(), progress)
