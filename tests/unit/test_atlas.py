@@ -116,6 +116,8 @@ def test_relabel(path):
         *("explanations", "llm", "words", "llm", "words")
     ]
     assert index.atlas[0].examples == AY.examples
+    assert (index.atlas[0].alike, index.atlas[3].alike) == ((3,), (0,))
+    assert index.atlas.search("ay") == [3]  # for both: usefulness decides
     assert index.atlas[1].detection is None  # of another label
     assert before.atlas is not None
     assert before.atlas[1].label == "ee"

@@ -22,6 +22,7 @@ from lexicept.explanation.contributions import (
     Contribution,
     Sources,
     Span,
+    by_name,
     shown_term,
     spelled,
     spellings,
@@ -468,3 +469,19 @@ def test_a_concept_without_a_name_is_called_after_what_fires_it():
     without = part._replace(query_spans=(), query_shares=())
     for other in (word, without):
         assert shown_term(other, query, document.content) == "#7"
+    text = part._replace(vocabulary="texts", term="Bones")
+    assert shown_term(text, query, document.content) == "similar to: Bones"
+
+
+def test_concepts_of_one_name_are_shown_together():
+    one, two = ((Span(0, 4),), (1.0,)), ((Span(0, 4), Span(5, 9)), (0.6, 0.4))
+    first = Contribution("concepts", 7, "bone #7", 3.0, 1.5, 2.0, *one, (), ())
+    second = Contribution("concepts", 9, "bone #9", 1.0, 2.0, 0.5, *two, (), ())
+    word = Contribution("words", 2, "bone", 3.5, 1.0, 3.5, (), (), (), ())
+    both, alone = by_name([word, first, second])
+    assert alone == word
+    assert (both.vocabulary, both.dimension, both.term) == ("concepts", 7, "bone (2 concepts)")
+    assert both.score == both.query_weight * both.document_weight == 4.0
+    assert both.query_shares == pytest.approx((0.9, 0.1))  # (3 · 1 + 1 · .6) / 4
+    apart = [first._replace(term="#7"), second._replace(term="#9")]  # without names
+    assert by_name(apart) == apart

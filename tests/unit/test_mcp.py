@@ -157,7 +157,7 @@ def test_concepts(concepts):
     assert shown[0] == f"concept:{number} {name}, in {documents} documents"
     assert any(line.startswith("words: ") for line in shown)
     assert any(line.startswith("most of it: ") for line in shown)
-    (word,) = re.findall(r"words: (\w+)", "\n".join(shown))
+    (word,) = re.findall(r"(?m)^words: (\w+)", "\n".join(shown))
     assert f"concept:{number} " in tools.list_concepts(find=word, top_k=100)
     # Added by number or by name, a concept is the heaviest dimension of a query without others.
     assert tools.steer("", add={f"concept:{number}": 1}).startswith(

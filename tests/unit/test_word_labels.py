@@ -47,20 +47,34 @@ def test_words_with_the_largest_activation_times_idf():
     ]
 
 
+def test_a_name_is_spelled_as_the_common_word_with_much_of_the_activation():
+    fired = [(0, "hearts", 3.0, 0, True), (0, "heart", 1.0, 0, True)]
+    assert labels(1, fired, texts={"heart": 3}) == [("heart", "words")]
+    fired[1] = (0, "heart", 0.5, 0, True)  # a sixth of the largest
+    assert labels(1, fired, texts={"heart": 3}) == [("hearts", "words")]
+
+
 @pytest.mark.parametrize(
     ("fired", "expected"),
     [
-        ([(0, "heart", 1.0, 0, False)], ("", "none")),  # in one text alone
-        ([(0, "heart", 0.5, 0, True), (0, "the", 0.6, 0, True)], ("function words the", None)),
-        ([(0, ",", 3.0, 0, True), (0, "of", 1.0, 0, True)], ("punctuation ,", None)),
-        ([(0, "1999", 3.0, 0, True)], ("numbers 1999", None)),
-        ([(0, "heart", 1.0, 0, True), (0, "cell", 4.0, 0, False)], ("", "none")),  # a fifth
-        ([], ("", "none")),
+        ([(0, "heart", 1.0, 0, False)], "words: heart"),  # in one text, without others
+        ([(0, "heart", 3.0, 0, True), (0, "cell", 4.0, 0, False)], "words: heart"),
+        ([(0, "heart", 1.0, 0, True), (0, "cell", 4.0, 0, False)], "words: cell"),  # a fifth
+        ([(0, "heart", 0.5, 0, True), (0, "the", 0.6, 0, True)], "function words: the"),
+        ([(0, ",", 3.0, 0, True), (0, "of", 1.0, 0, True)], "punctuation: ,"),
+        ([(0, "1999", 3.0, 0, True)], "numbers: 1999"),
+        ([(0, w, 0.4, 0, True) for w in (",", "the", "cell")], "topic: cell"),
+        ([(0, w, 0.4, 0, True) for w in (",", "the", "map")], "function words: the"),
+        ([(0, "map", 2.0, 0, True), (0, "json", 8.0, 0, True)], "various words: map"),
+        ([], "none: "),
     ],
 )
-def test_what_names_no_meaning(fired, expected):
-    label, source = expected
-    assert labels(1, fired) == [(label, source or label.rpartition(" ")[0])]
+def test_sources_of_names(fired, expected):
+    source, words = expected.split(": ")
+    label = words if source in ("words", "none") else expected
+    # map is two fifths of the held-out words, too many for a topic.
+    texts, held = {"map": 20, "json": 100}, {"map": 40, "json": 50, "the": 10}
+    assert labels(1, fired, texts=texts, held=held) == [(label, source)]
 
 
 def test_neighbours_tell_concepts_of_one_name_apart():

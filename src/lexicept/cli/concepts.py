@@ -125,7 +125,7 @@ def _print_list(shown: list[Concept], matches: int, index: IndexReader) -> None:
         table.add_row(
             str(concept.number),
             f"{concept.documents / len(index):.1%}",
-            plain(concept.label, "magenta"),
+            plain(concept.name, "magenta"),
             "" if concept.detection is None else f"{concept.detection:.2f}",
             plain(words, "dim"),
         )
@@ -143,6 +143,7 @@ def _print_concept(index: IndexReader, concept: Concept) -> None:
         ("label from", concept.source),
         ("detection", f"{tested} (balanced accuracy of the label's words)"),
         (index.unit, share),
+        ("of the same name", ", ".join(map(str, concept.alike))),
         ("firing frequency", f"{concept.firing_frequency:.3%} of the sample's tokens"),
         ("words by activation", words_by_activation),
         ("words (z)", ", ".join(f"{word} {z:.1f}" for word, z in concept.words)),

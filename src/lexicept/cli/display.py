@@ -17,6 +17,7 @@ from rich.text import Text
 from lexicept.corpora import Document
 from lexicept.explanation.contributions import (
     Span,
+    by_name,
     shown_term,
     spelled,
     split_spans,
@@ -126,7 +127,7 @@ def explanation_view(explanation: Explanation, document: Document) -> Group:
 def _largest(explanation: Explanation, most: int = 6) -> Text:
     """Return the largest contributions with their shares of the score, and the sum of the rest."""
     text = Text()
-    score, parts = explanation.score, explanation.contributions
+    score, parts = explanation.score, by_name(explanation.contributions)
     if not score:  # a condition alone
         return text
     for part in parts[:most]:

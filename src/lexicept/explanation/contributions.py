@@ -146,9 +146,60 @@ def unnamed(number: int) -> str:
     return f"#{number}"
 
 
+def name_of(label: str, number: int) -> str:
+    """Return a concept's label without the number that sets it apart from others of its name."""
+    return label.removesuffix(f" {unnamed(number)}")
+
+
+def several(name: str, count: int) -> str:
+    """Return a name with the number of its concepts, if there are several."""
+    return name if count == 1 else f"{name} ({count} concepts)"
+
+
+def by_name(contributions: Sequence[Contribution]) -> list[Contribution]:
+    """Return the contributions with concepts of one name together, largest first. A sum of several
+    has the number of its largest, and the spans' shares by score."""
+    groups: dict[tuple[str, str], list[Contribution]] = {}
+    for entry in contributions:
+        name = entry.term
+        if entry.vocabulary == "concepts":
+            name = name_of(name, entry.dimension)
+        groups.setdefault((entry.vocabulary, name), []).append(entry)
+    joined = [
+        entries[0] if len(entries) == 1 else _sum(several(name, len(entries)), entries)
+        for (_, name), entries in groups.items()
+    ]
+    return sorted(joined, key=lambda entry: -entry.score)
+
+
+def _sum(term: str, entries: Sequence[Contribution]) -> Contribution:
+    score = math.fsum(entry.score for entry in entries)
+    in_query, in_document = (
+        Sources.of(
+            (span, share * entry.score / score)
+            for entry, sources in zip(entries, of_entries, strict=True)
+            for span, share in zip(sources.spans, sources.shares, strict=True)
+        )
+        for of_entries in ([e.in_query for e in entries], [e.in_document for e in entries])
+    )
+    weight = max(entry.query_weight for entry in entries)
+    return entries[0]._replace(
+        term=term,
+        score=score,
+        query_weight=weight,
+        document_weight=score / weight,
+        query_spans=in_query.spans,
+        query_shares=in_query.shares,
+        document_spans=in_document.spans,
+        document_shares=in_document.shares,
+    )
+
+
 def shown_term(contribution: Contribution, query: str, content: str) -> str:
-    """Return the name of a term; for a concept without a name, the strongest words of query and
-    document, as in "fracture ↔ fractures"."""
+    """Return the name of a term, for a whole text "similar to:" the title; for a concept without a
+    name, the strongest words of query and document, as in "fracture ↔ fractures"."""
+    if contribution.vocabulary == "texts":
+        return f"similar to: {contribution.term}"
     if contribution.vocabulary == "concepts" and contribution.term == unnamed(
         contribution.dimension
     ):

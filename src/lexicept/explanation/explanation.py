@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lexicept.corpora import Document
-from lexicept.explanation.contributions import Contribution, shown_term, spelled
+from lexicept.explanation.contributions import Contribution, by_name, shown_term, spelled
 from lexicept.sanitize import safe
 
 SHOWN = 10
@@ -51,15 +51,16 @@ class Explanation:
     def __repr__(self) -> str:
         """Return an aligned table of the largest contributions."""
         lines = [("score", "share", "", "term", "in the query", "in the document")]
-        for entry in self.contributions[:SHOWN]:
+        contributions = by_name(self.contributions)
+        for entry in contributions[:SHOWN]:
             term = shown_term(entry, self.query, self.content)
             in_query = spelled(self.query, entry.in_query)
             in_document = spelled(self.content, entry.in_document)
             vocabulary = entry.vocabulary.removesuffix("s")
             lines.append((*self._share(entry.score), vocabulary, term, in_query, in_document))
-        remainder = math.fsum(entry.score for entry in self.contributions[SHOWN:])
+        remainder = math.fsum(entry.score for entry in contributions[SHOWN:])
         if remainder:
-            more = f"{len(self.contributions) - SHOWN} more"
+            more = f"{len(contributions) - SHOWN} more"
             lines.append((*self._share(remainder), "", more, "", ""))
         if self.prior:
             lines.append((*self._share(self.prior), "", "document prior", "", ""))

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError
-from lexicept.explanation.contributions import unnamed
+from lexicept.explanation.contributions import name_of, several, unnamed
 from lexicept.fields.normal_forms import caseless
 from lexicept.sanitize import one_line
 from lexicept.storage.arrays import load_array, load_csr, save_array, save_csr
@@ -31,12 +31,12 @@ from lexicept.vectors import Floats, Integers
 
 SOURCES = (
     *("words", "llm", "explanations", "vocabulary", "none"),
-    *("function words", "punctuation", "numbers"),
+    *("function words", "punctuation", "numbers", "topic", "various words"),
 )
 """Sources of labels: words that a concept fires on, a language model that read the words that fire
 the concept, explanations published with a pretrained SAE, or the word that a dimension stands for.
-A concept that fires on too many words for a name has the number as label, ``#12``; a concept of
-function words, punctuation or numbers is labelled as such."""
+A concept of function words, punctuation, numbers, words of a topic or various words is labelled as
+such; a concept that fires in no text that was read has the number as label, ``#12``."""
 
 NAMED = ("words", "llm", "explanations", "vocabulary")
 """Sources of names of meanings, which lists show first."""
@@ -87,9 +87,17 @@ class Concept:
     on documents held out of naming; None without a test."""
     nearest: tuple[tuple[int, float], ...]
     """Concepts with similar directions, and the cosines, nearest first."""
+    alike: tuple[int, ...] = ()
+    """Other concepts with the same name, the most useful first."""
     top_documents: tuple[tuple[str, float], ...] = ()
     """Ids and weights of the documents or passages with the largest weights; of ``Index.concept``
     alone."""
+
+    @property
+    def name(self) -> str:
+        """The label or, for several concepts with this name, the name and their number."""
+        name = name_of(self.label, self.number) if self.alike else self.label
+        return several(name, 1 + len(self.alike))
 
     def __repr__(self) -> str:
         words = ", ".join(f"{word} {z:.1f}" for word, z in self.words)
@@ -236,7 +244,19 @@ class Atlas(Sequence[Concept]):
             ),
             detection=None if np.isnan(detection) else detection,
             nearest=tuple(_row(self._nearest, number)),
+            alike=tuple(n for n in self._alike.get(self._name(number), ()) if n != number),
         )
+
+    def _name(self, number: int) -> str:
+        return name_of(self.labels[number], number).casefold()
+
+    @cached_property
+    def _alike(self) -> dict[str, list[int]]:
+        """The concepts of each name, the most useful first."""
+        alike: dict[str, list[int]] = {}
+        for number in self.useful:
+            alike.setdefault(self._name(number), []).append(number)
+        return alike
 
     def source(self, number: int) -> str:
         """Return the source of a concept's label."""
@@ -264,10 +284,11 @@ class Atlas(Sequence[Concept]):
 
     def search(self, text: str) -> list[int]:
         """Return the concepts with a text in the label or in a word, the best matches first: equal
-        labels, words of labels, beginnings of these, words, other parts; then the most useful."""
+        labels, words of labels, beginnings of these, words, other parts; then the most useful. The
+        first concept of each name stands for all of the name."""
         text = caseless(text.strip())
         if not text:
-            return self.useful
+            return [numbers[0] for numbers in self._alike.values()]
         matches = [number for number, word in enumerate(self._words) if text in caseless(word)]
         entries = np.flatnonzero(np.isin(self._log_odds.indices, matches))
         exact = [number for number in matches if caseless(self._words[number]) == text]
@@ -276,7 +297,7 @@ class Atlas(Sequence[Concept]):
         by_word = dict.fromkeys(concepts.tolist(), 4) | dict.fromkeys(concepts[equal].tolist(), 3)
         found = {}
         for number in self.useful:
-            label = caseless(self.labels[number])
+            label = caseless(name_of(self.labels[number], number))
             quality = by_word.get(number, 5)
             if text in label:
                 words = re.findall(r"\w+", label)
@@ -285,7 +306,11 @@ class Atlas(Sequence[Concept]):
                 quality = 0 if label == text else quality
             if quality < 5:
                 found[number] = quality
-        return sorted(found, key=lambda number: found[number])
+        ordered = sorted(found, key=lambda number: found[number])
+        first: dict[str, int] = {}
+        for number in ordered:
+            first.setdefault(self._name(number), number)
+        return list(first.values())
 
     def _examples_of(self, number: int) -> list[Example | None]:
         """Return the stored examples of a concept; None for a changed document's."""

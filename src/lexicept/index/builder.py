@@ -225,13 +225,13 @@ class Contents(LazySequence[str]):
 
     def __init__(self, folder: Path) -> None:
         parts = Parts.open(folder)
-        self._titles, self._texts = parts.texts("titles"), parts.texts("texts")
+        self.titles, self._texts = parts.texts("titles"), parts.texts("texts")
 
     def __len__(self) -> int:
         return len(self._texts)
 
     def _read(self, number: int) -> str:
-        return Document("", self._texts[number], self._titles[number]).content
+        return Document("", self._texts[number], self.titles[number]).content
 
 
 def write_documents(

@@ -7,6 +7,7 @@ import re
 import numpy as np
 
 from lexicept.errors import InputError
+from lexicept.explanation.contributions import name_of
 from lexicept.fields.normal_forms import caseless
 from lexicept.index.reader import IndexReader
 
@@ -25,8 +26,9 @@ def dimension_of(reader: IndexReader, key: str) -> tuple[str, int]:
             number = int(name.removeprefix("#"))
         elif vocabulary == "concepts":
             terms = reader.weigher.vocabulary("concepts").terms or ()
-            labels = {caseless(label): n for n, label in enumerate(terms)}
-            number = labels.get(caseless(name), -1)
+            names = {caseless(name_of(label, n)): n for n, label in enumerate(terms)}
+            labels = names | {caseless(label): n for n, label in enumerate(terms)}
+            number = labels.get(caseless(re.sub(r" \(\d+ concepts\)$", "", name)), -1)
         if not 0 <= number < span.stop - span.start:
             finds = "a list of concepts" if vocabulary == "concepts" else "an explanation"
             raise InputError(f"no {vocabulary[:-1]} {name!r:.80}: {finds} has its number")

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptError
-from lexicept.explanation.contributions import shown_term, spelled
+from lexicept.explanation.contributions import by_name, shown_term, spelled
 from lexicept.fields.normal_forms import first_place
 from lexicept.index.dimensions import dimension_of
 from lexicept.index.queries import MAX_FACTOR
@@ -123,7 +123,7 @@ class AgentTools:
         if not score:
             return f"{head}; the two share no word and no concept"
         lines = []
-        for entry in explanation.contributions:
+        for entry in by_name(explanation.contributions):
             query_words = spelled(query, entry.in_query, 3)
             document_words = spelled(content, entry.in_document, 3)
             places = one_line(f": {query_words} → {document_words}") if document_words else ""
@@ -176,7 +176,7 @@ class AgentTools:
         listing = concept_list(reader, find, top_k)
         concepts = listing["concepts"]
         lines = [
-            f"concept:{c['number']} {one_line(c['label'])}, {c['documents']:,} {reader.unit}"
+            f"concept:{c['number']} {one_line(c['name'])}, {c['documents']:,} {reader.unit}"
             + one_line(f": {', '.join(c['words'])}" if c["words"] else "")
             for c in concepts
         ]

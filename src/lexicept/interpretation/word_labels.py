@@ -16,7 +16,8 @@ from lexicept.vectors import Floats, Integers
 SIGNIFICANT = 1.96
 """z-score above which a word is significant at 95 %."""
 
-GENERIC = {"en": stop_words("en_plus")}
+MODALS = {"can", "cannot", "could", "may", "might", "must", "ought", "shall", "would"}
+GENERIC = {"en": stop_words("en_plus") | MODALS}
 """Function words by language, beside the tokenizer's stop words."""
 
 KINDS = ("words", "function words", "punctuation", "numbers")
@@ -24,6 +25,9 @@ KINDS = ("words", "function words", "punctuation", "numbers")
 
 ENOUGH = 0.6
 """Share of the activations from which a name needs no further word."""
+
+MOSTLY = 0.5
+"""Share of the activations on function words, punctuation or numbers that names no topic."""
 
 FEWEST = 0.25
 """Smallest share of the activations on the words of a name."""
@@ -34,11 +38,21 @@ COMPARABLE = 0.3
 MOST_WORDS = 3
 """Most words of a name."""
 
+SPELLING = 0.2
+"""Smallest activation of a name's spelling, relative to the word of its stem with the largest."""
+
+SHORTEST = 3
+"""Smallest length of a beginning of words that is a name."""
+
 SAME_BEGINNING = 4
 """Equal first letters of words that are not both in a name."""
 
-AFTER = 0.05
+AFTER = 0.3
 """Smallest share of the neighbours that tells concepts of one name apart."""
+
+TOPICAL = 0.05
+"""Smallest s · ln(s / t) of a word that names a topic, for its share s of the activations and its
+share t of the texts."""
 
 
 class Tallies(NamedTuple):
@@ -56,7 +70,7 @@ class Name(NamedTuple):
 
     label: str
     source: str
-    """One of ``KINDS``, or none."""
+    """One of ``KINDS``, topic, various words or, for a concept that fires nowhere, none."""
     detection: float
     """Balanced accuracy of the label's words on held-out words; NaN without any held-out firing."""
 
@@ -80,9 +94,10 @@ class Firings:
 class Namer:
     """Names concepts by the words with the largest weights: activation times idf.
 
-    A word of a name fires its concept in two texts that are not held out. Concepts that fire on
-    function words, punctuation or numbers are named as such. Of several concepts with one name,
-    each gets the neighbouring word that is most its own: "json schema" beside "schema compiler".
+    A word of a name fires its concept in two texts that are not held out, if any does. Concepts
+    that fire on function words, punctuation or numbers are named by the topic, other words that are
+    far more frequent there, or as such. Of several concepts with one name, each gets the word that
+    is mostly beside it: "json schema" beside "schema compiler".
     """
 
     def __init__(self, firings: Firings, size: int, tokenizer: Tokenizer) -> None:
@@ -104,15 +119,23 @@ class Namer:
         # Activations by concept and kind, and by concept and stem.
         keys, sums, repeated = firings.tallies
         concept, word = keys >> 32, keys & 0xFFFFFFFF
+        self._held_firings = np.bincount(concept, sums[:, 2], size)
+        # Concepts of held-out texts alone are named by these, without a test.
+        silent = np.bincount(concept, sums[:, 0], size) == 0
+        self._held_firings[silent] = 0
+        sums = np.where(silent[concept, None], sums[:, 1:2], sums)
         kinds = np.bincount(concept * len(KINDS) + kind[word], sums[:, 0], size * len(KINDS))
         self._kinds = kinds.reshape(size, len(KINDS))
-        self._held_firings = np.bincount(concept, sums[:, 2], size)
         stem = np.where(content[word], self._stem_of[word], len(stems) + word)
+        kind = kind[word]
         order = np.lexsort((-sums[:, 0], stem, concept))
         starts = np.flatnonzero(firsts(concept[order], stem[order]))
         self._concept, self._stem = concept[order][starts], stem[order][starts]
-        self._word = word[order][starts]
-        """The word of each stem with the largest activation."""
+        # The most common spelling of each stem, of those with much of its activation.
+        group = np.cumsum(firsts(concept[order], stem[order])) - 1
+        much = sums[order, 0] >= SPELLING * sums[order, 0][starts][group]
+        common = order[np.lexsort((-firings.text_counts[word[order]] * much, group))][starts]
+        self._word, self._kind = word[common], kind[common]
         added = np.add.reduceat(sums[order], starts) if starts.size else sums
         self._repeated = np.maximum.reduceat(repeated[order], starts) if starts.size else repeated
         totals = np.maximum(self._kinds.sum(axis=1), 1e-12)
@@ -120,7 +143,11 @@ class Namer:
         known = self._stem < len(stems)
         weights = np.ones(self._stem.size)
         weights[known] = idf[self._stem[known]]
-        self._weights, self._content = self._shares * weights, known
+        self._weights = self._shares * weights
+        usual = (self._held + 1) / max(1.0, firings.held_out.sum())
+        lifts = np.maximum(self._shares[known] / usual[self._stem[known]], 1.0)
+        self._topical = np.zeros(self._stem.size, bool)
+        self._topical[known] = self._shares[known] * np.log(lifts) >= TOPICAL
 
     def names(self) -> list[Name]:
         """Return the name of every concept [M]."""
@@ -129,9 +156,13 @@ class Namer:
         chosen: list[list[int]] = []
         for concept in range(self._size):
             entries = np.arange(ends[concept], ends[concept + 1])
-            kind = self._kind_of(concept)
-            chosen.append(self._chosen(entries[self._content[entries] == (kind == "words")], kind))
-            names.append(self._name(concept, chosen[-1], kind))
+            names.append(Name("", "none", np.nan))
+            chosen.append([])
+            if entries.size:
+                source, words = self._source_and_words(concept, entries)
+                names[-1], chosen[-1] = self._name(concept, words, source), words
+                if source == "various words" and (beginning := self._beginning(entries)):
+                    names[-1] = Name(f"words in {beginning}…", source, np.nan)
         counts = Counter(name.label for name in names if name.source == "words")
         for label in [label for label, count in counts.items() if count > 1]:
             alike = [number for number, name in enumerate(names) if name.label == label]
@@ -140,16 +171,24 @@ class Namer:
                 names[number] = names[number]._replace(label=told)
         return names
 
-    def _kind_of(self, concept: int) -> str:
-        """Return the kind of the words that a concept fires on."""
+    def _source_and_words(self, concept: int, entries: Integers) -> tuple[str, list[int]]:
+        """Return the source of a concept's name, and the entries of the name."""
         of_kinds = self._kinds[concept]
-        return (
-            "words" if of_kinds[0] >= of_kinds.sum() / 2 else KINDS[int(of_kinds[1:].argmax()) + 1]
-        )
+        kind = 0 if of_kinds[0] >= of_kinds.sum() / 2 else int(of_kinds[1:].argmax()) + 1
+        content, alike = entries[self._kind[entries] == 0], entries[self._kind[entries] == kind]
+        for words in (alike[self._repeated[alike]], alike):
+            chosen = self._chosen(words)
+            if self._shares[chosen].sum() >= (MOSTLY if kind else FEWEST):
+                return KINDS[kind], chosen
+        if not kind:
+            return "various words", chosen
+        repeated = content[self._repeated[content]]
+        words = repeated if self._repeated[entries].any() else content
+        topic = self._chosen(words[self._topical[words]])
+        return ("topic", topic) if topic else (KINDS[kind], chosen)
 
-    def _chosen(self, entries: Integers, kind: str) -> list[int]:
+    def _chosen(self, entries: Integers) -> list[int]:
         """Return the entries of a name, the largest weight first."""
-        entries = entries[self._repeated[entries]]
         entries = entries[np.argsort(-self._weights[entries], kind="stable")]
         chosen: list[int] = []
         for entry in entries[: 2 * MOST_WORDS].tolist():
@@ -161,24 +200,31 @@ class Namer:
             beginnings = {self._spelled(other)[:SAME_BEGINNING] for other in chosen}
             if self._spelled(entry)[:SAME_BEGINNING] not in beginnings:
                 chosen.append(entry)
-        enough = kind != "words" or self._shares[chosen].sum() >= FEWEST
-        return chosen if enough else []
+        return chosen
+
+    def _beginning(self, entries: Integers) -> str:
+        """Return the beginning of the words with the largest shares; empty without one."""
+        largest = entries[np.argsort(-self._shares[entries], kind="stable")[:MOST_WORDS]]
+        words = sorted(self._spelled(entry) for entry in largest.tolist())
+        beginning = words[0]
+        while not words[-1].startswith(beginning):
+            beginning = beginning[:-1]
+        return beginning if len(words) > 1 and len(beginning) >= SHORTEST else ""
 
     def _spelled(self, entry: int) -> str:
         return self._firings.words[int(self._word[entry])]
 
-    def _name(self, concept: int, chosen: list[int], kind: str) -> Name:
+    def _name(self, concept: int, chosen: list[int], source: str) -> Name:
         words = [self._spelled(entry) for entry in chosen]
-        if not words:
-            return Name("", "none", np.nan)
-        if kind != "words":
-            return Name(f"{kind} {' '.join(words)}", kind, np.nan)
+        if source != "words":
+            separator = " " if source == "punctuation" else ", "
+            return Name(f"{source}: {separator.join(words)}", source, np.nan)
         fired, firings = self._fired[chosen].sum(), self._held_firings[concept]
         if not firings:
-            return Name(", ".join(words), kind, np.nan)
+            return Name(", ".join(words), source, np.nan)
         silent = self._held[self._stem[chosen]].sum() - fired
         rate = silent / max(1.0, self._firings.held_out.sum() - firings)
-        return Name(", ".join(words), kind, float((fired / firings + 1 - rate) / 2))
+        return Name(", ".join(words), source, float((fired / firings + 1 - rate) / 2))
 
     def _told_apart(self, alike: Sequence[int], label: str, own: set[int]) -> dict[int, str]:
         """Return the labels of concepts with one name and neighbours of their own."""

@@ -160,7 +160,8 @@ class ConceptSource:
         concepts, texts = ConceptVectorizer(encoder), None
         if done.exemplars is not None:
             drawn = done.documents[: len(done.exemplars)]
-            texts = TextVectorizer(concepts, done.exemplars, named(builder.contents, drawn))
+            terms = named(builder.contents.titles, builder.contents, drawn)
+            texts = TextVectorizer(concepts, done.exemplars, terms)
         return Fitted(concepts, done.effort, names, rows, done.documents, texts)
 
 

@@ -35,11 +35,13 @@ def concept_list(index: IndexReader, search: str, top_k: int) -> dict[str, Any]:
         matches = [number for number in order if text in caseless(labels[number])]
     concepts: list[dict[str, Any]] = []
     for number in matches[:top_k]:
-        concepts.append({"number": number, "label": labels[number]})
-        concepts[-1] |= {"documents": int(documents[number]), "detection": None, "words": []}
+        concepts.append({"number": number, "label": labels[number], "name": labels[number]})
+        concepts[-1] |= {"documents": int(documents[number]), "detection": None}
+        concepts[-1] |= {"words": [], "alike": []}
         if index.atlas is not None:
             concept = index.atlas[number]
             words = [word for word, _ in concept.words[:WORDS]]
+            concepts[-1] |= {"name": concept.name, "alike": concept.alike}
             concepts[-1] |= {"detection": concept.detection, "words": words}
     return {"total": len(matches), "concepts": concepts}
 
@@ -59,6 +61,7 @@ def concept_detail(index: IndexReader, number: int, top_k: int) -> dict[str, Any
         "drawn": [],
         "histogram": [],
         "nearest": [],
+        "alike": [],
         "top_documents": top_documents(index, "concepts", number, top_k),
     }
     if index.atlas is None:

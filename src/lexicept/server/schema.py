@@ -216,11 +216,13 @@ class ConceptSummary(BaseModel):
         description="Balanced accuracy of the label's words at telling active words from others, "
         "on documents held out of naming."
     )
+    alike: list[int] = Field(description="Other concepts with the same name.")
 
 
 class ListedConcept(ConceptSummary):
     """A concept with the words that it is active on."""
 
+    name: str = Field(description="The label; for several of one name, the name and their number.")
     words: list[str]
 
 

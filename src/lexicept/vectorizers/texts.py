@@ -22,7 +22,7 @@ from lexicept.vectorizers.interface import (
 from lexicept.vectors import Floats, stack_columns
 
 SHOWN = 60
-"""Most characters of an exemplar's name."""
+"""Most characters of the name of an exemplar without a title."""
 
 
 class TextVectorizer:
@@ -47,7 +47,7 @@ class TextVectorizer:
 
     @property
     def terms(self) -> Sequence[str]:
-        """The name of every exemplar: the first words."""
+        """The name of every exemplar: the title, or the first words."""
         return self._terms
 
     @property
@@ -143,9 +143,12 @@ class ConceptsAndTexts:
         return cls(TextVectorizer.load(folder.parent / TextVectorizer.name))
 
 
-def named(contents: Sequence[str], numbers: Sequence[int]) -> list[str]:
-    """Return the names of exemplars: the first words of these documents."""
-    return [textwrap.shorten(contents[number], SHOWN, placeholder="…") for number in numbers]
+def named(titles: Sequence[str], contents: Sequence[str], numbers: Sequence[int]) -> list[str]:
+    """Return the names of exemplars: the titles of these documents, or the first words."""
+    return [
+        titles[number] or textwrap.shorten(contents[number], SHOWN, placeholder="…")
+        for number in numbers
+    ]
 
 
 def _no_sources(dimensions: Sequence[int]) -> dict[int, Sources]:
