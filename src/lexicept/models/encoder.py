@@ -22,7 +22,12 @@ from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.hub import model_folder
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.lookup import Lookup
-from lexicept.models.pooled import TokenReader, TokenStates, pooled_activations
+from lexicept.models.pooled import (
+    KeptActivations,
+    TokenReader,
+    TokenStates,
+    pooled_activations,
+)
 from lexicept.models.windows import Window, prompt_for
 from lexicept.storage.files import read_json
 from lexicept.storage.texts import TextStore
@@ -247,12 +252,13 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
                 acts, dimensions = head.encode(states)
             return TokenActivations(acts.cpu(), dimensions.cpu(), tokens)
 
-        fresh: list[int] = []
-        yield from self._kept_activations(windows, limit, fresh)
-        for places, states in self.backbone.token_states([windows[number] for number in fresh]):
+        if self.kept is not None:
+            yield from self._activations_in_order(windows, self.kept, limit)
+            return
+        for numbers, states in self.backbone.token_states(windows):
             start = 0
             tokens: list[tuple[int, int]] = []
-            for number in map(fresh.__getitem__, places):
+            for number in numbers:
                 left_out = windows[number].left_out
                 if tokens and len(tokens) + len(left_out) > limit:
                     yield encoded(states[start : start + len(tokens)], tokens)
@@ -261,39 +267,34 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
                 tokens += [(number, place) for place, out in enumerate(left_out) if not out]
             yield encoded(states[start:], tokens)
 
-    def _kept_activations(
-        self, windows: Sequence[Window], limit: int, fresh: list[int]
+    def _activations_in_order(
+        self, windows: Sequence[Window], kept: KeptActivations, limit: int
     ) -> Iterator[TokenActivations]:
-        """Yield kept activations, in batches of at least ``limit`` tokens but for the last; add the
-        numbers of other windows to ``fresh``."""
+        """Yield the activations of windows in order, kept or computed now: batches do not depend on
+        how many are kept."""
+        computed, k = KeptActivations(), self.head.settings.document_k
+        fresh = [window for window in windows if kept.find(window) is None]
+        for numbers, states in self.backbone.token_states(fresh):
+            assert k is not None
+            some = [fresh[number] for number in numbers]
+            computed.add(some, *self.head.largest_addends(states, k))
         batch: list[tuple[Floats, Integers]] = []
         tokens: list[tuple[int, int]] = []
         for number, window in enumerate(windows):
-            of_window = None if self.kept is None else self.kept.find(window)
-            if of_window is None:
-                fresh.append(number)
-                continue
-            batch.append(of_window)
-            tokens += [(number, place) for place, out in enumerate(window.left_out) if not out]
-            if len(tokens) >= limit:
-                yield _joined(batch, tokens)
+            of_window = kept.find(window) or computed.find(window)
+            if of_window is not None:
+                batch.append(of_window)
+                tokens += [(number, place) for place, out in enumerate(window.left_out) if not out]
+            if batch and (len(tokens) >= limit or number == len(windows) - 1):
+                columns = (np.concatenate(column) for column in zip(*batch, strict=True))
+                acts, dimensions = map(torch.from_numpy, columns)
+                yield TokenActivations(acts, dimensions.long(), tokens)
                 batch, tokens = [], []
-        if batch:
-            yield _joined(batch, tokens)
 
     def read(self, texts: Sequence[str], task: str) -> TokenStates:
         prompt = self.prompt(task)
         windows = self.backbone.windows([prompt + text for text in texts], task=task)
         return TokenStates(windows, self.backbone.token_states(windows, task))
-
-
-def _joined(
-    batch: Sequence[tuple[Floats, Integers]], tokens: list[tuple[int, int]]
-) -> TokenActivations:
-    acts, dimensions = (
-        torch.from_numpy(np.concatenate(columns)) for columns in zip(*batch, strict=True)
-    )
-    return TokenActivations(acts, dimensions.long(), tokens)
 
 
 def _look_up(lookup: Lookup, texts: Sequence[str], head: Head) -> sp.csr_array:

@@ -57,10 +57,10 @@ class KeptActivations:
     """The largest activations of tokens, by window, of some windows.
 
     Args:
-        among: the windows to keep.
+        among: the windows to keep; None for all.
     """
 
-    def __init__(self, among: Container[Window]) -> None:
+    def __init__(self, among: Container[Window] | None = None) -> None:
         self._among = among
         self._by_window: dict[tuple[int, int], tuple[Floats, Integers]] = {}
 
@@ -69,7 +69,7 @@ class KeptActivations:
         ends = np.cumsum([window.left_out.count(0) for window in windows])[:-1]
         numbers = np.split(dimensions.astype(np.int32), ends)
         for window, values, columns in zip(windows, np.split(acts, ends), numbers, strict=True):
-            if window in self._among:
+            if self._among is None or window in self._among:
                 self._by_window[window.key()] = values, columns
 
     def find(self, window: Window) -> tuple[Floats, Integers] | None:
