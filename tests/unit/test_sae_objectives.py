@@ -195,6 +195,8 @@ def test_dead_latents_learn_through_the_auxiliary_loss(architecture, dead):
         assert torch.allclose(parameter.grad, gradient, atol=1e-12)
     assert made.sae.W_dec.grad[dead].any()
     assert not made.sae.W_dec.grad[16].any()  # quiet, but not dead
+    made = objective(architecture, auxiliary=0.0)
+    assert made(x, dead).loss.item() == made(x, NONE).loss.item()
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

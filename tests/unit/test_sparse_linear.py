@@ -154,7 +154,7 @@ def test_outputs_and_sums_with_gradients(monkeypatch, dtype, gathered, chosen, n
     if chosen:
         columns = torch.randint(size, (n, chosen), generator=torch.Generator().manual_seed(1))
         entries = Entries.chosen(columns)
-        assert entries.tokens.tolist() == Entries(*entries[:2]).tokens.tolist()
+        assert entries.tokens.tolist() == Entries(entries.starts, entries.columns).tokens.tolist()
         assert torch.equal(
             chosen_outputs(x, rows, bias, columns).ravel(), entry_outputs(x, rows, bias, entries)
         )

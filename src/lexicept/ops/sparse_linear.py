@@ -7,8 +7,9 @@ of all but the search by floor are in proportion to the entries, forward and bac
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +36,8 @@ GATHERED = 2**22
 """Most gathered numbers in memory at once, if no kernel reads the rows in place."""
 
 
-class Entries(NamedTuple):
+@dataclass(frozen=True)
+class Entries:
     """Some outputs of every token, token by token."""
 
     starts: Tensor
@@ -52,6 +54,11 @@ class Entries(NamedTuple):
         if self.per_token is not None:  # a GPU does not wait for a sum
             return numbers.repeat_interleave(self.per_token)
         return numbers.repeat_interleave(self.starts.diff())
+
+    @cached_property
+    def by_column(self) -> Tensor:
+        """The places of the entries, ordered by column."""
+        return torch.argsort(self.columns, stable=True)
 
     @classmethod
     def of(cls, tokens: Tensor, columns: Tensor, n: int) -> Entries:
@@ -97,12 +104,20 @@ def sum_chosen(weights: Tensor, chosen: Tensor, matrix: Tensor) -> Tensor:
     return sum_entries(weights.ravel(), Entries.chosen(chosen), matrix)
 
 
-def sum_by_group(weights: Tensor, group: Tensor, chosen: Tensor, matrix: Tensor, n: int) -> Tensor:
+def sum_by_group(
+    weights: Tensor,
+    group: Tensor,
+    chosen: Tensor,
+    matrix: Tensor,
+    n: int,
+    order: Tensor | None = None,
+) -> Tensor:
     """Return the sum of ``weights_p · matrix[chosen_p]`` over the entries p of each group.
 
     Args:
         weights, group, chosen: [entries]; groups are numbers below n.
         matrix: [M, d].
+        order: the entries' places sorted by group, if they are known.
 
     Returns:
         [n, d]; zero for a group without entries.
@@ -110,7 +125,7 @@ def sum_by_group(weights: Tensor, group: Tensor, chosen: Tensor, matrix: Tensor,
     if n == 0:
         return matrix.new_zeros(0, matrix.shape[1])
     # Entries sorted by group are the bags of an embedding.
-    order = torch.argsort(group, stable=True)
+    order = torch.argsort(group, stable=True) if order is None else order
     ends = torch.bincount(group, minlength=n).cumsum(0)
     starts = F.pad(ends[:-1], (1, 0))
     weights = weights.to(matrix.dtype)
@@ -177,7 +192,7 @@ def _array(tensor: Tensor) -> np.ndarray:
 
 def _dots(x: Tensor, matrix: Tensor, entries: Entries) -> Tensor:
     """Return ``x_i · matrix[j]`` of entries."""
-    starts, columns, per_token = entries
+    starts, columns, per_token = entries.starts, entries.columns, entries.per_token
     if single_on_cpu(x, matrix):
         dots = torch.empty(len(columns), dtype=torch.float32)
         fill = partial(
@@ -212,7 +227,8 @@ def _sums(weights: Tensor, entries: Entries, matrix: Tensor) -> Tensor:
 
 def _spread(weights: Tensor, entries: Entries, x: Tensor, size: int) -> Tensor:
     """Return for row j the sum of ``weights_p · x_i`` over its entries p [size, d]."""
-    return sum_by_group(weights, entries.columns, entries.tokens, x.contiguous(), size)
+    order = entries.by_column
+    return sum_by_group(weights, entries.columns, entries.tokens, x.contiguous(), size, order)
 
 
 def entries_above(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> Entries:

@@ -57,10 +57,12 @@ class TopK(SAEObjective):
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
         latents = self._largest(x, self.settings.k)[1]
-        acts = _acts_of(self.sae, x, latents)
-        error = x - self.sae.decode(acts, latents)
+        # As entries, which are put in the order of the latents once for both gradients.
+        entries, sae = Entries.chosen(latents), self.sae
+        acts = F.relu(entry_outputs(sae.centre(x), sae.W_enc, sae.b_enc, entries))
+        error = x - sum_entries(acts, entries, sae.W_dec) - sae.b_dec
         loss = _squared(error) + self._revival(x, error, dead)
-        return Outcome(loss, error, self._counts(acts, latents))
+        return Outcome(loss, error, self._counts(acts, entries.columns))
 
     def _largest(
         self, x: Tensor, k: int, among: Tensor | slice = slice(None)
@@ -72,7 +74,7 @@ class TopK(SAEObjective):
 
     def _revival(self, x: Tensor, error: Tensor, dead: Tensor) -> Tensor:
         """Return the weighted auxiliary loss of dead latents."""
-        if not len(dead):
+        if not (len(dead) and self.settings.auxiliary):
             return x.new_zeros(())
         latents = dead[self._largest(x, min(2 * self.settings.k, len(dead)), dead)[1]]
         revived = self.sae.decode(_acts_of(self.sae, x, latents), latents) - self.sae.b_dec

@@ -52,7 +52,7 @@ class SAESettings:
     """AdamW's weight decay."""
     auxiliary: NotNegative = 1 / 16
     """Weight of the auxiliary loss of the top-k architectures: dead latents reconstruct the error
-    of the live latents."""
+    of the live latents. 0 leaves them as they are."""
     dead_tokens: Count = 200_000
     """Tokens without activity after which a latent counts as dead."""
     prefixes: Items[Count] | None = None
