@@ -12,6 +12,7 @@ import lexicept
 from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.index.builder import IndexBuilder
+from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
@@ -19,11 +20,14 @@ from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.formats.libraries import save_saelens
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.pretrained import find_pretrained_sae
+from lexicept.models.sae.quality import report_sae
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_concepts
 from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.weighting import BM25
 from support import sae_files
 from support.commands import assert_error
+from support.indexes import build_of
 from support.sae_files import D, K, M
 from support.tiny import save_bert
 
@@ -106,6 +110,23 @@ def test_the_sae_of_a_model_is_written_for_other_libraries(run, tmp_path):
     metadata = json.loads((tmp_path / "saelens" / "cfg.json").read_text())["metadata"]
     assert metadata["hook_name"] == "encoder.layer.0"
     assert metadata["model_name"] == str(tmp_path / "bert")
+    # A decoder that was not saved is fitted to the documents of an index.
+    sae = concepts.encoder.head.autoencoder
+    sae.decoder, sae.origin = False, {}
+    documents = {str(number): text for number, text in enumerate(texts)}
+    build_of(tmp_path / "index", documents, (concepts, VocabularySettings(BM25())))
+    for to in ("saelens", "sparsify"):
+        out = tmp_path / f"fitted-{to}"
+        report = run(
+            "model", "convert", tmp_path / "index", "--to", to, "--out", out, "--json"
+        ).json
+        assert (report["hook"], report["layer"]) == ("encoder.layer.0", 1)
+        found = find_pretrained_sae(out).load(backbone=backbone)
+        again = ConceptVectorizer(Encoder.of(backbone, SAEHead(found)))
+        np.testing.assert_allclose(acts_of(again, texts), expected, rtol=1e-5, atol=1e-6)
+        quality = report_sae(backbone, found, texts)
+        assert quality.fvu == pytest.approx(report["fvu"], rel=1e-3)
+        assert quality.tokens == report["fvu_tokens"]
     mini = ("model", "convert", MINI_FOLDER, "--to", "saelens", "--out", tmp_path / "mini")
     assert_error(run(*mini), "saved without its decoder")
     assert not (tmp_path / "mini").exists()

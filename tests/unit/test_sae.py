@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 from lexicept.errors import InputError, LexiceptWarning
+from lexicept.models.sae.decoder import fit_decoder
 from lexicept.models.sae.formats.libraries import save_saelens
 from lexicept.models.sae.model import SAE, fold_gate
 from lexicept.models.sae.states import (
@@ -205,6 +206,19 @@ def test_an_encoder_alone(tmp_path):
     for use in (lambda: loaded(states()), lambda: save_saelens(loaded, tmp_path)):
         with pytest.raises(InputError, match="without its decoder"):
             use()
+
+
+def test_a_decoder_by_least_squares():
+    sae = SAE(16, 16, 16)
+    with torch.no_grad():
+        sae.W_enc.copy_(2 * torch.eye(16))
+        sae.b_dec.fill_(-9)  # every latent fires: z = 2 (x − b_dec)
+    sae.decoder = False
+    report = fit_decoder(sae, [states(4000), states(4000, seed=1)])
+    assert (sae.decoder, report.tokens) == (True, 2 * 256)  # every tenth block of 256
+    # z ᵀz has the smallest eigenvalue 4 n: r = 4 (81 + 1) shrinks rows by less than r / 4 n.
+    assert torch.allclose(sae.W_dec, torch.eye(16) / 2, atol=0.01)
+    assert report.fvu < 0.001
 
 
 def test_a_damaged_file_is_an_input_error(tmp_path):

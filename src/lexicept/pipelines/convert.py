@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lexicept.errors import InputError, checked_arguments, require
+from lexicept.index.builder import Contents
+from lexicept.index.manifest import MANIFEST
+from lexicept.index.reader import IndexReader
 from lexicept.storage.workspace import new_folder, refuse_existing
 
 if TYPE_CHECKING:
     from lexicept.models.converters import Kind
     from lexicept.models.onnx_export import Number
+    from lexicept.models.sae.model import SAE
 
 Layout = Literal[
     "lexicept",
@@ -24,6 +29,9 @@ Layout = Literal[
     "onnx",
 ]
 """Layouts written by ``convert``; the last four are for models."""
+
+READ = 64
+"""Documents that are read at once for a decoder."""
 
 SAE_LIBRARIES = ("saelens", "sparsify", "dictionary-learning")
 """Layouts of other libraries for SAEs."""
@@ -48,10 +56,12 @@ def convert(
     OpenSearch's and lexicept's. Pickles are read for SAEs only, and only tensors inside.
 
     ``onnx`` takes any model, also with latents: graphs turn token ids into dimensions and weights.
-    The layouts of SAE libraries also take a model of lexicept's, and write the SAE of the head.
+    The layouts of SAE libraries also take a model of lexicept's, and write the SAE of the head. An
+    index stands for the model of its concepts. An SAE that was saved without its decoder, like
+    lexicept-mini's, gets one by least squares on the index's documents.
 
     Args:
-        source: a folder or a Hugging Face name, for an SAE perhaps with a folder inside.
+        source: a folder, an index or a Hugging Face name, for an SAE perhaps with a folder inside.
         out: the folder to write; must not exist.
         to: the layout to write.
         layer: for a release of several SAEs: the number of blocks before the SAE, one more than
@@ -64,12 +74,14 @@ def convert(
             third of the space, and vectors differ.
 
     Returns:
-        The properties of the source, as JSON values.
+        The properties of the source, as JSON values; for a fitted decoder with ``fvu``, the
+        fraction of variance unexplained on tokens that it was not fitted to.
 
     Raises:
         InputError: an unknown source or layout, several fitting SAEs, an SAE or a model without a
-            place in the layout, an SAE without a decoder, options of SAEs for a model, ``number``
-            for a layout other than ONNX, ``out`` exists, or a package is missing.
+            place in the layout, an index without concepts, an SAE without a decoder and without
+            an index, options of SAEs for a model, ``number`` for a layout other than ONNX, ``out``
+            exists, or a package is missing.
     """
     source, target = os.fspath(source), Path(out)
     refuse_existing(target)
@@ -78,14 +90,24 @@ def convert(
         raise InputError(f"number is a setting of ONNX graphs, not of {to}")
     from lexicept.models.converters import find_model
 
+    texts = None
+    if (Path(source) / MANIFEST).is_file():
+        source, texts = _concepts_of(Path(source))
     folder, kind = find_model(source)
     if kind is None or (kind == "lexicept" and to in SAE_LIBRARIES):
-        return _convert_sae(source, target, to, layer, width, l0, scale)
+        return _convert_sae(source, target, to, layer, width, l0, scale, texts)
     if any(value is not None for value in (layer, width, l0, scale)):
         raise InputError(f"{source} is a model: layer, width, l0 and scale are options of SAEs")
     if to == "onnx":
         require("onnx", "onnx", "onnxruntime", "onnxscript")
     return _convert_model(source, folder, kind, to, target, number or "float32")
+
+
+def _concepts_of(path: Path) -> tuple[str, Sequence[str]]:
+    """Return the folder of the model of an index's concepts, and the documents."""
+    index = IndexReader.open(path)
+    index.span("concepts")  # raises InputError without concepts
+    return str(index.folder / "concepts" / "model"), Contents(index.folder)
 
 
 def _convert_sae(
@@ -96,6 +118,7 @@ def _convert_sae(
     width: int | None,
     l0: float | None,
     scale: Literal["raw", "normalised"] | None,
+    texts: Sequence[str] | None,
 ) -> dict[str, Any]:
     from lexicept.models.sae.formats import WRITERS
     from lexicept.models.sae.pretrained import USUAL_L0, find_pretrained_sae
@@ -104,7 +127,9 @@ def _convert_sae(
         raise InputError(f"{to} is a layout of models; {source} holds no known model")
     l0 = USUAL_L0 if l0 is None else l0
     release = find_pretrained_sae(source, layer, width, l0=l0, pickles=True)
-    sae = release.load(scale)
+    sae, fitted = release.load(scale), {}
+    if texts is not None and to in SAE_LIBRARIES and not sae.decoder:
+        fitted = _fit_decoder(sae, source, texts)
     with new_folder(out, "convert") as staged:
         WRITERS[to](sae, staged)
     return {
@@ -113,10 +138,35 @@ def _convert_sae(
         "latents": sae.num_latents,
         "state_size": sae.d_in,
         "active": "thresholds" if sae.k is None else f"the {sae.k} largest",
-        "hook": release.layout.hook or "unknown",
-        "layer": "unknown" if release.layer is None else release.layer,
+        "hook": sae.origin["hook"] or "unknown",
+        "layer": "unknown" if sae.origin["layer"] is None else sae.origin["layer"],
         "scale": sae.origin["scale"],
+        **fitted,
     }
+
+
+def _fit_decoder(sae: SAE, source: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Fit the decoder of a model's SAE to a random sample of texts; return the quality."""
+    import numpy as np
+
+    from lexicept.models.converters import open_encoder
+    from lexicept.models.sae.decoder import FITTED_TOKENS, fit_decoder
+    from lexicept.models.sae.states import backbone_reader, origin_of
+
+    encoder = open_encoder(source)
+    prompt, before = encoder.prompt("document"), encoder.head.before_autoencoder
+    order = np.random.default_rng(0).permutation(len(texts))[:FITTED_TOKENS].tolist()
+    batches = (
+        backbone_reader(encoder.backbone, [prompt + texts[n] for n in block], before)(
+            range(len(block))
+        )
+        for block in (order[start : start + READ] for start in range(0, len(order), READ))
+    )
+    report = fit_decoder(sae, batches)
+    if sae.origin.get("hook") is None:  # the model may have adapters, which no name has
+        origin = origin_of(encoder.backbone, transformed=before is not None)
+        sae.origin |= {name: origin.get(name) for name in ("hook", "layer")}
+    return {"decoder": "fitted to the documents", "fvu": report.fvu, "fvu_tokens": report.tokens}
 
 
 def _convert_model(

@@ -144,7 +144,8 @@ class SAE(nn.Module):
         if not self.decoder:
             raise InputError(
                 "this SAE was saved without its decoder, like lexicept-mini's: it can't rebuild "
-                "states or be written for other libraries"
+                "states or be written for other libraries; lexicept model convert INDEX --to … "
+                "fits a decoder to an index's documents"
             )
 
     def reconstruct(self, acts: Tensor, latents: Tensor) -> Tensor:
