@@ -1,27 +1,43 @@
-"""``python -m benchmarks.languages DATA/xquad --out OUT``: lexicept-mini in other languages.
+"""``python -m benchmarks.languages DATA/xquad --out OUT``: XQuAD in and across twelve languages.
 
-Each language's paragraphs are searched with its own questions and with the English ones, by words
-(its own stop words and stems where they are known), by the dense model, by lexicept-mini's
-concepts, and by words and concepts. Titles are left out: XQuAD has not translated them. Intervals
-are 95 %: paired bootstrap over questions. Indexes are kept in OUT.
+Each language's paragraphs are searched with their own questions; then those of one language with
+the questions of another. Systems: BM25 (with the language's stop words and stems where they are
+known), the dense model, their sum, concepts, and all of the index. ``--backbone`` names the model
+of dense vectors and index; by default lexicept-mini and its own. Titles are left out: XQuAD has not
+translated them. Intervals are 95 %: paired bootstrap over questions. Indexes and vectors are kept
+in OUT, and an interrupted run goes on from there.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from benchmarks.common import Table
 from benchmarks.judged import Collection, System, ahead, built, decimal
-from benchmarks.mini import searched
-from benchmarks.rerankers import dense
-from lexicept.corpora import Qrel, Query, read_documents, read_qrels, read_queries
-from lexicept.evaluation import effectiveness
+from benchmarks.mini import ALL, SUBJECT, searched
+from benchmarks.rerankers import COSINE, best, scored
+from lexicept.corpora import read_documents, read_qrels, read_queries
+from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS
 
 ENGLISH = "en"
+PAIRS = ("en-de", "de-en", "en-ru", "ru-de", "zh-en", "en-hi")
+FUSION = f"BM25 + {COSINE:g} cos"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Places of data and results, and the backbone."""
+
+    data: Path
+    split: str
+    out: Path
+    backbone: str | None
 
 
 def main() -> None:
@@ -29,24 +45,85 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.languages", description=__doc__)
     parser.add_argument("data", type=Path, help="a folder with a BEIR folder for each language")
     parser.add_argument("--split", default="test")
+    parser.add_argument("--backbone", help="a hub name or a folder")
+    parser.add_argument(
+        "--pairs", nargs="*", default=PAIRS, help="languages of questions and paragraphs"
+    )
     parser.add_argument("--out", type=Path, required=True)
-    arguments = parser.parse_args()
-    data, out = arguments.data, arguments.out
-    languages = sorted(folder.name for folder in data.iterdir() if folder.is_dir())
-    asked = {
-        language: sorted(read_queries(str(data / language), arguments.split))
-        for language in languages
-    }
-    qrels = list(read_qrels(str(data / ENGLISH), arguments.split))
-    tables: dict[str, list[list[str]]] = {"its own questions": [], "English questions": []}
-    for language in languages:
-        corpus = untitled(data / language, out / language)
-        for name, questions in zip(tables, (asked[language], asked[ENGLISH]), strict=True):
-            systems = measured(language, corpus, questions, qrels, out / language)
-            tables[name].append([language, *cells(systems)])
-    for name, rows in tables.items():
-        columns = [name, "words", "dense", "concepts", "both", "both ahead of words", "of dense"]
-        print(Table(name, [*columns, "QD-FLOPs"], rows).markdown(), flush=True)
+    options = parser.parse_args()
+    settings = Settings(options.data, options.split, options.out, options.backbone)
+    languages = sorted(folder.name for folder in options.data.iterdir() if folder.is_dir())
+    own = {language: measured(settings, language, language) for language in languages}
+    print(own_table(own).markdown(), flush=True)
+    across = {}
+    for pair in options.pairs:
+        asked, language = pair.split("-")
+        across[f"{asked} → {language}"] = measured(settings, asked, language)
+    print(across_table(across).markdown(), flush=True)
+
+
+def measured(settings: Settings, asked: str, language: str) -> dict[str, System]:
+    """Measure all systems with the questions of one language on the paragraphs of another."""
+    out, qrels = settings.out / language, [*read_qrels(settings.data / ENGLISH, settings.split)]
+    queries = sorted(read_queries(settings.data / asked, settings.split))
+    corpus = untitled(settings.data / language, out)
+    known = language in STEMMERS or language in BIGRAM_LANGUAGES
+    options = ["--language", language if known else ENGLISH]
+    options += ["--backbone", settings.backbone] if settings.backbone else []
+    index = built(str(corpus), out / "index", options)
+    collection = Collection(language, index, queries, qrels)
+    model = settings.backbone or DEFAULT_BACKBONE
+    runs: dict[str, dict[str, dict[str, float]]] = {"BM25": {}, "dense": {}, FUSION: {}}
+    everything = np.arange(len(index))
+    for query, words, cosines in scored(collection, settings.out, model):
+        matched = np.flatnonzero(words > 0)
+        runs["BM25"][query.id] = best(index, matched, words[matched])
+        runs["dense"][query.id] = best(index, everything, cosines)
+        runs[FUSION][query.id] = best(index, everything, words + COSINE * cosines)
+    systems = [System.of_run(name, qrels, run) for name, run in runs.items()]
+    systems += searched(collection)
+    return {system.name: system for system in systems}
+
+
+def everything_of(systems: dict[str, System]) -> System:
+    """Return the search of all vocabularies of an index."""
+    return systems.get(ALL) or systems[SUBJECT]
+
+
+def own_table(measured: dict[str, dict[str, System]]) -> Table:
+    """Return each language's nDCG@10, and how far all vocabularies are ahead."""
+    rows = []
+    for language, systems in measured.items():
+        ours = everything_of(systems)
+        shown = [systems[name] for name in ("BM25", "dense", FUSION, "concepts")]
+        differences = [ahead(ours, systems[name]) for name in ("BM25", FUSION)]
+        cost = f"{ours.qd_flops:.2f}"
+        rows.append([language, *(decimal(s.mean, 3) for s in (*shown, ours)), *differences, cost])
+    means = [
+        decimal(float(np.mean([of(systems).mean for systems in measured.values()])), 3)
+        for of in (
+            *(lambda s, n=name: s[n] for name in ("BM25", "dense", FUSION, "concepts")),
+            everything_of,
+        )
+    ]
+    rows.append(["mean", *means, "", "", ""])
+    columns = ["language", "BM25", "dense", FUSION, "concepts", "all"]
+    columns += ["all ahead of BM25", f"of {FUSION}", "QD-FLOPs"]
+    return Table("its own questions", columns, rows)
+
+
+def across_table(measured: dict[str, dict[str, System]]) -> Table:
+    """Return each pair's nDCG@10, and what concepts find of the dense model's."""
+    rows = []
+    for pair, systems in measured.items():
+        concepts, dense = systems["concepts"], systems["dense"]
+        shown = (systems["BM25"], dense, concepts, everything_of(systems))
+        ratio = f"{concepts.mean / dense.mean:.2f}"
+        rows.append([pair, *(decimal(s.mean, 3) for s in shown), ratio, ahead(concepts, dense)])
+    columns = ["questions → paragraphs", "BM25", "dense", "concepts", "all"]
+    return Table(
+        "across languages", [*columns, "concepts / dense", "concepts ahead of dense"], rows
+    )
 
 
 def untitled(folder: Path, out: Path) -> Path:
@@ -58,29 +135,6 @@ def untitled(folder: Path, out: Path) -> Path:
         lines = [json.dumps({"_id": one.id, "title": "", "text": one.text}) for one in documents]
         path.write_text("\n".join(lines))
     return path
-
-
-def measured(
-    language: str, corpus: Path, questions: Sequence[Query], qrels: Sequence[Qrel], out: Path
-) -> list[System]:
-    """Measure words, the dense model, concepts, and words and concepts."""
-    known = language in STEMMERS or language in BIGRAM_LANGUAGES
-    options = ["--language", language if known else ENGLISH]
-    index = built(str(corpus), out / "index", options)
-    run = effectiveness.evaluate_index(
-        index, effectiveness.JudgedQueries(questions, qrels), "words"
-    ).run
-    words = System.of_run("words", qrels, run)
-    collection = Collection(language, index, [*questions], [*qrels])
-    return [words, dense(collection, out), *searched(collection)]
-
-
-def cells(systems: Sequence[System]) -> list[str]:
-    """Return each nDCG@10, the last one's gain over the first two, and its QD-FLOPs."""
-    ours = systems[-1]
-    means = [decimal(system.mean, 3) for system in systems]
-    differences = [ahead(ours, system) for system in systems[:2]]
-    return [*means, *differences, f"{ours.qd_flops:.2f}"]
 
 
 if __name__ == "__main__":

@@ -33,14 +33,6 @@ MAX_TOKENS = 256
 BATCH = 64
 
 
-def dense(collection: Collection, work: Path) -> System:
-    """Measure the cosine of the dense model."""
-    index, run = collection.index, {}
-    for query, _, cosines in scored(collection, work):
-        run[query.id] = best(index, np.arange(len(index)), cosines)
-    return System.of_run("dense MiniLM", collection.qrels, run)
-
-
 def baselines(collection: Collection, work: Path) -> list[System]:
     """Measure BM25, the dense model, MaxSim of its token states, and sums of these."""
     index = collection.index
@@ -72,12 +64,14 @@ def baselines(collection: Collection, work: Path) -> list[System]:
     return [System.of_run(name, collection.qrels, run) for name, run in runs.items()]
 
 
-def scored(collection: Collection, work: Path) -> Iterator[tuple[Query, Floats, Floats]]:
-    """Yield each query with the BM25 scores and cosines of all documents [N]."""
+def scored(
+    collection: Collection, work: Path, model: str = DEFAULT_BACKBONE
+) -> Iterator[tuple[Query, Floats, Floats]]:
+    """Yield each query with the BM25 scores and a model's cosines of all documents [N]."""
     index, texts = collection.index, collection.texts
     with ProgressLine() as progress:
         asked, documents = embeddings(
-            DEFAULT_BACKBONE, texts, Contents(index.folder), work / "embeddings", progress
+            model, texts, Contents(index.folder), work / "embeddings", progress
         )
     # Half precision is slow to multiply.
     by_dimension = documents.astype(np.float32).T

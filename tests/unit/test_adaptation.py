@@ -24,7 +24,7 @@ from lexicept.training.adaptation import HEAD, INDEX, check_adaptable, fit_decod
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from support.heads import make
 from support.processes import KilledError
-from support.tiny import text
+from support.tiny import save_bert, text
 
 TEXTS = [
     f"{one} {other}."
@@ -226,6 +226,29 @@ def test_another_model_is_adapted_when_that_is_said_and_keeps_its_settings(bert,
     found = adapted.reader.tf()[0].toarray()
     expected = after.encode_activations(texts).toarray()
     assert np.abs(found - expected).max() < 0.02 * expected.max()
+
+
+def test_a_named_backbone_gets_the_whole_default_index(tmp_path, run):
+    folder = Path(save_bert(tmp_path / "bert"))
+    prompts = {"prompts": {"query": "ba ", "passage": "de de "}, "default_prompt_name": None}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    texts = [text(n, n + 1, n + 2, 2 * n) for n in range(40)]
+    index = lexicept.build(texts, tmp_path / "index", concepts=ConceptSettings(backbone=folder))
+    assert [one.name for one in index.reader.vocabularies] == ["words", "concepts", "texts"]
+    assert index.reader.settings["concepts"].adapted == {"tokens": 25 * (4 + 4), "steps": 3}
+    encoder = concepts_of(index).encoder
+    assert encoder.prompts == {"query": "ba ", "document": "de de "}
+    assert (encoder.head.settings, encoder.head.d_in) == (HEAD, 32)
+    assert (index.reader.folder / "concepts" / "static.safetensors").exists()
+    scores = [index.search(texts[7], 1, vocabulary=name)[0].score for name in ("texts", None)]
+    assert 0 < scores[0] < scores[1]
+    # Spans count from the text's start, not the prompt's.
+    found = index.reader.vectorizer("concepts").encode_query(texts[3])
+    sources = found.sources(found.tf.indices.tolist()).values()
+    assert {texts[3][s.start : s.end] for of in sources for s in of.spans} == {*texts[3].split()}
+    given = ConceptSettings(backbone=folder, query_prompt="", document_prompt="ki ")
+    other = lexicept.build(texts, tmp_path / "other", vocabulary="concepts", concepts=given)
+    assert concepts_of(other).encoder.prompts == {"query": "", "document": "ki "}
 
 
 def with_lookup(bert: Backbone) -> Encoder:

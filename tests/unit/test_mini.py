@@ -111,8 +111,13 @@ def test_describe_tells_what_concepts_are_here(corpus, run, tmp_path):
     [
         (["--k", 4], "--k requires --train"),
         (["--num-latents", 64, "--adapted"], "--num-latents requires --train"),
-        (["--layer", 2], "--layer requires --train or --sae"),
-        (["--backbone", "x", "--model", "y"], "--backbone requires --train or --sae"),
+        (["--layer", 2], "--layer requires --train, --sae or --backbone"),
+        (
+            ["--backbone", "x", "--model", "y"],
+            "--backbone does not go with --model: it has its own",
+        ),
+        (["--query-prompt", "x: ", "--train"], "--query-prompt requires --backbone"),
+        (["--backbone", "x", "--adapted"], "--adapted goes with lexicept-mini or --model, not"),
         (["--no-adapted", "--train"], "--adapted goes with lexicept-mini or --model, not --train"),
         (["--sae", "x", "--model", "y"], "--model and --sae are two sources"),
         (["--no-adapted", "--vocabulary", "words"], "--adapted requires concepts, but --vocab"),

@@ -49,7 +49,7 @@ lexicept.build(T, new, concepts=CS(sae="y"), model="x") -> model and sae are two
 lexicept.build(T, new, concepts=CS(sae="nosuch")) -> nosuch: neither a folder nor a hub's name, such
 lexicept.build(T, new, concepts=CS(sae="nosuch", width=0)) -> width must be at least 1, not 0
 lexicept.build(T, new, concepts=CS(width=3)) -> width requires sae
-lexicept.build(T, new, concepts=CS(layer=3)) -> layer requires train or sae: a saved model has its o
+lexicept.build(T, new, concepts=CS(layer=3)) -> layer requires train, sae or backbone: a saved mode
 lexicept.build(T, new, concepts=CS(explanations="nosuch")) -> explanations requires sae or model
 lexicept.build(T, new, concepts=CS(precision="int8")) -> precision must be 'float32' or 'bfloat16',
 lexicept.build(T, new, concepts=CS(adapted=False), **words) -> adapted requires concepts, but vocabu

@@ -60,8 +60,8 @@ def build(
     """Build an index of documents and return it, opened.
 
     Concepts come from one source: lexicept-mini (the model in the package, which is adapted to the
-    documents unless ``concepts`` says otherwise), another saved ``model``, or the SAE that
-    ``concepts`` names or trains on the documents.
+    documents unless ``concepts`` says otherwise), another saved ``model``, the SAE that
+    ``concepts`` names or trains on the documents, or a named backbone, learned from the documents.
     Calling it again with the same arguments resumes an interrupted build. A new index is there, for
     searches by words, as soon as the words are counted; concepts follow in its next generation.
 
@@ -72,7 +72,7 @@ def build(
             number: "1", "2", and so on.
         out: the folder of the new index; must not exist.
         vocabulary: what to index: "words" needs no model; "concepts" needs torch; "all" has words,
-            concepts and, where lexicept-mini is adapted, whole texts.
+            concepts and, where lexicept-mini is adapted or a backbone is named alone, whole texts.
         language: language of the documents (ISO 639-1 code), for stop words, stems and letter case.
         model: a saved concept model, a folder or a Hugging Face name; by default lexicept-mini, in
             the package.
@@ -112,7 +112,7 @@ def build(
     with (
         joined_cluster(ray, ray_workers) as cluster,
         IndexBuilder(out, cluster, restart=restart, overwrite=overwrite) as builder,
-        reporting(progress, _shares if source.packaged else None) as report,
+        reporting(progress, _shares if source.packaged or source.learned else None) as report,
     ):
         folder = folder_of(documents, places_of(out))
         fresh = as_documents(documents if folder is None else folder, strict=strict)

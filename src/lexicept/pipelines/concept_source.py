@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lexicept.errors import InputError, ParameterError
 from lexicept.index.builder import IndexBuilder
-from lexicept.models.sources import DEFAULT_BACKBONE, MINI
+from lexicept.models.sources import DEFAULT_BACKBONE, MINI, fetch
+from lexicept.models.windows import prompt_for
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress
+from lexicept.storage.files import read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from lexicept.models.backbone import Backbone
-    from lexicept.training.adaptation import Effort
+    from lexicept.models.encoder import Encoder
+    from lexicept.training.adaptation import Adaptation, Effort
     from lexicept.training.sae.settings import SAESettings
     from lexicept.vectorizers.concepts import ConceptVectorizer
     from lexicept.vectorizers.texts import TextVectorizer
@@ -62,6 +65,15 @@ class ConceptSource:
     @property
     def packaged(self) -> bool:
         """True if the concepts are lexicept-mini's."""
+        return self._default and self.settings.backbone is None
+
+    @property
+    def learned(self) -> bool:
+        """True if the documents are all that the concepts of a named backbone come from."""
+        return self._default and self.settings.backbone is not None
+
+    @property
+    def _default(self) -> bool:
         return self.model is None and self.settings.sae is None and not self.settings.train
 
     @property
@@ -118,7 +130,7 @@ class ConceptSource:
         if settings.sae is not None:
             backbone = BackboneSettings(self.backbone, settings.layer, **reading)
             return ConceptVectorizer.pretrained(str(settings.sae), backbone, settings.width)
-        if self.training is not None:
+        if self.training is not None or self.learned:
             return Backbone.from_pretrained(self.backbone, settings.layer, **reading)
         concepts = ConceptVectorizer.load(self.model or MINI)
         concepts.encoder.backbone.precision = settings.precision
@@ -136,33 +148,52 @@ class ConceptSource:
     ) -> Fitted:
         """Train or adapt what was loaded to the builder's documents, where that is asked for."""
         from lexicept.models.backbone import Backbone
-        from lexicept.training.adaptation import adapt, read_to_describe
+        from lexicept.training.adaptation import adapt, learn, read_to_describe
         from lexicept.training.sae.trainer import train_concepts
-        from lexicept.vectorizers.concepts import ConceptVectorizer
-        from lexicept.vectorizers.texts import TextVectorizer, named
 
-        if isinstance(loaded, Backbone):
+        if isinstance(loaded, Backbone) and self.training is not None:
             folder = builder.work.kept("training")
-            assert self.training is not None
             return Fitted(train_concepts(builder.contents, loaded, self.training, folder, progress))
+        folder = builder.work.kept("adaptation")
+        if isinstance(loaded, Backbone):
+            encoder, done = learn(loaded, self._prompts(), builder.contents, folder, progress)
+            return _fitted(encoder, done, builder)
         packaged = self.packaged
         if not (self.adapted or packaged):
             return Fitted(loaded)
         encoder, rows = loaded.encoder, loaded.head.rows.detach().clone()
         names = loaded.terms if loaded.named else None
-        folder = builder.work.kept("adaptation")
         if not self.adapted:
             documents = read_to_describe(encoder, builder.contents, folder, progress)
             return Fitted(loaded, None, names, rows, documents)
         done = adapt(encoder, builder.contents, folder, progress, configure=packaged)
         if done.effort is None and not packaged:
             names = None  # the model's own names stay as they are
-        concepts, texts = ConceptVectorizer(encoder), None
-        if done.exemplars is not None:
-            drawn = done.documents[: len(done.exemplars)]
-            terms = named(builder.contents.titles, builder.contents, drawn)
-            texts = TextVectorizer(concepts, done.exemplars, terms)
-        return Fitted(concepts, done.effort, names, rows, done.documents, texts)
+        return _fitted(encoder, done, builder)._replace(names=names, rows=rows)
+
+    def _prompts(self) -> dict[str, str]:
+        """Return the prompts of a named backbone: given, or those of its configuration."""
+        path = Path(fetch(self.backbone), "config_sentence_transformers.json")
+        config = read_json(path, InputError) if path.exists() else {}
+        given = {"query": self.settings.query_prompt, "document": self.settings.document_prompt}
+        own, default = config.get("prompts", {}), config.get("default_prompt_name")
+        return {
+            task: prompt_for(task, own, default) if prompt is None else prompt
+            for task, prompt in given.items()
+        }
+
+
+def _fitted(encoder: Encoder, done: Adaptation, builder: IndexBuilder) -> Fitted:
+    """Return the concepts of a fitted encoder, and whole texts where there are exemplars."""
+    from lexicept.vectorizers.concepts import ConceptVectorizer
+    from lexicept.vectorizers.texts import TextVectorizer, named
+
+    concepts, texts = ConceptVectorizer(encoder), None
+    if done.exemplars is not None:
+        drawn = done.documents[: len(done.exemplars)]
+        terms = named(builder.contents.titles, builder.contents, drawn)
+        texts = TextVectorizer(concepts, done.exemplars, terms)
+    return Fitted(concepts, done.effort, read=done.documents, texts=texts)
 
 
 def _local(name: str | os.PathLike[str] | None) -> str | None:
@@ -184,18 +215,21 @@ def check_together(
     if len(sources) > 1:
         text = " and ".join(f"{{{place}}}" for place in range(len(sources)))
         raise ParameterError(f"{text} are two sources of concepts: choose one", *sources)
-    source = sources[0] if sources else "lexicept-mini"
-    saved_model = "{0} requires {1} or {2}: a saved model has its own backbone"
+    source = sources[0] if sources else "backbone" if "backbone" in given else "lexicept-mini"
+    saved_model = "{0} requires {1}, {2} or {3}: a saved model has its own backbone"
     # By option: the sources with the option, and the message for the others.
     options: dict[str, tuple[tuple[str, ...], str]] = {
-        **dict.fromkeys(("backbone", "layer", "bidirectional"), (("train", "sae"), saved_model)),
+        **dict.fromkeys(("layer", "bidirectional"), (("train", "sae", "backbone"), saved_model)),
+        **dict.fromkeys(("query_prompt", "document_prompt"), (("backbone",), "{0} requires {1}")),
         "width": (("sae",), "{0} requires {1}"),
         "explanations": (("sae", "model"), "{0} requires {1} or {2}"),
     }
+    if "backbone" in given and source == "model":
+        raise ParameterError("{0} does not go with {1}: it has its own", "backbone", "model")
     for name, (suitable, text) in options.items():
         if name in given and source not in suitable:
             raise ParameterError(text, name, *suitable)
-    if "adapted" in given and source in ("sae", "train"):
+    if "adapted" in given and source in ("sae", "train", "backbone"):
         raise ParameterError(
             "{0} goes with lexicept-mini or {1}, not {2}", "adapted", "model", source
         )

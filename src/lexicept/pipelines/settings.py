@@ -48,7 +48,14 @@ class ConceptSettings(Settings):
     explanations: str | os.PathLike[str] | None = None
     """Labels of the SAE's latents: a Neuronpedia export, as a .jsonl file or a folder."""
     backbone: str | os.PathLike[str] | None = None
-    """Hugging Face model that an SAE reads; all-MiniLM-L6-v2 by default."""
+    """Hugging Face model that an SAE reads; all-MiniLM-L6-v2 by default. Without an SAE, the
+    concepts are learned from the documents as lexicept-mini's are adapted, and the index has whole
+    texts."""
+    query_prompt: str | None = None
+    """Text before every query that a named backbone reads, such as "query: " for E5. By default as
+    the backbone's configuration says."""
+    document_prompt: str | None = None
+    """Text before every document, such as "passage: "."""
     layer: int | None = None
     """Number of transformer blocks to run. By default all, or as many as a pretrained SAE needs (a
     release's layer 20 is 21)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,6 +89,10 @@ INDEX = IndexSettings("bm25", k1=2.0, b=0.4, k3=16.0, query_max_qd_flops=1.5)
 values of b from .3 to .4, and budgets of 1.5 and more, differ by less than .003 nDCG@10. With whole
 texts, which take up to .4, a query stays below 2 QD-FLOPs."""
 
+MINI_SPREAD = 6.0
+"""Mean distance of lexicept-mini's token states from their mean. Those of another backbone are
+brought to this length for training, and k1 and k3 of ``INDEX`` to the units of its activations."""
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -155,14 +159,8 @@ def adapt(
     backbone.known = states
     if drawn.tokens < FEWEST_TOKENS:
         return Adaptation(None, drawn.documents)
-    settings = SAESettings(
-        num_latents=head.sae.num_latents,
-        k=TRAINED_K if configure else head.settings.document_k or head.sae.k or 1,
-        tokens=min(PASSES * drawn.tokens, MOST_TOKENS),
-        buffer_tokens=BUFFER_TOKENS,
-        warmup_steps=WARMUP_STEPS,
-        seed=SEED,
-    )
+    k = TRAINED_K if configure else head.settings.document_k or head.sae.k or 1
+    settings = _training(head.sae.num_latents, k, drawn.tokens)
     transform = None if head.inner is None else head.inner.transform
     device = backbone.model.device
     fitted = min(len(states), math.ceil(len(states) * FITTED_TOKENS / drawn.tokens))
@@ -184,6 +182,63 @@ def adapt(
     encoder.names = None
     exemplars = Exemplars.of(_means(states), EXEMPLARS) if configure else None
     return Adaptation(Effort(drawn.tokens, settings.steps), drawn.documents, exemplars)
+
+
+def learn(
+    backbone: Backbone,
+    prompts: dict[str, str],
+    texts: Sequence[str],
+    folder: Path,
+    progress: Progress = silent,
+) -> tuple[Encoder, Adaptation]:
+    """Learn concepts of a backbone from a collection alone, of any size, and draw exemplars.
+
+    Calling it again with the same arguments resumes an interrupted call, to the same weights.
+
+    Args:
+        prompts: the texts before queries and documents, by task.
+    """
+    drawn = sample(backbone, texts, SAMPLE_TOKENS, prompts["document"])
+    states = CachedStates.build(folder / "states", backbone, drawn.texts, progress)
+    backbone.known = states
+    settings = _training(SAESettings().num_latents, TRAINED_K, drawn.tokens)
+    device = backbone.model.device
+    count = min(len(states), math.ceil(len(states) * FITTED_TOKENS / max(drawn.tokens, 1)))
+    unit = spread(cached_reader([states], device)(range(count))) / MINI_SPREAD
+    sae = train_on_states(
+        cached_reader([states], device, lambda read: read / unit),
+        len(states),
+        settings,
+        folder / "training",
+        progress,
+        documents=CACHED,
+        device=device,
+    )
+    sae.decoder = False
+    sae.scale.mul_(unit)
+    index = replace(INDEX, k1=INDEX.k1 * math.sqrt(unit), k3=INDEX.k3 * unit)
+    encoder = Encoder.of(backbone, SAEHead(sae, HEAD), index_settings=index)
+    encoder.prompts = prompts
+    exemplars = Exemplars.of(_means(states), EXEMPLARS)
+    effort = Effort(drawn.tokens, settings.steps)
+    return encoder, Adaptation(effort, drawn.documents, exemplars)
+
+
+def spread(states: Tensor) -> float:
+    """Return the mean distance of token states [n, d] from their mean; 1 for equal states."""
+    return float((states - states.mean(dim=0)).norm(dim=1).mean()) or 1.0
+
+
+def _training(num_latents: int, k: int, tokens: int) -> SAESettings:
+    """Return the settings of training on a sample of ``tokens``."""
+    return SAESettings(
+        num_latents=num_latents,
+        k=k,
+        tokens=min(PASSES * tokens, MOST_TOKENS),
+        buffer_tokens=BUFFER_TOKENS,
+        warmup_steps=WARMUP_STEPS,
+        seed=SEED,
+    )
 
 
 @torch.no_grad()
