@@ -14,6 +14,7 @@ from lexicept.errors import InputError
 from lexicept.storage.files import read_json, replace_file, write_json
 from lexicept.storage.yaml_text import read_yaml
 from lexicept.training.settings import Items, Text, from_mapping, settings
+from reproduction.jobs import inputs_of
 from reproduction.recipe import SIZES, Check, Recipe, find_recipes, load_recipe
 from reproduction.run import Outcome, Result, present_results
 from reproduction.verdicts import (
@@ -237,7 +238,7 @@ def write_report(recipes: Path, path: Path) -> dict[str, dict[str, Verdict]]:
                 title = f"### {name}" + (" at full size" if size == "full" else "")
                 sections += [title, "", *_section(recipe, comparison)]
         if all(verdict.word == "not run" for verdict in verdicts[name].values()):
-            absent.append((name, recipe.title))
+            absent.append((name, recipe.title, _needs(runs[name])))
     lines = [_HEAD]
     if (recipes / CLAIMS).exists():
         answers = [answer_claim(claim, runs) for claim in load_claims(recipes)]
@@ -249,9 +250,19 @@ def write_report(recipes: Path, path: Path) -> dict[str, dict[str, Verdict]]:
                 lines += _measures_table(answer.claim, runs)
     lines += ["## The tables", "", *sections]
     if absent:
-        lines += ["## Not run here", "", *_markdown_table(("recipe", "table"), absent)]
+        lines += ["## Not run here", "", *_markdown_table(("recipe", "table", "what is missing"), absent)]
     replace_file(path, ("\n".join(lines).rstrip() + "\n").encode())
     return verdicts
+
+
+def _needs(run: SmallRun) -> str:
+    """Return why a table has no small run: the recipe's reasons, or what its jobs read."""
+    jobs = [row.jobs["small"] for row in run.recipe.rows]
+    inputs = set[str]().union(*map(inputs_of, jobs))
+    if any(name.startswith("decoder/") for name in inputs):
+        return "a small decoder, and hours of a core: none could be had"
+    reasons = sorted({job for job in jobs if isinstance(job, str)})
+    return "; ".join(reasons) if len(reasons) == len(jobs) or not inputs else "hours of a core"
 
 
 def _update(page: Path, table: Sequence[str]) -> None:
