@@ -250,7 +250,11 @@ def write_report(recipes: Path, path: Path) -> dict[str, dict[str, Verdict]]:
                 lines += _measures_table(answer.claim, runs)
     lines += ["## The tables", "", *sections]
     if absent:
-        lines += ["## Not run here", "", *_markdown_table(("recipe", "table", "what is missing"), absent)]
+        lines += [
+            "## Not run here",
+            "",
+            *_markdown_table(("recipe", "table", "what is missing"), absent),
+        ]
     replace_file(path, ("\n".join(lines).rstrip() + "\n").encode())
     return verdicts
 
