@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Page, Route, expect, sync_playwright
 
+from lexicept.explanation.contributions import by_name, name_of
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.feedback import like, with_feedback
 from lexicept.index.reader import IndexReader
@@ -95,7 +96,7 @@ def test_search_shows_results_and_why(page, path):
     why = index.explain(QUERY, index.search([QUERY])[0][0].id)
     words = sum(part.score for part in why.contributions if part.vocabulary == "words")
     expect(first.locator(".keys")).to_contain_text(f"words {round(100 * words / why.score)} %")
-    largest = why.contributions[0]
+    largest = by_name(why.contributions)[0]
     expect(first.locator(".parts li").first).to_contain_text(largest.term)
     (span, *_) = largest.document_spans
     marked = first.locator(f'mark[data-terms~="{largest.vocabulary}:{largest.dimension}"]')
@@ -291,11 +292,11 @@ def test_a_concept_is_added_by_its_name(page, path):
     own = {term.dimension for term in index.query_terms("bade", "concepts")}
     df = index.engine.df[index.span("concepts")]
     number = next(n for n in range(df.size) if df[n] and n not in own)
-    name = index.vocabularies[1].terms[number]
+    name = name_of(index.vocabularies[1].terms[number], number)
     page.get_by_label("Find: in a name or words").fill(name)
     page.get_by_role("button", name="Find").click()
     entry = page.locator("#finder .found li").filter(
-        has=page.get_by_role("button", name=name, exact=True)
+        has=page.get_by_role("button", name=re.compile(rf"^{re.escape(name)}( \(\d+ concepts\))?$"))
     )
     entry.first.get_by_role("button", name="Add to the query").click()
     expect(page.locator("#added .chip")).to_have_count(1)
@@ -427,7 +428,16 @@ def test_results_come_first(browser, address, width, height, top):
 def test_concepts_are_browsed_without_a_search(page):
     expect(page.locator("#finder .found li")).to_have_count(40)
     page.locator("#finder .found button.term").first.click()
-    expect(page.get_by_role("dialog")).to_contain_text("Documents")
+    for heading in ("Words by activation", "Documents"):
+        expect(page.get_by_role("dialog")).to_contain_text(heading)
+    page.keyboard.press("Escape")
+    # The concepts of a text of one's own, whose words open them.
+    page.get_by_label("Your own text").fill("bade kilo")
+    page.get_by_role("button", name="Read").click()
+    expect(page.locator(".heat")).to_have_text("bade kilo")
+    page.locator(".heat .token").first.click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert page.evaluate(CONTRASTS) == []
 
 
 def test_nothing_matches_well(page):

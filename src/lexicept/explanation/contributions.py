@@ -157,8 +157,8 @@ def several(name: str, count: int) -> str:
 
 
 def by_name(contributions: Sequence[Contribution]) -> list[Contribution]:
-    """Return the contributions with concepts of one name together, largest first. A sum of several
-    has the number of its largest, and the spans' shares by score."""
+    """Return the contributions with concepts of one name together, largest first, and names without
+    numbers. A sum of several has the number of its largest, and the spans' shares by score."""
     groups: dict[tuple[str, str], list[Contribution]] = {}
     for entry in contributions:
         name = entry.term
@@ -166,7 +166,9 @@ def by_name(contributions: Sequence[Contribution]) -> list[Contribution]:
             name = name_of(name, entry.dimension)
         groups.setdefault((entry.vocabulary, name), []).append(entry)
     joined = [
-        entries[0] if len(entries) == 1 else _sum(several(name, len(entries)), entries)
+        entries[0]._replace(term=name)
+        if len(entries) == 1
+        else _sum(several(name, len(entries)), entries)
         for (_, name), entries in groups.items()
     ]
     return sorted(joined, key=lambda entry: -entry.score)

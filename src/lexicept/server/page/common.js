@@ -42,6 +42,11 @@ export function named(term, asked, text = []) {
   return matched ? `${own} ↔ ${matched}` : `${own} ${term.term}`;
 }
 
+/** A concept's name without the number that tells it from others of that name. */
+export function bare(name, dimension) {
+  return name.endsWith(` #${dimension}`) ? name.slice(0, name.lastIndexOf(" #")) : name;
+}
+
 export function kind(vocabulary) {
   return make("span", { class: "kind" }, vocabulary.slice(0, -1));
 }

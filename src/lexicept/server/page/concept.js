@@ -1,9 +1,11 @@
 // A concept in a dialog: its words, examples, documents and neighbours.
 
-import { action, byId, count, indexed, make } from "./common.js";
+import { action, byId, count, indexed, make, meter } from "./common.js";
 import { ask } from "./server.js";
 import { asking, go, state } from "./state.js";
 import { addingWeight, steering, termOf } from "./terms.js";
+
+const DETECTION = "how well the name tells words on which it is active from others, in texts held out of naming";
 
 let opener = null; // what the focus goes back to when a dialog is closed
 
@@ -70,7 +72,8 @@ function description(concept) {
   }
   if (concept.source === "llm") facts.push("named by a language model");
   if (concept.source === "explanations") facts.push("named by published explanations");
-  if (concept.source === "none") facts.push("without a name: it fires on too many words");
+  if (concept.source === "none") facts.push("without a name: no text that was read has it");
+  if (concept.detection !== null) facts.push(`detection ${concept.detection.toFixed(2)}: ${DETECTION}`);
   const blocks = [make("p", { class: "dim" }, facts.join(", ")), make("div", { id: "concept-steering" })];
   const block = (title, items, attributes = {}) => {
     if (items.length) blocks.push(make("h3", {}, title), make("ul", { role: "list", ...attributes }, ...items));
@@ -82,17 +85,30 @@ function description(concept) {
     ),
     { class: "words-list" },
   );
+  const most = Math.max(...concept.histogram.map(({ words }) => words), 1);
   block(
-    "Largest activations",
-    concept.examples.map((one) =>
-      make("li", {}, "…", one.before, make("mark", { class: "concepts" }, one.fired), one.after, "…"),
+    "Words by activation",
+    concept.histogram.map(({ activation, words }) =>
+      make("li", {}, `from ${activation.toPrecision(2)}`, meter("concepts", words / most), words.toLocaleString("en")),
     ),
+    { class: "histogram number" },
   );
+  const passages = (examples) =>
+    examples.map((one) =>
+      make("li", {}, "…", one.before, make("mark", { class: "concepts" }, one.fired), one.after, "…"),
+    );
+  block("Largest activations", passages(concept.examples));
+  block("Other activations, at random", passages(concept.drawn));
   block(
     "Documents",
     concept.top_documents.map((one) =>
       make("li", {}, make("strong", {}, one.title || one.id), make("br"), make("span", { class: "dim" }, one.excerpt)),
     ),
+  );
+  block(
+    "Of the same name",
+    concept.alike.map((other) => make("li", {}, opening(other, `#${other}`, `alike-${other}`))),
+    { class: "words-list" },
   );
   block(
     "Similar concepts",

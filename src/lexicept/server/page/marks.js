@@ -1,6 +1,6 @@
 // Explanations: what fired, in the text and in a list.
 
-import { action, key, kind, make, meter, named, percent, spelled } from "./common.js";
+import { action, bare, key, kind, make, meter, named, percent, spelled } from "./common.js";
 import { opening } from "./concept.js";
 import { label, termOf } from "./terms.js";
 
@@ -27,7 +27,22 @@ export function explain(item, why, heading = null) {
   const piece = heading ? [start, text.length] : excerpt(text, start, contributions);
   if (heading && start) heading.replaceChildren(...marked(text.slice(0, start - 1), 0, 0, start - 1, contributions));
   marks.replaceChildren(...marked(text, start, ...piece, contributions));
-  item.querySelector(".why").replaceChildren(...shares(why, contributions), ...list(why, contributions, marks));
+  item.querySelector(".why").replaceChildren(...shares(why, contributions), ...list(why, byName(contributions), marks));
+}
+
+/** Contributions with concepts of one name together, largest first. */
+function byName(contributions) {
+  const name = ({ label, dimension }) => bare(label, dimension);
+  const same = (part) => (part.vocabulary === "concepts" ? `concept ${name(part)}` : key(part));
+  return Object.values(Object.groupBy(contributions, same))
+    .map((parts) => {
+      if (parts[0].vocabulary !== "concepts") return parts[0];
+      if (parts.length === 1) return { ...parts[0], label: name(parts[0]) };
+      const score = parts.reduce((sum, part) => sum + part.score, 0);
+      const keys = parts.map(key);
+      return { ...parts[0], score, keys, label: `${name(parts[0])} (${parts.length} concepts)` };
+    })
+    .sort((a, b) => b.score - a.score);
 }
 
 /** The document and the title of a text, which the query has. */
@@ -90,7 +105,7 @@ function list(why, contributions, marks) {
 function contribution(part, score, most, marks) {
   const outline = (on) => () => {
     for (const mark of marks.querySelectorAll("mark")) {
-      const fired = mark.dataset.terms.split(" ").includes(key(part));
+      const fired = mark.dataset.terms.split(" ").some((name) => (part.keys ?? [key(part)]).includes(name));
       mark.classList.toggle("active", on && fired);
     }
   };

@@ -317,6 +317,12 @@ byId("finder").querySelector("form").addEventListener("submit", (event) => {
   findConcepts();
 });
 
+/** A concept's frequency, the detection score of its name, and its words, in one line. */
+function aboutConcept({ documents, detection, words }) {
+  const tested = detection === null ? [] : [`detection ${detection.toFixed(2)}`];
+  return [count(documents, indexed.unit), ...tested, words.join(", ")].join(" · ");
+}
+
 /** List the concepts that have a text in their name or words; all without a text. */
 async function findConcepts() {
   const [status, list] = [byId("finder").querySelector("[role=status]"), byId("finder").querySelector("ul")];
@@ -332,15 +338,51 @@ async function findConcepts() {
         make(
           "li",
           {},
-          opening(one.number, one.label, `found-${one.number}`),
-          ` ${count(one.documents, indexed.unit)} `,
+          opening(one.number, one.name, `found-${one.number}`),
+          " ",
           adding(one.number, "found"),
+          make("span", { class: "fired" }, aboutConcept(one)),
         ),
       ),
     );
   } catch (error) {
     status.textContent = error.message;
     list.replaceChildren();
+  }
+}
+
+byId("own").addEventListener("submit", (event) => {
+  event.preventDefault();
+  readOwn();
+});
+
+/** Show the concepts that are active on each word of a text of the reader's own. */
+async function readOwn() {
+  const [status, shown] = [byId("own").querySelector("[role=status]"), byId("own").querySelector(".heat")];
+  const own = byId("own-text").value.trim();
+  shown.replaceChildren();
+  status.textContent = "";
+  if (!own) return;
+  try {
+    const { text, tokens } = await ask("/activations", [["text", own]]);
+    const letters = Array.from(text); // by code points, as spans count
+    const most = Math.max(...tokens.map(({ activations: [first] }) => first?.activation ?? 0));
+    let end = 0;
+    for (const token of tokens) {
+      shown.append(letters.slice(end, token.start).join(""));
+      const word = letters.slice(token.start, token.end).join("");
+      const [first] = token.activations;
+      const heat = first && opening(first.number, word, `own-${token.start}`, "token");
+      if (heat) {
+        heat.title = token.activations.map((one) => `${one.label} ${one.activation.toFixed(2)}`).join("\n");
+        heat.style.setProperty("--heat", `${Math.round((80 * first.activation) / most)}%`);
+      }
+      shown.append(heat ?? word);
+      end = token.end;
+    }
+    status.textContent = "Darker words are more active; each opens its largest concept.";
+  } catch (error) {
+    status.textContent = error.message;
   }
 }
 

@@ -1,6 +1,6 @@
 // The query: its words and concepts, what was added to it, and their steering.
 
-import { action, byId, count, key, kind, make, meter, named, rounded } from "./common.js";
+import { action, bare, byId, count, key, kind, make, meter, named, rounded } from "./common.js";
 import { opening } from "./concept.js";
 import { go, state } from "./state.js";
 
@@ -41,8 +41,9 @@ export function showTerms(found, text) {
   byId("reset").hidden = !state.steer.size;
   const steered = state.steer.size ? `${state.steer.size} steered · ` : "";
   const largest = few.filter(({ vocabulary }) => vocabulary !== "texts").sort((a, b) => b.weight - a.weight);
-  const names = largest.slice(0, IN_LINE).map(({ term }) => term);
-  byId("terms-count").textContent = `${steered}${count(own.length, "part")}: ${names.join(", ")}`;
+  const names = new Set(largest.map(({ term, dimension }) => bare(term, dimension)));
+  const first = [...names].slice(0, IN_LINE).join(", ");
+  byId("terms-count").textContent = `${steered}${count(own.length, "part")}: ${first}`;
   const more = byId("more-terms");
   more.hidden = few.length === own.length;
   more.textContent = allTerms ? "Show only the largest" : `Show all ${own.length}`;
