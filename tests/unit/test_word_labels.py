@@ -11,25 +11,18 @@ from lexicept.vectorizers.words import Tokenizer
 WORDS = [*("the", "of", ",", "1999", "heart", "hearts", "attack", "cell", "json", "schema"), "map"]
 
 
-def namer(size, fired, neighbours=(), texts=None, held=None):
-    """Fired: (concept, word, activation, held-out firings, in two texts); neighbours: (concept,
-    word, after, count)."""
+def namer(size, fired, texts=None, held=None):
+    """Fired: (concept, word, activation, held-out firings, in two texts)."""
     number = {word: place for place, word in enumerate(WORDS)}
     fired = sorted((c << 32 | number[w], act, held, two) for c, w, act, held, two in fired)
-    beside = sorted((c << 32 | number[w] << 1 | after, n) for c, w, after, n in neighbours)
     tallies = Tallies(
         np.array([key for key, *_ in fired], np.int64),
         np.array([[act, held, held] for _, act, held, _ in fired], float).reshape(-1, 3),
         np.array([two for *_, two in fired], bool),
     )
-    near = Tallies(
-        np.array([key for key, _ in beside], np.int64),
-        np.array([[n, 0, 0] for _, n in beside], float).reshape(-1, 3),
-        np.ones(len(beside), bool),
-    )
     occurrences = np.array([(held or {}).get(word, 0) for word in WORDS], float)
     counts = np.array([(texts or {}).get(word, 2) for word in WORDS], float)
-    return Namer(Firings(WORDS, tallies, near, counts, 100, occurrences), size, Tokenizer("en"))
+    return Namer(Firings(WORDS, tallies, counts, 100, occurrences), size, Tokenizer("en"))
 
 
 def labels(*args, **options):
@@ -77,13 +70,6 @@ def test_sources_of_names(fired, expected):
     assert labels(1, fired, texts=texts, held=held) == [(label, source)]
 
 
-def test_neighbours_tell_concepts_of_one_name_apart():
-    fired = [(concept, "schema", 1.0, 0, True) for concept in range(3)]
-    beside = [(0, "json", 0, 6), (0, "the", 1, 9), (1, "map", 1, 4), (1, "json", 0, 1)]
-    found = labels(3, fired, [*beside, (2, "the", 0, 5)])
-    assert [label for label, _ in found] == ["json schema", "schema map", "schema"]
-
-
 def test_detection_is_the_balanced_accuracy_on_held_out_words():
     fired = [(0, "heart", 3.0, 2, True), (0, "of", 1.0, 1, True), (1, "cell", 1.0, 0, True)]
     held = {"heart": 3, "of": 10, "the": 7}
@@ -95,6 +81,5 @@ def test_detection_is_the_balanced_accuracy_on_held_out_words():
 
 def test_languages_of_bigrams_are_named_by_words():
     tallies = Tallies(np.array([0]), np.array([[1.0, 0, 0]]), np.array([True]))
-    none = Tallies(np.zeros(0, np.int64), np.zeros((0, 3)), np.zeros(0, bool))
-    firings = Firings(["東京都"], tallies, none, np.array([2.0]), 9, np.zeros(1))
+    firings = Firings(["東京都"], tallies, np.array([2.0]), 9, np.zeros(1))
     assert Namer(firings, 1, Tokenizer("ja")).names()[0].label == "東京都"

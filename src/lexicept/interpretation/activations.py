@@ -1,4 +1,4 @@
-"""Activations of concepts in texts: frequencies, words, neighbouring words and examples."""
+"""Activations of concepts in texts: frequencies, words and examples."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class FiringReader:
         self.octave: int | None = None
         self._words: dict[str, int] = {}
         self._best, self._drawn = _Best(size), _Best(size)
-        self._tallies, self._neighbours = _Tallies(), _Tallies()
+        self._tallies = _Tallies()
         self._counted = np.zeros(size, np.int64)
 
     @property
@@ -199,12 +199,6 @@ class FiringReader:
         concept, word, act = concept[order], word[order], act[order]
         self._counted += np.bincount(concept, minlength=self._size)
         self._tallies.add(concept << 32 | spelled[word], act, text[word])
-        for side, step in enumerate((-1, 1)):
-            # The words of a batch are in order; neighbours are of one text.
-            beside = np.clip(word + step, 0, spelled.size - 1)
-            near = (text[beside] == text[word]) & (beside != word) & (spelled[beside] >= 0)
-            keys = concept << 32 | spelled[beside] << 1 | side
-            self._neighbours.add(keys[near], np.ones(int(near.sum())), text[word[near]])
 
     def _word(self, text: str) -> int:
         """Return the number of a word in lower case; −1 for blanks."""
@@ -225,11 +219,6 @@ class FiringReader:
     def tallies(self) -> Tallies:
         """Return the activations; a key is the concept << 32 | the word's number."""
         return self._tallies.result()
-
-    def neighbours(self) -> Tallies:
-        """Return numbers of neighbours; a key is the concept << 32 | the word's number << 1 | 1
-        for the word after, else 0."""
-        return self._neighbours.result()
 
     def examples(self) -> tuple[sp.csr_array, Integers]:
         """Return activations of every concept in texts [M, N], and the spans of words: the largest

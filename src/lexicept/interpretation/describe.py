@@ -187,7 +187,6 @@ def _firings(reader: FiringReader) -> Firings:
     return Firings(
         words,
         reader.tallies(),
-        reader.neighbours(),
         reader.text_counts.of(len(words)),
         texts,
         reader.held_out_words.of(len(words)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -47,9 +46,6 @@ SHORTEST = 3
 SAME_BEGINNING = 4
 """Equal first letters of words that are not both in a name."""
 
-AFTER = 0.3
-"""Smallest share of the neighbours that tells concepts of one name apart."""
-
 TOPICAL = 0.05
 """Smallest s · ln(s / t) of a word that names a topic, for its share s of the activations and its
 share t of the texts."""
@@ -77,13 +73,11 @@ class Name(NamedTuple):
 
 @dataclass(frozen=True)
 class Firings:
-    """Words and neighbours that concepts fire on, and the words of all texts that were read."""
+    """Words that concepts fire on, and the words of all texts that were read."""
 
     words: Sequence[str]
     tallies: Tallies
     """See ``FiringReader.tallies``."""
-    neighbours: Tallies
-    """See ``FiringReader.neighbours``."""
     text_counts: Floats
     """Number of texts with each word [W]."""
     num_texts: int
@@ -96,8 +90,7 @@ class Namer:
 
     A word of a name fires its concept in two texts that are not held out, if any does. Concepts
     that fire on function words, punctuation or numbers are named by the topic, other words that are
-    far more frequent there, or as such. Of several concepts with one name, each gets the word that
-    is mostly beside it: "json schema" beside "schema compiler".
+    far more frequent there, or as such.
     """
 
     def __init__(self, firings: Firings, size: int, tokenizer: Tokenizer) -> None:
@@ -152,23 +145,13 @@ class Namer:
     def names(self) -> list[Name]:
         """Return the name of every concept [M]."""
         ends = np.searchsorted(self._concept, np.arange(self._size + 1))
-        names: list[Name] = []
-        chosen: list[list[int]] = []
-        for concept in range(self._size):
+        names = [Name("", "none", np.nan)] * self._size
+        for concept in np.flatnonzero(np.diff(ends)).tolist():
             entries = np.arange(ends[concept], ends[concept + 1])
-            names.append(Name("", "none", np.nan))
-            chosen.append([])
-            if entries.size:
-                source, words = self._source_and_words(concept, entries)
-                names[-1], chosen[-1] = self._name(concept, words, source), words
-                if source == "various words" and (beginning := self._beginning(entries)):
-                    names[-1] = Name(f"words in {beginning}…", source, np.nan)
-        counts = Counter(name.label for name in names if name.source == "words")
-        for label in [label for label, count in counts.items() if count > 1]:
-            alike = [number for number, name in enumerate(names) if name.label == label]
-            own = {int(self._stem[entry]) for number in alike for entry in chosen[number]}
-            for number, told in self._told_apart(alike, label, own).items():
-                names[number] = names[number]._replace(label=told)
+            source, words = self._source_and_words(concept, entries)
+            names[concept] = self._name(concept, words, source)
+            if source == "various words" and (beginning := self._beginning(entries)):
+                names[concept] = Name(f"words in {beginning}…", source, np.nan)
         return names
 
     def _source_and_words(self, concept: int, entries: Integers) -> tuple[str, list[int]]:
@@ -225,36 +208,6 @@ class Namer:
         silent = self._held[self._stem[chosen]].sum() - fired
         rate = silent / max(1.0, self._firings.held_out.sum() - firings)
         return Name(", ".join(words), source, float((fired / firings + 1 - rate) / 2))
-
-    def _told_apart(self, alike: Sequence[int], label: str, own: set[int]) -> dict[int, str]:
-        """Return the labels of concepts with one name and neighbours of their own."""
-        keys, sums, repeated = self._firings.neighbours
-        shares: dict[int, dict[int, float]] = {}
-        common: Counter[int] = Counter()
-        for concept in alike:
-            first, last = np.searchsorted(keys, [concept << 32, concept + 1 << 32]).tolist()
-            counts = sums[first:last, 0]
-            entries = np.flatnonzero(repeated[first:last])
-            words = keys[first:last][entries] & 0xFFFFFFFF
-            values = counts[entries] / max(1.0, counts.sum())
-            named = [
-                (word, value)
-                for word, value in zip(words.tolist(), values.tolist(), strict=True)
-                if (stem := self._stem_of[word >> 1]) >= 0 and stem not in own
-            ]
-            shares[concept] = dict(named)
-            common.update(shares[concept])
-        told = {}
-        for concept, mine in shares.items():
-            scores = {
-                word: share * np.log(share * len(alike) / common[word])
-                for word, share in mine.items()
-                if share >= AFTER
-            }
-            if scores and (best := max(scores, key=lambda word: scores[word])) is not None:
-                beside = self._firings.words[best >> 1]
-                told[concept] = f"{label} {beside}" if best & 1 else f"{beside} {label}"
-        return told
 
 
 def _kind(word: str, tokenizer: Tokenizer) -> str:
