@@ -55,7 +55,8 @@ def vectorizer(folder: Path) -> TextVectorizer:
     head = SAEHead(sae.requires_grad_(False), HeadSettings(query_k=3, document_k=2))
     concepts = ConceptVectorizer(Encoder.of(backbone, head))
     _, means = concepts.encoder.encode_with_means(contents, "document")
-    return TextVectorizer(concepts, Exemplars.of(means, 30), named(contents, range(30)))
+    titles = ["A title", *[""] * 39]
+    return TextVectorizer(concepts, Exemplars.of(means, 30), named(titles, contents, range(30)))
 
 
 def build(folder: Path, documents: list[Document], texts: TextVectorizer) -> IndexReader:
@@ -236,7 +237,7 @@ def test_an_updated_index_equals_a_new_one_and_keeps_its_exemplars(texts, tmp_pa
         ("zzaxqv", 1.0, "texts", True),
         ("zzaxqv", 1.0, "words", False),  # no results
         ("bade", 1.0, None, False),
-        ("bade aa bb cc dd ee ff gg hh ii", 1.0, None, True),  # less than a fifth
+        ("bade aa bb cc dd ee ff gg hh ii", 1.0, None, True),  # a tenth of the words
         ("", 1.0, None, False),
     ],
 )
