@@ -17,7 +17,7 @@ from lexicept.models.half_bert import autocast, has_bfloat16
 from lexicept.models.sae.states import Reader
 from lexicept.models.windows import Window
 from lexicept.progress import Progress, silent
-from lexicept.storage.arrays import let_go, load_array, save_array
+from lexicept.storage.arrays import let_go, load_array, return_memory, save_array
 from lexicept.storage.cached import cached
 from lexicept.storage.workspace import Workspace
 from lexicept.vectors import Integers
@@ -86,6 +86,7 @@ class CachedStates:
                         for file, values in zip(files, arrays, strict=True):
                             save_array(file, values)
                         shards.finish(f"{number:06d}", files)
+                        return_memory()
                     progress("states", min(start + SHARD, len(texts)), len(texts))
                 work.publish(shards.folder)
 

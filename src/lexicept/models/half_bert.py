@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
@@ -17,6 +18,9 @@ from lexicept.models.window_tensors import attended
 from lexicept.models.windows import Window, group_windows
 from lexicept.ops.bfloat16 import add_norm_, softmax_
 from lexicept.ops.quantisation import has_instructions
+
+# oneDNN keeps code for each shape of a product: texts of many lengths filled 400 MB with it.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
 DTYPES = ("float32", "bfloat16", "float16")
 """Types of weights."""

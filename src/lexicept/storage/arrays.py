@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
+import sys
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -48,6 +50,12 @@ def load_array(path: Path, dtype: Any, ndim: int = 1) -> Any:
         )
     # A plain view: the memmap class would slow down every slice and scalar.
     return np.asarray(array)
+
+
+def return_memory() -> None:
+    """Return freed memory to the system, which glibc keeps in pieces between other memory."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
+        trim(0)
 
 
 def let_go(array: Any) -> None:

@@ -32,6 +32,7 @@ from lexicept.models.sae.states import READ
 from lexicept.ops.linear_topk import top_activations
 from lexicept.ops.sparse_linear import sum_by_group, sum_chosen
 from lexicept.progress import Progress, silent
+from lexicept.storage.arrays import return_memory
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_on_states
 from lexicept.vectors import Floats
@@ -185,6 +186,7 @@ def adapt(
     if configure:
         encoder.index_settings = INDEX
     encoder.names = None
+    return_memory()
     exemplars = Exemplars.of(_means(states), EXEMPLARS) if configure else None
     return Adaptation(Effort(drawn.tokens, settings.steps), drawn.documents, exemplars)
 
