@@ -5,7 +5,9 @@ import pytest
 import scipy.sparse as sp
 
 from lexicept.rra import reweight
-from reproduction.systems import mean_ranks
+from lexicept.weighting import BM25
+from reproduction.measuring import Collection
+from reproduction.systems import beside_words, mean_ranks
 
 
 def test_mean_ranks_by_hand():
@@ -21,3 +23,14 @@ def test_a_frequent_word_falls_below_telling_ones():
     change = mean_ranks(reweight(before).weights) - mean_ranks(before)
     assert change[0] == pytest.approx(1 / 3 - 1)
     assert (change[1:] > 0).all()
+
+
+def test_scores_beside_words_are_sums():
+    """A query's word that no document has, the third, counts for nothing."""
+    encoded, asked = sp.csr_array([[1.0, 0], [2, 3]]), sp.csr_array([[4.0, 1]])
+    counts, query = sp.csr_array([[1.0, 2], [0, 1]]), sp.csr_array([[1.0, 1, 1]])
+    model = Collection("d", ["a", "b"], encoded, ["q"], asked, [])
+    words = Collection("d", ["a", "b"], counts, ["q"], query, [], weighting=BM25())
+    both = beside_words(model, words, weight=0.5)
+    scores = encoded @ asked.T + 0.5 * BM25().documents(counts) @ query[:, :2].T
+    assert (both.documents @ both.queries.T).toarray() == pytest.approx(scores.toarray())
