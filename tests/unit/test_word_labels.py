@@ -50,9 +50,9 @@ def test_a_name_is_spelled_as_the_common_word_with_much_of_the_activation():
 @pytest.mark.parametrize(
     ("fired", "expected"),
     [
-        ([(0, "heart", 1.0, 0, False)], "words: heart"),  # in one text, without others
+        ([(0, "heart", 1.0, 0, False)], "one text: heart"),
         ([(0, "heart", 3.0, 0, True), (0, "cell", 4.0, 0, False)], "words: heart"),
-        ([(0, "heart", 1.0, 0, True), (0, "cell", 4.0, 0, False)], "words: cell"),  # a fifth
+        ([(0, "heart", 1.0, 0, True), (0, "cell", 4.0, 0, False)], "one text: cell"),  # a fifth
         ([(0, "heart", 0.5, 0, True), (0, "the", 0.6, 0, True)], "function words: the"),
         ([(0, ",", 3.0, 0, True), (0, "of", 1.0, 0, True)], "punctuation: ,"),
         ([(0, "1999", 3.0, 0, True)], "numbers: 1999"),
@@ -64,7 +64,7 @@ def test_a_name_is_spelled_as_the_common_word_with_much_of_the_activation():
 )
 def test_sources_of_names(fired, expected):
     source, words = expected.split(": ")
-    label = words if source in ("words", "none") else expected
+    label = words if source in ("words", "one text", "none") else expected
     # map is two fifths of the held-out words, too many for a topic.
     texts, held = {"map": 20, "json": 100}, {"map": 40, "json": 50, "the": 10}
     assert labels(1, fired, texts=texts, held=held) == [(label, source)]

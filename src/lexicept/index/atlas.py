@@ -31,12 +31,13 @@ from lexicept.vectors import Floats, Integers
 
 SOURCES = (
     *("words", "llm", "explanations", "vocabulary", "none"),
-    *("function words", "punctuation", "numbers", "topic", "various words"),
+    *("function words", "punctuation", "numbers", "topic", "various words", "one text"),
 )
 """Sources of labels: words that a concept fires on, a language model that read the words that fire
 the concept, explanations published with a pretrained SAE, or the word that a dimension stands for.
 A concept of function words, punctuation, numbers, words of a topic or various words is labelled as
-such; a concept that fires in no text that was read has the number as label, ``#12``."""
+such. Words of one text name a concept without words that fire it in two; a concept that fires in no
+text that was read has the number as label, ``#12``."""
 
 NAMED = ("words", "llm", "explanations", "vocabulary")
 """Sources of names of meanings, which lists show first."""

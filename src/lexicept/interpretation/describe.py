@@ -52,6 +52,9 @@ COSINES = 2**24
 SAME_LATENT = 0.8
 """Smallest cosine of the encoder rows of one latent, before and after further training."""
 
+LITTLE_KNOWN = ("none", "one text", "various words")
+"""Sources of labels that an earlier name is better than."""
+
 PRIOR = 500.0
 """Weight of the log-odds' prior in words, distributed as in the background."""
 
@@ -283,7 +286,7 @@ def names_for(
     labels, sources = list(findings.labels), findings.sources.copy()
     renamed = []
     for latent in torch.nonzero(cosines >= SAME_LATENT).ravel().tolist():
-        nameless = SOURCES[sources[latent]] == "none" and not described[latent]
+        nameless = SOURCES[sources[latent]] in LITTLE_KNOWN and not described[latent]
         if nameless and names[latent] != unnamed(latent):
             labels[latent], sources[latent] = names[latent], SOURCES.index("words")
             renamed.append(latent)

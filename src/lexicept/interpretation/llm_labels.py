@@ -40,6 +40,9 @@ CONTEXT = 80
 CONCURRENT = 8
 """Number of concurrent requests."""
 
+LABELLED = ("words", "one text", "topic", "various words", "none")
+"""Sources of labels that a language model replaces."""
+
 ATTEMPTS = 6
 """Number of requests for one concept while they fail."""
 
@@ -142,7 +145,7 @@ def label_concepts(
     with terms, an endpoint that refuses or does not answer, or no reply with a label.
     """
     atlas = labelled_atlas(index)
-    concepts = [n for n in atlas.most_frequent()[:count] if atlas.source(n) in ("words", "none")]
+    concepts = [n for n in atlas.most_frequent()[:count] if atlas.source(n) in LABELLED]
     labels = {entry["concept"]: entry["label"] for entry in map(json.loads, store.lines())}
     refused: dict[int, str] = {}
     missing = [number for number in concepts if number not in labels]

@@ -66,7 +66,7 @@ class Name(NamedTuple):
 
     label: str
     source: str
-    """One of ``KINDS``, topic, various words or, for a concept that fires nowhere, none."""
+    """One of ``KINDS``, one text, topic, various words, or none if it fires nowhere."""
     detection: float
     """Balanced accuracy of the label's words on held-out words; NaN without any held-out firing."""
 
@@ -150,6 +150,8 @@ class Namer:
             entries = np.arange(ends[concept], ends[concept + 1])
             source, words = self._source_and_words(concept, entries)
             names[concept] = self._name(concept, words, source)
+            if not self._repeated[words].any():
+                names[concept] = names[concept]._replace(source="one text")
             if source == "various words" and (beginning := self._beginning(entries)):
                 names[concept] = Name(f"words in {beginning}…", source, np.nan)
         return names
