@@ -193,7 +193,7 @@ def test_an_index_with_explained_concepts(build, run, inputs, tmp_path):
     sources = [index.atlas.source(n) for n in range(24)]
     assert sources[::2] == ["explanations"] * 12
     for number in range(1, 24, 2):  # latents of a random SAE may fire on words without a meaning
-        assert sources[number] == ("none" if terms[number] == f"#{number}" else "words")
+        assert sources[number] == ("none" if terms[number] == f"#{number}" else "one text")
     found = run("search", tmp_path / "index", "kilo", "--explain", "--json").json["results"]
     shown = {part["term"] for result in found for part in result["contributions"]}
     assert shown <= set(terms)
