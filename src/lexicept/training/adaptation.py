@@ -60,10 +60,6 @@ WARMUP_STEPS = 10
 TRAINED_K = 8
 """Active latents per token in lexicept-mini's training; its ``HEAD`` uses fewer."""
 
-AUXILIARY = 0.0
-"""Weight of the loss that revives dead latents: on CACM it lost .009 nDCG@10, .010 with concepts
-alone, and a step with thousands of dead latents takes twice the time."""
-
 BUFFER_TOKENS = 2**16
 """States to shuffle together: 100 MB of memory."""
 
@@ -165,8 +161,7 @@ def adapt(
     if drawn.tokens < FEWEST_TOKENS:
         return Adaptation(None, drawn.documents)
     k = TRAINED_K if configure else head.settings.document_k or head.sae.k or 1
-    training = _training(head.sae.num_latents, k, drawn.tokens)
-    settings = replace(training, auxiliary=AUXILIARY)
+    settings = _training(head.sae.num_latents, k, drawn.tokens)
     transform = None if head.inner is None else head.inner.transform
     device = backbone.model.device
     fitted = min(len(states), math.ceil(len(states) * FITTED_TOKENS / drawn.tokens))
