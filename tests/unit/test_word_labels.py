@@ -57,7 +57,10 @@ def test_a_name_is_spelled_as_the_common_word_with_much_of_the_activation():
         ([(0, ",", 3.0, 0, True), (0, "of", 1.0, 0, True)], "punctuation: ,"),
         ([(0, "1999", 3.0, 0, True)], "numbers: 1999"),
         ([(0, w, 0.4, 0, True) for w in (",", "the", "cell")], "topic: cell"),
-        ([(0, w, 0.4, 0, True) for w in (",", "the", "map")], "function words: the"),
+        (
+            [(0, w, 0.4, 0, True) for w in (",", "the", "map")],
+            "function words and punctuation: the",
+        ),
         ([(0, "map", 2.0, 0, True), (0, "json", 8.0, 0, True)], "various words: map"),
         ([], "none: "),
     ],
@@ -67,6 +70,7 @@ def test_sources_of_names(fired, expected):
     label = words if source in ("words", "one text", "none") else expected
     # map is two fifths of the held-out words, too many for a topic.
     texts, held = {"map": 20, "json": 100}, {"map": 40, "json": 50, "the": 10}
+    source = source.removesuffix(" and punctuation")
     assert labels(1, fired, texts=texts, held=held) == [(label, source)]
 
 

@@ -28,6 +28,9 @@ ENOUGH = 0.6
 MOSTLY = 0.5
 """Share of the activations on function words, punctuation or numbers that names no topic."""
 
+BOTH = 0.3
+"""Smallest share of function words and of punctuation in a concept that is named by both."""
+
 FEWEST = 0.25
 """Smallest share of the activations on the words of a name."""
 
@@ -203,7 +206,10 @@ class Namer:
         words = [self._spelled(entry) for entry in chosen]
         if source != "words":
             separator = " " if source == "punctuation" else ", "
-            return Name(f"{source}: {separator.join(words)}", source, np.nan)
+            of_kinds = self._kinds[concept]
+            both = source in KINDS[1:3] and of_kinds[1:3].min() >= BOTH * of_kinds.sum()
+            kind = "function words and punctuation" if both else source
+            return Name(f"{kind}: {separator.join(words)}", source, np.nan)
         fired, firings = self._fired[chosen].sum(), self._held_firings[concept]
         if not firings:
             return Name(", ".join(words), source, np.nan)
