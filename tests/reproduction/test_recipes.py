@@ -1004,12 +1004,14 @@ def test_clsr_is_bm25_over_latents_of_pooled_vectors(tiny, monkeypatch):
 
 
 @pytest.mark.parametrize("table", ["sae_splade/table8", "sae_splade/table9"])
-def test_pairs_are_of_table_1_s_models(table):
+def test_pairs_are_of_models_of_other_tables(table):
     """The same trainings, so that a run of both tables trains each model once."""
-    models = {row.name: row.jobs for row in load_recipe(RECIPES, "sae_splade/table1").rows}
     (row,) = load_recipe(RECIPES, table).rows
-    for size, job in row.jobs.items():
-        for side, name in ((job.tokens, "splade"), (job.latents, "sae_splade_k8")):
+    others = {"full": ("table1", "sae_splade_k8"), "small": ("trained", "sae_k8")}
+    for size, (other, latents) in others.items():
+        models = {row.name: row.jobs for row in load_recipe(RECIPES, f"sae_splade/{other}").rows}
+        job = row.jobs[size]
+        for side, name in ((job.tokens, "splade"), (job.latents, latents)):
             assert side.config == models[name][size].config
             assert side.pretraining == models[name][size].pretraining
     assert row.jobs["full"].documents == 10_000

@@ -115,6 +115,7 @@ class Concept:
             "drawn": [example._asdict() for example in self.drawn],
             "histogram": [{"activation": low, "words": words} for low, words in self.histogram],
             "nearest": [{"number": number, "cosine": cosine} for number, cosine in self.nearest],
+            "alike": [*self.alike],
         }
 
 
