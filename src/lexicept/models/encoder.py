@@ -286,8 +286,8 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
                 batch.append(of_window)
                 tokens += [(number, place) for place, out in enumerate(window.left_out) if not out]
             if batch and (len(tokens) >= limit or number == len(windows) - 1):
-                columns = (np.concatenate(column) for column in zip(*batch, strict=True))
-                acts, dimensions = map(torch.from_numpy, columns)
+                acts = torch.from_numpy(np.concatenate([acts for acts, _ in batch]))
+                dimensions = torch.from_numpy(np.concatenate([places for _, places in batch]))
                 yield TokenActivations(acts, dimensions.long(), tokens)
                 batch, tokens = [], []
 

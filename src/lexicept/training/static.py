@@ -35,8 +35,8 @@ from lexicept.vectors import Floats, Integers
 PACKAGED = MINI_FOLDER / f"{STATIC}.gz"
 """The static encoder in the package, of lexicept-mini's backbone."""
 
-PER_DOCUMENT, MOST = 2, 6000
-"""Texts like queries to fit a static encoder to: of each document, and in all."""
+PER_DOCUMENT, MOST = 3, 9000
+"""Sentences to fit a static encoder to: of each document, and in all."""
 
 NEW_PASSES = 4
 """Passes over the texts to train a new static encoder."""
@@ -291,18 +291,17 @@ def add_residuals(model: StaticModel, texts: TokenTexts) -> None:
 
 
 def _like_queries(documents: Iterable[Document]) -> Iterator[str]:
-    """Yield titles, sentences and runs of words of documents, and short documents whole."""
+    """Yield sentences of documents, and short documents whole."""
     for document in documents:
-        made = [text for _, text in generate([document], per_document=PER_DOCUMENT)]
+        made = [text for _, text in generate([document], "sentence", PER_DOCUMENT)]
         yield from made or [" ".join(document.content.split()[:LONGEST])]
 
 
 def fit_static(
     encoder: Encoder, documents: Iterable[Document], progress: Progress = silent
 ) -> StaticModel | None:
-    """Fit a static encoder to texts like queries from the documents: titles, sentences and runs of
-    words. The package's is corrected by ``add_residuals`` for the backbone of lexicept-mini; for
-    another backbone a new one is trained.
+    """Fit a static encoder to sentences of the documents. The package's is corrected by
+    ``add_residuals`` for the backbone of lexicept-mini; for another backbone a new one is trained.
 
     Args:
         encoder: a bidirectional encoder with an SAE.
