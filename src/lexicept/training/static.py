@@ -241,7 +241,7 @@ def train_static(
     """
     sample = torch.from_numpy(texts.states[:: max(1, len(texts.states) // SAMPLE)]).float()
     centre = sample.mean(0)
-    variance = float((sample - centre).square().sum(1).mean())
+    variance = max(float((sample - centre).square().sum(1).mean()), 1e-6)
     others = [weight for name, weight in model.named_parameters() if name != "table"]
     groups = [
         {"params": [model.table], "lr": learning_rate},
