@@ -20,7 +20,7 @@ from lexicept.models.lookup import Lookup
 from lexicept.models.sae.model import SAE
 from lexicept.models.sources import MINI
 from lexicept.training import adaptation
-from lexicept.training.adaptation import HEAD, INDEX, check_adaptable, fit_decoder, sample
+from lexicept.training.adaptation import HEAD, INDEX, check_adaptable, sample, with_initial_decoder
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from support.heads import make
 from support.processes import KilledError
@@ -298,7 +298,7 @@ def test_a_decoder_is_fitted_to_the_tokens_of_each_latent():
         sae.W_enc.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]) / 4)
         sae.W_dec.copy_(torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]]))
     states = torch.tensor([[6.0, 0.0], [0.0, 8.0]])
-    fitted = fit_decoder(sae, states, 1)
+    fitted = with_initial_decoder(sae, states, 1)
     assert torch.equal(fitted.b_dec, torch.tensor([3.0, 4.0]))
     rows = torch.tensor([[0.6, -0.8], [-0.6, 0.8], [1.0, 0.0]])  # the third fires on nothing
     torch.testing.assert_close(fitted.W_dec, rows)
@@ -306,7 +306,9 @@ def test_a_decoder_is_fitted_to_the_tokens_of_each_latent():
     assert latents.tolist() == [[0], [1]]
     # 1.5 and 2 before; the factor that brings both closest to 5 is 17.5 / 6.25.
     torch.testing.assert_close(acts, torch.tensor([[4.2], [5.6]]))
-    assert torch.equal(fit_decoder(sae, -states.abs() * 0, 1).W_enc, sae.W_enc)  # nothing fires
+    assert torch.equal(
+        with_initial_decoder(sae, -states.abs() * 0, 1).W_enc, sae.W_enc
+    )  # nothing fires
 
 
 def test_the_command_has_the_choice(run, tmp_path):

@@ -85,6 +85,7 @@ class Exemplars:
 
     def _largest(self, means: Floats, count: int, task: str) -> tuple[Floats, Integers]:
         """Return the largest cosines, the largest first, and their exemplars [m, count]."""
+        # Documents are compared with every exemplar, so that no stored weight depends on rounding.
         if task == "query" and len(means) and count + SPARE < len(self):
             return self._products.of(self._from_centre(means), count)
         cosines = self.cosines(means)

@@ -173,7 +173,7 @@ def adapt(
         folder / "training",
         progress,
         documents=CACHED,
-        start=fit_decoder(head.sae, reader(range(fitted)), settings.k),
+        start=with_initial_decoder(head.sae, reader(range(fitted)), settings.k),
         device=device,
     )
     sae.decoder = False  # an index needs the encoder alone
@@ -244,7 +244,7 @@ def _training(num_latents: int, k: int, tokens: int) -> SAESettings:
 
 
 @torch.no_grad()
-def fit_decoder(sae: SAE, states: Tensor, k: int) -> SAE:
+def with_initial_decoder(sae: SAE, states: Tensor, k: int) -> SAE:
     """Return a copy of an SAE with a decoder for states [n, d]: rows trained for ranking rebuild no
     state.
 
