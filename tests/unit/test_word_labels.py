@@ -40,6 +40,12 @@ def test_words_with_the_largest_activation_times_idf():
     ]
 
 
+def test_names_of_the_same_words_are_one_name():
+    fired = [(c, w, act, 0, True) for c, w, act in ((0, "cell", 4.0), (0, "heart", 3.0))]
+    fired += [(1, "cell", 3.0, 0, True), (1, "heart", 4.0, 0, True), (2, "heart", 1.0, 0, True)]
+    assert [label for label, _ in labels(3, fired)] == ["cell, heart", "cell, heart", "heart"]
+
+
 def test_a_name_is_spelled_as_the_common_word_with_much_of_the_activation():
     fired = [(0, "hearts", 3.0, 0, True), (0, "heart", 1.0, 0, True)]
     assert labels(1, fired, texts={"heart": 3}) == [("heart", "words")]

@@ -157,7 +157,11 @@ class Namer:
                 names[concept] = names[concept]._replace(source="one text")
             if source == "various words" and (beginning := self._beginning(entries)):
                 names[concept] = Name(f"words in {beginning}…", source, np.nan)
-        return names
+        by_words: dict[frozenset[str], str] = {}  # the same words in any order are a name
+        return [
+            name._replace(label=by_words.setdefault(frozenset(name.label.split(", ")), name.label))
+            for name in names
+        ]
 
     def _source_and_words(self, concept: int, entries: Integers) -> tuple[str, list[int]]:
         """Return the source of a concept's name, and the entries of the name."""
