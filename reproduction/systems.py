@@ -204,10 +204,11 @@ def _encoded(encoder: Any, job: RetrievalJob, dataset: DatasetSettings, data: Da
     """Return a dataset encoded by an encoder; all rows share the encoded documents."""
     corpus = documents_of(data.find(dataset.name), data.work)
     place = data.work / "vectors" / fingerprint(chain([str(job.model)], corpus.contents))[:16]
-    size = int(encoder.get_embedding_dimension())
     encode = partial(_encode, encoder.encode_document)
-    documents = encoded_vectors(place, corpus.contents, size, encode, data.progress)
     encode_queries = partial(_encode, encoder.encode_query)
+    # The library's get_embedding_dimension is a BERT's width, not its vocabulary.
+    size = encode_queries(["size"]).shape[1]
+    documents = encoded_vectors(place, corpus.contents, size, encode, data.progress)
     return text_collection(dataset, corpus, documents, encode_queries, job.rra, data)
 
 
