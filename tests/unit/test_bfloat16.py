@@ -26,18 +26,20 @@ def threads(request):
 
 
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("shape", [(0, 4), (1, 1), (5, 3, 17), (12, 64, 64)])
+@pytest.mark.parametrize("shape", [(0, 2, 4), (1, 1, 1), (5, 3, 17), (12, 64, 64)])
 @pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
 def test_softmax_is_as_exact_as_bfloat16(shape, scale):
     scores = draw(*shape, scale=scale)
-    expected = scores.float().softmax(dim=-1)
-    softmax_(scores)
+    lengths = shape[2] - torch.arange(shape[0]) // 2
+    beyond = torch.arange(shape[2]) >= lengths[:, None, None]
+    expected = scores.float().masked_fill(beyond, -torch.inf).softmax(dim=-1)
+    softmax_(scores, lengths)
     torch.testing.assert_close(scores.float(), expected, **EXACT)
 
 
 def test_softmax_by_hand():
-    scores = torch.tensor([[0.0, 0.0], [-torch.inf, 3.0], [-200.0, 100.0]]).bfloat16()
-    softmax_(scores)
+    scores = torch.tensor([[[0.0, 0.0], [-torch.inf, 3.0], [-200.0, 100.0]]]).bfloat16()
+    softmax_(scores, torch.tensor([2]))
     assert torch.allclose(scores.float(), torch.tensor([[0.5, 0.5], [0, 1], [0, 1]]), atol=1e-37)
 
 
@@ -46,9 +48,9 @@ LARGE = st.sampled_from([1e10, -1e10, 3e38, -3e38])
 
 @given(st.lists(st.floats(-500, 500, width=16) | LARGE, min_size=1, max_size=40))
 def test_softmax_of_any_scores(numbers):
-    scores = torch.tensor([numbers]).bfloat16()
+    scores = torch.tensor([[numbers]]).bfloat16()
     expected = scores.float().softmax(dim=-1)
-    softmax_(scores)
+    softmax_(scores, torch.tensor([len(numbers)]))
     torch.testing.assert_close(scores.float(), expected, **EXACT)
 
 
@@ -56,7 +58,7 @@ def test_softmax_of_any_scores(numbers):
 def test_what_is_no_number_makes_its_row_so(broken):
     scores = torch.zeros(3, 20).bfloat16()
     scores[1, 7] = broken
-    softmax_(scores)
+    softmax_(scores[None], torch.tensor([20]))
     assert scores.isnan().all(dim=1).tolist() == [False, True, False]
     x, added = torch.ones(3, 20), torch.zeros(3, 20).bfloat16()
     added[1, 7] = broken

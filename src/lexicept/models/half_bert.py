@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -17,9 +17,9 @@ from lexicept.models.onnx_bert import is_plain
 from lexicept.models.window_tensors import attended
 from lexicept.models.windows import Window, group_windows
 from lexicept.ops.bfloat16 import add_norm_, softmax_
+from lexicept.ops.compiled import in_order
 from lexicept.ops.quantisation import has_instructions
 
-# oneDNN keeps code for each shape of a product: texts of many lengths filled 400 MB with it.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -48,11 +48,16 @@ def autocast(device: torch.device, low: bool = True) -> AbstractContextManager[o
     return torch.autocast(device.type, torch.bfloat16)
 
 
-BATCH_TOKENS = 2048
+BATCH_TOKENS = 1024
 """Most tokens of a batch, unless a single window has more."""
 
 SCORES = 2**20
 """Most attention scores in memory at once: 2 MB."""
+
+ROOM, LONG, ROWS, TOGETHER = 8, 64, 64, 4
+"""Multiples that texts, from ``LONG`` tokens on twice as many, and batches are padded to, and most
+texts of a product: oneDNN makes code for each shape of a product, which took a tenth of the time
+and 250 MB."""
 
 _LINEAR = {
     "attention.self": ("attention.self.query", "attention.self.key", "attention.self.value"),
@@ -64,7 +69,7 @@ _LINEAR = {
 
 
 class HalfBert:
-    """The blocks of a BERT with matrix products in bfloat16, without padding; weights by
+    """The blocks of a BERT with matrix products in bfloat16, with little padding; weights by
     transformers' names, without a prefix.
 
     As under autocast, sums and norms are in single precision. Unlike under autocast, weights are
@@ -106,25 +111,56 @@ class HalfBert:
 
     def read(self, windows: Sequence[Window], padding: int) -> Iterator[tuple[list[int], Tensor]]:
         """Yield batches as ``Backbone.token_states`` does; ``padding`` is the token of empty
-        windows."""
-        for batch in group_windows(windows, BATCH_TOKENS):
-            ids, token_mask, lengths = _pack([windows[i] for i in batch], padding)
+        windows. Each thread computes a batch of its own: threads that share one wait a fifth of the
+        time."""
+
+        def run(batch: list[int]) -> tuple[list[int], Tensor]:
+            ids, token_mask, lengths = self._pack([windows[i] for i in batch], padding)
             with torch.inference_mode():
-                states = self.states(ids, lengths)[token_mask]
-            yield batch, states
+                return batch, self.states(ids, lengths)[token_mask]
+
+        batches, threads = [*group_windows(windows, BATCH_TOKENS)], torch.get_num_threads()
+        if threads == 1 or len(batches) == 1:
+            yield from map(run, batches)
+            return
+        try:
+            # Meanwhile this thread computes alone too, as the others are busy.
+            torch.set_num_threads(1)
+            yield from in_order(run, batches, threads, partial(torch.set_num_threads, 1))
+        finally:
+            torch.set_num_threads(threads)
+
+    def _pack(self, windows: Sequence[Window], padding: int) -> tuple[Tensor, Tensor, list[int]]:
+        """Return padded windows one after another, a window without tokens as a token ``padding``:
+        tokens [n]; a mask [n], False for padding and tokens left out; and lengths."""
+        runs = [attended(window, padding) for window in windows]
+        ids, marks = [], []
+        for token_ids, left_out in runs:
+            empty = self._room(len(token_ids)) - len(token_ids)
+            ids += token_ids + [padding] * empty
+            marks += left_out + [1] * empty
+        after = -len(ids) % ROWS
+        token_mask = torch.tensor(marks + [1] * after) == 0
+        return torch.tensor(ids + [padding] * after), token_mask, [len(run[0]) for run in runs]
+
+    def _room(self, length: int) -> int:
+        """Return the length of a text with padding."""
+        unit = ROOM if length < LONG else 2 * ROOM
+        most = len(self._weights["embeddings.position_embeddings.weight"])
+        return max(length, min(most, -(-length // unit) * unit))
 
     def states(self, ids: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Return the output of the last block [n, d] for the tokens of texts, one after another, of
-        these lengths. Neighbouring texts of equal length share a product of attention."""
-        runs = [(length, len(list(texts))) for length, texts in groupby(lengths)]
-        sizes = [length * count for length, count in runs]
-        x = self._embedded(ids, lengths)
+        """Return the output of the last block [n, d] for padded texts, one after another, of these
+        lengths without padding. Neighbours of a padded length share products of attention."""
+        runs = [[*run] for _, run in groupby(lengths, self._room)]
+        sizes = [self._room(run[0]) * len(run) for run in runs]
+        x = self._embedded(ids, runs)
         half = x.bfloat16()
+        attention = torch.zeros_like(half)  # of tokens after the last text
         for layer in (f"encoder.layer.{number}" for number in range(self._layers)):
-            projections = self._product(half, f"{layer}.attention.self").chunk(3, dim=1)
-            queries, keys, values = (projection.split(sizes) for projection in projections)
-            split = zip(runs, queries, keys, values, strict=True)
-            attention = torch.cat([self._attended(run[0], q, k, v) for run, q, k, v in split])
+            projections = self._product(half, f"{layer}.attention.self")[: sum(sizes)]
+            split = (projection.split(sizes) for projection in projections.chunk(3, dim=1))
+            torch.cat([*map(self._attended, runs, *split)], out=attention[: sum(sizes)])
             half = self._product(attention, f"{layer}.attention.output.dense")
             self._add_norm(x, half, f"{layer}.attention.output")
             inner = self._product(half, f"{layer}.intermediate.dense", "gelu")
@@ -132,9 +168,10 @@ class HalfBert:
             self._add_norm(x, half, f"{layer}.output")
         return x
 
-    def _embedded(self, ids: Tensor, lengths: Sequence[int]) -> Tensor:
+    def _embedded(self, ids: Tensor, runs: Sequence[Sequence[int]]) -> Tensor:
         """Return the input of the first block [n, d]."""
-        places = torch.cat([torch.arange(length) for length in lengths])
+        places = torch.cat([torch.arange(self._room(run[0])).repeat(len(run)) for run in runs])
+        places = F.pad(places, (0, len(ids) - len(places)))
         tables = ("word_embeddings", "token_type_embeddings", "position_embeddings")
         words, types, positions = (self._weights[f"embeddings.{name}.weight"] for name in tables)
         x = F.embedding(ids, words) + F.embedding(torch.zeros_like(ids), types)
@@ -142,23 +179,24 @@ class HalfBert:
         x = x + F.embedding(places, positions)
         return F.layer_norm(x, weight.shape, weight, bias, self._eps)
 
-    def _attended(self, length: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Return the attention's output for texts of equal length [n, d]."""
-        size = query.shape[1] // self._heads
-        shape = (-1, length, self._heads, size)
+    def _attended(self, lengths: list[int], query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Return the attention's output for texts of these lengths, padded to one [n, d]."""
+        size, room = query.shape[1] // self._heads, self._room(lengths[0])
+        shape = (-1, room, self._heads, size)
         # So few texts together that the scores stay in the cache.
-        step = max(1, SCORES // length**2)
+        step = self._heads * min(TOGETHER, max(1, SCORES // (self._heads * room**2)))
         queries, keys, values = (
-            matrix.view(shape).transpose(1, 2).reshape(-1, length, size).split(step)
+            matrix.view(shape).transpose(1, 2).reshape(-1, room, size).split(step)
             for matrix in (query, key, value)
         )
+        counted = torch.tensor(lengths).repeat_interleave(self._heads).split(step)
         nothing = query.new_zeros(())
         read = []
-        for q, k, v in zip(queries, keys, values, strict=True):
+        for q, k, v, tokens in zip(queries, keys, values, counted, strict=True):
             scores = torch.baddbmm(nothing, q, k.transpose(1, 2), beta=0, alpha=size**-0.5)
-            softmax_(scores)
+            softmax_(scores, tokens)
             read.append(torch.bmm(scores, v))
-        whole = torch.cat(read).view(-1, self._heads, length, size)
+        whole = torch.cat(read).view(-1, self._heads, room, size)
         return whole.transpose(1, 2).reshape(query.shape)
 
     def _product(self, half: Tensor, name: str, then: str = "none") -> Tensor:
@@ -172,15 +210,6 @@ class HalfBert:
 
     def _norm(self, name: str) -> tuple[Tensor, Tensor]:
         return self._weights[f"{name}.LayerNorm.weight"], self._weights[f"{name}.LayerNorm.bias"]
-
-
-def _pack(windows: Sequence[Window], padding: int) -> tuple[Tensor, Tensor, list[int]]:
-    """Return windows one after another, a window without tokens as a token ``padding``: the tokens
-    [n]; a mask [n], False for tokens left out; and the lengths of the windows."""
-    runs = [attended(window, padding) for window in windows]
-    ids = torch.tensor([token for token_ids, _ in runs for token in token_ids])
-    left_out = torch.tensor([mark for _, marks in runs for mark in marks])
-    return ids, left_out == 0, [len(token_ids) for token_ids, _ in runs]
 
 
 def has_onednn() -> bool:

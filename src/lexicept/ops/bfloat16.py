@@ -32,11 +32,11 @@ class Norm(NamedTuple):
     eps: np.float32
 
 
-def softmax_(scores: Tensor) -> None:
-    """Replace contiguous bfloat16 scores [..., L] on a CPU by their softmax over the last
-    dimension; a NaN makes its row NaN."""
-    bits = _bits(scores).reshape(-1, scores.shape[-1])
-    over_rows(partial(softmax_rows, bits), len(bits), torch.get_num_threads())
+def softmax_(scores: Tensor, lengths: Tensor) -> None:
+    """Replace contiguous bfloat16 scores [n, rows, L] on a CPU by the softmax of the first numbers
+    of each row, as many as ``lengths`` [n], and zeros; a NaN makes its row NaN."""
+    bits = _bits(scores)
+    over_rows(partial(softmax_rows, bits, lengths.numpy()), len(bits), torch.get_num_threads())
 
 
 def add_norm_(x: Tensor, added: Tensor, weight: Tensor, bias: Tensor, eps: float) -> None:
@@ -58,15 +58,19 @@ def _bits(halves: Tensor) -> np.ndarray:
 
 
 @compiled()
-def softmax_rows(bits, first, last):
-    """Replace rows of bfloat16 [n, L], as signed integers, by their softmax."""
-    powers = np.empty(bits.shape[1], np.float32)
+def softmax_rows(bits, lengths, first, last):
+    """Do ``softmax_`` with bfloat16 as signed integers [n, rows, L]."""
+    room = np.empty(bits.shape[2], np.float32)
     for i in range(first, last):
-        # Subtracting the largest keeps powers from overflowing.
-        key = _largest_key(bits[i])
-        largest = _number(key ^ ((key >> np.int16(15)) & np.int16(0x7FFF)))
-        _powers(bits[i], largest, powers)
-        _narrow_product(powers, np.float32(1) / _sum(powers), bits[i])
+        powers = room[: lengths[i]]
+        bits[i, :, lengths[i] :] = 0
+        for j in range(bits.shape[1]):
+            row = bits[i, j, : lengths[i]]
+            # Subtracting the largest keeps powers from overflowing.
+            key = _largest_key(row)
+            largest = _number(key ^ ((key >> np.int16(15)) & np.int16(0x7FFF)))
+            _powers(row, largest, powers)
+            _narrow_product(powers, np.float32(1) / _sum(powers), row)
 
 
 @compiled()

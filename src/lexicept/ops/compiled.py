@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial, update_wrapper
 from itertools import pairwise
 from threading import RLock
@@ -114,6 +115,21 @@ def run_in_threads(calls: Sequence[Callable[[], Result]]) -> list[Result]:
     """
     futures = [_pool(len(calls) - 1).submit(call) for call in calls[1:]]
     return [calls[0](), *(future.result() for future in futures)]
+
+
+def in_order(
+    function: Callable[[Any], Result], items: Iterable[Any], threads: int, start: Any = None
+) -> Iterator[Result]:
+    """Yield ``function(item)`` for every item, in order, computed in threads that begin with
+    ``start``. Only a few results are in memory at a time."""
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(threads, initializer=start) as pool:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def over_rows(kernel: Callable[[int, int], None], count: int, threads: int) -> None:

@@ -6,16 +6,14 @@ shards and results can be sent to other processes.
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
+from lexicept.ops.compiled import in_order, num_processors
 from lexicept.storage.arrays import JoinedRows, StoredRows
 
 SIZE = 2**20
@@ -77,12 +75,4 @@ def over(function: Callable[..., R], shards: Sequence[S], *shared: Any) -> Itera
     if len(shards) == 1:
         yield function(shards[0], *shared)
         return
-    workers = os.cpu_count() or 1
-    waiting: deque[Future[R]] = deque()
-    with ThreadPoolExecutor(workers) as pool:
-        for shard in shards:
-            waiting.append(pool.submit(function, shard, *shared))
-            if len(waiting) > workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+    yield from in_order(lambda shard: function(shard, *shared), shards, num_processors())
