@@ -78,7 +78,7 @@ def save_index(folder: Path, concepts: bool = True, atlas: bool = True) -> Path:
 def add_static(builder: IndexBuilder, encoder: Encoder) -> None:
     """Give an index with concepts a static encoder."""
     static = StaticModel(len(encoder.backbone.tokenizer), encoder.head.d_in)
-    add_residuals(static, TokenTexts.read(encoder, [*builder.contents]))
+    add_residuals(static, [TokenTexts.read(encoder, [*builder.contents])])
     static.save(builder.folder("concepts") / STATIC)
 
 

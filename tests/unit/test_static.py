@@ -102,7 +102,7 @@ def test_residuals_fill_the_table():
     model = StaticModel(6, 4)
     with torch.no_grad():
         model.bag.zero_()
-    add_residuals(model, texts)
+    add_residuals(model, [texts])
     for token, count in {0: 1, 1: 2, 2: 3, 3: 0, 4: 0, 5: 1}.items():
         expected = rows[token] * count / (count + 3)
         assert model.table[token].tolist() == pytest.approx(expected.tolist(), rel=1e-2)
@@ -118,7 +118,7 @@ def test_training_learns_from_neighbours_and_is_deterministic():
     errors = []
     for passes in (1, 200, 200):
         model = StaticModel(12, 8)
-        add_residuals(model, texts)
+        add_residuals(model, [texts])
         train_static(model, texts, passes, batch_tokens=300, learning_rate=2e-2)
         estimates = model(*texts.batch(np.arange(100))[:2]).detach().numpy()
         errors.append(np.square(estimates - states).mean() / states.var())

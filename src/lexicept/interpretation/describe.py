@@ -46,8 +46,8 @@ ROUNDS = 4
 NEAREST = 8
 """Number of neighbours of a concept."""
 
-COSINES = 2**24
-"""Number of cosines in memory at once: 64 MB."""
+COSINES = 2**22
+"""Number of cosines in memory at once: 16 MB."""
 
 SAME_LATENT = 0.8
 """Smallest cosine of the encoder rows of one latent, before and after further training."""

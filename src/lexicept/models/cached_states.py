@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,8 +26,8 @@ from lexicept.vectors import Integers
 SHARD = 128
 """Texts of a file, the unit of work after an interruption."""
 
-MAPPED_TOKENS = 2**16
-"""Tokens read after which mapped files leave the memory: 50 MB for lexicept-mini's backbone."""
+MAPPED_TOKENS = 2**15
+"""Tokens read after which mapped files leave the memory: 25 MB for lexicept-mini's backbone."""
 
 
 class CachedStates:
@@ -95,16 +96,18 @@ class CachedStates:
     def __len__(self) -> int:
         return self._count
 
-    def read(self, numbers: Sequence[int], max_tokens: int | None = None) -> tuple[Tensor, Tensor]:
-        """Return the states [tokens, d] of the first tokens of texts, in single precision, and the
-        place of each token's text among ``numbers`` [tokens]."""
+    def read(
+        self, numbers: Sequence[int], max_tokens: int | None = None, dtype: Any = np.float32
+    ) -> tuple[Tensor, Tensor]:
+        """Return the states [tokens, d] of the first tokens of texts, and the place of each token's
+        text among ``numbers`` [tokens]."""
         texts = []
         for number in numbers:
             shard, place = divmod(int(number), SHARD)
             start, end = self._starts[shard][place : place + 2]
             texts.append(self._states[shard][start:end][:max_tokens])
         lengths = torch.tensor([len(text) for text in texts])
-        states = torch.from_numpy(np.concatenate(texts)).float()
+        states = torch.from_numpy(np.concatenate(texts, dtype=dtype))
         self._let_go(len(states))
         return states, torch.repeat_interleave(torch.arange(len(texts)), lengths)
 
@@ -160,8 +163,10 @@ def cached_reader(
     caches: Sequence[CachedStates],
     device: torch.device,
     transform: Callable[[Tensor], Tensor] | None = None,
+    dtype: Any = np.float32,
 ) -> Reader:
-    """Return a reader of cached states by number; the numbers run through all caches."""
+    """Return a reader of cached states by number; the numbers run through all caches. States are of
+    type ``dtype``, in single precision after a transform."""
     starts = np.cumsum([0, *map(len, caches)])
 
     def read(numbers: Sequence[int]) -> Tensor:
@@ -169,12 +174,12 @@ def cached_reader(
         for cache, start in zip(caches, starts, strict=False):
             in_cache = texts[(texts >= start) & (texts < start + len(cache))] - start
             if in_cache.size:
-                batches.append(cache.read(in_cache.tolist())[0])
-        states = torch.cat(batches).to(device)
+                batches.append(cache.read(in_cache.tolist(), dtype=dtype)[0])
+        states = (batches[0] if len(batches) == 1 else torch.cat(batches)).to(device)
         if transform is None:
             return states
         with torch.no_grad():
-            return transform(states).float()
+            return transform(states.float()).float()
 
     return read
 

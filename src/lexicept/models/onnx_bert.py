@@ -284,9 +284,11 @@ def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> GraphBu
 
 def rounded(matrix: Floats, most: int = 127) -> dict[str, Any]:
     """Return a matrix as whole numbers from -most to most, and a factor for each row."""
-    factors = np.abs(matrix).max(axis=1, keepdims=True).astype(np.float32) / most
+    largest = np.maximum(matrix.max(axis=1, keepdims=True), -matrix.min(axis=1, keepdims=True))
+    factors = largest.astype(np.float32) / most
     factors[factors == 0] = 1
-    return {"": np.rint(matrix / factors).astype(np.int8), ".factors": factors}
+    numbers = matrix / factors
+    return {"": np.rint(numbers, out=numbers).astype(np.int8), ".factors": factors}
 
 
 def _declared(name: str, kind: str, shape: Sequence[int | str]) -> bytes:

@@ -184,6 +184,7 @@ def _add_concepts(
         static = fit_static(concepts.encoder, builder.documents(), progress)
         if static is not None:
             static.save(folder / STATIC)
+        del static
     if concepts.named and labels is None and fitted.names is None:
         return
     # States that adaptation left here are not computed again elsewhere.

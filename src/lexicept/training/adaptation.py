@@ -61,7 +61,7 @@ TRAINED_K = 8
 """Active latents per token in lexicept-mini's training; its ``HEAD`` uses fewer."""
 
 BUFFER_TOKENS = 2**16
-"""States to shuffle together: 100 MB of memory."""
+"""States to shuffle together: 50 MB of memory in half precision."""
 
 FITTED_TOKENS = 2**15
 """Approximate number of tokens that the first decoder is fitted to."""
@@ -165,7 +165,7 @@ def adapt(
     transform = None if head.inner is None else head.inner.transform
     device = backbone.model.device
     fitted = min(len(states), math.ceil(len(states) * FITTED_TOKENS / drawn.tokens))
-    reader = cached_reader([states], device, transform)
+    reader = cached_reader([states], device, transform, np.float16)
     sae = train_on_states(
         reader,
         len(states),
@@ -173,7 +173,7 @@ def adapt(
         folder / "training",
         progress,
         documents=CACHED,
-        start=with_initial_decoder(head.sae, reader(range(fitted)), settings.k),
+        start=with_initial_decoder(head.sae, reader(range(fitted)).float(), settings.k),
         device=device,
     )
     sae.decoder = False  # an index needs the encoder alone
@@ -182,7 +182,7 @@ def adapt(
         encoder.index_settings = INDEX
     encoder.names = None
     return_memory()
-    exemplars = Exemplars.of(_means(states), EXEMPLARS) if configure else None
+    exemplars = Exemplars.of(_means(states, sae.d_in), EXEMPLARS) if configure else None
     return Adaptation(Effort(drawn.tokens, settings.steps), drawn.documents, exemplars)
 
 
@@ -221,7 +221,7 @@ def learn(
     index = replace(INDEX, k1=INDEX.k1 * math.sqrt(unit), k3=INDEX.k3 * unit)
     encoder = Encoder.of(backbone, SAEHead(sae, HEAD), index_settings=index)
     encoder.prompts = prompts
-    exemplars = Exemplars.of(_means(states), EXEMPLARS)
+    exemplars = Exemplars.of(_means(states, sae.d_in), EXEMPLARS)
     effort = Effort(drawn.tokens, settings.steps)
     return encoder, Adaptation(effort, drawn.documents, exemplars)
 
@@ -258,29 +258,26 @@ def with_initial_decoder(sae: SAE, states: Tensor, k: int) -> SAE:
     if sae.centred:
         sae.b_enc.add_(sae.W_enc @ (mean - sae.b_dec))
     sae.b_dec.copy_(mean)
-    x = x - mean
+    x -= mean
     tokens = torch.arange(len(x), device=x.device).repeat_interleave(k)
     sums = sum_by_group(acts.ravel(), latents.ravel(), tokens, x, sae.num_latents)
     fired = sums.norm(dim=1) > 0
     sae.W_dec[fired] = F.normalize(sums[fired], dim=1)
-    x_hat = sum_chosen(acts, latents, sae.W_dec)
-    factor = (x_hat * x).sum() / x_hat.square().sum()
+    x_hat = sum_chosen(acts, latents, sae.W_dec).ravel()
+    factor = torch.dot(x_hat, x.ravel()) / torch.dot(x_hat, x_hat)
     if 0 < factor < torch.inf:
         sae.W_enc.mul_(factor)
         sae.b_enc.mul_(factor)
     return sae
 
 
-def _means(states: CachedStates) -> Floats:
+def _means(states: CachedStates, d: int) -> Floats:
     """Return the mean states of all texts [n, d]."""
-    blocks = []
-    for start in range(0, len(states), READ):
-        numbers = range(start, min(start + READ, len(states)))
-        token_states, text = states.read(numbers)
-        means = MeanStates(len(numbers), token_states.shape[1])
-        means.add(text.numpy(), token_states)
-        blocks.append(means.result())
-    return np.concatenate(blocks)
+    means = MeanStates(len(states), d)
+    for start in range(0, len(states), CACHED):
+        token_states, text = states.read(range(start, min(start + CACHED, len(states))))
+        means.add(start + text.numpy(), token_states)
+    return means.result()
 
 
 def read_to_describe(

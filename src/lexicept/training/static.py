@@ -11,7 +11,7 @@ import gzip
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +44,7 @@ NEW_PASSES = 4
 MOST_NUMBERS = 2**24
 """Largest table: 16 MB."""
 
-BLOCK = 2048
+BLOCK = 1024
 """Texts whose states are computed together."""
 
 SORTED = 20_000
@@ -64,8 +64,8 @@ DOUBT, TRUST = 3.0, 0.2
 of the occurrences in earlier texts; chosen on CACM, Vaswani, MedQuAD and SQuAD's training
 paragraphs."""
 
-BATCH_TOKENS = 4096
-"""Most tokens of a batch, padding included."""
+BATCH_TOKENS, READ_TOKENS = 4096, 1024
+"""Most tokens of a batch in training and without gradient, padding included."""
 
 
 class StaticModel(nn.Module):
@@ -149,7 +149,7 @@ class StaticModel(nn.Module):
                 place = name.replace("_bias", ".bias")
                 factors = stored.get(f"{place}.factors", torch.tensor(1.0))
                 weights[name] = stored[place] * factors
-            model.load_state_dict(weights)
+            model.load_state_dict(weights, assign=True)
         return model
 
 
@@ -171,31 +171,21 @@ class TokenTexts:
     """Half precision [tokens, d]."""
 
     @classmethod
-    def read(
-        cls, encoder: Encoder, texts: Sequence[str], progress: Progress = silent
-    ) -> TokenTexts:
+    def read(cls, encoder: Encoder, texts: Sequence[str]) -> TokenTexts:
         """Compute the states of queries, the first window of each, as a document's."""
-        ids = [np.empty(0, np.int64)] * len(texts)
-        states = [np.empty((0, encoder.head.d_in), np.float16)] * len(texts)
         prompt, backbone = encoder.prompt("query"), encoder.backbone
-        for start in range(0, len(texts), BLOCK):
-            block = [prompt + text for text in texts[start : start + BLOCK]]
-            windows = backbone.windows(block, task="query")
-            for numbers, batch in backbone.token_states(windows):
-                lengths = [windows[number].left_out.count(0) for number in numbers]
-                for number, of_window in zip(numbers, batch.split(lengths), strict=True):
-                    window, text = windows[number], start + windows[number].text
-                    pairs = zip(window.token_ids, window.left_out, strict=True)
-                    token_ids = [token for token, left_out in pairs if not left_out]
-                    if not ids[text].size:
-                        ids[text] = np.array(token_ids[:LONGEST], np.int64)
-                        states[text] = of_window[:LONGEST].half().cpu().numpy()
-            progress("query encoder", start + len(block), len(texts))
-        ends = np.cumsum([length for text_ids in ids if (length := len(text_ids))], dtype=np.int64)
+        windows = backbone.windows([prompt + text for text in texts], task="query")
+        windows = [*{window.text: window for window in reversed(windows)}.values()]
+        pairs = [zip(window.token_ids, window.left_out, strict=True) for window in windows]
+        ids = [[token for token, out in tokens if not out][:LONGEST] for tokens in pairs]
         none = np.empty((0, encoder.head.d_in), np.float16)
-        return cls(
-            np.concatenate([np.empty(0, np.int64), *ids]), ends, np.concatenate([none, *states])
-        )
+        states = [none] * len(ids)
+        for numbers, batch in backbone.token_states(windows):
+            lengths = [windows[number].left_out.count(0) for number in numbers]
+            for number, of_window in zip(numbers, batch.split(lengths), strict=True):
+                states[number] = of_window[:LONGEST].half().cpu().numpy()
+        ends = np.cumsum([len(text_ids) for text_ids in ids], dtype=np.int64)
+        return cls(np.fromiter(chain(*ids), np.int64), ends, np.concatenate([none, *states]))
 
     def batch(self, texts: Integers) -> tuple[Tensor, Tensor, Tensor]:
         """Return ids and mask [texts, length], and the states of the counted tokens [n, d]."""
@@ -276,17 +266,18 @@ def _text_means(states: Tensor, mask: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def add_residuals(model: StaticModel, texts: TokenTexts) -> None:
+def add_residuals(model: StaticModel, blocks: Iterable[TokenTexts]) -> None:
     """Add to each token's row the mean error of the token's states, less the fewer there are beside
     those of earlier texts."""
     errors, counts = torch.zeros_like(model.table), torch.zeros_like(model.counts)
-    for numbers in texts.batches(BATCH_TOKENS, np.random.default_rng(0)):
-        ids, mask, states = texts.batch(numbers)
-        with autocast(errors.device, has_bfloat16(errors.device)):
-            estimates = model(ids, mask).float()
-        errors.index_add_(0, ids[mask], states - estimates)
-        counts.index_add_(0, ids[mask], torch.ones(len(states)))
-    model.table.add_(errors / (counts + DOUBT + TRUST * model.counts)[:, None])
+    for texts in blocks:
+        for numbers in texts.batches(READ_TOKENS, np.random.default_rng(0)):
+            ids, mask, states = texts.batch(numbers)
+            with autocast(errors.device, has_bfloat16(errors.device)):
+                estimates = model(ids, mask).float()
+            errors.index_add_(0, ids[mask], states - estimates)
+            counts.index_add_(0, ids[mask], torch.ones(len(states)))
+    model.table.add_(errors.div_((counts + DOUBT + TRUST * model.counts)[:, None]))
     model.counts += counts
 
 
@@ -307,22 +298,28 @@ def fit_static(
         encoder: a bidirectional encoder with an SAE.
 
     Returns:
-        None for a tokenizer with too many tokens for a table, or documents without tokens.
+        None for a tokenizer with too many tokens for a table; for another backbone, also for
+        documents without tokens.
     """
     backbone, d = encoder.backbone, encoder.head.d_in
     if len(backbone.tokenizer) * d > MOST_NUMBERS:
         return None
     queries = [*islice(_like_queries(documents), MOST)]
-    texts = TokenTexts.read(encoder, queries, progress)
+    reference, packaged = backbone.reference, Reference.read(MINI_FOLDER)
+    num_layers = read_json(MINI_FOLDER / "config.json")["num_hidden_layers"]
+    if (reference, backbone.num_layers) == (packaged, num_layers):
+        model = StaticModel.load(PACKAGED)
+        add_residuals(model, _read(encoder, queries, progress))
+        return model
+    texts, model = TokenTexts.read(encoder, queries), StaticModel(len(backbone.tokenizer), d)
     if not texts.ids.size:
         return None
-    reference, packaged = backbone.reference, Reference.read(MINI_FOLDER)
-    blocks = read_json(MINI_FOLDER / "config.json")["num_hidden_layers"]
-    if (reference, backbone.num_layers) == (packaged, blocks):
-        model = StaticModel.load(PACKAGED)
-        add_residuals(model, texts)
-    else:
-        model = StaticModel(len(backbone.tokenizer), d)
-        add_residuals(model, texts)
-        train_static(model, texts, NEW_PASSES, progress)
+    add_residuals(model, [texts])
+    train_static(model, texts, NEW_PASSES, progress)
     return model
+
+
+def _read(encoder: Encoder, texts: Sequence[str], progress: Progress) -> Iterator[TokenTexts]:
+    for start in range(0, len(texts), BLOCK):
+        yield TokenTexts.read(encoder, texts[start : start + BLOCK])
+        progress("query encoder", min(start + BLOCK, len(texts)), len(texts))

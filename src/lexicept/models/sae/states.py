@@ -24,7 +24,7 @@ a comma. Sinks carry no meaning, but a few would be most of the variance for an 
 et al. 2024, "Massive Activations in Large Language Models")."""
 
 Reader = Callable[[Sequence[int]], Tensor]
-"""Numbers of texts → token states [n, d]."""
+"""Numbers of texts → token states [n, d], of any precision."""
 
 
 class ShareReading(Protocol):
@@ -143,9 +143,10 @@ class StateStream:
                 batches = order.tensor_split(-(-len(states) // self._shuffling.batch_size))
                 for number in range(position.batch, len(batches)):
                     position = position._replace(batch=number + 1)
-                    yield position, states[batches[number]]
+                    yield position, states[batches[number]].float()
             elif position.whole:
                 return
+            del states  # before the next buffer is filled
             after, epoch = position.document + documents, position.epoch
             if after < self._count:
                 position = Position(epoch, after)
@@ -195,6 +196,6 @@ class StateStream:
 
 def without_sinks(states: Tensor) -> Tensor:
     """Drop states [n, d] longer than ``SINK`` medians; states that are not finite stay."""
-    lengths = states.norm(dim=1)
+    lengths = torch.cat([block.float().norm(dim=1) for block in states.split(READ)])
     sinks = (lengths > SINK * lengths.median()) & lengths.isfinite()
     return states[~sinks] if bool(sinks.any()) else states
