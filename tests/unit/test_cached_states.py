@@ -114,7 +114,8 @@ def test_a_killed_build_goes_on(bert, tmp_path, monkeypatch, stop):
         CachedStates.build(tmp_path, bert, TEXTS, kill)
     (work,) = tmp_path.glob("*.partial/states")
     finished = {path.name: path.stat().st_mtime_ns for path in work.glob("00000?.npy")}
-    assert len(finished) == stop // 3
+    assert len(finished) >= stop // 3  # the writer may be ahead
+    finished.pop("000002.npy", None)
     (work / "000002.npy").write_bytes(b"half a file")
     (work / "000002.starts.npy").write_bytes(b"half a file")
     resumed = CachedStates.build(tmp_path, bert, TEXTS).read(range(7))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,15 @@ from lexicept.models.backbone import Backbone
 from lexicept.models.half_bert import autocast, has_bfloat16
 from lexicept.models.sae.states import Reader
 from lexicept.models.windows import Window
+from lexicept.ops.compiled import in_order
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import let_go, load_array, return_memory, save_array
 from lexicept.storage.cached import cached
 from lexicept.storage.workspace import Workspace
 from lexicept.vectors import Integers
 
-SHARD = 128
-"""Texts of a file, the unit of work after an interruption."""
+SHARD, ENDS = 128, ("", ".starts", ".windows")
+"""Texts of a file, the unit of work after an interruption; ends of the names of its files."""
 
 MAPPED_TOKENS = 2**15
 """Tokens read after which mapped files leave the memory: 25 MB for lexicept-mini's backbone."""
@@ -76,19 +77,27 @@ class CachedStates:
         out = folder / key[:16]
 
         def make() -> None:
-            with Workspace(out, "states", {"states": key}) as work:
-                shards = work.units("states")
+            def computed() -> Iterator[tuple[int, Sequence[np.ndarray]]]:
                 for number, start in enumerate(range(0, len(texts), SHARD)):
                     if shards.facts(f"{number:06d}") is None:
                         with autocast(device, bf16):
                             arrays = _states(backbone, texts[start : start + SHARD], task)
-                        ends = ("", ".starts", ".windows")
-                        files = [shards.folder / f"{number:06d}{end}.npy" for end in ends]
-                        for file, values in zip(files, arrays, strict=True):
-                            save_array(file, values)
-                        shards.finish(f"{number:06d}", files)
-                        return_memory()
-                    progress("states", min(start + SHARD, len(texts)), len(texts))
+                        yield number, arrays
+
+            def write(shard: tuple[int, Sequence[np.ndarray]]) -> int:
+                number, arrays = shard
+                files = [shards.folder / f"{number:06d}{end}.npy" for end in ENDS]
+                for file, values in zip(files, arrays, strict=True):
+                    save_array(file, values)
+                shards.finish(f"{number:06d}", files)
+                return_memory()
+                return number
+
+            with Workspace(out, "states", {"states": key}) as work:
+                shards = work.units("states")
+                # A thread writes, as flushing a file to disk takes long, while others compute.
+                for number in in_order(write, computed(), 1):
+                    progress("states", min((number + 1) * SHARD, len(texts)), len(texts))
                 work.publish(shards.folder)
 
         return cached(out, make, lambda path: cls(path, len(texts)))

@@ -55,9 +55,8 @@ SCORES = 2**20
 """Most attention scores in memory at once: 2 MB."""
 
 ROOM, LONG, ROWS, TOGETHER = 8, 64, 64, 4
-"""Multiples that texts, from ``LONG`` tokens on twice as many, and batches are padded to, and most
-texts of a product: oneDNN makes code for each shape of a product, which took a tenth of the time
-and 250 MB."""
+"""Multiples that texts (from ``LONG`` tokens on twice as many) and batches are padded to, and most
+texts of a product. oneDNN makes code for each shape: a tenth of the time, and 250 MB."""
 
 _LINEAR = {
     "attention.self": ("attention.self.query", "attention.self.key", "attention.self.value"),

@@ -128,8 +128,7 @@ def in_order(
             waiting.append(pool.submit(function, item))
             if len(waiting) > threads:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        yield from (future.result() for future in waiting)
 
 
 def over_rows(kernel: Callable[[int, int], None], count: int, threads: int) -> None:

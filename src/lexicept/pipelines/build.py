@@ -181,8 +181,7 @@ def _add_concepts(
             concepts.encoder.kept = KeptActivations(concepts.encoder.backbone.known)
         activations = builder.add_vocabulary(fitted.texts.joint, settings, TEXTS, progress=progress)
     if concepts.encoder.lookup is None and LatentHead.of(folder / "model") is not None:
-        static = fit_static(concepts.encoder, builder.documents(), progress)
-        if static is not None:
+        if static := fit_static(concepts.encoder, builder.documents(), progress):
             static.save(folder / STATIC)
         del static
     if concepts.named and labels is None and fitted.names is None:

@@ -125,8 +125,7 @@ def train_on_states(
         settings.batch_size, settings.buffer_tokens, settings.seed, settings.drop_sinks, documents
     )
     share = processes if processes.count > 1 else None
-    stream = StateStream(reader, count, shuffling, report_filling, share)
-    batches = stream.batches(position)
+    batches = StateStream(reader, count, shuffling, report_filling, share).batches(position)
     # Three beginnings: a checkpoint, an SAE to go on with, or the first states.
     if loop is None and start is not None:
         loop = Loop(SAETask.going_on(start, settings))
