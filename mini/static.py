@@ -45,7 +45,7 @@ def main() -> None:
     with ProgressBars() as progress:
         states = TokenTexts.read(encoder, [texts[number] for number in order], progress)
         model = StaticModel(len(encoder.backbone.tokenizer), encoder.head.d_in)
-        add_residuals(model, states)
+        add_residuals(model, [states])
         train_static(model, states, arguments.passes, progress)
     model.save(arguments.out, most=63)
 

@@ -108,6 +108,17 @@ def test_residuals_fill_the_table():
         assert model.table[token].tolist() == pytest.approx(expected.tolist(), rel=1e-2)
 
 
+@given(st.lists(st.integers(1, 9), max_size=30), st.integers(1, 40))
+@settings(max_examples=50)
+def test_batches_hold_every_text_once_and_few_tokens(lengths, tokens):
+    ends = np.cumsum(lengths, dtype=np.int64)
+    texts = TokenTexts(np.zeros(sum(lengths), np.int64), ends, np.zeros((0, 4), np.float16))
+    batches = [*texts.batches(tokens, np.random.default_rng(0))]
+    assert sorted(n for batch in batches for n in batch.tolist()) == [*range(len(lengths))]
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(lengths[n] for n in batch) <= tokens
+
+
 def test_training_learns_from_neighbours_and_is_deterministic():
     """The state of a token is the row of the token before: the table alone can't tell."""
     random = np.random.default_rng(3)

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import Document
@@ -193,9 +194,9 @@ class IndexBuilder:
         return IndexReader.open(self.path)
 
     def documents(self) -> Iterator[Document]:
-        """Yield the added documents, and passages as documents."""
+        """Yield the added documents, and passages as documents, in random order."""
         stored = StoredDocuments(self._generation)
-        return (stored.document(number) for number in range(len(stored.ids)))
+        return map(stored.document, np.random.default_rng(0).permutation(len(stored.ids)).tolist())
 
     def close(self) -> None:
         """Let other processes build here; a build without finished units leaves nothing behind."""

@@ -47,9 +47,6 @@ MOST_NUMBERS = 2**24
 BLOCK = 1024
 """Texts whose states are computed together."""
 
-SORTED = 20_000
-"""Texts that are ordered by length for batches."""
-
 LONGEST = 64
 """Most tokens of a text."""
 
@@ -200,19 +197,14 @@ class TokenTexts:
     def batches(self, tokens: int, random: np.random.Generator) -> Iterator[Integers]:
         """Yield texts in random batches of at most ``tokens``, padding included, of similar
         lengths."""
-        lengths = np.diff(self.ends, prepend=0)
-        order = random.permutation(len(lengths))
-        for start in range(0, len(order), SORTED):
-            block = order[start : start + SORTED]
-            block = block[np.argsort(lengths[block], kind="stable")]
-            firsts, batches = 0, []
-            for place in range(1, len(block) + 1):
-                full = place == len(block) or (place + 1 - firsts) * lengths[block[place]] > tokens
-                if full:
-                    batches.append(block[firsts:place])
-                    firsts = place
-            for number in random.permutation(len(batches)).tolist():
-                yield batches[number]
+        order = random.permutation(len(self.ends))
+        lengths = np.diff(self.ends, prepend=0)[order]
+        order, starts = order[np.argsort(lengths, kind="stable")], [0]
+        for place, length in enumerate(np.sort(lengths).tolist()):
+            if place > starts[-1] and (place + 1 - starts[-1]) * length > tokens:
+                starts.append(place)
+        batches = np.split(order, starts[1:]) if len(order) else []
+        yield from (batches[number] for number in random.permutation(len(batches)).tolist())
 
 
 def train_static(
@@ -296,6 +288,7 @@ def fit_static(
 
     Args:
         encoder: a bidirectional encoder with an SAE.
+        documents: in random order, as they are read until there are enough sentences.
 
     Returns:
         None for a tokenizer with too many tokens for a table; for another backbone, also for
