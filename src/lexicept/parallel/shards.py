@@ -68,10 +68,7 @@ def _cut(matrix: Rows, start: int, stop: int) -> Rows:
 
 
 def over(function: Callable[..., R], shards: Sequence[S], *shared: Any) -> Iterator[R]:
-    """Yield ``function(shard, *shared)`` for every shard, in order, computed on all cores.
-
-    Only a few results are in memory at a time.
-    """
+    """Yield ``function(shard, *shared)`` for every shard, in order; see ``in_order``."""
     if len(shards) == 1:
         yield function(shards[0], *shared)
         return

@@ -28,6 +28,7 @@ from lexicept.models.onnx_bert import MATRIX_STEPS, damage_of, rounded
 from lexicept.models.sources import MINI_FOLDER, Reference
 from lexicept.models.static import EPSILON, FARTHEST, GATES, SHIFTS, num_heads
 from lexicept.progress import Progress, silent
+from lexicept.storage.arrays import return_memory
 from lexicept.storage.files import read_json, replace_file
 from lexicept.vectorizers.interface import STATIC
 from lexicept.vectors import Floats, Integers
@@ -314,5 +315,6 @@ def fit_static(
 
 def _read(encoder: Encoder, texts: Sequence[str], progress: Progress) -> Iterator[TokenTexts]:
     for start in range(0, len(texts), BLOCK):
+        return_memory()
         yield TokenTexts.read(encoder, texts[start : start + BLOCK])
         progress("query encoder", min(start + BLOCK, len(texts)), len(texts))
