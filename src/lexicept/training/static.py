@@ -36,7 +36,7 @@ from lexicept.vectors import Floats, Integers
 PACKAGED = MINI_FOLDER / f"{STATIC}.gz"
 """The static encoder in the package, of lexicept-mini's backbone."""
 
-PER_DOCUMENT, MOST = 3, 9000
+PER_DOCUMENT, MOST = 3, 6000
 """Sentences to fit a static encoder to: of each document, and in all."""
 
 NEW_PASSES = 4
