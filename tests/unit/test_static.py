@@ -218,6 +218,9 @@ def test_a_build_fits_one_where_the_head_has_k(bert, tmp_path, run, k):
             "has no static encoder of queries: only concepts that are latents of an SAE with k",
         )
         return
+    read = TokenTexts.read(encoder, ["", *texts[:2]])
+    assert np.diff(read.ends, prepend=0).all()  # a text without tokens has no mean
+    assert len(read.ends) == 2
     again = fit_static(encoder, [Document(str(n + 1), t) for n, t in enumerate(texts)])
     again.save(tmp_path / STATIC)
     files = (tmp_path / STATIC, index.reader.folder / "concepts" / STATIC)

@@ -170,10 +170,11 @@ class TokenTexts:
 
     @classmethod
     def read(cls, encoder: Encoder, texts: Sequence[str]) -> TokenTexts:
-        """Compute the states of queries, the first window of each, as a document's."""
+        """Compute the states of queries with tokens, the first window of each, as a document's."""
         prompt, backbone = encoder.prompt("query"), encoder.backbone
         windows = backbone.windows([prompt + text for text in texts], task="query")
-        windows = [*{window.text: window for window in reversed(windows)}.values()]
+        first = {window.text: window for window in reversed(windows)}.values()
+        windows = [window for window in first if not all(window.left_out)]
         pairs = [zip(window.token_ids, window.left_out, strict=True) for window in windows]
         ids = [[token for token, out in tokens if not out][:LONGEST] for tokens in pairs]
         none = np.empty((0, encoder.head.d_in), np.float16)
