@@ -21,7 +21,7 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.lora import add_adapters
 from lexicept.models.sources import DEFAULT_BACKBONE, Reference
-from lexicept.progress import ProgressBars
+from lexicept.progress import ProgressLine
 from lexicept.storage.files import replace_file, write_json
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -108,7 +108,7 @@ def names(folder: Path, texts: list[str]) -> list[str]:
     """Name each concept by the words that fire it in some texts."""
     encoder = Encoder.load(folder)
     encoder.backbone.precision = "bfloat16"
-    with ProgressBars() as progress:
+    with ProgressLine() as progress:
         activations = encoder.encode_activations(texts)
         return describe(encoder, texts, activations, progress=progress).labels
 

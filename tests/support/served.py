@@ -20,7 +20,7 @@ from lexicept.server.app import create_app
 from lexicept.server.connections import Connection
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
-from lexicept.training.static import StaticModel, TokenTexts, add_residuals
+from lexicept.training.static import StaticModel, write_static
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.interface import STATIC
 from lexicept.vectorizers.words import WordVectorizer
@@ -77,9 +77,7 @@ def save_index(folder: Path, concepts: bool = True, atlas: bool = True) -> Path:
 
 def add_static(builder: IndexBuilder, encoder: Encoder) -> None:
     """Give an index with concepts a static encoder."""
-    static = StaticModel(len(encoder.backbone.tokenizer), encoder.head.d_in)
-    add_residuals(static, [TokenTexts.read(encoder, [*builder.contents])])
-    static.save(builder.folder("concepts") / STATIC)
+    write_static(builder.folder("concepts") / STATIC, StaticModel(encoder.backbone).stored())
 
 
 @contextmanager

@@ -37,15 +37,15 @@ def bert_sizes(tokens: int, hidden: int, blocks: int, inner: int, positions: int
     }
 
 
-def save_bert(folder: Path, dropout: float = 0.1) -> str:
-    """A BERT of 2 blocks and 32 dimensions that knows ``WORDS`` and letters, as a folder."""
+def save_bert(folder: Path, dropout: float = 0.1, blocks: int = 2, inner: int = 64) -> str:
+    """A BERT of 32 dimensions that knows ``WORDS`` and letters, as a folder."""
     torch.manual_seed(0)
     letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters]
     names += [f"##{letter}" for letter in letters]
     vocabulary = {name: number for number, name in enumerate(names)}
     config = BertConfig(
-        **bert_sizes(len(names), hidden=32, blocks=2, inner=64, positions=64),
+        **bert_sizes(len(names), hidden=32, blocks=blocks, inner=inner, positions=64),
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
         initializer_range=0.3,
@@ -56,8 +56,8 @@ def save_bert(folder: Path, dropout: float = 0.1) -> str:
     return str(folder)
 
 
-def tiny_backbone(folder: Path, dropout: float = 0.1) -> Backbone:
-    return Backbone.from_pretrained(save_bert(folder, dropout))
+def tiny_backbone(folder: Path, dropout: float = 0.1, **sizes: int) -> Backbone:
+    return Backbone.from_pretrained(save_bert(folder, dropout, **sizes))
 
 
 DECODER = {

@@ -297,7 +297,7 @@ def test_a_damaged_manifest(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"version": 99}, "index version 99; this lexicept reads version 10: rebuild it"),
+        ({"version": 99}, "index version 99; this lexicept reads version 11: rebuild it"),
         ({"version": "1"}, "version"),
         ({"version": None}, "version"),
         ({"format": "zip"}, "not a lexicept index"),

@@ -103,7 +103,7 @@ def test_settings_of_the_saved_model_hold(tmp_path, file, change):
 
 @pytest.mark.parametrize("batch_tokens", [1, 24, 1024])
 def test_queries_encoded_together_do_not_change_each_other(tmp_path, monkeypatch, batch_tokens):
-    monkeypatch.setattr(onnx_bert, "BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(onnx_bert.OnnxBert, "batch_tokens", batch_tokens)
     model = loaded(saved(tmp_path)[1])
     queries = ["baba " * length + other for length in (9, 1, 4) for other in ("z", "bade", "", "")]
     together = model.encode_activations(queries, "query").toarray()

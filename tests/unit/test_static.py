@@ -16,138 +16,183 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.light_encoder import LightEncoder
-from lexicept.models.onnx_bert import rounded
+from lexicept.models.onnx_bert import map_safetensors, rounded
 from lexicept.models.sae.model import SAE
-from lexicept.models.static import StaticStates, num_heads
+from lexicept.models.static import PackedRows, StaticStates, packed
+from lexicept.models.window_tensors import pad_windows
+from lexicept.models.windows import Window
 from lexicept.training import static
 from lexicept.training.static import (
     StaticModel,
     TokenTexts,
-    add_residuals,
+    fit_corrections,
     fit_static,
     train_static,
+    write_static,
 )
 from lexicept.vectorizers.interface import STATIC
 from support.collections import write_beir
 from support.commands import assert_error
 from support.processes import MAIN, loaded_after
 from support.served import DOCUMENTS, save_index
-from support.tiny import text
+from support.tiny import text, tiny_backbone
 
 MODELS = {"torch", "transformers", "sentence_transformers", "safetensors"}
 
 
-def random_model(d=48, tokens=50):
-    torch.manual_seed(0)
-    model = StaticModel(tokens, d)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.copy_(torch.randn_like(weight) * 0.2)
-    return model
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory):
+    return tiny_backbone(tmp_path_factory.mktemp("bert"), blocks=3, inner=160)
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory):
+def model(deep):
+    """A student whose weights are not those of the start."""
+    torch.manual_seed(0)
+    model = StaticModel(deep)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.1)
+    return model
+
+
+def config_of(model):
+    return model.bert.config.to_dict()
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory, model):
     path = tmp_path_factory.mktemp("static") / STATIC
-    random_model().save(path)
+    write_static(path, model.stored())
     return path
 
 
-@given(st.lists(st.lists(st.integers(0, 49), min_size=1, max_size=9), min_size=1, max_size=4))
+def windows_of(queries):
+    """Windows whose first and last tokens are left out."""
+    return [
+        Window(n, ids, [1, *[0] * (len(ids) - 2), 1], [None] * len(ids), [(0, 0)] * len(ids))
+        for n, ids in enumerate(queries)
+    ]
+
+
+def estimates_of(states, windows):
+    found = {number: estimates for (number,), estimates in states.read(windows)}
+    return np.concatenate([found[number] for number in range(len(windows))])
+
+
+@given(st.lists(st.lists(st.integers(0, 49), min_size=3, max_size=9), min_size=1, max_size=4))
 @settings(max_examples=30)
-def test_both_runtimes_agree_and_padding_changes_nothing(stored, queries):
-    """Up to products of 8 bits, about 1 %; any layer left out changes 3 % or more."""
-    model, states = StaticModel.load(stored), StaticStates.load(stored)
-    length = max(map(len, queries)) + 2
-    ids = torch.tensor([query + [7] * (length - len(query)) for query in queries])
-    mask = torch.tensor([[place < len(query) for place in range(length)] for query in queries])
-    expected = model(ids, mask).detach().numpy()
-    estimates = np.concatenate([states.states_of(np.array(query)) for query in queries])
-    assert np.linalg.norm(estimates - expected) <= 0.02 * np.linalg.norm(expected)
+def test_both_runtimes_agree_and_padding_changes_nothing(model, stored, queries):
+    """To 1e-4 with exact weights, and up to the products of 8 bits."""
+    windows = windows_of(queries)
+    expected = model(pad_windows(windows, 7)).detach().numpy()
+    states = StaticStates.load_file(stored, config_of(model))
+    error = np.linalg.norm(estimates_of(states, windows) - expected)
+    assert error <= 0.1 * np.linalg.norm(expected)
+    weights = {name: weight.numpy() for name, weight in model.bert.state_dict().items()}
+    unrounded = map_safetensors(stored).items()
+    weights |= {name: weight for name, weight in unrounded if "word" in name or "correct" in name}
+    exact = estimates_of(StaticStates(weights, config_of(model)), windows)
+    np.testing.assert_allclose(exact, expected, rtol=0, atol=1e-4)
 
 
-def test_a_new_model_is_the_table_and_a_share_of_the_mean(tmp_path):
-    model = StaticModel(3, 4)
-    with torch.no_grad():
-        model.table.copy_(torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 127, 1]]))
-    model.save(tmp_path / STATIC)
-    states = StaticStates.load(tmp_path / STATIC)
-    assert states.states_of(np.array([0, 1])) == pytest.approx(
-        np.array([[1.15, 0.15, 0, 0], [0.15, 1.15, 0, 0]]), abs=1e-3
+def test_rows_are_packed_into_4_bits():
+    """A step is .335 of the root of the mean square, and numbers are half steps from 0."""
+    rows = np.array([[1.0, -1, 1, -1], [0, 0, 0, 0], [100, 0.1, -0.1, 0.1]], np.float32)
+    weights = packed("rows", rows)
+    assert weights["rows.weight"].shape == (3, 2)
+    unpacked = PackedRows(weights, "rows")[np.array([0, 1, 2])]
+    expected = [[2.5, -2.5, 2.5, -2.5], [0, 0, 0, 0], [275, 25, -25, 25]]
+    np.testing.assert_allclose(unpacked, 0.335 * np.array(expected), rtol=1e-4)
+    np.testing.assert_allclose(
+        static._rounded(torch.from_numpy(rows)).numpy(), unpacked, 1e-5, 1e-9
     )
-    assert states.states_of(np.array([2])) == pytest.approx(
-        np.array([[0, 0, 165.1, 1.3]]), rel=3e-3
-    )
-    assert states.states_of(np.array([], np.int64)).shape == (0, 4)
 
 
 def test_matrices_are_rounded_by_rows():
-    numbers = rounded(np.array([[127.0, 1, -2], [0, 0, 0], [0.5, -1, 0]], np.float32))
-    assert numbers[""].tolist() == [[127, 1, -2], [0, 0, 0], [64, -127, 0]]
-    assert numbers[".factors"].tolist() == [[1.0], [1.0], [pytest.approx(1 / 127)]]
+    numbers = rounded("x", np.array([[63.0, 1, -2], [0, 0, 0], [0.4, -1, 0]], np.float32))
+    assert numbers["x.weight"].T.tolist() == [[63, 1, -2], [0, 0, 0], [25, -63, 0]]
+    assert numbers["x.weight.factors"].tolist() == [1.0, 1.0, pytest.approx(1 / 63)]
 
 
-@pytest.mark.parametrize(("d", "heads"), [(384, 6), (768, 12), (32, 1), (130, 2), (129, 1)])
-def test_heads_divide_a_state(d, heads):
-    assert num_heads(d) == heads
+def test_a_student_starts_with_the_strongest_units_of_the_first_and_last_block(deep):
+    student, blocks = StaticModel(deep).bert, deep.model.encoder.layer
+    assert student.config.num_hidden_layers == 2
+    for block, source in zip(student.encoder.layer, (blocks[0], blocks[2]), strict=True):
+        up, down = source.intermediate.dense.weight, source.output.dense.weight
+        strength = (up.norm(dim=1) * down.norm(dim=0)).detach().numpy()
+        units = np.sort(np.argsort(-strength)[:96])
+        assert torch.equal(block.intermediate.dense.weight, up[units])
+        assert torch.equal(block.intermediate.dense.bias, source.intermediate.dense.bias[units])
+        assert torch.equal(block.output.dense.weight, down[:, units])
+        assert torch.equal(block.attention.self.query.weight, source.attention.self.query.weight)
 
 
-def token_texts(rows, ids, ends):
-    return TokenTexts(np.array(ids), np.array(ends), rows[ids].astype(np.float16))
+def test_a_backbone_of_one_block_has_a_student_of_one(tmp_path):
+    student = StaticModel(tiny_backbone(tmp_path, blocks=1))
+    assert student.bert.config.num_hidden_layers == 1
+    states = StaticStates(student.stored(), config_of(student))
+    assert states.states(np.zeros((1, 4), np.int64), np.ones((1, 4), bool)).shape == (4, states.d)
 
 
-def test_residuals_fill_the_table():
-    rows = np.arange(24, dtype=np.float32).reshape(6, 4)
-    texts = token_texts(rows, [0, 1, 1, 5, 2, 2, 2], [2, 4, 7])
-    model = StaticModel(6, 4)
-    with torch.no_grad():
-        model.bag.zero_()
-    add_residuals(model, [texts])
-    for token, count in {0: 1, 1: 2, 2: 3, 3: 0, 4: 0, 5: 1}.items():
-        expected = rows[token] * count / (count + 3)
-        assert model.table[token].tolist() == pytest.approx(expected.tolist(), rel=1e-2)
+def test_corrections_are_mean_errors(model, stored):
+    """Less by 3 occurrences without an error; the rows of other tokens do not change."""
+    states = StaticStates.load_file(stored, config_of(model))
+    windows = windows_of([[1, 5, 6, 6, 2], [1, 6, 7, 2]])
+    errors = {5: 3.0, 6: -6.0, 7: 0.0}
+    targets = []
+    for window in windows:
+        ids = window.token_ids[1:-1]
+        shift = np.array([[errors[i]] for i in ids]) * np.linspace(-1, 1, states.d)
+        targets.append(torch.from_numpy(estimates_of(states, [window._replace(text=0)]) + shift))
+    found = fit_corrections(states, [TokenTexts(windows, targets)])
+    corrected = StaticStates({**model.stored(), **found}, config_of(model))
+    assert found["corrected"].tolist() == [5, 6, 7]
+    probe = windows_of([[1, 5, 6, 7, 8, 2]])
+    changes = estimates_of(corrected, probe) - estimates_of(states, probe)
+    expected = np.array([[3 / 4], [-6 * 3 / 6], [0], [0]]) * np.linspace(-1, 1, states.d)
+    np.testing.assert_allclose(changes, expected, rtol=0, atol=0.17 * 3)
 
 
-@given(st.lists(st.integers(1, 9), max_size=30), st.integers(1, 40))
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.integers(1, 40))
 @settings(max_examples=50)
-def test_batches_hold_every_text_once_and_few_tokens(lengths, tokens):
-    ends = np.cumsum(lengths, dtype=np.int64)
-    texts = TokenTexts(np.zeros(sum(lengths), np.int64), ends, np.zeros((0, 4), np.float16))
-    batches = [*texts.batches(tokens, np.random.default_rng(0))]
-    assert sorted(n for batch in batches for n in batch.tolist()) == [*range(len(lengths))]
-    for batch in batches:
-        assert len(batch) == 1 or len(batch) * max(lengths[n] for n in batch) <= tokens
+def test_batches_hold_every_text_once(lengths, tokens):
+    windows = windows_of([[number] * (length + 2) for number, length in enumerate(lengths)])
+    states = [torch.full((length, 1), number) for number, length in enumerate(lengths)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(static, "BATCH_TOKENS", tokens)
+        batches = [*TokenTexts(windows, states).batches(2)]
+    texts = [n for batch in batches for n in batch.windows["input_ids"][:, 0].tolist()]
+    assert sorted(texts) == sorted([*range(len(lengths))] * 2)
+    for windows, targets in batches:
+        assert torch.equal(windows["input_ids"][windows["token_mask"]], targets[:, 0].long())
 
 
-def test_training_learns_from_neighbours_and_is_deterministic():
-    """The state of a token is the row of the token before: the table alone can't tell."""
-    random = np.random.default_rng(3)
-    rows, ids = random.normal(size=(12, 8)), random.integers(0, 12, 600)
-    before = np.where(np.arange(600) % 6 == 0, ids, np.roll(ids, 1))
-    states = rows[before].astype(np.float16)
-    texts = TokenTexts(ids, np.arange(6, 601, 6), states)
+def test_training_lowers_the_error_and_is_deterministic(deep):
+    encoder = Encoder.of(deep, SAEHead(SAE(deep.model.config.hidden_size, 8, k=2)))
+    texts = TokenTexts.read(encoder, [text(n, n + 3, 2 * n) for n in range(20)])
+    states = torch.cat(texts.states).float()
     errors = []
-    for passes in (1, 200, 200):
-        model = StaticModel(12, 8)
-        add_residuals(model, [texts])
-        train_static(model, texts, passes, batch_tokens=300, learning_rate=2e-2)
-        estimates = model(*texts.batch(np.arange(100))[:2]).detach().numpy()
-        errors.append(np.square(estimates - states).mean() / states.var())
-    assert errors[0] > 0.5 > 0.1 > errors[1] == errors[2]
+    for steps in (1, 60, 60):
+        model = StaticModel(deep)
+        train_static(model, texts.batches(60), steps, states, learning_rate=5e-3)
+        (batch,) = texts.batches(1)
+        error = (model(batch.windows) - batch.states).square().sum().item()
+        errors.append(error / (states - states.mean(0)).square().sum().item())
+    assert errors[0] > 0.5 > 0.3 > errors[1] == errors[2]
 
 
 @pytest.mark.parametrize("content", [b"", b"\x08\0\0\0\0\0\0\0{}      ", "half", "other"])
-def test_a_damaged_file_is_one_error(tmp_path, stored, content):
+def test_a_damaged_file_is_one_error(tmp_path, model, stored, content):
     path = tmp_path / STATIC
     whole = stored.read_bytes()
     if content == "half":
         content = whole[: len(whole) // 2]
     elif content == "other":
-        content = whole.replace(b'"qkv"', b'"kvq"')
+        content = whole.replace(b"layer.1.output", b"layer.1.outptu")
     path.write_bytes(content)
-    for load in (StaticStates.load, StaticModel.load):
-        with pytest.raises(InputError, match=f"{STATIC}: damaged or missing"):
-            load(path)
+    with pytest.raises(InputError, match=f"{STATIC}: damaged or missing"):
+        StaticStates.load_file(path, config_of(model))
 
 
 @pytest.fixture(scope="module")
@@ -219,13 +264,13 @@ def test_a_build_fits_one_where_the_head_has_k(bert, tmp_path, run, k):
         )
         return
     read = TokenTexts.read(encoder, ["", *texts[:2]])
-    assert np.diff(read.ends, prepend=0).all()  # a text without tokens has no mean
-    assert len(read.ends) == 2
+    assert len(read.windows) == len(read.states) == 2  # a text without tokens has no mean
     again = fit_static(encoder, [Document(str(n + 1), t) for n, t in enumerate(texts)])
-    again.save(tmp_path / STATIC)
-    files = (tmp_path / STATIC, index.reader.folder / "concepts" / STATIC)
-    first, second = (StaticModel.load(file).table.detach() for file in files)
-    torch.testing.assert_close(first, second, rtol=0, atol=float(first.abs().max()) / 50)
+    write_static(tmp_path / STATIC, again)
+    stored = map_safetensors(index.reader.folder / "concepts" / STATIC)
+    words = "embeddings.word_embeddings"
+    first, second = (PackedRows(weights, words)[:] for weights in (stored, again))
+    np.testing.assert_allclose(first, second, rtol=0, atol=np.abs(first).max() / 7)
     light = LightEncoder.load(tmp_path / "model", tmp_path / STATIC)
     assert light is not None
     estimates, states = (e.encode_with_means(texts, "query")[1] for e in (light, encoder))

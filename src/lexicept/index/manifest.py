@@ -13,7 +13,7 @@ from lexicept.storage.files import read_json, write_json
 from lexicept.storage.manifest import generation_number, load_manifest
 
 FORMAT = "lexicept index"
-VERSION = 10
+VERSION = 11
 MANIFEST = "manifest.json"
 ENGINES = "engines"
 MISSING = "missing"

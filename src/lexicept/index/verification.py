@@ -22,6 +22,7 @@ from lexicept.models.exemplars import Exemplars
 from lexicept.models.static import StaticStates
 from lexicept.parallel.shards import shards_of
 from lexicept.progress import Progress, silent
+from lexicept.storage.files import read_json
 from lexicept.storage.manifest import damage
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import STATIC
@@ -148,7 +149,7 @@ def _check_vocabulary(index: IndexReader, vocabulary: IndexVocabulary) -> None:
     elif vocabulary.kind.model != vocabulary.name:
         Exemplars.load(folder)
     elif index.vectorizers.has_static:
-        StaticStates.load(folder / STATIC)
+        StaticStates.load_file(folder / STATIC, read_json(folder / "model" / "config.json"))
 
 
 def _check_atlas(index: IndexReader, atlas: Atlas) -> None:

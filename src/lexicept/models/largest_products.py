@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lexicept.models.onnx_bert import MATRIX_STEPS, RUNTIME, Declared, GraphBuilder, rounded
+from lexicept.models.onnx_bert import Declared, GraphBuilder, rounded
 from lexicept.vectors import Floats, Integers
 
 SPARE = 16
@@ -23,13 +23,10 @@ class LargestProducts:
     def __init__(self, matrix: Floats, bias: Floats | None = None) -> None:
         self._matrix = matrix
         self._bias = np.zeros(len(matrix), np.float32) if bias is None else bias
-        numbers = rounded(matrix, MATRIX_STEPS)
-        weights = {"numbers": np.ascontiguousarray(numbers[""].T), "bias": self._bias}
-        weights["factors"] = numbers[".factors"].ravel()
         vectors: Declared = ("float32", ["vectors", matrix.shape[1]])
+        weights = {**rounded("products", matrix), "products.bias": self._bias}
         graph = GraphBuilder(weights, x=vectors, k=("int64", [1]))
-        inputs = ["x", "numbers", "factors", "", "bias"]
-        graph.add("DynamicQuantizeMatMul", inputs, "products", domain=RUNTIME)
+        graph.linear("x", "products", *matrix.shape)
         graph.add("TopK", ["products", "k"], "values", "rows", sorted=0)
         self._candidates = graph.load(rows=("int64", ["vectors", "k"]))
 

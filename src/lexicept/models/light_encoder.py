@@ -42,7 +42,7 @@ class LightEncoder(TokenReader):
 
     def __init__(
         self,
-        states: OnnxBert | StaticStates,
+        states: OnnxBert,
         head: LatentHead,
         tokenizer: Tokenizer,
         config: Mapping[str, Any],
@@ -72,7 +72,10 @@ class LightEncoder(TokenReader):
         config = _config(folder)
         if any(config.get(name, value) != value for name, value in _BACKBONE.items()):
             return None
-        states = OnnxBert.load(folder) if static is None else StaticStates.load(static)
+        if static is None:
+            states = OnnxBert.load(folder)
+        else:
+            states = StaticStates.load_file(static, read_json(folder / "config.json"))
         tokenizer = read_tokenizer(folder / "tokenizer.json")
         # Tokens without an embedding are left to ``Backbone``.
         if states is None or tokenizer.get_vocab_size() > states.tokens:

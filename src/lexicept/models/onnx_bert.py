@@ -47,16 +47,13 @@ _ADAPTERS: dict[str, Any] = {
 
 _LORA = re.compile(r"base_model\.model\.(.*)\.lora_A\.weight")
 
-_STORED = {"F32": "<f4", "F16": "<f2", "I8": "<i1"}
+_STORED = {"F32": "<f4", "F16": "<f2", "I8": "<i1", "U8": "<u1", "I32": "<i4"}
 """Types of safetensors that are read; others are bytes."""
 
 
 MATRIX_STEPS = 63
 """Largest whole number of a matrix in 8 bits: the sum of two products has to fit 16 bits on
 processors without VNNI."""
-
-BATCH_TOKENS = 256
-"""Most tokens of a batch, padding included, unless a single window has more."""
 
 Declared: TypeAlias = tuple[str, list[int | str]]
 """Type and shape; texts name sizes that vary."""
@@ -125,12 +122,20 @@ class GraphBuilder:
         return name
 
     def linear(self, x: str, name: str, rows: int, columns: int) -> str:
-        """Add ``x weightᵀ + bias`` with a weight [rows, columns]."""
-        weight = self.weight(f"{name}.weight", rows, columns)
-        return self.add("Gemm", [x, weight, self.weight(f"{name}.bias", rows)], name, transB=1)
+        """Add ``x weightᵀ + bias`` with a weight [rows, columns], which may be ``rounded``."""
+        weight, bias = f"{name}.weight", self.weight(f"{name}.bias", rows)
+        if (factors := f"{weight}.factors") not in self._weights:
+            weight = self.weight(weight, rows, columns)
+            return self.add("Gemm", [x, weight, bias], name, transB=1)
+        inputs = [x, self.weight(weight, columns, rows), self.weight(factors, rows), "", bias]
+        return self.add("DynamicQuantizeMatMul", inputs, name, domain=RUNTIME)
 
-    def load(self, **outputs: Declared) -> Self:
-        """Load the graph into ONNX Runtime, on the CPU."""
+    def load(self, *, threads: int | None = None, **outputs: Declared) -> Self:
+        """Load the graph into ONNX Runtime, on the CPU.
+
+        Args:
+            threads: of an operation; by default OMP_NUM_THREADS, or all.
+        """
         import onnxruntime
 
         self._fields += [(12, _declared(name, *declared)) for name, declared in outputs.items()]
@@ -143,14 +148,20 @@ class GraphBuilder:
         content = _message([(1, 8), (7, _message(self._fields)), *versions])
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # errors are raised, too
-        threads = os.environ.get("OMP_NUM_THREADS", "")
-        options.intra_op_num_threads = int(threads) if threads.isdecimal() else 0
+        default = os.environ.get("OMP_NUM_THREADS", "")
+        threads = threads or (int(default) if default.isdecimal() else 0)
+        options.intra_op_num_threads = threads
         # Threads that wait for work leave the processor to other threads.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         # ONNX Runtime refers to the memory of the weights, which the graph keeps.
         values = map(onnxruntime.OrtValue.ortvalue_from_numpy, self._used.values())
         options.add_external_initializers([*self._used], [*values])
-        self._session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(
+            content,
+            options,
+            ["CPUExecutionProvider"],
+            disabled_optimizers=["SkipLayerNormFusion"],
+        )
         return self
 
     def run(self, **inputs: Any) -> list[Any]:
@@ -166,16 +177,27 @@ class OnnxBert:
         weights: by transformers' names, without a prefix.
     """
 
-    def __init__(self, weights: Mapping[str, Floats], config: Mapping[str, Any]) -> None:
-        self._blocks = _blocks(weights, config)
-        names = ("word_embeddings", "position_embeddings", "token_type_embeddings")
-        tables = [weights[f"embeddings.{name}.weight"] for name in names]
-        if {table.shape[1] for table in tables} != {config["hidden_size"]}:
-            raise ValueError("embeddings of other sizes than the blocks")
-        self._words, self._places, types = tables
-        self._type = types[0]
+    batch_tokens = 256
+    """Most tokens of a batch, padding included, unless a single window has more."""
+    threads: int | None = None
+    """See ``GraphBuilder.load``."""
+
+    def __init__(self, weights: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+        self._blocks = _blocks(weights, config, self.threads)
+        self._words = self._rows(weights, "embeddings.word_embeddings")
+        self._places = weights["embeddings.position_embeddings.weight"]
+        self._type = weights["embeddings.token_type_embeddings.weight"][0]
         self.tokens, self.positions = len(self._words), len(self._places)
         """Number of tokens with an embedding, and most tokens of a text."""
+        self.d = len(self._type)
+        """Size of a state."""
+        sizes = {self._words[:1].shape[1], self._places.shape[1], self.d}
+        if sizes != {config["hidden_size"]}:
+            raise ValueError("embeddings of other sizes than the blocks")
+
+    def _rows(self, weights: Mapping[str, Any], name: str) -> Any:
+        """Return a table whose rows are read by token."""
+        return weights[f"{name}.weight"]
 
     @classmethod
     def load(cls, folder: Path) -> OnnxBert | None:
@@ -210,7 +232,7 @@ class OnnxBert:
 
     def read(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], Floats]]:
         """Yield batches as ``Backbone.token_states`` does."""
-        for numbers in group_windows(windows, BATCH_TOKENS):
+        for numbers in group_windows(windows, self.batch_tokens):
             # A window without tokens is a token of padding: attention to nothing is NaN.
             lengths = np.array([max(1, len(windows[number].token_ids)) for number in numbers])
             places = np.arange(lengths.max())
@@ -244,7 +266,9 @@ def _add_adapters(weights: dict[str, Floats], added: Mapping[str, Floats], facto
             weights[f"{match[1]}.weight"] = change
 
 
-def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> GraphBuilder:
+def _blocks(
+    weights: Mapping[str, Floats], config: Mapping[str, Any], threads: int | None
+) -> GraphBuilder:
     """Load the blocks of a BERT.
 
     Inputs are the sums of embeddings ``x`` [texts * length, d]; ``mask`` [texts, length], 0 for
@@ -261,8 +285,8 @@ def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> GraphBu
         return [graph.weight(f"{name}.LayerNorm.{kind}", d) for kind in ("weight", "bias")]
 
     def add_norm(x: str, residual: str, name: str) -> str:
-        inputs = [x, residual, *norm(name)]
-        return graph.add("SkipLayerNormalization", inputs, name, domain=RUNTIME, epsilon=eps)
+        total = graph.add("Add", [x, residual], f"{name}.sum")
+        return graph.add("LayerNormalization", [total, *norm(name)], name, axis=-1, epsilon=eps)
 
     x = graph.add("LayerNormalization", ["x", *norm("embeddings")], "sums", axis=-1, epsilon=eps)
     for block in (f"encoder.layer.{number}" for number in range(config["num_hidden_layers"])):
@@ -279,16 +303,16 @@ def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> GraphBu
         inner = graph.add("Gelu", [inner], f"{block}.gelu", domain=RUNTIME)
         outer = graph.linear(inner, f"{block}.output.dense", d, inner_d)
         x = add_norm(outer, read, f"{block}.output")
-    return graph.load(**{x: states})
+    return graph.load(threads=threads, **{x: states})
 
 
-def rounded(matrix: Floats, most: int = 127) -> dict[str, Any]:
-    """Return a matrix as whole numbers from -most to most, and a factor for each row."""
-    largest = np.maximum(matrix.max(axis=1, keepdims=True), -matrix.min(axis=1, keepdims=True))
-    factors = largest.astype(np.float32) / most
+def rounded(name: str, matrix: Floats) -> dict[str, Any]:
+    """Return a matrix [rows, columns] for ``GraphBuilder.linear`` in 8 bits: whole numbers up to
+    ``MATRIX_STEPS`` [columns, rows], and a factor for each row."""
+    factors = np.abs(matrix).max(axis=1).astype(np.float32) / MATRIX_STEPS
     factors[factors == 0] = 1
-    numbers = matrix / factors
-    return {"": np.rint(numbers, out=numbers).astype(np.int8), ".factors": factors}
+    numbers = np.ascontiguousarray(np.rint(matrix.T / factors), np.int8)
+    return {f"{name}.weight": numbers, f"{name}.weight.factors": factors}
 
 
 def _declared(name: str, kind: str, shape: Sequence[int | str]) -> bytes:

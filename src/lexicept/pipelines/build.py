@@ -170,7 +170,7 @@ def _add_concepts(
     from lexicept.interpretation.describe import describe, names_for
     from lexicept.models.light_encoder import LatentHead
     from lexicept.models.pooled import KeptActivations
-    from lexicept.training.static import fit_static
+    from lexicept.training.static import fit_static, write_static
 
     concepts = fitted.concepts
     folder = builder.folder(concepts.name)
@@ -182,7 +182,7 @@ def _add_concepts(
         activations = builder.add_vocabulary(fitted.texts.joint, settings, TEXTS, progress=progress)
     if concepts.encoder.lookup is None and LatentHead.of(folder / "model") is not None:
         if static := fit_static(concepts.encoder, builder.documents(), progress):
-            static.save(folder / STATIC)
+            write_static(folder / STATIC, static)
         del static
     if concepts.named and labels is None and fitted.names is None:
         return

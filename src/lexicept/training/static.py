@@ -1,252 +1,212 @@
-"""Static encoders of queries: trained on a model's token states, and fitted to a collection.
+"""Static encoders of queries: students of a backbone, fitted to a collection.
 
 A static encoder estimates the states that a backbone computes; see ``models.static``. The package
-has an encoder for lexicept-mini's backbone, trained on general texts (``mini.static``); an index
-gets a copy, fitted to texts like queries from the documents, without labels.
+has a student of lexicept-mini's backbone, trained on general texts (``mini.static``); an index gets
+a copy with rows that correct the student on texts like queries from the documents, without labels.
 """
 
 from __future__ import annotations
 
-import gzip
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load, save
+from safetensors.numpy import save
 from torch import Tensor, nn
+from transformers import BertModel
 
 from lexicept.corpora import Document
 from lexicept.corpora.pseudo_queries import generate
+from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.half_bert import autocast, has_bfloat16
-from lexicept.models.onnx_bert import MATRIX_STEPS, damage_of, rounded
+from lexicept.models.onnx_bert import is_plain, map_safetensors, rounded
 from lexicept.models.sources import MINI_FOLDER, Reference
-from lexicept.models.static import EPSILON, FARTHEST, GATES, SHIFTS, num_heads
+from lexicept.models.static import CORRECTED, CORRECTIONS, STEP, StaticStates, packed
+from lexicept.models.window_tensors import pad_windows
+from lexicept.models.windows import Window, group_windows
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import return_memory
 from lexicept.storage.files import read_json, replace_file
 from lexicept.vectorizers.interface import STATIC
 from lexicept.vectors import Floats, Integers
 
-PACKAGED = MINI_FOLDER / f"{STATIC}.gz"
-"""The static encoder in the package, of lexicept-mini's backbone."""
+PACKAGED = MINI_FOLDER / STATIC
+"""The student in the package, of lexicept-mini's backbone."""
 
 PER_DOCUMENT, MOST = 3, 6000
 """Sentences to fit a static encoder to: of each document, and in all."""
 
-NEW_PASSES = 4
-"""Passes over the texts to train a new static encoder."""
+PASSES, LEARNING_RATE = 4, 1e-3
+"""Passes over the sentences, and the highest learning rate, to train a student."""
 
 MOST_NUMBERS = 2**24
-"""Largest table: 16 MB."""
+"""Largest table of word embeddings: 8 MB."""
+
+WIDTH = 3
+"""Units of a student's feed-forward layer, for each number of a state: BERT has four."""
 
 BLOCK = 1024
 """Texts whose states are computed together."""
 
-LONGEST = 64
-"""Most tokens of a text."""
+LONGEST, BATCH_TOKENS = 64, 4096
+"""Most tokens of a text, and of a batch in training, padding included."""
 
-WARMUP = 30
-"""Steps of a rising learning rate."""
+WARMUP = 200
+"""Steps of a rising learning rate, a fifth of few steps."""
 
-SAMPLE = 50_000
-"""States whose mean and variance are taken."""
+SAMPLE = 2000
+"""Texts whose states' mean and variance are taken."""
 
-DOUBT, TRUST = 3.0, 0.2
-"""Occurrences of a token without an error to set against those in the collection: some, and a share
-of the occurrences in earlier texts; chosen on CACM, Vaswani, MedQuAD and SQuAD's training
-paragraphs."""
+DOUBT = 3.0
+"""Occurrences of a token without an error to set against those in the collection; chosen on CACM
+and SciFact's training claims."""
 
-BATCH_TOKENS, READ_TOKENS = 4096, 1024
-"""Most tokens of a batch in training and without gradient, padding included."""
+_LAYER = "encoder.layer."
+
+
+class Batch(NamedTuple):
+    """Texts to train on."""
+
+    windows: dict[str, Tensor]
+    """See ``pad_windows``."""
+    states: Tensor
+    """States of the counted tokens, window by window [n, d]."""
 
 
 class StaticModel(nn.Module):
-    """The numbers of a static encoder. A new model returns the table's rows, and a share of their
-    mean.
+    """A student of a plain BERT, which starts from the first and last block, with ``WIDTH * d``
+    units of the feed-forward layers, and from the word embeddings, rounded to 4 bits."""
 
-    Args:
-        num_tokens: the size of the tokenizer's vocabulary.
-        d: the size of a state.
-    """
-
-    def __init__(self, num_tokens: int, d: int) -> None:
+    def __init__(self, backbone: Backbone) -> None:
         super().__init__()
-        self.table = nn.Parameter(torch.zeros(num_tokens, d))
-        small = torch.randn(d, 6 * d, generator=torch.Generator().manual_seed(0)) / d
-        self.near = nn.Parameter(torch.zeros(len(SHIFTS) * d, d))
-        self.beside = nn.Parameter(torch.zeros(len(GATES) * d, d))
-        self.bag = nn.Parameter(torch.cat([0.3 * torch.eye(d), torch.zeros(d, d)], dim=1))
-        # Attention and the last layer need a start other than 0, or an output of 0 with one.
-        self.qkv = nn.Parameter(math.sqrt(d) * small[:, : 3 * d])
-        self.out = nn.Parameter(torch.zeros(d, d))
-        self.up = nn.Parameter(math.sqrt(d) * small[:, 3 * d : 4 * d])
-        self.down = nn.Parameter(torch.zeros(d, d))
-        self.up_bias, self.down_bias = nn.Parameter(torch.zeros(d)), nn.Parameter(torch.zeros(d))
-        self.distances = nn.Parameter(torch.zeros(num_heads(d), 2 * FARTHEST + 1))
-        self.norm, self.inner_norm = nn.LayerNorm(d, EPSILON), nn.LayerNorm(d, EPSILON)
-        self.counts: Tensor
-        self.register_buffer("counts", torch.zeros(num_tokens))
+        teacher: Any = backbone.model
+        config, blocks = deepcopy(teacher.config), teacher.encoder.layer
+        sources = [blocks[number] for number in sorted({0, len(blocks) - 1})]
+        inner = min(config.intermediate_size, WIDTH * config.hidden_size)
+        config.num_hidden_layers, config.intermediate_size = len(sources), inner
+        self.bert = BertModel(config, add_pooling_layer=False).eval().to(teacher.device)
+        self.bert.embeddings.load_state_dict(teacher.embeddings.state_dict())
+        for block, source in zip(self.bert.encoder.layer, sources, strict=True):
+            weights = source.state_dict()
+            up, down = weights["intermediate.dense.weight"], weights["output.dense.weight"]
+            # The units that can change the output most.
+            units = (up.norm(dim=1) * down.norm(dim=0)).topk(inner).indices.sort().values
+            weights["intermediate.dense.weight"] = up[units]
+            weights["intermediate.dense.bias"] = weights["intermediate.dense.bias"][units]
+            block.load_state_dict(weights | {"output.dense.weight": down[:, units]})
 
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return the states [counted tokens, d] of token ids [texts, length], where ``mask`` is
-        True."""
-        d, counted = self.table.shape[1], mask[..., None]
-        x = F.embedding(ids, self.table) * counted
-        bag = (x.sum(1) / counted.sum(1).clamp(min=1)) @ self.bag
-        near = torch.cat([_shift(x, shift) for shift in SHIFTS], dim=-1) @ self.near
-        beside = torch.cat([_shift(x, shift) for shift in GATES], dim=-1) @ self.beside
-        y = x + bag[:, None, :d] + near
-        y = y + x * torch.tanh(bag[:, None, d:] + beside)
-        y = y + self._attended(x, mask) @ self.out
-        inner = F.gelu(self.inner_norm(y) @ self.up + self.up_bias, approximate="tanh")
-        return (y + inner @ self.down + self.down_bias)[mask]
+    def forward(self, windows: Mapping[str, Tensor]) -> Tensor:
+        """Return the states [n, d] of the counted tokens of ``pad_windows``."""
+        rows = F.embedding(windows["input_ids"], self.bert.get_input_embeddings().weight)
+        # Rounding passes gradients on unchanged.
+        rows = rows + (_rounded(rows) - rows).detach()
+        output = self.bert(inputs_embeds=rows, attention_mask=windows["attention_mask"])
+        states: Tensor = output.last_hidden_state[windows["token_mask"]]
+        return states
 
-    def _attended(self, x: Tensor, mask: Tensor) -> Tensor:
-        texts, length, d = x.shape
-        qkv = (self.norm(x) @ self.qkv).view(texts, length, 3, len(self.distances), -1)
-        queries, keys, values = qkv.permute(2, 0, 3, 1, 4)
-        places = torch.arange(length)
-        distances = (places - places[:, None]).clamp(-FARTHEST, FARTHEST) + FARTHEST
-        bias = self.distances[:, distances].to(queries.dtype)
-        bias = bias.masked_fill(~mask[:, None, None, :], -1e9)
-        attended = F.scaled_dot_product_attention(queries, keys, values, bias)
-        return attended.transpose(1, 2).reshape(texts, length, d)
-
-    def save(self, path: Path, most: int = 127) -> None:
-        """Write the numbers for ``StaticStates``, in 8 bits: the table by rows, from -most to most;
-        matrices by columns. A name that ends in .gz compresses the file."""
-        content: dict[str, Tensor] = {}
-        for name, weight in self.state_dict().items():
-            name = name.replace("_bias", ".bias")
-            if weight.ndim == 2 and name != "distances":
-                is_table = name == "table"
-                matrix = weight.numpy() if is_table else weight.numpy().T
-                for end, values in rounded(matrix, most if is_table else MATRIX_STEPS).items():
-                    values = values if is_table else np.ascontiguousarray(values.T)
-                    content[f"{name}{end}"] = torch.from_numpy(values)
+    def stored(self) -> dict[str, Any]:
+        """Return the weights for ``StaticStates``, without corrections."""
+        d = self.bert.config.hidden_size
+        content = corrections(np.empty(0, np.int32), np.empty((0, d), np.float32))
+        for name, weight in self.bert.state_dict().items():
+            values, table = weight.float().cpu().numpy(), name.removesuffix(".weight")
+            if name.startswith(_LAYER) and values.ndim == 2:
+                content |= rounded(table, values)
+            elif "word_embeddings" in name:
+                content |= packed(table, values)
             else:
-                content[name] = weight.contiguous()
-        stored = save(content)
-        replace_file(path, gzip.compress(stored, mtime=0) if path.suffix == ".gz" else stored)
-
-    @classmethod
-    def load(cls, path: Path) -> StaticModel:
-        """Read what ``save`` wrote. Raises InputError for a missing or damaged file."""
-        with damage_of(path):
-            content = path.read_bytes()
-            stored = load(gzip.decompress(content) if path.suffix == ".gz" else content)
-            model = cls(len(stored["counts"]), len(stored["norm.weight"]))
-            weights = {}
-            for name in model.state_dict():
-                place = name.replace("_bias", ".bias")
-                factors = stored.get(f"{place}.factors", torch.tensor(1.0))
-                weights[name] = stored[place] * factors
-            model.load_state_dict(weights, assign=True)
-        return model
+                content[name] = values.astype(np.float16) if "position" in name else values
+        return content
 
 
-def _shift(values: Tensor, shift: int) -> Tensor:
-    """Return for each token the value of the token at a distance, 0 if there is none."""
-    width = max(SHIFTS)
-    return F.pad(values, (0, 0, width, width))[:, width + shift :][:, : values.shape[1]]
+def _rounded(rows: Tensor) -> Tensor:
+    """Return rows as ``models.static.packed`` rounds them."""
+    factors = STEP * rows.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-12)
+    return (torch.floor(rows / factors).clamp(-8, 7) + 0.5) * factors
 
 
 @dataclass(frozen=True)
 class TokenTexts:
-    """The tokens of texts, and their states."""
+    """Texts of a window each, and the states of their tokens."""
 
-    ids: Integers
-    """[tokens]"""
-    ends: Integers
-    """The place after each text's last token [texts]."""
-    states: Floats
-    """Half precision [tokens, d]."""
+    windows: list[Window]
+    states: list[Tensor]
+    """Half precision, of the counted tokens of each window [n, d]."""
 
     @classmethod
     def read(cls, encoder: Encoder, texts: Sequence[str]) -> TokenTexts:
-        """Compute the states of queries with tokens, the first window of each, as a document's."""
+        """Compute the states of queries with tokens, which are cut after ``LONGEST`` tokens."""
         prompt, backbone = encoder.prompt("query"), encoder.backbone
-        windows = backbone.windows([prompt + text for text in texts], task="query")
-        first = {window.text: window for window in reversed(windows)}.values()
-        windows = [window for window in first if not all(window.left_out)]
-        pairs = [zip(window.token_ids, window.left_out, strict=True) for window in windows]
-        ids = [[token for token, out in tokens if not out][:LONGEST] for tokens in pairs]
-        none = np.empty((0, encoder.head.d_in), np.float16)
-        states = [none] * len(ids)
+        longest = min(LONGEST, backbone.max_tokens("query") or LONGEST)
+        windows = backbone.windows([prompt + text for text in texts], longest)
+        windows = [window for window in windows if not all(window.left_out)]
+        states = [torch.empty(0)] * len(windows)
         for numbers, batch in backbone.token_states(windows):
             lengths = [windows[number].left_out.count(0) for number in numbers]
             for number, of_window in zip(numbers, batch.split(lengths), strict=True):
-                states[number] = of_window[:LONGEST].half().cpu().numpy()
-        ends = np.cumsum([len(text_ids) for text_ids in ids], dtype=np.int64)
-        return cls(np.fromiter(chain(*ids), np.int64), ends, np.concatenate([none, *states]))
+                states[number] = of_window.half().cpu()
+        return cls(windows, states)
 
-    def batch(self, texts: Integers) -> tuple[Tensor, Tensor, Tensor]:
-        """Return ids and mask [texts, length], and the states of the counted tokens [n, d]."""
-        starts = np.concatenate([[0], self.ends])[texts]
-        lengths = self.ends[texts] - starts
-        places = np.arange(lengths.max())
-        mask = places < lengths[:, None]
-        places = np.where(mask, starts[:, None] + places, 0)
-        states = torch.from_numpy(self.states[places[mask]].astype(np.float32))
-        return torch.from_numpy(self.ids[places]), torch.from_numpy(mask), states
-
-    def batches(self, tokens: int, random: np.random.Generator) -> Iterator[Integers]:
-        """Yield texts in random batches of at most ``tokens``, padding included, of similar
-        lengths."""
-        order = random.permutation(len(self.ends))
-        lengths = np.diff(self.ends, prepend=0)[order]
-        order, starts = order[np.argsort(lengths, kind="stable")], [0]
-        for place, length in enumerate(np.sort(lengths).tolist()):
-            if place > starts[-1] and (place + 1 - starts[-1]) * length > tokens:
-                starts.append(place)
-        batches = np.split(order, starts[1:]) if len(order) else []
-        yield from (batches[number] for number in random.permutation(len(batches)).tolist())
+    def batches(self, passes: int) -> Iterator[Batch]:
+        """Yield all texts so many times, in random batches of similar lengths."""
+        random = np.random.default_rng(0)
+        for _ in range(passes):
+            order = random.permutation(len(self.windows)).tolist()
+            groups = [*group_windows([self.windows[n] for n in order], BATCH_TOKENS)]
+            for group in random.permutation(len(groups)).tolist():
+                numbers = [order[place] for place in groups[group]]
+                states = torch.cat([self.states[number] for number in numbers])
+                yield Batch(pad_windows([self.windows[n] for n in numbers], 0), states.float())
 
 
 def train_static(
     model: StaticModel,
-    texts: TokenTexts,
-    passes: int,
-    progress: Progress = silent,
+    batches: Iterable[Batch],
+    steps: int,
+    sample: Tensor,
     *,
-    batch_tokens: int = BATCH_TOKENS,
-    learning_rate: float = 2e-3,
+    learning_rate: float = LEARNING_RATE,
+    progress: Progress = silent,
 ) -> None:
-    """Train on token states, in place: the squared error relative to the states' variance, and the
+    """Train a student in place: the squared error relative to the states' variance, and the
     distance 1 - cosine of the texts' mean states, from the mean of all states.
 
-    Adam, with a learning rate that falls to 0; half of it for all but the table.
+    Adam, with a learning rate that rises and falls to 0; half of it for the word embeddings.
+
+    Args:
+        sample: states whose mean and variance are taken [n, d].
     """
-    sample = torch.from_numpy(texts.states[:: max(1, len(texts.states) // SAMPLE)]).float()
-    centre = sample.mean(0)
-    variance = max(float((sample - centre).square().sum(1).mean()), 1e-6)
-    others = [weight for name, weight in model.named_parameters() if name != "table"]
-    groups = [
-        {"params": [model.table], "lr": learning_rate},
-        {"params": others, "lr": learning_rate / 2},
+    device = model.bert.device
+    table, warmup = model.bert.get_input_embeddings().weight, min(WARMUP, 1 + steps // 5)
+    others = [weight for weight in model.parameters() if weight is not table]
+    groups: list[dict[str, Any]] = [
+        {"params": [table], "lr": learning_rate / 2},
+        {"params": others},
     ]
-    optimizer = torch.optim.Adam(groups, betas=(0.9, 0.99))
-    random = np.random.default_rng(0)
-    batches = [n for _ in range(passes) for n in texts.batches(batch_tokens, random)]
-    steps = len(batches)
+    optimizer = torch.optim.Adam(groups, lr=learning_rate, betas=(0.9, 0.98))
     rate = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min(1, (step + 1) / WARMUP) * (1 - step / steps)
+        optimizer, lambda step: min(1, (step + 1) / warmup) * (1 - step / steps)
     )
-    for step, numbers in enumerate(batches):
-        ids, mask, states = texts.batch(numbers)
-        with autocast(model.table.device, has_bfloat16(model.table.device)):
-            estimates = model(ids, mask).float()
+    centre = sample.float().mean(0).to(device)
+    variance = max(float(sample.float().var(0, correction=0).sum()), 1e-6)
+    for step, batch in enumerate(islice(batches, steps)):
+        windows = {name: values.to(device) for name, values in batch.windows.items()}
+        states, mask = batch.states.to(device), windows["token_mask"]
+        with autocast(device, has_bfloat16(device)):
+            estimates = model(windows).float()
         error = (estimates - states).square().sum() / (variance * len(states))
         means, targets = (_text_means(values, mask) - centre for values in (estimates, states))
         loss = error + (1 - F.cosine_similarity(means, targets)).mean()
         optimizer.zero_grad()
         loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         rate.step()
         progress("query encoder", step + 1, steps, f"FVU {error.item():.3f}")
@@ -259,20 +219,25 @@ def _text_means(states: Tensor, mask: Tensor) -> Tensor:
     return sums / mask.sum(1, keepdim=True)
 
 
-@torch.no_grad()
-def add_residuals(model: StaticModel, blocks: Iterable[TokenTexts]) -> None:
-    """Add to each token's row the mean error of the token's states, less the fewer there are beside
-    those of earlier texts."""
-    errors, counts = torch.zeros_like(model.table), torch.zeros_like(model.counts)
+def corrections(tokens: Integers, rows: Floats) -> dict[str, Any]:
+    """Return the weights of rows [n, d] that are added to the states of tokens [n]."""
+    last = np.zeros((1, rows.shape[1]), np.float32)  # of all other tokens
+    return {**packed(CORRECTIONS, np.concatenate([rows, last])), CORRECTED: tokens.astype(np.int32)}
+
+
+def fit_corrections(student: StaticStates, blocks: Iterable[TokenTexts]) -> dict[str, Any]:
+    """Return as corrections the mean error of the states of each token in some texts, less the
+    fewer there are."""
+    errors = np.zeros((student.tokens, student.d), np.float32)
+    counts = np.zeros(student.tokens, np.float32)
     for texts in blocks:
-        for numbers in texts.batches(READ_TOKENS, np.random.default_rng(0)):
-            ids, mask, states = texts.batch(numbers)
-            with autocast(errors.device, has_bfloat16(errors.device)):
-                estimates = model(ids, mask).float()
-            errors.index_add_(0, ids[mask], states - estimates)
-            counts.index_add_(0, ids[mask], torch.ones(len(states)))
-    model.table.add_(errors.div_((counts + DOUBT + TRUST * model.counts)[:, None]))
-    model.counts += counts
+        for (number,), estimates in student.read(texts.windows):
+            window = texts.windows[number]
+            ids = [i for i, out in zip(window.token_ids, window.left_out, strict=True) if not out]
+            np.add.at(errors, ids, texts.states[number].numpy() - estimates)
+            np.add.at(counts, ids, 1)
+    tokens = np.flatnonzero(counts)
+    return corrections(tokens, errors[tokens] / (counts[tokens, None] + DOUBT))
 
 
 def _like_queries(documents: Iterable[Document]) -> Iterator[str]:
@@ -284,34 +249,42 @@ def _like_queries(documents: Iterable[Document]) -> Iterator[str]:
 
 def fit_static(
     encoder: Encoder, documents: Iterable[Document], progress: Progress = silent
-) -> StaticModel | None:
-    """Fit a static encoder to sentences of the documents. The package's is corrected by
-    ``add_residuals`` for the backbone of lexicept-mini; for another backbone a new one is trained.
+) -> dict[str, Any] | None:
+    """Fit a static encoder to sentences of the documents: the package's student for the backbone of
+    lexicept-mini, for another plain BERT a student that is trained on the sentences.
 
     Args:
         encoder: a bidirectional encoder with an SAE.
         documents: in random order, as they are read until there are enough sentences.
 
     Returns:
-        None for a tokenizer with too many tokens for a table; for another backbone, also for
-        documents without tokens.
+        Weights for ``StaticStates``. None for another backbone than BERT, or a tokenizer with too
+        many tokens for a table; for another backbone than lexicept-mini's, also for documents
+        without tokens.
     """
-    backbone, d = encoder.backbone, encoder.head.d_in
-    if len(backbone.tokenizer) * d > MOST_NUMBERS:
+    backbone, config = encoder.backbone, encoder.backbone.model.config.to_dict()
+    if not is_plain(config) or config["vocab_size"] * config["hidden_size"] > MOST_NUMBERS:
         return None
     queries = [*islice(_like_queries(documents), MOST)]
     reference, packaged = backbone.reference, Reference.read(MINI_FOLDER)
     num_layers = read_json(MINI_FOLDER / "config.json")["num_hidden_layers"]
     if (reference, backbone.num_layers) == (packaged, num_layers):
-        model = StaticModel.load(PACKAGED)
-        add_residuals(model, _read(encoder, queries, progress))
-        return model
-    texts, model = TokenTexts.read(encoder, queries), StaticModel(len(backbone.tokenizer), d)
-    if not texts.ids.size:
-        return None
-    add_residuals(model, [texts])
-    train_static(model, texts, NEW_PASSES, progress)
-    return model
+        weights, blocks = map_safetensors(PACKAGED), _read(encoder, queries, progress)
+    else:
+        texts = TokenTexts.read(encoder, queries)
+        if not texts.windows:
+            return None
+        model = StaticModel(backbone)
+        steps = PASSES * len([*group_windows(texts.windows, BATCH_TOKENS)])
+        sample = torch.cat(texts.states[:: 1 + len(texts.states) // SAMPLE])
+        train_static(model, texts.batches(PASSES), steps, sample, progress=progress)
+        weights, blocks = model.stored(), iter([texts])
+    return {**weights, **fit_corrections(StaticStates(weights, config), blocks)}
+
+
+def write_static(path: Path, weights: Mapping[str, Any]) -> None:
+    """Write weights for ``StaticStates``."""
+    replace_file(path, save({name: np.ascontiguousarray(w) for name, w in weights.items()}))
 
 
 def _read(encoder: Encoder, texts: Sequence[str], progress: Progress) -> Iterator[TokenTexts]:
