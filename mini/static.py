@@ -3,7 +3,7 @@
 DATA are BEIR folders or names of data sets. The student of MiniLM is trained on the states of
 MiniLM's last block for pieces of documents and of the queries of splits called train: one to four
 sentences, runs of words, sentences without some of their words; and, because every token has an
-embedding, groups of words from the tokenizer. An hour of a GPU is enough.
+embedding, groups of words from the tokenizer.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from lexicept.models.half_bert import autocast, has_bfloat16
 from lexicept.progress import ProgressLine
 from lexicept.training.static import Batch, StaticModel, train_static, write_static
 from lexicept.vectorizers.concepts import ConceptVectorizer
+
+BLOCKS = 3
+"""Blocks of the student."""
 
 TOKENS = 32768
 """Tokens of a batch, padding included."""
@@ -47,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m mini.static", description=__doc__)
     parser.add_argument("data", nargs="+", help="BEIR folders, or names of data sets.")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--steps", type=int, default=4700)
     arguments = parser.parse_args()
     torch.manual_seed(0)
     backbone = ConceptVectorizer.load("lexicept-mini").encoder.backbone
@@ -55,9 +58,9 @@ def main() -> None:
     pieces = Pieces(texts, backbone.tokenizer)
     batches = (taught(backbone, *pieces.draw()) for _ in range(arguments.steps))
     sample = torch.cat([taught(backbone, *pieces.draw()).states for _ in range(6)])
-    model = StaticModel(backbone)
+    model = StaticModel(backbone, BLOCKS)
     with ProgressLine() as progress:
-        train_static(model, batches, arguments.steps, sample, progress=progress)
+        train_static(model, batches, arguments.steps, sample, learning_rate=1e-3, progress=progress)
     write_static(arguments.out, model.stored())
 
 

@@ -115,10 +115,11 @@ def test_matrices_are_rounded_by_rows():
     assert numbers["x.weight.factors"].tolist() == [1.0, 1.0, pytest.approx(1 / 63)]
 
 
-def test_a_student_starts_with_the_strongest_units_of_the_first_and_last_block(deep):
-    student, blocks = StaticModel(deep).bert, deep.model.encoder.layer
-    assert student.config.num_hidden_layers == 2
-    for block, source in zip(student.encoder.layer, (blocks[0], blocks[2]), strict=True):
+@pytest.mark.parametrize("numbers", [(0, 2), (0, 1, 2)])
+def test_a_student_starts_with_the_strongest_units_of_some_blocks(deep, numbers):
+    student, blocks = StaticModel(deep, len(numbers)).bert, deep.model.encoder.layer
+    assert student.config.num_hidden_layers == len(numbers)
+    for block, source in zip(student.encoder.layer, map(blocks.__getitem__, numbers), strict=True):
         up, down = source.intermediate.dense.weight, source.output.dense.weight
         strength = (up.norm(dim=1) * down.norm(dim=0)).detach().numpy()
         units = np.sort(np.argsort(-strength)[:96])

@@ -43,16 +43,17 @@ PACKAGED = MINI_FOLDER / STATIC
 PER_DOCUMENT, MOST = 3, 6000
 """Sentences to fit a static encoder to: of each document, and in all."""
 
-PASSES, LEARNING_RATE = 4, 1e-3
-"""Passes over the sentences, and the highest learning rate, to train a student."""
+PASSES, LEARNING_RATE = 2, 2e-3
+"""Passes over the sentences, and the highest learning rate, to train a student of two blocks."""
 
 MOST_NUMBERS = 2**24
 """Largest table of word embeddings: 8 MB."""
 
-WIDTH = 3
-"""Units of a student's feed-forward layer, for each number of a state: BERT has four."""
+BLOCKS, WIDTH = 2, 3
+"""Blocks of a student, and units of the feed-forward layers for each number of a state; BERT has
+four."""
 
-BLOCK = 1024
+TOGETHER = 1024
 """Texts whose states are computed together."""
 
 LONGEST, BATCH_TOKENS = 64, 4096
@@ -81,14 +82,16 @@ class Batch(NamedTuple):
 
 
 class StaticModel(nn.Module):
-    """A student of a plain BERT, which starts from the first and last block, with ``WIDTH * d``
-    units of the feed-forward layers, and from the word embeddings, rounded to 4 bits."""
+    """A student of a plain BERT, which starts from the word embeddings, rounded to 4 bits, and from
+    some blocks, the first and the last among them, with ``WIDTH * d`` units of the feed-forward
+    layers."""
 
-    def __init__(self, backbone: Backbone) -> None:
+    def __init__(self, backbone: Backbone, num_blocks: int = BLOCKS) -> None:
         super().__init__()
         teacher: Any = backbone.model
         config, blocks = deepcopy(teacher.config), teacher.encoder.layer
-        sources = [blocks[number] for number in sorted({0, len(blocks) - 1})]
+        numbers = np.unique(np.linspace(0, len(blocks) - 1, num_blocks).astype(int)).tolist()
+        sources = [blocks[number] for number in numbers]
         inner = min(config.intermediate_size, WIDTH * config.hidden_size)
         config.num_hidden_layers, config.intermediate_size = len(sources), inner
         self.bert = BertModel(config, add_pooling_layer=False).eval().to(teacher.device)
@@ -288,7 +291,7 @@ def write_static(path: Path, weights: Mapping[str, Any]) -> None:
 
 
 def _read(encoder: Encoder, texts: Sequence[str], progress: Progress) -> Iterator[TokenTexts]:
-    for start in range(0, len(texts), BLOCK):
+    for start in range(0, len(texts), TOGETHER):
         return_memory()
-        yield TokenTexts.read(encoder, texts[start : start + BLOCK])
-        progress("query encoder", min(start + BLOCK, len(texts)), len(texts))
+        yield TokenTexts.read(encoder, texts[start : start + TOGETHER])
+        progress("query encoder", min(start + TOGETHER, len(texts)), len(texts))
