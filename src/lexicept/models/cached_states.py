@@ -27,9 +27,6 @@ from lexicept.vectors import Integers
 SHARD, ENDS = 128, ("", ".starts", ".windows")
 """Texts of a file, the unit of work after an interruption; ends of the names of its files."""
 
-MAPPED_TOKENS = 2**15
-"""Tokens read after which mapped files leave the memory: 25 MB for lexicept-mini's backbone."""
-
 
 class CachedStates:
     """Token states in half precision, text by text, memory-mapped. Raises IndexFormatError for
@@ -37,7 +34,6 @@ class CachedStates:
 
     def __init__(self, folder: Path, count: int) -> None:
         self._count = count
-        self._mapped = 0
         shards = range(-(-count // SHARD))
         self._states = [load_array(folder / f"{i:06d}.npy", np.float16, ndim=2) for i in shards]
         self._starts = [load_array(folder / f"{i:06d}.starts.npy", np.int64) for i in shards]
@@ -114,10 +110,9 @@ class CachedStates:
         for number in numbers:
             shard, place = divmod(int(number), SHARD)
             start, end = self._starts[shard][place : place + 2]
-            texts.append(self._states[shard][start:end][:max_tokens])
+            texts.append(self._copy(shard, slice(start, end), dtype)[:max_tokens])
         lengths = torch.tensor([len(text) for text in texts])
-        states = torch.from_numpy(np.concatenate(texts, dtype=dtype))
-        self._let_go(len(states))
+        states = torch.from_numpy(np.concatenate(texts))
         return states, torch.repeat_interleave(torch.arange(len(texts)), lengths)
 
     def find(self, window: Window) -> Tensor | None:
@@ -126,20 +121,15 @@ class CachedStates:
         shard, start, end = self._places.get(window.key(), (0, 0, 0))
         if start == end:
             return None
-        states = torch.from_numpy(self._states[shard][start:end].astype(np.float32))
-        self._let_go(len(states))
-        return states
+        return torch.from_numpy(self._copy(shard, slice(start, end), np.float32))
 
     def __contains__(self, window: object) -> bool:
         return isinstance(window, Window) and window.key() in self._places
 
-    def _let_go(self, tokens: int) -> None:
-        """Count tokens that were read; after many, unmap what was read."""
-        self._mapped += tokens
-        if self._mapped > MAPPED_TOKENS:
-            self._mapped = 0
-            for states in self._states:
-                let_go(states)
+    def _copy(self, shard: int, tokens: slice, dtype: Any) -> np.ndarray:
+        states: np.ndarray = self._states[shard][tokens].astype(dtype)
+        let_go(self._states[shard])  # of which the system maps several times as much as is read
+        return states
 
     @cached_property
     def _places(self) -> dict[tuple[int, int], tuple[int, int, int]]:
@@ -216,8 +206,7 @@ def _states(
 
 
 def _fingerprint(backbone: Backbone, texts: Sequence[str], bf16: bool, task: str) -> str:
-    low = "bfloat16" if bf16 else backbone.precision
-    digest = hashlib.sha256(b"bf16" if low == "bfloat16" else b"")
+    digest = hashlib.sha256(f"{bf16} {backbone.precision}".encode())
     for parameter in backbone.parameters():
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy())
     if not backbone.bidirectional:
