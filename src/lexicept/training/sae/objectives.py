@@ -143,8 +143,8 @@ class MatryoshkaTopK(TopK):
 def largest_entries(
     x: Tensor, rows: Tensor, bias: Tensor, count: int, processes: Processes
 ) -> tuple[Entries, float]:
-    """Find the ``count`` largest outputs above 0 over the tokens of all processes; return this
-    process's entries among them, and the smallest of all processes' outputs, 0 without any."""
+    """Find the ``count`` largest outputs above 0 over all processes' tokens; return this process's
+    entries among them, and the smallest output of all, 0 without any."""
     zero = bias.new_zeros(())
     # A likely floor spares most of the search; the search repeats from 0 if the floor is too high.
     for floor in (_likely_floor(x, rows, bias, count), zero):
