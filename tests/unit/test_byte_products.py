@@ -12,8 +12,9 @@ pytestmark = pytest.mark.skipif(not multiplies_bytes(), reason="no products of 8
 
 
 def value(rounded):
-    numbers, scales, offsets = map(torch.from_numpy, rounded)
-    return numbers * scales[:, None] + offsets[:, None]
+    numbers, places, scales, offsets, rests = map(torch.from_numpy, rounded)
+    values = numbers * scales[:, None] + offsets[:, None]
+    return values.scatter_add(1, places[:, None], rests[:, None])
 
 
 def drawn(n, d, m):
@@ -23,11 +24,11 @@ def drawn(n, d, m):
     return Rounded.of(x), ByteLinear(weight, bias), F.linear(x, weight, bias)
 
 
-def test_a_row_is_in_255_steps_from_its_smallest_to_its_largest():
-    x = torch.tensor([[-2.0, 253, 0, 0.4], [7, 7, 7, 7], [0, 0, 0, 0]])
+def test_a_row_is_in_255_steps_but_for_its_farthest_number():
+    x = torch.tensor([[-2.0, 253, 0, 0.4, -900], [7] * 5, [0] * 5])
     rounded = Rounded.of(x)
-    assert rounded.numbers.tolist() == [[-128, 127, -126, -126], [-128] * 4, [-128] * 4]
-    expected = [[-2, 253, 0, 0], [7] * 4, [0] * 4]
+    assert rounded.numbers.tolist() == [[-128, 127, -126, -126, -126], [-128] * 5, [-128] * 5]
+    expected = [[-2, 253, 0, 0, -900], [7] * 5, [0] * 5]
     torch.testing.assert_close(value(rounded), torch.tensor(expected, dtype=torch.float32))
 
 
@@ -55,7 +56,7 @@ def test_gelu_is_torchs():
     # One input of 1 and no bias: the outputs are the weights, in 8 bits.
     steps = (x.T * 127 / 12).round() * 12 / 127
     rounded = ByteLinear(torch.cat([steps, 0 * steps], 1), torch.zeros(4096)).gelu(
-        Rounded(np.array([[1, 0]], np.int8), *np.array([[1], [0]], np.float32))
+        Rounded(np.array([[1, 0]], np.int8), np.array([0]), *np.array([[1], [0], [0]], np.float32))
     )
     expected = F.gelu(steps.T)
     step = (12 + 0.17) / 255

@@ -10,16 +10,12 @@ from torch import Tensor
 
 from lexicept.ops.compiled import compiled, over_rows
 
-LOG2E = np.float32(1.4426950408889634)
-
-SHIFT = np.float32(1.5 * 2**23)
-"""Added to a number of at most 2²², leaves the nearest integer in the lowest bits."""
+LOG2E, SHIFT, LEAST = np.float32(1.4426950408889634), np.float32(1.5 * 2**23), np.float32(-126)
+"""log₂ e; a number that, added to at most 2²², leaves the nearest integer in the lowest bits;
+and the smallest exponent: powers of 2 below count as the smallest."""
 
 POWERS = tuple(np.float32(c) for c in (0.99992807, 0.69326099, 0.24261112, 0.05517166))
 """Coefficients of a polynomial for 2^f, with relative error 0.0001, for f from -1/2 to 1/2."""
-
-LEAST = np.float32(-126)
-"""Smallest exponent; powers of 2 below count as the smallest."""
 
 
 def softmax_(scores: Tensor, lengths: Tensor) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from lexicept.ops.bfloat16 import _narrow_product, _power, _sum, _sum_of_squares
 from lexicept.ops.compiled import compiled, over_rows
 from lexicept.ops.quantisation import SMALLEST, quantised
-from lexicept.ops.tile_kernels import _number_of
+from lexicept.ops.tile_kernels import _key_of, _number_of
 from lexicept.vectors import Floats, Integers
 
 FARTHEST = np.float32(7)
@@ -22,15 +22,19 @@ distribution: GELU, ``x · Φ(x)``, is off by .00003 at most."""
 
 
 class Rounded(NamedTuple):
-    """Rows ``numbers · scales + offsets``: 8-bit integers [n, d], and two numbers a row [n]."""
+    """Rows ``numbers · scales + offsets``, with 8-bit integers [n, d]. ``rests`` are added at
+    ``places``, of each row's farthest number, which would make the steps of the others coarse."""
 
     numbers: Integers
+    places: Integers
     scales: Floats
     offsets: Floats
+    rests: Floats
 
     @classmethod
     def empty(cls, n: int, d: int) -> Rounded:
-        return cls(np.empty((n, d), np.int8), *np.empty((2, n), np.float32))
+        numbers, places = np.empty((n, d), np.int8), np.empty(n, np.int64)
+        return cls(numbers, places, *np.empty((3, n), np.float32))
 
     @classmethod
     def of(cls, numbers: Tensor) -> Rounded:
@@ -42,9 +46,10 @@ class Rounded(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """Scales, sums of the rounded weights, and biases of a layer's outputs [m]: outputs are
-    ``products · x.scales · scales + x.offsets · sums + bias``."""
+    """Weights [d, m] in 8 bits; scales, sums of the rounded weights, and biases of the outputs [m]:
+    outputs are ``products · x.scales · scales + x.offsets · sums + bias``, and rests' products."""
 
+    columns: Integers
     scales: Floats
     sums: Floats
     bias: Floats
@@ -56,7 +61,8 @@ class ByteLinear:
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         self._numbers, _, _, scales = quantised(weight)
         sums = self._numbers.sum(dim=1) * scales
-        self._layer = Layer(scales.numpy(), sums.numpy(), bias.numpy())
+        columns = np.ascontiguousarray(self._numbers.numpy().T)
+        self._layer = Layer(columns, scales.numpy(), sums.numpy(), bias.numpy())
 
     def bfloat16(self, x: Rounded) -> Tensor:
         """Return the outputs in bfloat16 [n, m]."""
@@ -95,7 +101,7 @@ def narrow_outputs(products, x, layer, bits, first, last):
     """Write a layer's outputs as bfloat16, signed integers [n, m]."""
     row = np.empty(bits.shape[1], np.float32)
     for i in range(first, last):
-        _outputs(products[i], x.scales[i], x.offsets[i], layer, row)
+        _outputs(products[i], x, i, layer, row)
         _narrow_product(row, np.float32(1), bits[i])
 
 
@@ -103,7 +109,7 @@ def narrow_outputs(products, x, layer, bits, first, last):
 def gelu_rows(products, x, layer, rounded, first, last):
     row = np.empty(products.shape[1], np.float32)
     for i in range(first, last):
-        _outputs(products[i], x.scales[i], x.offsets[i], layer, row)
+        _outputs(products[i], x, i, layer, row)
         _gelu(row)
         _round(row, rounded, i)
 
@@ -113,7 +119,7 @@ def add_norm_rows(products, x, layer, added, norm, rounded, first, last):
     weight, bias, eps = norm
     row = np.empty(products.shape[1], np.float32)
     for i in range(first, last):
-        _outputs(products[i], x.scales[i], x.offsets[i], layer, row)
+        _outputs(products[i], x, i, layer, row)
         row += added[i]
         mean = _sum(row) / np.float32(row.size)
         variance = _sum_of_squares(row, mean) / np.float32(row.size)
@@ -122,26 +128,46 @@ def add_norm_rows(products, x, layer, added, norm, rounded, first, last):
 
 
 @compiled(fastmath={"contract"})
-def _outputs(products, scale, offset, layer, row):
-    scales, sums, bias = layer
+def _outputs(products, x, i, layer, row):
+    columns, scales, sums, bias = layer
+    scale, offset, rest, column = x.scales[i], x.offsets[i], x.rests[i], columns[x.places[i]]
     for j in range(row.size):
-        row[j] = np.float32(products[j]) * (scale * scales[j]) + (offset * sums[j] + bias[j])
+        product = np.float32(products[j]) * scale + np.float32(column[j]) * rest
+        row[j] = product * scales[j] + (offset * sums[j] + bias[j])
 
 
 @compiled()
 def _round(row, rounded, i):
-    """Round a row in 255 steps from the smallest number, -128, to the largest."""
-    keys = row.view(np.int32)
-    # Integers in the order of the numbers, whose extremes are vectorised; NaN is an extreme.
-    low, high = np.int32(0x7FFFFFFF), np.int32(-(2**31))
-    for j in range(keys.size):
-        key = np.int32(keys[j] ^ ((keys[j] >> np.int32(31)) & np.int32(0x7FFFFFFF)))
-        low, high = min(low, key), max(high, key)
+    """Round a row, all but the farthest number, in 255 steps from the smallest, -128, to the
+    largest."""
+    bits = row.view(np.int32)
+    low, high = _extremes(bits)
+    smallest, largest = _number_of(low), _number_of(high)
+    # The same bits, as a NaN differs from itself.
+    farthest, place = _key_of(largest if largest > -smallest else smallest), 0
+    while _key_of(row[place]) != farthest:
+        place += 1
+    number, row[place] = row[place], row[place - 1]
+    low, high = _extremes(bits)
     smallest, largest = _number_of(low), _number_of(high)
     scale = (largest - smallest) / np.float32(255)
     scale = np.float32(SMALLEST) if scale < np.float32(SMALLEST) else scale
+    offset = smallest + np.float32(128) * scale
     _write(row, smallest, np.float32(1) / scale, rounded.numbers[i])
-    rounded.scales[i], rounded.offsets[i] = scale, smallest + np.float32(128) * scale
+    row[place] = number
+    rest = number - (np.float32(rounded.numbers[i, place]) * scale + offset)
+    rounded.places[i], rounded.rests[i] = place, rest + (rest - rest)  # NaN if infinite
+    rounded.scales[i], rounded.offsets[i] = scale, offset
+
+
+@compiled()
+def _extremes(bits):
+    """Return the smallest and the largest key of numbers; the key of a NaN is an extreme."""
+    low, high = np.int32(0x7FFFFFFF), np.int32(-(2**31))
+    for j in range(bits.size):
+        key = np.int32(bits[j] ^ ((bits[j] >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+        low, high = min(low, key), max(high, key)
+    return low, high
 
 
 @compiled(fastmath={"contract"})

@@ -33,11 +33,9 @@ CHUNK_CELLS, TILE_CELLS, GPU_CELLS = 2**21, 2**19, 2**26
 """Most cells of tokens × outputs in memory at once, 8 MB; of a tile, unless one output has more, 2
 MB, within a processor's cache; and of either on a GPU, which needs large products: 256 MB."""
 
-TOKENS = 2048
-"""Tokens of one pass over the matrix."""
-
-MANY = 64
-"""Tokens from which one order of the factors is faster; also the largest k of scans of tiles."""
+TOKENS, MANY = 2048, 64
+"""Tokens of one pass over the matrix; tokens from which one order of the factors is faster, and the
+largest k of scans of tiles."""
 
 SORTED = 1e-7
 """Approximate seconds of NumPy for sorting an entry."""

@@ -12,20 +12,12 @@ from torch import Tensor
 
 from lexicept.ops.compiled import compiled, over_rows
 
-ROUNDING = 2.0**-24
-"""Relative rounding error of one operation in single precision."""
+ROUNDING, SMALLEST = 2.0**-24, 2.0**-126
+"""Relative rounding error of an operation, and smallest number of full, single precision."""
 
-SMALLEST = 2.0**-126
-"""Smallest number of full precision."""
-
-MANY = 64
-"""Tokens from which rounding a matrix pays."""
-
-LARGEST_DIM = 2**17
-"""Most dimensions of rows: sums of more products might not fit 32 bits."""
-
-LARGEST = 127
-"""Largest 8-bit number."""
+MANY, LARGEST_DIM, LARGEST = 64, 2**17, 127
+"""Tokens from which rounding a matrix pays; most dimensions of rows, as sums of more products might
+not fit 32 bits; and largest 8-bit number."""
 
 
 @cache

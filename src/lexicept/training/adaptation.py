@@ -37,11 +37,9 @@ from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_on_states
 from lexicept.vectors import Floats
 
-SAMPLE_TOKENS = 1_000_000
-"""Most tokens of the sample of a collection: .8 GB on disk, while the index is built."""
-
-DESCRIBED_TOKENS = 200_000
-"""Most tokens of the sample for descriptions of unadapted concepts."""
+SAMPLE_TOKENS, DESCRIBED_TOKENS = 1_000_000, 200_000
+"""Most tokens of the sample of a collection, .8 GB on disk while the index is built, and of the
+sample for descriptions of unadapted concepts."""
 
 FEWEST_TOKENS = 50_000
 """Smallest collection to adapt to, in tokens: 31,000 of MedQuAD gained nothing, 90,000 a little."""
@@ -49,23 +47,15 @@ FEWEST_TOKENS = 50_000
 PASSES = 3
 """Passes over the sample, up to ``MOST_TOKENS`` in all; 6 were little better."""
 
-MOST_TOKENS = 1_000_000
-"""Most training tokens."""
-
-WARMUP_STEPS = 10
-"""Steps of warm-up: few, as there are few steps in all."""
+MOST_TOKENS, WARMUP_STEPS = 1_000_000, 10
+"""Most training tokens, and steps of warm-up: few, as there are few steps in all."""
 
 TRAINED_K = 8
 """Active latents per token in lexicept-mini's training; its ``HEAD`` uses fewer."""
 
-BUFFER_TOKENS = 2**16
-"""States to shuffle together: 50 MB of memory in half precision."""
-
-FITTED_TOKENS = 2**15
-"""Approximate number of tokens that the first decoder is fitted to."""
-
-CACHED = 32
-"""Texts whose cached states are read together."""
+BUFFER_TOKENS, FITTED_TOKENS, CACHED = 2**16, 2**15, 32
+"""States to shuffle together, 50 MB in half precision; about so many tokens that the first decoder
+is fitted to; and texts whose cached states are read together."""
 
 SEED = 0
 

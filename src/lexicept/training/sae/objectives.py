@@ -19,11 +19,9 @@ from lexicept.ops.sparse_linear import Entries, entries_above, entry_outputs, su
 from lexicept.training.sae.processes import Processes
 from lexicept.training.sae.settings import SAESettings
 
-ESTIMATE_DECAY = 0.95
-"""Decay of the running estimate of BatchTopK's threshold."""
-
-FLOOR_TOKENS = 32
-"""Tokens of the sample that estimates a floor of a batch's largest activations."""
+ESTIMATE_DECAY, FLOOR_TOKENS = 0.95, 32
+"""Decay of the running estimate of BatchTopK's threshold, and tokens of the sample that estimates a
+floor of a batch's largest activations."""
 
 
 class Outcome(NamedTuple):
