@@ -15,7 +15,6 @@ from benchmarks.common import Table, interleaved, ratio
 from lexicept.corpora import read_documents
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
-from lexicept.models.half_bert import PRECISIONS
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sources import DEFAULT_BACKBONE, resolve
 from lexicept.training.sae.settings import SAESettings
@@ -41,8 +40,8 @@ def sample(folder: Path, backbone: Backbone, count: int) -> tuple[str, list[str]
 
 
 def run(data: Path, count: int = 40, num_latents: int = 8192, rounds: int = 5) -> list[Table]:
-    """Encode a sample of the documents of a collection, in single and in low precision (the
-    peer: bfloat16), on one thread: processor time would count threads that wait for others."""
+    """Encode a sample of the documents of a collection, in single precision and in bfloat16, on
+    one thread: processor time would count threads that wait for others."""
     torch.set_num_threads(1)
     backbone = Backbone.from_pretrained()
     collection, texts = sample(data, backbone, count)
@@ -58,7 +57,7 @@ def run(data: Path, count: int = 40, num_latents: int = 8192, rounds: int = 5) -
     assert [window.token_ids for window in windows] == read
 
     def peer(precision: str) -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "low"):
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
             dense.encode(texts, show_progress_bar=False)
 
     def bare(precision: str) -> None:
@@ -74,15 +73,15 @@ def run(data: Path, count: int = 40, num_latents: int = 8192, rounds: int = 5) -
     cases = {
         (name, precision): partial(way, precision)
         for name, way in ways.items()
-        for precision in PRECISIONS
+        for precision in ("float32", "bfloat16")
     }
     times = interleaved(cases, rounds, time.process_time)
-    peers = [times[DENSE, precision] for precision in PRECISIONS]
+    peers = [times[DENSE, precision] for precision in ("float32", "bfloat16")]
     rows = []
     for (name, precision), took in times.items():
         ratios = (f"{ratio(took, other):.2f} ×" for other in peers)
         cost = (f"{median(took):.2f} s", f"{tokens / median(took):,.0f}")
         rows.append([f"{name}, {precision}", *cost, *ratios])
     title = f"{len(texts)} texts of {collection}, {tokens:,} tokens"
-    columns = [title, "processor time", "tokens/s", "time / dense", "time / dense, low"]
+    columns = [title, "processor time", "tokens/s", "time / dense", "time / dense, bfloat16"]
     return [Table("encoding", columns, rows)]

@@ -1,6 +1,6 @@
-"""Effect of low precision: ``python -m benchmarks.precision INDEX DATASET``.
+"""Effect of bfloat16: ``python -m benchmarks.precision INDEX DATASET``.
 
-The documents of an index with words and concepts are encoded again in float32 and low precision by
+The documents of an index with words and concepts are encoded again in float32 and in bfloat16 by
 the index's own model, and both are evaluated on judged queries, which are read in float32.
 """
 
@@ -19,7 +19,7 @@ from lexicept.index.impacts import Derived
 from lexicept.index.reader import IndexReader
 from lexicept.vectors import Floats, Integers
 
-PRECISIONS = ("float32", "low")
+PRECISIONS = ("float32", "bfloat16")
 
 SHARD = 512
 """Number of documents encoded together, as in a build."""
@@ -55,7 +55,7 @@ def of_documents(index: IndexReader, dataset: str) -> list[Sequence[str]]:
             ndcg = values[precision, vocabulary] = judged(index, dataset, queries, found)
             rows.append([precision, vocabulary or "both", f"{took:.0f} s", mean(ndcg)])
     for vocabulary in ("concepts", None):
-        compare(vocabulary, values["low", vocabulary], values["float32", vocabulary])
+        compare(vocabulary, values["bfloat16", vocabulary], values["float32", vocabulary])
     return rows
 
 

@@ -7,8 +7,6 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Waiting threads of torch would take time from the kernels' threads.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 if os.name != "posix":  # locks, see lexicept.storage.locks
     raise ImportError("lexicept requires a POSIX system: Linux or macOS, or WSL on Windows")
 

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.ops.bfloat16 import softmax_
+from lexicept.ops.bfloat16 import add_norm_, softmax_
 
 EXACT = {"rtol": 2**-8 + 2**-12, "atol": 1e-37}
 """Rounding to bfloat16, and 0.0001 of the power."""
@@ -59,3 +60,19 @@ def test_what_is_no_number_makes_its_row_so(broken):
     scores[1, 7] = broken
     softmax_(scores[None], torch.tensor([20]))
     assert scores.isnan().all(dim=1).tolist() == [False, True, False]
+    x, added = torch.ones(3, 20), torch.zeros(3, 20).bfloat16()
+    added[1, 7] = broken
+    add_norm_(x, added, torch.ones(20), torch.zeros(20), 1e-12)
+    for normed in (x, added):
+        assert normed.isnan().all(dim=1).tolist() == [False, True, False]
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize(("n", "d"), [(0, 3), (1, 1), (2, 7), (50, 384)])
+def test_sums_are_normalised_as_by_torch(n, d):
+    x, added = draw(n, d).float() / 3, draw(n, d, seed=1)
+    weight, bias = draw(d, seed=2).float(), draw(d, seed=3).float()
+    expected = F.layer_norm(x + added, (d,), weight, bias, 1e-5)
+    add_norm_(x, added, weight, bias, 1e-5)
+    torch.testing.assert_close(x, expected, rtol=1e-5, atol=1e-5)
+    assert torch.equal(added, x.bfloat16())

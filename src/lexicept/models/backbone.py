@@ -17,7 +17,7 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from lexicept.errors import InputError, check_count, message_of
 from lexicept.models import blocks
-from lexicept.models.half_bert import DTYPES, PRECISIONS, ByteBert, autocast, has_bfloat16
+from lexicept.models.half_bert import DTYPES, PRECISIONS, HalfBert, autocast, has_bfloat16
 from lexicept.models.loading import data_alone, no_remote_code, places, quiet_transformers
 from lexicept.models.lora import (
     copy_adapters,
@@ -73,8 +73,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         model_name_or_path: a hub name or a folder.
         bidirectional: whether tokens attend to those after them; None leaves the model as it is.
         dtype: the type of the weights in memory: float32, bfloat16 or float16.
-        precision: how ``token_states`` multiplies matrices for documents: in float32, or "low", in
-            bfloat16 and, a BERT on a CPU, in 8 bits, on hardware with instructions for these.
+        precision: the type in which ``token_states`` multiplies matrices for documents, float32 or
+            bfloat16; bfloat16 is used only on hardware with instructions for it.
         special_tokens: whether special tokens count like any other token (SPLADE; SAE-SPLADE,
             section 3: H = (h_0, …, h_N)). Explanations have no characters for special tokens.
         max_query_tokens, max_document_tokens: the length, special tokens included, after which a
@@ -378,14 +378,14 @@ class Backbone(Transformer):  # type: ignore[misc]
         stored = None if task == "query" else self.known
         for numbers, states in read_known(windows, stored, BATCH_TOKENS, fresh):
             yield numbers, states.to(self.model.device)
-        low = task != "query" and self.precision == "low"
+        low = task != "query" and self.precision == "bfloat16"
         yield from read_once(windows, fresh, partial(self._run, low), BATCH_TOKENS)
 
     def _run(self, low: bool, windows: Sequence[Window]) -> Iterator[tuple[list[int], Tensor]]:
-        """Run the blocks; ``low`` is as the precision."""
+        """Run the blocks, in bfloat16 if ``low`` is true and the device multiplies bfloat16."""
         low = low and has_bfloat16(self.model.device)
-        if low and windows and self.bidirectional and (bert := ByteBert.of(self.model)):
-            yield from bert.read(windows, self._padding)
+        if low and windows and self.bidirectional and (half := HalfBert.of(self.model)):
+            yield from half.read(windows, self._padding)
             return
         for batch, features in self.batches(windows):
             with torch.inference_mode(), autocast(self.model.device, low):

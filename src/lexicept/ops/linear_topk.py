@@ -29,13 +29,20 @@ from lexicept.ops.tile_kernels import (
 )
 from lexicept.ops.topk import top_columns
 
-CHUNK_CELLS, TILE_CELLS, GPU_CELLS = 2**21, 2**19, 2**26
-"""Most cells of tokens × outputs in memory at once, 8 MB; of a tile, unless one output has more, 2
-MB, within a processor's cache; and of either on a GPU, which needs large products: 256 MB."""
+CHUNK_CELLS = 2**21
+"""Most cells of tokens × outputs in memory at once: 8 MB."""
 
-TOKENS, MANY = 2048, 64
-"""Tokens of one pass over the matrix; tokens from which one order of the factors is faster, and the
-largest k of scans of tiles."""
+TILE_CELLS = 2**19
+"""Most cells of a tile, unless one output has more: 2 MB, within a processor's cache."""
+
+GPU_CELLS = 2**26
+"""Most cells of either kind on a GPU, which needs large products to be busy: 256 MB."""
+
+TOKENS = 2048
+"""Tokens of one pass over the matrix."""
+
+MANY = 64
+"""Tokens from which one order of the factors is faster; also the largest k of scans of tiles."""
 
 SORTED = 1e-7
 """Approximate seconds of NumPy for sorting an entry."""
@@ -52,23 +59,25 @@ def top_activations(
     rough: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return each token's k largest activations f(matrix · x_i + bias) and their dimensions, both
-    [n, k], unordered, without gradient. Under autocast values are still of the precision of x and
-    the matrix.
+    [n, k], unordered, without gradient.
+
+    For k None there are as many columns as the token with most active dimensions needs. Under
+    autocast values are still of the precision of x and the matrix.
 
     Args:
         x: tokens [n, d].
         matrix, bias: [V, d] and [V].
-        k: at most V; None for as many as the token with most active dimensions needs.
+        k: at most V.
         threshold: [V], at least 0; f(v) is v above it and 0 elsewhere. None is ReLU.
         rough: let products of 8 bits decide, where the CPU has them: activations are off by a
             hundredth or so, and a few dimensions are not among the largest.
 
     Returns:
-        Activations, at least 0, and dimensions; one of activation 0 may be any."""
+        Activations, at least 0, and dimensions; one of activation 0 may be any.
+    """
     x, matrix, bias = x.detach(), matrix.detach(), bias.detach()
     with torch.autocast(x.device.type, enabled=False):
-        scannable = single_on_cpu(x, matrix) and len(matrix) >= 16 * MANY
-        if k is None or k > MANY or threshold is not None or not scannable:
+        if k is None or threshold is not None or not _scannable(x, matrix, k):
             return _by_slices(x, matrix, bias, k, threshold)
         acts = x.new_empty(len(x), k)
         dimensions = torch.empty(len(x), k, dtype=torch.long)
@@ -86,6 +95,10 @@ def fire(pre: Tensor, threshold: Tensor | None) -> Tensor:
     """Return activations of pre-activations [n, V]: ReLU, or JumpReLU of thresholds [V] of at
     least 0 (Rajamanoharan et al. 2024b, equation 3). A NaN stays one."""
     return F.relu(pre) if threshold is None else pre.masked_fill(pre <= threshold, 0.0)
+
+
+def _scannable(x: Tensor, matrix: Tensor, k: int) -> bool:
+    return single_on_cpu(x, matrix) and k <= MANY and len(matrix) >= 16 * MANY
 
 
 def _by_slices(

@@ -12,12 +12,20 @@ from torch import Tensor
 
 from lexicept.ops.compiled import compiled, over_rows
 
-ROUNDING, SMALLEST = 2.0**-24, 2.0**-126
-"""Relative rounding error of an operation, and smallest number of full, single precision."""
+ROUNDING = 2.0**-24
+"""Relative rounding error of one operation in single precision."""
 
-MANY, LARGEST_DIM, LARGEST = 64, 2**17, 127
-"""Tokens from which rounding a matrix pays; most dimensions of rows, as sums of more products might
-not fit 32 bits; and largest 8-bit number."""
+SMALLEST = 2.0**-126
+"""Smallest number of full precision."""
+
+MANY = 64
+"""Tokens from which rounding a matrix pays."""
+
+LARGEST_DIM = 2**17
+"""Most dimensions of rows: sums of more products might not fit 32 bits."""
+
+LARGEST = 127
+"""Largest 8-bit number."""
 
 
 @cache

@@ -1,8 +1,8 @@
 """Some outputs of a linear map, as entries (token, output) instead of an array of tokens × outputs,
 and sums of rows over entries.
 
-Time and memory of all but the search by floor are in proportion to the entries, forward and
-backward.
+Outputs are chosen by number (``chosen_outputs``) or by a floor (``outputs_above``). Time and memory
+of all but the search by floor are in proportion to the entries, forward and backward.
 """
 
 from __future__ import annotations
@@ -79,7 +79,11 @@ class Entries:
 
 
 def entry_outputs(x: Tensor, matrix: Tensor, bias: Tensor, entries: Entries) -> Tensor:
-    """Return ``matrix[j] · x_i + bias[j]`` of entries, for tokens x [n, d] and a matrix [M, d]."""
+    """Return ``matrix[j] · x_i + bias[j]`` of entries.
+
+    Args:
+        x: tokens [n, d].
+        matrix, bias: [M, d] and [M]."""
     outputs: Tensor = _Outputs.apply(x, matrix, bias, entries)  # type: ignore[no-untyped-call]
     return outputs
 
@@ -108,13 +112,15 @@ def sum_by_group(
     n: int,
     order: Tensor | None = None,
 ) -> Tensor:
-    """Return the sum of ``weights_p · matrix[chosen_p]`` over the entries p of each group, a number
-    below n: [n, d], zero for a group without entries.
+    """Return the sum of ``weights_p · matrix[chosen_p]`` over the entries p of each group.
 
     Args:
-        weights, group, chosen: [entries].
+        weights, group, chosen: [entries]; groups are numbers below n.
         matrix: [M, d].
         order: the entries' places sorted by group, if they are known.
+
+    Returns:
+        [n, d]; zero for a group without entries.
     """
     if n == 0:
         return matrix.new_zeros(0, matrix.shape[1])
@@ -233,9 +239,14 @@ def entries_above(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> Ent
 @torch.no_grad()
 def outputs_above(x: Tensor, matrix: Tensor, bias: Tensor, floor: Tensor) -> tuple[Entries, Tensor]:
     """Return the entries with ``matrix[j] · x_i + bias[j] > floor[j]``, columns ascending, and
-    their outputs, without gradient, for tokens x [n, d], a matrix [M, d], and floors [M] or [].
+    their outputs, without gradient.
 
-    A token with a NaN among its outputs has an entry for the first NaN, which must not get lost."""
+    A token with a NaN among its outputs has an entry for the first NaN, which must not get lost.
+
+    Args:
+        x: tokens [n, d].
+        matrix, bias: [M, d] and [M].
+        floor: [M] or []."""
     x, matrix, bias = (each.detach().contiguous() for each in (x, matrix, bias))
     with torch.autocast(x.device.type, enabled=False):
         # One pass over the matrix for many tokens; a number that is not finite ends the attempt.

@@ -16,9 +16,14 @@ from lexicept.ops.compiled import compiled
 from lexicept.ops.quantisation import Quantised, products
 from lexicept.vectors import Floats, Integers
 
-BLOCK, GROUP, STRIP = 64, 32, 128
-"""Entries that are compared with the least of the largest at once, scores with the least candidate,
-and columns whose rows are in use together."""
+BLOCK = 64
+"""Entries whose maximum is compared with the least of the largest at once."""
+
+GROUP = 32
+"""Scores whose maximum is compared with the least candidate at once."""
+
+STRIP = 128
+"""Columns whose rows are in use together."""
 
 
 class Tile(NamedTuple):

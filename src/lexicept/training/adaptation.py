@@ -37,25 +37,37 @@ from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_on_states
 from lexicept.vectors import Floats
 
-SAMPLE_TOKENS, DESCRIBED_TOKENS = 1_000_000, 200_000
-"""Most tokens of the sample of a collection, .8 GB on disk while the index is built, and of the
-sample for descriptions of unadapted concepts."""
+SAMPLE_TOKENS = 1_000_000
+"""Most tokens of the sample of a collection: .8 GB on disk, while the index is built."""
+
+DESCRIBED_TOKENS = 200_000
+"""Most tokens of the sample for descriptions of unadapted concepts."""
 
 FEWEST_TOKENS = 50_000
-"""Smallest collection to adapt to, in tokens: 31,000 of MedQuAD gained nothing, 90,000 a little."""
+"""Smallest collection to adapt to, in tokens: on 100 answers of MedQuAD, 31,000 tokens, adaptation
+gained nothing; on 300 a little."""
 
 PASSES = 3
-"""Passes over the sample, up to ``MOST_TOKENS`` in all; 6 were little better."""
+"""Passes over the sample, up to ``MOST_TOKENS`` in all: about the backbone's time; 6 were little
+better, and cheaper to search."""
 
-MOST_TOKENS, WARMUP_STEPS = 1_000_000, 10
-"""Most training tokens, and steps of warm-up: few, as there are few steps in all."""
+MOST_TOKENS = 1_000_000
+"""Most training tokens."""
+
+WARMUP_STEPS = 10
+"""Steps of warm-up: few, as there are few steps in all."""
 
 TRAINED_K = 8
 """Active latents per token in lexicept-mini's training; its ``HEAD`` uses fewer."""
 
-BUFFER_TOKENS, FITTED_TOKENS, CACHED = 2**16, 2**15, 32
-"""States to shuffle together, 50 MB in half precision; about so many tokens that the first decoder
-is fitted to; and texts whose cached states are read together."""
+BUFFER_TOKENS = 2**16
+"""States to shuffle together: 50 MB of memory in half precision."""
+
+FITTED_TOKENS = 2**15
+"""Approximate number of tokens that the first decoder is fitted to."""
+
+CACHED = 32
+"""Texts whose cached states are read together."""
 
 SEED = 0
 
@@ -74,12 +86,13 @@ HEAD = HeadSettings(
 """Settings of an adapted lexicept-mini's head; chosen on CACM, Vaswani and MedQuAD."""
 
 INDEX = IndexSettings("bm25", k1=2.0, b=0.4, k3=16.0, query_max_qd_flops=1.5)
-"""Its weighting in an index, and the limit on a query's cost; chosen on the same collections. With
-whole texts, which take up to .4, a query stays below 2 QD-FLOPs."""
+"""Its weighting in an index, and the limit on a query's cost; chosen on the same collections:
+values of b from .3 to .4, and budgets of 1.5 and more, differ by less than .003 nDCG@10. With whole
+texts, which take up to .4, a query stays below 2 QD-FLOPs."""
 
 MINI_SPREAD = 6.0
-"""Mean distance of lexicept-mini's token states from their mean; those of another backbone are
-brought to this length for training, and ``INDEX`` to the units of its activations."""
+"""Mean distance of lexicept-mini's token states from their mean. Those of another backbone are
+brought to this length for training, and k1 and k3 of ``INDEX`` to the units of its activations."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +146,9 @@ def adapt(
 ) -> Adaptation:
     """Adapt an encoder to a collection, in place; an adapted encoder has no names. A collection of
     fewer than ``FEWEST_TOKENS`` tokens changes nothing but ``Backbone.known``, the states of a
-    sample. Calling it again resumes an interrupted adaptation, to the same weights.
+    sample.
+
+    Calling it again with the same arguments resumes an interrupted adaptation, to the same weights.
 
     Args:
         configure: give the encoder the settings ``HEAD`` and ``INDEX``, chosen for lexicept-mini.
@@ -230,9 +245,12 @@ def _training(num_latents: int, k: int, tokens: int) -> SAESettings:
 
 @torch.no_grad()
 def with_initial_decoder(sae: SAE, states: Tensor, k: int) -> SAE:
-    """Return a copy of an SAE with a decoder for states [n, d], as rows trained for ranking rebuild
-    no state: the direction of the sum of a latent's states, weighted by activation, from the mean
-    state. The k latents stay; one factor on all activations minimises the error."""
+    """Return a copy of an SAE with a decoder for states [n, d]: rows trained for ranking rebuild no
+    state.
+
+    A decoder row is the direction of the sum of a latent's states, weighted by activation, from the
+    mean state. The k latents stay; one factor on all activations minimises the error.
+    """
     sae = deepcopy(sae)
     x = sae.normalise(states)
     acts, latents = top_activations(sae.centre(x), sae.W_enc, sae.b_enc, k, rough=True)

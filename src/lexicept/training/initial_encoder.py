@@ -103,7 +103,7 @@ def _load_parts(config: TrainingConfig) -> Loaded:
         layer,
         bidirectional=settings.bidirectional,
         dtype=settings.dtype,
-        precision="low" if config.optimizer.bf16 else None,
+        precision="bfloat16" if config.optimizer.bf16 else None,
         special_tokens=settings.special_tokens,
     )
     if pretrained is not None:

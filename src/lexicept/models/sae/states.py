@@ -19,9 +19,9 @@ READ = 512
 """Documents read together, so that texts of similar length share a batch."""
 
 SINK = 10.0
-"""Length, in medians, above which a state is an attention sink, such as a decoder's first token:
-without meaning, but most of the variance (Sun et al. 2024, "Massive Activations in Large Language
-Models")."""
+"""Length, in medians, above which a state is an attention sink, such as a decoder's first token or
+a comma. Sinks carry no meaning, but a few would be most of the variance for an SAE to explain (Sun
+et al. 2024, "Massive Activations in Large Language Models")."""
 
 Reader = Callable[[Sequence[int]], Tensor]
 """Numbers of texts → token states [n, d], of any precision."""
@@ -59,8 +59,12 @@ def backbone_reader(
 
 
 def origin_of(backbone: Backbone, *, transformed: bool) -> dict[str, Any]:
-    """Return the origin of an SAE over the states of a backbone. The hook, which transformed states
-    do not have, is TransformerLens' in decoders, and the last block's module in encoders."""
+    """Return the origin of an SAE over the states of a backbone, perhaps transformed: no hook has
+    transformed states.
+
+    The hook has TransformerLens' name in decoders, and the name of the last block's module in
+    encoders: TransformerLens' hooks of encoders differ from model to model.
+    """
     origin: dict[str, Any] = {"bidirectional": backbone.bidirectional}
     if transformed:
         return origin
@@ -101,11 +105,12 @@ class Shuffling:
 
 
 class StateStream:
-    """An endless stream of batches of shuffled token states of a corpus, in a new order each epoch;
-    ``filling`` is called with the number of tokens in the buffer while it fills.
+    """An endless stream of batches of shuffled token states of a corpus; ``filling`` is called with
+    the number of tokens in the buffer while it fills.
 
-    A corpus that fits the buffer goes through the backbone once. Batches depend on seed and
-    position only: a resumed stream gives equal batches."""
+    Documents are read in a new random order every epoch. A buffer is filled with states, shuffled,
+    handed out in batches, and filled again. A corpus that fits the buffer goes through the backbone
+    once. Batches depend on seed and position only: a resumed stream gives equal batches."""
 
     def __init__(
         self,
@@ -122,8 +127,10 @@ class StateStream:
         self._whole: Tensor | None = None
 
     def batches(self, start: Position) -> Iterator[tuple[Position, Tensor]]:
-        """Yield batches [n, d] from a position on, each with the next position, endlessly if a text
-        has a token."""
+        """Yield batches [n, d] from a position on, each with the next position.
+
+        The stream ends only if no text has a token.
+        """
         position = start
         while True:
             states, documents = self._buffer(position)

@@ -19,9 +19,11 @@ from lexicept.ops.sparse_linear import Entries, entries_above, entry_outputs, su
 from lexicept.training.sae.processes import Processes
 from lexicept.training.sae.settings import SAESettings
 
-ESTIMATE_DECAY, FLOOR_TOKENS = 0.95, 32
-"""Decay of the running estimate of BatchTopK's threshold, and tokens of the sample that estimates a
-floor of a batch's largest activations."""
+ESTIMATE_DECAY = 0.95
+"""Decay of the running estimate of BatchTopK's threshold."""
+
+FLOOR_TOKENS = 32
+"""Tokens of the sample that estimates a floor of a batch's largest activations."""
 
 
 class Outcome(NamedTuple):
@@ -141,8 +143,8 @@ class MatryoshkaTopK(TopK):
 def largest_entries(
     x: Tensor, rows: Tensor, bias: Tensor, count: int, processes: Processes
 ) -> tuple[Entries, float]:
-    """Find the ``count`` largest outputs above 0 over all processes' tokens; return this process's
-    entries among them, and the smallest output of all, 0 without any."""
+    """Find the ``count`` largest outputs above 0 over the tokens of all processes; return this
+    process's entries among them, and the smallest of all processes' outputs, 0 without any."""
     zero = bias.new_zeros(())
     # A likely floor spares most of the search; the search repeats from 0 if the floor is too high.
     for floor in (_likely_floor(x, rows, bias, count), zero):

@@ -47,9 +47,10 @@ def train_sae(
     transform: Callable[[Tensor], Tensor] | None = None,
     together: bool = False,
 ) -> SAE:
-    """Train an SAE on the last states of texts in a frozen backbone, its ``origin``; see
-    ``train_on_states``. A ``transform`` [n, d] to [n, d] is applied before: that of a language
-    head, the inner head of the later ``SAEHead``."""
+    """Train an SAE on the token states of texts; see ``train_on_states``. Its ``origin`` names the
+    frozen backbone, whose last output the SAE reads, with special tokens if the backbone counts
+    them. A ``transform`` [n, d] to [n, d] is applied before: that of a language head, the inner
+    head of the later ``SAEHead``."""
     sae = train_on_states(
         backbone_reader(backbone, texts, transform),
         len(texts),
@@ -70,7 +71,8 @@ def train_concepts(
     checkpoints: Path | None = None,
     progress: Progress = silent,
 ) -> ConceptVectorizer:
-    """Train an SAE on the texts' token states; the latents are the concepts."""
+    """Train an SAE on the texts' token states; the latents are the concepts. See
+    ``train_on_states``."""
     trained = train_sae(backbone, texts, sae, checkpoints, progress)
     return ConceptVectorizer(Encoder.of(backbone, SAEHead.of_concepts(trained)))
 
@@ -88,11 +90,12 @@ def train_on_states(
     documents: int = READ,
 ) -> SAE:
     """Train an SAE on token states, read text by text. Raises InputError for texts without a single
-    token, a ``start`` that the settings do not fit, or a checkpoint that is damaged or of other
-    settings. Raises NotFiniteError if the loss is not finite; the last checkpoint is kept.
+    token; a ``start`` with thresholds, with another number of latents or with settings for
+    thresholds; a damaged checkpoint or a checkpoint of other settings. Raises NotFiniteError if the
+    loss is not finite; the last checkpoint is kept.
 
     Args:
-        checkpoints: folder of the checkpoint, from which interrupted training resumes, to the
+        checkpoints: folder of the checkpoint. Interrupted training resumes and ends with the
             weights of an unbroken run; another corpus or other settings need another folder.
         progress: called after every step with the number of tokens; the detail is loss, FVU (the
             fraction of variance unexplained), active latents per token, dead latents and tokens per
