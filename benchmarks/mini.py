@@ -78,7 +78,7 @@ def searched(collection: Collection) -> list[System]:
     for encoder, reader in query_encoders(index).items():
         asked = reader.query_vectors(collection.texts)
         for name, vocabularies in SEARCHED.items():
-            if not known.issuperset(vocabularies) or (encoder and "texts" in vocabularies):
+            if not known.issuperset(vocabularies):
                 continue
             spans = [(of, index.span(of)) for of in vocabularies]
             vectors = place_columns([(s.start, asked[:, s]) for _, s in spans], asked.shape[1])
