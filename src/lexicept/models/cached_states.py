@@ -110,7 +110,9 @@ class CachedStates:
         for number in numbers:
             shard, place = divmod(int(number), SHARD)
             start, end = self._starts[shard][place : place + 2]
-            texts.append(self._copy(shard, slice(start, end), dtype)[:max_tokens])
+            if max_tokens is not None:
+                end = min(end, start + max_tokens)
+            texts.append(self._copy(shard, slice(start, end), dtype))
         lengths = torch.tensor([len(text) for text in texts])
         states = torch.from_numpy(np.concatenate(texts))
         return states, torch.repeat_interleave(torch.arange(len(texts)), lengths)

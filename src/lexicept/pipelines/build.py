@@ -19,7 +19,6 @@ from lexicept.pipelines.documents import Documents, as_documents, folder_of
 from lexicept.pipelines.index import Index
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress, reporting
-from lexicept.storage.arrays import share_heap
 from lexicept.vectorizers.interface import STATIC
 from lexicept.vectorizers.words import QUERY_STOP_WORDS, WordVectorizer, missing_analysis
 from lexicept.weighting import BM25, Unchanged
@@ -110,7 +109,6 @@ def build(
     )
     if "concepts" in names:
         require("concepts", "sentence_transformers", hint=", or build with vocabulary words")
-        share_heap()
     with (
         joined_cluster(ray, ray_workers) as cluster,
         IndexBuilder(out, cluster, restart=restart, overwrite=overwrite) as builder,

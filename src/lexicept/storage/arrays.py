@@ -54,17 +54,8 @@ def load_array(path: Path, dtype: Any, ndim: int = 1) -> Any:
 
 def return_memory() -> None:
     """Return freed memory to the system, which glibc keeps in pieces between other memory."""
-    _call_glibc("malloc_trim", 0)
-
-
-def share_heap() -> None:
-    """Let this process's later threads share a heap; glibc keeps 64 MB of each heap."""
-    _call_glibc("mallopt", -8, 1)  # M_ARENA_MAX
-
-
-def _call_glibc(name: str, *arguments: int) -> None:
-    if sys.platform == "linux" and (function := getattr(ctypes.CDLL(None), name, None)):
-        function(*arguments)
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
+        trim(0)
 
 
 def let_go(array: Any) -> None:
