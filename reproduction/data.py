@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,19 +12,21 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from lexicept.corpora import Qrel, Query, read_documents, read_qrels, read_queries
+from lexicept.corpora import Document, Qrel, Query, read_documents, read_qrels, read_queries
 from lexicept.corpora.pseudo_queries import write_judged
 from lexicept.errors import InputError, LexiceptError
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import read_json, replace_file, write_json
 from lexicept.storage.manifest import describe
 from lexicept.storage.yaml_text import read_yaml
-from lexicept.training.settings import Count, Items, Text, from_mapping, settings
+from lexicept.training.settings import Count, Items, Share, Text, from_mapping, settings
 from reproduction.clustered_sets import SPLITS, ClusteringSettings, clustered_sets
+
+Item = TypeVar("Item", Document, Query)
 
 
 class MissingDataError(InputError):
@@ -38,6 +42,14 @@ class Subset:
     """Split of the judgements, in the sample too."""
     documents: Count
     queries: Count
+    titles: Items[Share] = ()
+    """A range of the titles in random order, such as [0.2, 1]: documents of other titles are not
+    drawn, nor are texts and questions that the source has twice. Parts with disjoint ranges have no
+    title, text or question in common."""
+
+    def __post_init__(self) -> None:
+        if self.titles and (len(self.titles) != 2 or self.titles[0] >= self.titles[1]):
+            raise InputError(f"titles are two rising shares, not {list(self.titles)}")
 
 
 @settings
@@ -220,20 +232,43 @@ def full_disk(error: Exception) -> bool:
 def write_subset(source: str, subset: Subset, folder: Path) -> None:
     """Write a random sample of the documents, and of the queries about them, as a BEIR folder."""
     random = np.random.default_rng(0)
-    documents = list(read_documents(source))
+    documents, queries = list(read_documents(source)), list(read_queries(source, subset.split))
+    if subset.titles:
+        queries = _unrepeated(queries)
+        documents = _of_titles(_unrepeated(documents), subset.titles)
+    asked = {query.id for query in queries}
     drawn = sorted(random.permutation(len(documents))[: subset.documents])
     sample = [documents[number] for number in drawn]
     ids = {document.id for document in sample}
     qrels: dict[str, list[Qrel]] = {}
     for qrel in read_qrels(source, subset.split):
-        if qrel.document_id in ids:
+        if qrel.document_id in ids and qrel.query_id in asked:
             qrels.setdefault(qrel.query_id, []).append(qrel)
     names = sorted(qrels)
     drawn_names = {names[number] for number in random.permutation(len(names))[: subset.queries]}
     lines = [json.dumps({"_id": d.id, "title": d.title, "text": d.text}) + "\n" for d in sample]
     replace_file(folder / "corpus.jsonl", "".join(lines).encode())
-    queries = (query for query in read_queries(source, subset.split) if query.id in drawn_names)
-    write_judged(folder, subset.split, ((query, qrels[query.id]) for query in queries))
+    judged_queries = ((query, qrels[query.id]) for query in queries if query.id in drawn_names)
+    write_judged(folder, subset.split, judged_queries)
+
+
+def _unrepeated(items: Sequence[Item]) -> list[Item]:
+    """Return documents or queries whose text no other has, without regard to case and marks."""
+    count = Counter(_words(item.text) for item in items)
+    return [item for item in items if count[_words(item.text)] == 1]
+
+
+def _of_titles(documents: Sequence[Document], bounds: Sequence[float]) -> list[Document]:
+    """Return the documents of a range of the titles in random order."""
+    titles = sorted({_words(document.title) for document in documents})
+    order = np.random.default_rng(0).permutation(len(titles))
+    first, last = (round(bound * len(titles)) for bound in bounds)
+    drawn = {titles[number] for number in order[first:last]}
+    return [document for document in documents if _words(document.title) in drawn]
+
+
+def _words(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))
 
 
 class Judged(NamedTuple):

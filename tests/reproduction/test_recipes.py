@@ -475,6 +475,42 @@ def test_a_part_depends_on_what_it_is_of(here):
         data.check_unchanged("part")
 
 
+def test_parts_by_titles_share_no_title_text_or_question(tmp_path):
+    """Titles, texts and questions that differ in case and marks alone are the same."""
+    folder = tmp_path / "data" / "whole"
+    (folder / "qrels").mkdir(parents=True)
+    texts = [f"Text {n}." for n in range(19)] + ["text 0"]
+    documents = [
+        {"_id": f"d{n}", "title": f"{'Aa'[n % 2]}-{n // 2}", "text": text}
+        for n, text in enumerate(texts)
+    ]
+    queries = [{"_id": f"q{n}", "text": f"What is {n % 18}?"} for n in range(20)]
+    judged = "query-id\tcorpus-id\tscore\n" + "".join(f"q{n}\td{n}\t1\n" for n in range(20))
+    (folder / "qrels" / "train.tsv").write_text(judged)
+    for name, lines in (("corpus", documents), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    ranges = {"first": (0, 0.3), "second": (0.3, 1)}
+    sources = {
+        name: Source("", subset=Subset("whole", "train", 20, 20, titles=bounds))
+        for name, bounds in ranges.items()
+    }
+    data = Data(tmp_path / "data", sources, tmp_path / "work")
+    parts = {name: {d.id for d in read_documents(data.find(name))} for name in ranges}
+    questions = {name: {q.id for q in read_queries(data.find(name), "train")} for name in ranges}
+    # d0 and d19 have one text, q0 and q18 as well as q1 and q19 one question.
+    assert sorted(parts["first"] | parts["second"], key=lambda name: int(name[1:])) == [
+        f"d{n}" for n in range(1, 19)
+    ]
+    titles = [{int(name[1:]) // 2 for name in part} for part in parts.values()]
+    assert [len(each) for each in titles] == [3, 7]
+    assert not titles[0] & titles[1]
+    assert questions["first"] | questions["second"] == {f"q{n}" for n in range(2, 18)}
+    for name, part in parts.items():
+        assert questions[name] == {f"q{d[1:]}" for d in part} - {"q0", "q1", "q18", "q19"}
+    with pytest.raises(InputError, match="two rising shares"):
+        Subset("whole", "train", 20, 20, titles=(0.3, 0.3))
+
+
 def test_the_table_compares_and_the_verdict_needs_a_run(recipes, here, tmp_path):
     recipe = load_recipe(recipes, "paper/table1")
     nothing = known_results(recipe, "small", tmp_path / "out")
