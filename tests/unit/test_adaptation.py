@@ -124,7 +124,6 @@ def test_the_backbone_reads_no_document_twice(tmp_path, monkeypatch):
         return states(self, ids, mask)
 
     monkeypatch.setattr(Backbone, "states", counted)
-    monkeypatch.setattr("lexicept.training.static.fit_static", lambda *_: None)
     lexicept.build(
         TEXTS * 2,
         tmp_path / "index",

@@ -25,8 +25,7 @@ from lexicept.training import static
 from lexicept.training.static import (
     StaticModel,
     TokenTexts,
-    fit_corrections,
-    fit_static,
+    static_of,
     train_static,
     write_static,
 )
@@ -91,7 +90,7 @@ def test_both_runtimes_agree_and_padding_changes_nothing(model, stored, queries)
     assert error <= 0.1 * np.linalg.norm(expected)
     weights = {name: weight.numpy() for name, weight in model.bert.state_dict().items()}
     unrounded = map_safetensors(stored).items()
-    weights |= {name: weight for name, weight in unrounded if "word" in name or "correct" in name}
+    weights |= {name: weight for name, weight in unrounded if "word" in name}
     exact = estimates_of(StaticStates(weights, config_of(model)), windows)
     np.testing.assert_allclose(exact, expected, rtol=0, atol=1e-4)
 
@@ -134,25 +133,6 @@ def test_a_backbone_of_one_block_has_a_student_of_one(tmp_path):
     assert student.bert.config.num_hidden_layers == 1
     states = StaticStates(student.stored(), config_of(student))
     assert states.states(np.zeros((1, 4), np.int64), np.ones((1, 4), bool)).shape == (4, states.d)
-
-
-def test_corrections_are_mean_errors(model, stored):
-    """Less by 3 occurrences without an error; the rows of other tokens do not change."""
-    states = StaticStates.load_file(stored, config_of(model))
-    windows = windows_of([[1, 5, 6, 6, 2], [1, 6, 7, 2]])
-    errors = {5: 3.0, 6: -6.0, 7: 0.0}
-    targets = []
-    for window in windows:
-        ids = window.token_ids[1:-1]
-        shift = np.array([[errors[i]] for i in ids]) * np.linspace(-1, 1, states.d)
-        targets.append(torch.from_numpy(estimates_of(states, [window._replace(text=0)]) + shift))
-    found = fit_corrections(states, [TokenTexts(windows, targets)])
-    corrected = StaticStates({**model.stored(), **found}, config_of(model))
-    assert found["corrected"].tolist() == [5, 6, 7]
-    probe = windows_of([[1, 5, 6, 7, 8, 2]])
-    changes = estimates_of(corrected, probe) - estimates_of(states, probe)
-    expected = np.array([[3 / 4], [-6 * 3 / 6], [0], [0]]) * np.linspace(-1, 1, states.d)
-    np.testing.assert_allclose(changes, expected, rtol=0, atol=0.17 * 3)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.integers(1, 40))
@@ -249,7 +229,8 @@ def test_words_alone_need_no_static_encoder(tmp_path, built):
 
 
 @pytest.mark.parametrize("k", [2, None])
-def test_a_build_fits_one_where_the_head_has_k(bert, tmp_path, run, k):
+def test_a_build_trains_one_where_the_head_has_k(bert, tmp_path, run, monkeypatch, k):
+    monkeypatch.setattr(static, "PASSES", 25)
     sae = SAE(bert.model.config.hidden_size, 64, k=4)
     head = SAEHead(sae, HeadSettings(query_k=k, document_k=k))
     encoder = Encoder.of(bert, head)
@@ -266,7 +247,7 @@ def test_a_build_fits_one_where_the_head_has_k(bert, tmp_path, run, k):
         return
     read = TokenTexts.read(encoder, ["", *texts[:2]])
     assert len(read.windows) == len(read.states) == 2  # a text without tokens has no mean
-    again = fit_static(encoder, [Document(str(n + 1), t) for n, t in enumerate(texts)])
+    again = static_of(encoder, [Document(str(n + 1), t) for n, t in enumerate(texts)])
     write_static(tmp_path / STATIC, again)
     stored = map_safetensors(index.reader.folder / "concepts" / STATIC)
     words = "embeddings.word_embeddings"

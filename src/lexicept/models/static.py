@@ -1,8 +1,7 @@
 """Estimates of a backbone's token states by a student of few blocks, for queries.
 
 The student is a BERT: the backbone's word embeddings in 4 bits, and blocks with products of 8 bits.
-A row for a token is added to each of the token's states. ``training.static`` trains the student and
-fits these rows to a collection.
+``training.static`` trains students.
 """
 
 from __future__ import annotations
@@ -14,10 +13,7 @@ from typing import Any
 import numpy as np
 
 from lexicept.models.onnx_bert import OnnxBert, damage_of, map_safetensors
-from lexicept.vectors import Floats, Integers
-
-CORRECTIONS, CORRECTED = "corrections", "corrected"
-"""Names of the rows that are added to states, and of their tokens."""
+from lexicept.vectors import Floats
 
 STEP = 0.335
 """Distance of neighbouring numbers of 4 bits, in standard deviations: the least squared error for
@@ -53,7 +49,7 @@ class StaticStates(OnnxBert):
     """Token states of texts by a static encoder.
 
     Args:
-        weights: by transformers' names, and ``corrections``; see ``training.static``.
+        weights: by transformers' names; see ``training.static``.
         config: the backbone's.
     """
 
@@ -64,11 +60,6 @@ class StaticStates(OnnxBert):
 
     def __init__(self, weights: Mapping[str, Any], config: Mapping[str, Any]) -> None:
         super().__init__(weights, student_config(weights, config))
-        self._corrections = PackedRows(weights, CORRECTIONS)
-        tokens = weights[CORRECTED]
-        # The last row is 0, for all other tokens.
-        self._correction_of = np.full(self.tokens, len(tokens))
-        self._correction_of[tokens] = np.arange(len(tokens))
         self.states(np.zeros((1, 3), np.int64), np.ones((1, 3), bool))  # raises for other shapes
 
     @classmethod
@@ -79,11 +70,6 @@ class StaticStates(OnnxBert):
 
     def _rows(self, weights: Mapping[str, Any], name: str) -> PackedRows:
         return PackedRows(weights, name)
-
-    def states(self, ids: Integers, mask: Any) -> Floats:
-        states = super().states(ids, mask)
-        states += self._corrections[self._correction_of[ids.ravel()]]
-        return states
 
 
 def student_config(weights: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

@@ -147,8 +147,10 @@ def _shares(totals: Mapping[str, float]) -> dict[str, float]:
     that adaptation learns from, whose states are kept."""
     sample = totals.get("states", 1.0)
     others = max(0.0, totals.get("words", sample) / sample - 1)
-    read = {"words": 0.02, "model": 0.2, "states": 1.0, "training": 2.0, "concepts": 0.3 + others}
-    return {**read, "query encoder": 0.3, "naming": 0.3, "neighbours": 0.1}
+    read = {"words": 0.02, "model": 0.2, "states": 1.0, "training": 1.0, "concepts": 0.3 + others}
+    if "query encoder" in totals:  # which only another backbone than lexicept-mini's needs
+        read["query encoder"] = 0.6
+    return {**read, "naming": 0.1, "neighbours": 0.1}
 
 
 def places_of(path: str | os.PathLike[str]) -> list[str]:
@@ -170,7 +172,7 @@ def _add_concepts(
     from lexicept.interpretation.describe import describe, names_for
     from lexicept.models.light_encoder import LatentHead
     from lexicept.models.pooled import KeptActivations
-    from lexicept.training.static import fit_static, write_static
+    from lexicept.training.static import static_of, write_static
 
     concepts = fitted.concepts
     folder = builder.folder(concepts.name)
@@ -180,10 +182,9 @@ def _add_concepts(
         if concepts.encoder.backbone.known is not None:  # which descriptions will read again
             concepts.encoder.kept = KeptActivations(concepts.encoder.backbone.known)
         activations = builder.add_vocabulary(fitted.texts.joint, settings, TEXTS, progress=progress)
-    if concepts.encoder.lookup is None and LatentHead.of(folder / "model") is not None:
-        if static := fit_static(concepts.encoder, builder.documents(), progress):
-            write_static(folder / STATIC, static)
-        del static
+    has_head = concepts.encoder.lookup is None and LatentHead.of(folder / "model") is not None
+    if has_head and (static := static_of(concepts.encoder, builder.documents(), progress)):
+        write_static(folder / STATIC, static)
     if concepts.named and labels is None and fitted.names is None:
         return
     # States that adaptation left here are not computed again elsewhere.

@@ -1,8 +1,8 @@
-"""Static encoders of queries: students of a backbone, fitted to a collection.
+"""Static encoders of queries: students of a backbone.
 
 A static encoder estimates the states that a backbone computes; see ``models.static``. The package
-has a student of lexicept-mini's backbone, trained on general texts (``mini.static``); an index gets
-a copy with rows that correct the student on texts like queries from the documents, without labels.
+has a student of lexicept-mini's backbone, trained on general texts (``mini.static``). A student of
+another backbone is trained on texts like queries from the documents, without labels.
 """
 
 from __future__ import annotations
@@ -28,20 +28,18 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.half_bert import autocast, has_bfloat16
 from lexicept.models.onnx_bert import is_plain, map_safetensors, rounded
 from lexicept.models.sources import MINI_FOLDER, Reference
-from lexicept.models.static import CORRECTED, CORRECTIONS, STEP, StaticStates, packed
+from lexicept.models.static import STEP, packed
 from lexicept.models.window_tensors import pad_windows
 from lexicept.models.windows import Window, group_windows
 from lexicept.progress import Progress, silent
-from lexicept.storage.arrays import return_memory
 from lexicept.storage.files import read_json, replace_file
 from lexicept.vectorizers.interface import STATIC
-from lexicept.vectors import Floats, Integers
 
 PACKAGED = MINI_FOLDER / STATIC
 """The student in the package, of lexicept-mini's backbone."""
 
 PER_DOCUMENT, MOST = 3, 6000
-"""Sentences to fit a static encoder to: of each document, and in all."""
+"""Sentences to train a student on: of each document, and in all."""
 
 PASSES, LEARNING_RATE = 2, 2e-3
 """Passes over the sentences, and the highest learning rate, to train a student of two blocks."""
@@ -53,9 +51,6 @@ BLOCKS, WIDTH = 2, 3
 """Blocks of a student, and units of the feed-forward layers for each number of a state; BERT has
 four."""
 
-TOGETHER = 1024
-"""Texts whose states are computed together."""
-
 LONGEST, BATCH_TOKENS = 64, 4096
 """Most tokens of a text, and of a batch in training, padding included."""
 
@@ -64,10 +59,6 @@ WARMUP = 200
 
 SAMPLE = 2000
 """Texts whose states' mean and variance are taken."""
-
-DOUBT = 3.0
-"""Occurrences of a token without an error to set against those in the collection; chosen on CACM
-and SciFact's training claims."""
 
 _LAYER = "encoder.layer."
 
@@ -115,9 +106,8 @@ class StaticModel(nn.Module):
         return states
 
     def stored(self) -> dict[str, Any]:
-        """Return the weights for ``StaticStates``, without corrections."""
-        d = self.bert.config.hidden_size
-        content = corrections(np.empty(0, np.int32), np.empty((0, d), np.float32))
+        """Return the weights for ``StaticStates``."""
+        content: dict[str, Any] = {}
         for name, weight in self.bert.state_dict().items():
             values, table = weight.float().cpu().numpy(), name.removesuffix(".weight")
             if name.startswith(_LAYER) and values.ndim == 2:
@@ -222,27 +212,6 @@ def _text_means(states: Tensor, mask: Tensor) -> Tensor:
     return sums / mask.sum(1, keepdim=True)
 
 
-def corrections(tokens: Integers, rows: Floats) -> dict[str, Any]:
-    """Return the weights of rows [n, d] that are added to the states of tokens [n]."""
-    last = np.zeros((1, rows.shape[1]), np.float32)  # of all other tokens
-    return {**packed(CORRECTIONS, np.concatenate([rows, last])), CORRECTED: tokens.astype(np.int32)}
-
-
-def fit_corrections(student: StaticStates, blocks: Iterable[TokenTexts]) -> dict[str, Any]:
-    """Return as corrections the mean error of the states of each token in some texts, less the
-    fewer there are."""
-    errors = np.zeros((student.tokens, student.d), np.float32)
-    counts = np.zeros(student.tokens, np.float32)
-    for texts in blocks:
-        for (number,), estimates in student.read(texts.windows):
-            window = texts.windows[number]
-            ids = [i for i, out in zip(window.token_ids, window.left_out, strict=True) if not out]
-            np.add.at(errors, ids, texts.states[number].numpy() - estimates)
-            np.add.at(counts, ids, 1)
-    tokens = np.flatnonzero(counts)
-    return corrections(tokens, errors[tokens] / (counts[tokens, None] + DOUBT))
-
-
 def _like_queries(documents: Iterable[Document]) -> Iterator[str]:
     """Yield sentences of documents, and short documents whole."""
     for document in documents:
@@ -250,11 +219,11 @@ def _like_queries(documents: Iterable[Document]) -> Iterator[str]:
         yield from made or [" ".join(document.content.split()[:LONGEST])]
 
 
-def fit_static(
+def static_of(
     encoder: Encoder, documents: Iterable[Document], progress: Progress = silent
-) -> dict[str, Any] | None:
-    """Fit a static encoder to sentences of the documents: the package's student for the backbone of
-    lexicept-mini, for another plain BERT a student that is trained on the sentences.
+) -> Mapping[str, Any] | None:
+    """Return the package's student of lexicept-mini's backbone, for another plain BERT a student
+    that is trained on sentences of the documents.
 
     Args:
         encoder: a bidirectional encoder with an SAE.
@@ -268,30 +237,20 @@ def fit_static(
     backbone, config = encoder.backbone, encoder.backbone.model.config.to_dict()
     if not is_plain(config) or config["vocab_size"] * config["hidden_size"] > MOST_NUMBERS:
         return None
-    queries = [*islice(_like_queries(documents), MOST)]
     reference, packaged = backbone.reference, Reference.read(MINI_FOLDER)
     num_layers = read_json(MINI_FOLDER / "config.json")["num_hidden_layers"]
     if (reference, backbone.num_layers) == (packaged, num_layers):
-        weights, blocks = map_safetensors(PACKAGED), _read(encoder, queries, progress)
-    else:
-        texts = TokenTexts.read(encoder, queries)
-        if not texts.windows:
-            return None
-        model = StaticModel(backbone)
-        steps = PASSES * len([*group_windows(texts.windows, BATCH_TOKENS)])
-        sample = torch.cat(texts.states[:: 1 + len(texts.states) // SAMPLE])
-        train_static(model, texts.batches(PASSES), steps, sample, progress=progress)
-        weights, blocks = model.stored(), iter([texts])
-    return {**weights, **fit_corrections(StaticStates(weights, config), blocks)}
+        return map_safetensors(PACKAGED)
+    texts = TokenTexts.read(encoder, [*islice(_like_queries(documents), MOST)])
+    if not texts.windows:
+        return None
+    model = StaticModel(backbone)
+    steps = PASSES * len([*group_windows(texts.windows, BATCH_TOKENS)])
+    sample = torch.cat(texts.states[:: 1 + len(texts.states) // SAMPLE])
+    train_static(model, texts.batches(PASSES), steps, sample, progress=progress)
+    return model.stored()
 
 
 def write_static(path: Path, weights: Mapping[str, Any]) -> None:
     """Write weights for ``StaticStates``."""
     replace_file(path, save({name: np.ascontiguousarray(w) for name, w in weights.items()}))
-
-
-def _read(encoder: Encoder, texts: Sequence[str], progress: Progress) -> Iterator[TokenTexts]:
-    for start in range(0, len(texts), TOGETHER):
-        return_memory()
-        yield TokenTexts.read(encoder, texts[start : start + TOGETHER])
-        progress("query encoder", min(start + TOGETHER, len(texts)), len(texts))
