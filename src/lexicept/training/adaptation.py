@@ -60,6 +60,9 @@ WARMUP_STEPS = 10
 TRAINED_K = 8
 """Active latents per token in lexicept-mini's training; its ``HEAD`` uses fewer."""
 
+AUXILIARY_EVERY = 4
+"""Distance of the tokens that dead latents learn from: all would be a third of the steps' time."""
+
 BUFFER_TOKENS = 2**16
 """States to shuffle together: 50 MB of memory in half precision."""
 
@@ -237,6 +240,7 @@ def _training(num_latents: int, k: int, tokens: int) -> SAESettings:
         num_latents=num_latents,
         k=k,
         tokens=min(PASSES * tokens, MOST_TOKENS),
+        auxiliary_every=AUXILIARY_EVERY,
         buffer_tokens=BUFFER_TOKENS,
         warmup_steps=WARMUP_STEPS,
         seed=SEED,

@@ -76,6 +76,7 @@ class TopK(SAEObjective):
         """Return the weighted auxiliary loss of dead latents."""
         if not (len(dead) and self.settings.auxiliary):
             return x.new_zeros(())
+        x, error = (tokens[:: self.settings.auxiliary_every] for tokens in (x, error))
         latents = dead[self._largest(x, min(2 * self.settings.k, len(dead)), dead)[1]]
         revived = self.sae.decode(_acts_of(self.sae, x, latents), latents) - self.sae.b_dec
         return self.settings.auxiliary * _squared(revived - error.detach())

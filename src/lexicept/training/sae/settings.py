@@ -53,6 +53,8 @@ class SAESettings:
     auxiliary: NotNegative = 1 / 16
     """Weight of the auxiliary loss of the top-k architectures: dead latents reconstruct the error
     of the live latents. 0 leaves them as they are."""
+    auxiliary_every: Count = 1
+    """Distance of the tokens of a step that the auxiliary loss is the mean of."""
     dead_tokens: Count = 200_000
     """Tokens without activity after which a latent counts as dead."""
     prefixes: Items[Count] | None = None
