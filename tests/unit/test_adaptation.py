@@ -1,6 +1,7 @@
 """Adaptation to a collection: what is learned, what is read once, and what an index keeps of it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +238,8 @@ def test_a_named_backbone_gets_the_whole_default_index(tmp_path, run):
     assert index.reader.settings["concepts"].adapted == {"tokens": 25 * (4 + 4), "steps": 3}
     encoder = concepts_of(index).encoder
     assert encoder.prompts == {"query": "ba ", "document": "de de "}
-    assert (encoder.head.settings, encoder.head.d_in) == (HEAD, 32)
+    assert encoder.head.settings == replace(HEAD, query_scale=1.25)
+    assert encoder.head.d_in == 32
     assert (index.reader.folder / "concepts" / "static.safetensors").exists()
     scores = [index.search(texts[7], 1, vocabulary=name)[0].score for name in ("texts", None)]
     assert 0 < scores[0] < scores[1]
