@@ -451,7 +451,7 @@ def test_recorded_results_belong_to_the_recipes():
         name: sum(len(recorded(load_recipe(RECIPES, name), size)[0].results) for size in SIZES)
         for name in NAMES
     }
-    assert sum(current.values()) == 135
+    assert sum(current.values()) == 146
     assert current["rra/table1"] == 15
 
 
@@ -477,36 +477,28 @@ def test_a_part_depends_on_what_it_is_of(here):
 
 def test_parts_by_titles_share_no_title_text_or_question(tmp_path):
     """Titles, texts and questions that differ in case and marks alone are the same."""
-    folder = tmp_path / "data" / "whole"
-    (folder / "qrels").mkdir(parents=True)
-    texts = [f"Text {n}." for n in range(19)] + ["text 0"]
-    documents = [
-        {"_id": f"d{n}", "title": f"{'Aa'[n % 2]}-{n // 2}", "text": text}
-        for n, text in enumerate(texts)
-    ]
-    queries = [{"_id": f"q{n}", "text": f"What is {n % 18}?"} for n in range(20)]
+    titles = [f"{'Aa'[number % 2]}-{number // 2}" for number in range(20)]
+    texts = [*(f"Text {number}." for number in range(19)), "text 0"]
+    questions = {f"q{number}": f"What is {number % 18}?" for number in range(20)}
     judged = "query-id\tcorpus-id\tscore\n" + "".join(f"q{n}\td{n}\t1\n" for n in range(20))
-    (folder / "qrels" / "train.tsv").write_text(judged)
-    for name, lines in (("corpus", documents), ("queries", queries)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
-    ranges = {"first": (0, 0.3), "second": (0.3, 1)}
-    sources = {
-        name: Source("", subset=Subset("whole", "train", 20, 20, titles=bounds))
-        for name, bounds in ranges.items()
-    }
-    data = Data(tmp_path / "data", sources, tmp_path / "work")
-    parts = {name: {d.id for d in read_documents(data.find(name))} for name in ranges}
-    questions = {name: {q.id for q in read_queries(data.find(name), "train")} for name in ranges}
-    # d0 and d19 have one text, q0 and q18 as well as q1 and q19 one question.
-    assert sorted(parts["first"] | parts["second"], key=lambda name: int(name[1:])) == [
-        f"d{n}" for n in range(1, 19)
+    folder = write_beir(tmp_path / "data" / "whole", {}, questions, {"train": judged})
+    lines = [
+        json.dumps({"_id": f"d{number}", "title": title, "text": text}) + "\n"
+        for number, (title, text) in enumerate(zip(titles, texts, strict=True))
     ]
-    titles = [{int(name[1:]) // 2 for name in part} for part in parts.values()]
-    assert [len(each) for each in titles] == [3, 7]
-    assert not titles[0] & titles[1]
-    assert questions["first"] | questions["second"] == {f"q{n}" for n in range(2, 18)}
-    for name, part in parts.items():
-        assert questions[name] == {f"q{d[1:]}" for d in part} - {"q0", "q1", "q18", "q19"}
+    (folder / "corpus.jsonl").write_text("".join(lines))
+    numbers = []
+    for name, bounds in (("first", (0, 0.3)), ("second", (0.3, 1))):
+        source = Source("", subset=Subset("whole", "train", 20, 20, titles=bounds))
+        part = Data(tmp_path / "data", {name: source}, tmp_path / "work").find(name)
+        documents = {int(document.id[1:]) for document in read_documents(part)}
+        asked = {int(query.id[1:]) for query in read_queries(part, "train")}
+        # d0 and d19 have one text, q0 and q18 as well as q1 and q19 one question.
+        assert asked == documents - {1, 18}
+        numbers.append(documents)
+    assert sorted([*numbers[0], *numbers[1]]) == list(range(1, 19))
+    assert [len({number // 2 for number in part}) for part in numbers] == [3, 7]
+    assert not {number // 2 for number in numbers[0]} & {number // 2 for number in numbers[1]}
     with pytest.raises(InputError, match="two rising shares"):
         Subset("whole", "train", 20, 20, titles=(0.3, 0.3))
 
