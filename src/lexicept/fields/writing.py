@@ -12,7 +12,7 @@ import numpy as np
 
 from lexicept.errors import InputError
 from lexicept.fields.columns import LISTING, MISSING, FieldColumn, FieldColumns, keyword_order
-from lexicept.fields.values import NOTHING, FieldKind, Fields, Value, family, parse_date
+from lexicept.fields.values import DAY, NOTHING, FieldKind, Fields, Value, family, parse_date
 from lexicept.storage.arrays import save_array
 from lexicept.storage.files import disk_errors, write_json
 from lexicept.storage.texts import TextStore
@@ -20,9 +20,6 @@ from lexicept.vectors import Integers
 
 MOST_FIELDS = 1_000
 """Most fields of a collection."""
-
-DAY = 86_400_000_000
-"""Microseconds of a day."""
 
 EXACT = 2**53
 """Whole numbers of at most this size are exact in a column that also has fractions."""
