@@ -12,8 +12,9 @@ from lexicept.corpora.files import (
     extension_of,
     missing_package,
     read_one,
+    read_records,
 )
-from lexicept.corpora.folder import KINDS, Folder, id_of
+from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.lines import read_lines
 from lexicept.corpora.passages import NothingToRead
 from lexicept.corpora.records import (
@@ -25,6 +26,7 @@ from lexicept.corpora.records import (
     Query,
     Records,
     checked,
+    id_of,
 )
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError
@@ -131,8 +133,8 @@ def _read_documents(source: str, skipped: Skipped) -> Records[Document]:
     if os.path.exists(source):
         if source.lower().endswith(ONE_DOCUMENT):
             return _one(source)
-        if (reader := RECORDS.get(extension_of(source))) is not None:
-            return reader(source)
+        if extension_of(source) in RECORDS:
+            return read_records(source)
     return ir_datasets_reader.read_documents(_dataset(source, _DOCUMENT_SOURCES))
 
 

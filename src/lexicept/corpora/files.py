@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -19,7 +20,7 @@ from lexicept.corpora.passages import (
     with_passages,
 )
 from lexicept.corpora.pdf import parse_pdf
-from lexicept.corpora.records import MOST_CHARACTERS, Document, Place, Records, readable
+from lexicept.corpora.records import MOST_CHARACTERS, Document, Place, Records, id_of, readable
 from lexicept.corpora.restructured import parse_restructured
 from lexicept.corpora.text_encoding import BinaryError, decode_text
 
@@ -83,6 +84,18 @@ def read_file(path: str, name: str) -> Records[Document]:
         raise NothingToRead("empty")
 
 
+def read_records(path: str) -> Records[Document]:
+    """Yield the documents of a file with many; ids with whitespace or NUL are encoded (``id_of``),
+    others may be those of judgements."""
+    return ((place, partial(_with_id, read)) for place, read in RECORDS[extension_of(path)](path))
+
+
+def _with_id(read: Callable[[], Document]) -> Document:
+    document = read()
+    encoded = id_of(document.id) if re.search(r"[\s\0]", document.id) else document.id
+    return document._replace(id=encoded)
+
+
 def read_one(path: str, name: str) -> Document:
     """Read a file that is one document. Raises NothingToRead for an empty file, no text, encrypted
     or the like. Raises InputError for an unreadable file."""
@@ -123,5 +136,5 @@ def _parsed(path: str, content: bytes) -> Parsed:
 def _within(name: str, read: Callable[[], Document]) -> Document:
     """Read a record, with the file's id before the record's; cut a long text without passages."""
     document = read()
-    document = document._replace(id=f"{name}#{document.id}")
+    document = document._replace(id=f"{name}#{id_of(document.id)}")
     return document if document.passages else with_passages(document, (Section(document.text),))

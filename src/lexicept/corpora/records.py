@@ -1,10 +1,12 @@
 """Documents, queries and judgements, and the checks of all readers."""
 
+import re
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, Self, TypeVar
+from urllib.parse import quote
 
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError, LexiceptWarning
@@ -12,6 +14,9 @@ from lexicept.fields.values import NOTHING, FieldChecker, FieldKind, Fields
 
 MOST_CHARACTERS = 2**24
 """Most characters of a document: a small gzipped file may hold a text larger than memory."""
+
+# Whitespace and NUL may not stand in ids.
+_UNSAFE = re.compile(r"[\s%#\x00-\x1f\x7f\udc80-\udcff]")
 
 
 class Passage(NamedTuple):
@@ -221,6 +226,14 @@ def check_passages(place: Place, document: Document) -> None:
         if anchor in anchors:
             raise place.error(f"two passages have the anchor {anchor!r}")
         anchors.add(anchor)
+
+
+def id_of(name: str) -> str:
+    """Return the id of a path in a folder, or of a record in a file there: whitespace, control
+    characters, % and # are percent-encoded, so that no two share an id."""
+    if name.isspace():  # no id
+        return name
+    return _UNSAFE.sub(lambda match: quote(match[0], errors="surrogateescape"), name)
 
 
 def check_id(place: Place, value: str) -> None:
