@@ -128,20 +128,17 @@ def _lines(path: str, encoding: str) -> Iterator[Iterator[str]]:
 def _dialect(lines: list[str], more: bool) -> dict[str, Any]:
     """Return the separator of a table by its first lines, and the backslash if it escapes quotes:
     those that divide most lines as the header."""
-    best: dict[str, Any] = {"delimiter": UNUSED}
-    best_score = (0.0, 0, 0)
-    for separator, escape in product(SEPARATORS, (None, "\\")):
-        dialect = {"delimiter": separator, "escapechar": escape}
+
+    def score(dialect: dict[str, Any]) -> tuple[float, int, int]:
         # The last row may go on after the sample.
         table = [row for row in _parsed(lines, dialect) if row]
         header, *rows = table[: -1 if more and len(table) > 2 else None] or [[]]
-        if len(header) < 2:
-            continue
-        even = sum(len(row) == len(header) for row in rows) / max(len(rows), 1) if rows else 1.0
+        even = sum(len(row) == len(header) for row in rows) / len(rows) if rows else 1.0
         names = len(RESERVED.intersection(column_names(header)))
-        if (score := (even, names, len(header))) > best_score:
-            best, best_score = dialect, score
-    return best
+        return (even, names, len(header)) if len(header) > 1 else (0.0, 0, 0)
+
+    choices = product([UNUSED, *SEPARATORS], (None, "\\"))
+    return max(({"delimiter": sign, "escapechar": escape} for sign, escape in choices), key=score)
 
 
 def _encoding(path: str) -> str:

@@ -6,12 +6,11 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from lexicept.corpora.json_lines import DOCUMENT_TEXTS, RESERVED, to_document
@@ -30,37 +29,27 @@ _NO_NUMBER = {"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none"}
 """Missing values in a column of numbers, as pandas reads and writes them."""
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The columns of a table."""
-
-    names: Sequence[str]
-    numeric: Set[str]
-    """Columns of numbers alone."""
-
-    def document(self, place: Place, read: Callable[[], Sequence[str]]) -> Document:
-        """Return the document of a row; see ``read_table``."""
-        cells = read()
-        texts = [index for index, name in enumerate(self.names) if name in DOCUMENT_TEXTS]
-        # Values that are missing at the end are empty; a row without its text may be a part of one.
-        if any(cells[len(self.names) :]) or len(cells) <= max(texts, default=0):
-            raise place.error(f"{len(cells)} values, the header has {len(self.names)}")
-        try:
-            "".join(cells).encode()
-        except UnicodeEncodeError:
-            raise place.error("not UTF-8") from None
-        values = {
-            name: json.loads(value) if name in self.numeric else value
-            for name, value in zip(self.names, cells, strict=False)
-            if name in DOCUMENT_TEXTS or not self._is_missing(name, value)
-        }
-        if not any(name in self.names for name in DOCUMENT_TEXTS):
-            shown = zip(self.names, cells, strict=False)
-            values["text"] = "\n".join(f"{name}: {value}" for name, value in shown if value)
-        return to_document(place, values, str(place.number))
-
-    def _is_missing(self, name: str, value: str) -> bool:
-        return not value or (name in self.numeric and value.strip().lower() in _NO_NUMBER)
+def _document(
+    names: Sequence[str], numeric: set[str], place: Place, read: Callable[[], Sequence[str]]
+) -> Document:
+    """Return the document of a row; see ``read_table``."""
+    cells = read()
+    texts = [index for index, name in enumerate(names) if name in DOCUMENT_TEXTS]
+    # Values that are missing at the end are empty; a row without its text may be a part of one.
+    if any(cells[len(names) :]) or len(cells) <= max(texts, default=0):
+        raise place.error(f"{len(cells)} values, the header has {len(names)}")
+    try:
+        "".join(cells).encode()
+    except UnicodeEncodeError:
+        raise place.error("not UTF-8") from None
+    row = dict(zip(names, cells, strict=False))
+    values: dict[str, Any] = {name: value for name, value in row.items() if value}
+    for name in numeric.intersection(values):
+        missing = row[name].strip().lower() in _NO_NUMBER
+        values[name] = None if missing else json.loads(row[name])
+    text = "\n".join(f"{name}: {row[name]}" for name in values)
+    values |= {names[index]: cells[index] for index in texts} or {"text": text}
+    return to_document(place, values, str(place.number))
 
 
 def read_table(rows: Callable[[], Rows]) -> Records[Document]:
@@ -71,24 +60,20 @@ def read_table(rows: Callable[[], Rows]) -> Records[Document]:
     NA or the like among numbers, is missing. A column without a name is ``column 2`` by its place,
     and one of a repeated name ``name.1``. The number of the line replaces an id, and all values,
     each after the column's name, replace a text. The rows are read once before to find the columns
-    of numbers. Raises InputError for a repeated id, text or title;
-    from the function of a row, for more values than the header's, no text, or no UTF-8."""
-    columns: Columns | None = None
-    for place, read in rows():
-        if columns is not None:
-            yield place, partial(columns.document, place, read)
-            continue
+    of numbers. Raises InputError for a repeated id, text or title; from the function of a row, for
+    more values than the header's, no text, or no UTF-8."""
+    following = rows()
+    for place, read in islice(following, 1):
         names = _header(place, read())
         numeric = set() if RESERVED.issuperset(names) else _numeric(rows, names)
-        columns = Columns(names, numeric)
+    for place, read in following:
+        yield place, partial(_document, names, numeric, place, read)
 
 
 def _numeric(rows: Callable[[], Rows], columns: Sequence[str]) -> set[str]:
     """Return the columns of numbers alone; unreadable rows do not count."""
     numeric, with_numbers = set(columns) - RESERVED, set()
-    following = rows()
-    next(following, None)
-    for _, read in following:
+    for _, read in islice(rows(), 1, None):
         try:
             cells = read()
         except InputError:
