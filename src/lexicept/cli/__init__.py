@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lexicept.errors import LexiceptError, LexiceptWarning
 from lexicept.sanitize import safe
+from lexicept.surroundings import SAFE_PATH
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -83,6 +84,7 @@ def make_app(words: Sequence[str] | None = None) -> App:
 
 def main() -> None:
     """Run the command line; errors that name their cause are one line, without a traceback."""
+    os.environ.update(SAFE_PATH)  # for all children, also those of libraries
     for stream in (sys.stdout, sys.stderr):
         # Documents may have characters that a terminal or pipe can't encode.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]

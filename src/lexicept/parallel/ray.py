@@ -208,13 +208,16 @@ def _join(address: str, workers: int | None) -> Any:
         import ray
     except ModuleNotFoundError as error:
         raise InputError(f"{error.name} missing: pip install 'lexicept[ray]'") from None
-    quiet = {"log_to_driver": False, "configure_logging": False}
+    job = ray.job_config.JobConfig()
+    # Or Ray has workers import from the current folder first, before Python's own library.
+    job._runtime_env_has_working_dir = lambda: True
+    options = {"job_config": job, "log_to_driver": False, "configure_logging": False}
     try:
         if address == "local":
-            ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
+            ray.init(address="local", num_cpus=workers, include_dashboard=False, **options)
         else:
             _knock(address)
-            ray.init(address=address, **quiet)
+            ray.init(address=address, **options)
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"no Ray cluster at {address!r}: {_first_line(error)}") from None
     return ray

@@ -21,6 +21,7 @@ from lexicept.errors import InputError, check_count, checked_arguments, require
 from lexicept.index.manifest import MANIFEST
 from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.storage.manifest import generations
+from lexicept.surroundings import SAFE_PATH
 
 LOW_PRIORITY = 10
 """Priority (nice) of the process that builds an index beside the server."""
@@ -103,7 +104,7 @@ def serve(
             folder = tempfile.TemporaryDirectory(prefix="lexicept-")
             variables["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(folder)
         # Workers are fresh processes: the environment holds the settings.
-        stack.enter_context(_environment(variables))
+        stack.enter_context(_environment(variables | SAFE_PATH))
         uvicorn.run(
             "lexicept.server.app:from_environment",
             factory=True,
@@ -128,7 +129,7 @@ def _indexed_beside(folder: str | os.PathLike[str]) -> Iterator[Path]:
     ends, another process builds it, or brings it into step with the folder."""
     path = Path(f"{os.path.abspath(folder)}.index")
     run = "from lexicept.cli import main; main()"
-    command = [sys.executable, "-c", run, "sync", os.fspath(folder), str(path)]
+    command = [sys.executable, "-P", "-c", run, "sync", os.fspath(folder), str(path)]
     plain = {**os.environ, "TERM": "dumb"}  # the server writes to the terminal too
     # A session of its own: Ctrl-C in the terminal ends the server, and the server the process.
     with subprocess.Popen(
