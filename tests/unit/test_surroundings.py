@@ -12,7 +12,7 @@ import pytest
 
 import lexicept
 from lexicept.corpora.restructured import parse_restructured
-from lexicept.surroundings import without
+from lexicept.storage.surroundings import without
 
 MODULES = {
     *sys.stdlib_module_names,

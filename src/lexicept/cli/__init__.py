@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from lexicept.errors import LexiceptError, LexiceptWarning
 from lexicept.sanitize import safe
-from lexicept.surroundings import SAFE_PATH
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -84,7 +83,7 @@ def make_app(words: Sequence[str] | None = None) -> App:
 
 def main() -> None:
     """Run the command line; errors that name their cause are one line, without a traceback."""
-    os.environ.update(SAFE_PATH)  # for all children, also those of libraries
+    os.environ["PYTHONSAFEPATH"] = "1"  # no child imports from the current folder
     for stream in (sys.stdout, sys.stderr):
         # Documents may have characters that a terminal or pipe can't encode.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]

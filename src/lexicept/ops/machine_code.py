@@ -18,7 +18,7 @@ from typing import Any
 
 from lexicept.errors import LexiceptWarning
 from lexicept.storage.files import replacing
-from lexicept.surroundings import without
+from lexicept.storage.surroundings import without
 
 with without(".numba_config.yaml"):
     import numba as numba

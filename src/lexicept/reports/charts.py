@@ -24,7 +24,7 @@ from lexicept.evaluation.sweep import Point, pareto_front
 from lexicept.measures import NDCG, QD_FLOPS, RR, e2
 from lexicept.sanitize import one_line, shortened
 from lexicept.storage.files import replace_file
-from lexicept.surroundings import without
+from lexicept.storage.surroundings import without
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

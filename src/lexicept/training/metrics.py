@@ -14,8 +14,8 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.model_card import make_card
 from lexicept.progress import Progress
 from lexicept.storage.files import replace_file, replacing
+from lexicept.storage.surroundings import without
 from lexicept.storage.yaml_text import read_yaml
-from lexicept.surroundings import without
 from lexicept.training.config import TrainingConfig
 from lexicept.training.settings import to_mapping
 

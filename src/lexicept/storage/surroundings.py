@@ -4,9 +4,6 @@ import os
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 
-SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""Environment in which Python's children, of ``-c`` and ``-m``, import no module from there."""
-
 
 @contextmanager
 def without(name: str) -> Iterator[None]:
