@@ -21,6 +21,7 @@ from lexicept.models.sae.model import SAE
 from lexicept.models.static import PackedRows, StaticStates, packed
 from lexicept.models.window_tensors import pad_windows
 from lexicept.models.windows import Window
+from lexicept.storage.files import write_json
 from lexicept.training import static
 from lexicept.training.static import (
     StaticModel,
@@ -85,7 +86,8 @@ def test_both_runtimes_agree_and_padding_changes_nothing(model, stored, queries)
     """To 1e-4 with exact weights, and up to the products of 8 bits."""
     windows = windows_of(queries)
     expected = model(pad_windows(windows, 7)).detach().numpy()
-    states = StaticStates.load_file(stored, config_of(model))
+    write_json(stored.with_name("config.json"), config_of(model))
+    states = StaticStates.load_file(stored, stored.with_name("config.json"))
     error = np.linalg.norm(estimates_of(states, windows) - expected)
     assert error <= 0.1 * np.linalg.norm(expected)
     weights = {name: weight.numpy() for name, weight in model.bert.state_dict().items()}
@@ -172,8 +174,20 @@ def test_a_damaged_file_is_one_error(tmp_path, model, stored, content):
     elif content == "other":
         content = whole.replace(b"layer.1.output", b"layer.1.outptu")
     path.write_bytes(content)
+    write_json(tmp_path / "config.json", config_of(model))
     with pytest.raises(InputError, match=f"{STATIC}: damaged or missing"):
-        StaticStates.load_file(path, config_of(model))
+        StaticStates.load_file(path, tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"num_attention_heads": None}, {"num_attention_heads": 0}, {"hidden_size": 33}, {"": 1}],
+)
+def test_a_damaged_configuration_names_itself(tmp_path, model, stored, changes):
+    content = config_of(model) | changes if changes != {"": 1} else {}
+    write_json(tmp_path / "config.json", content)
+    with pytest.raises(InputError, match=rf"{STATIC}: damaged or missing, or \S+config\.json is: "):
+        StaticStates.load_file(stored, tmp_path / "config.json")
 
 
 @pytest.fixture(scope="module")

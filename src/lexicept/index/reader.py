@@ -138,8 +138,8 @@ class IndexReader:
                     check_files(folder, current.content["files"], checksums=checksums)
                     index = cls(folder, current)
                 break
-            except (KeyError, TypeError, ValueError) as error:
-                raise IndexFormatError(f"{folder}: its manifest is damaged ({error})") from None
+            except InputError as error:
+                raise IndexFormatError(f"{folder} is damaged: {error}") from None
             except (IndexFormatError, OSError):
                 # An update may have removed this generation since the manifest was read.
                 if not current.stale():

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lexicept.errors import IndexFormatError
 from lexicept.index.impacts import VocabularySettings
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import KINDS, VocabularyKind
@@ -36,12 +35,10 @@ def open_vocabularies(
     folder: Path, entries: Sequence[Mapping[str, Any]]
 ) -> tuple[IndexVocabulary, ...]:
     """Open the vocabularies of a generation by their entries in the manifest. Raises
-    IndexFormatError for damaged terms and unknown kinds."""
+    IndexFormatError for damaged terms."""
     vocabularies, start = [], 0
     for entry in entries:
         name, size = entry["name"], entry["size"]
-        if name not in KINDS:
-            raise IndexFormatError(f"{folder}: the vocabulary {name!r} has an unknown kind")
         vocabularies.append(
             IndexVocabulary(
                 name,

@@ -75,7 +75,7 @@ class LightEncoder(TokenReader):
         if static is None:
             states = OnnxBert.load(folder)
         else:
-            states = StaticStates.load_file(static, read_json(folder / "config.json"))
+            states = StaticStates.load_file(static, folder / "config.json")
         tokenizer = read_tokenizer(folder / "tokenizer.json")
         # Tokens without an embedding are left to ``Backbone``.
         if states is None or tokenizer.get_vocab_size() > states.tokens:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lexicept.models.onnx_bert import OnnxBert, damage_of, map_safetensors
+from lexicept.storage.files import read_json
 from lexicept.vectors import Floats
 
 STEP = 0.335
@@ -63,10 +64,12 @@ class StaticStates(OnnxBert):
         self.states(np.zeros((1, 3), np.int64), np.ones((1, 3), bool))  # raises for other shapes
 
     @classmethod
-    def load_file(cls, path: Path, config: Mapping[str, Any]) -> StaticStates:
-        """Read a file. Raises InputError for a missing or damaged file."""
-        with damage_of(path):
-            return cls(map_safetensors(path), config)
+    def load_file(cls, path: Path, config: Path) -> StaticStates:
+        """Read a file of weights, and the file of the backbone's configuration. Raises InputError
+        or IndexFormatError for a missing or damaged file."""
+        content = read_json(config)
+        with damage_of(path, config):
+            return cls(map_safetensors(path), content)
 
     def _rows(self, weights: Mapping[str, Any], name: str) -> PackedRows:
         return PackedRows(weights, name)

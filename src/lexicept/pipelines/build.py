@@ -83,8 +83,8 @@ def build(
             lists these, with the reasons.
         ray: the HOST:PORT of a Ray cluster that encodes documents and derives postings, or "local".
         ray_workers: the number of Ray processes; by default one for each processor, or GPU.
-        overwrite: replace an index at ``out``, in one step; those who have opened the old one
-            keep reading that.
+        overwrite: replace an index at ``out``, in one step, even one that is damaged or of another
+            version; those who have opened the old one keep reading that.
         restart: discard an interrupted build instead of resuming it.
         progress: True shows a line on standard error; a callback gets the reports.
 

@@ -15,12 +15,12 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
+from unittest.mock import patch
 
 from lexicept.corpora import is_folder_of_files
 from lexicept.errors import InputError, check_count, checked_arguments, require
-from lexicept.index.manifest import MANIFEST
+from lexicept.index.manifest import is_index, older_version, read_manifest
 from lexicept.pipelines.opened import IndexLike, reader_of
-from lexicept.storage.manifest import generations
 
 LOW_PRIORITY = 10
 """Priority (nice) of the process that builds an index beside the server."""
@@ -80,8 +80,9 @@ def serve(
         read_key(api_key_file)
     checked_prefix(url_prefix)
     with ExitStack() as stack:
-        if isinstance(index, str | os.PathLike) and _holds_documents(index):
-            index = stack.enter_context(_indexed_beside(index))
+        given = Path(index) if isinstance(index, str | os.PathLike) else None
+        if given and is_folder_of_files(given) and not is_index(given):
+            index = stack.enter_context(_indexed_beside(given))
         reader = reader_of(index, engine=engine).using(query_encoder)
         needs_model = any(entry.needs_model(query_encoder) for entry in reader.vocabularies)
         if needs_model and find_spec("sentence_transformers") is None:
@@ -103,7 +104,7 @@ def serve(
             folder = tempfile.TemporaryDirectory(prefix="lexicept-")
             variables["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(folder)
         # Workers are fresh processes: the environment holds the settings.
-        stack.enter_context(_environment(variables))
+        stack.enter_context(patch.dict(os.environ, variables, PYTHONSAFEPATH="1"))
         uvicorn.run(
             "lexicept.server.app:from_environment",
             factory=True,
@@ -116,19 +117,15 @@ def serve(
         )
 
 
-def _holds_documents(path: str | os.PathLike[str]) -> bool:
-    """Return True for a folder of files that is no index, not even a damaged one."""
-    folder = Path(path)
-    return is_folder_of_files(path) and not ((folder / MANIFEST).exists() or generations(folder))
-
-
 @contextmanager
 def _indexed_beside(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield the index of a folder of documents, as soon as it can be searched. Until the block
     ends, another process builds it, or brings it into step with the folder."""
     path = Path(f"{os.path.abspath(folder)}.index")
+    if path.exists() and older_version(path) is None:
+        read_manifest(path)  # or the process would tell of it too
     run = "from lexicept.cli import main; main()"
-    command = [sys.executable, "-c", run, "sync", os.fspath(folder), str(path)]
+    command = [sys.executable, "-P", "-c", run, "sync", os.fspath(folder), str(path)]
     plain = {**os.environ, "TERM": "dumb"}  # the server writes to the terminal too
     # A session of its own: Ctrl-C in the terminal ends the server, and the server the process.
     with subprocess.Popen(
@@ -136,7 +133,7 @@ def _indexed_beside(folder: str | os.PathLike[str]) -> Iterator[Path]:
     ) as sync:
         try:
             os.setpriority(os.PRIO_PROCESS, sync.pid, LOW_PRIORITY)
-            while not (path / MANIFEST).exists():
+            while not is_index(path) or older_version(path) is not None:
                 if sync.poll() is not None:
                     raise InputError(f"{os.fspath(folder)}: no index, and none could be built")
                 time.sleep(0.05)
@@ -160,18 +157,3 @@ def check_free(host: str, port: int) -> None:
                 "port, or 0 for a free one"
             ) from None
         raise InputError(f"can't serve at {host}:{port}: {error}") from error
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for the time of the block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
