@@ -57,8 +57,8 @@ class _Server(MCPServer[None]):
     """A server whose tools take arguments as models fill them in, and refuse unknown ones."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
-        """Call a tool. An optional argument that is null or blank counts as left out, and a number
-        in place of a text as its digits. Raises ToolError for an unknown argument."""
+        """Call a tool. An optional argument that is null or blank counts as left out. Raises
+        ToolError for an unknown argument."""
         for tool in await self.list_tools():
             if tool.name == name:
                 parameters = tool.input_schema["properties"]
@@ -68,23 +68,11 @@ class _Server(MCPServer[None]):
                     raise ToolError(f"{name}: {error}") from None
                 required = tool.input_schema.get("required", ())
                 arguments = {
-                    key: _digits(value) if _is_text(parameters[key]) else value
+                    key: int(value) if isinstance(value, float) and value.is_integer() else value
                     for key, value in arguments.items()
                     if key in required or (value is not None and str(value).strip())
                 }
         return await super().call_tool(name, arguments, context)
-
-
-def _is_text(parameter: dict[str, Any]) -> bool:
-    """Return True for the JSON schema of a text."""
-    return any(each.get("type") == "string" for each in [parameter, *parameter.get("anyOf", ())])
-
-
-def _digits(value: Any) -> Any:
-    """Return the digits of a number, and any other value as it is."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    return str(int(value) if float(value).is_integer() else value)
 
 
 HOST = "127.0.0.1"
