@@ -623,6 +623,26 @@ def test_a_loss_that_is_no_number_names_the_queries(places, tmp_path):
     assert str(error.value).endswith(f"queries of the batch: {expected}")
 
 
+@pytest.mark.parametrize("trained", ["head", "lora"])
+@pytest.mark.parametrize("side", ["query", "document"])
+@pytest.mark.parametrize("checkpoint", ["best", "last"])
+def test_a_run_whose_vectors_are_all_empty_is_an_error(places, tmp_path, trained, side, checkpoint):
+    heavy = {"kind": "flops", "weight": 1e9, "schedule": "constant"}
+    config = configuration(
+        places,
+        model={"trained": trained},
+        loss={"words": 0.0, "margin_mse": 0.0, "in_batch": 1e-6},
+        optimizer={"learning_rate": 1.0, "steps": 8},
+        validation={"checkpoint": checkpoint, "every": 8},
+        **{f"{side}_regularizer": heavy},
+    )
+    message = r"collapsed: the vector of every \w+ is empty after 8 steps; a lower \w+_regularizer"
+    for _ in range(2):  # a resumed run ends as the first one
+        with pytest.raises(InputError, match=message):
+            train(config, tmp_path / "run")
+        assert not (tmp_path / "run" / "model").exists()
+
+
 def test_a_run_that_found_no_documents_can_be_put_right(places, tmp_path):
     config, folder = configuration(places, optimizer={"steps": 1}), tmp_path / "run"
     with pytest.raises(InputError, match="no such file or folder"):

@@ -43,13 +43,19 @@ Query = Annotated[
     str,
     Field(
         max_length=4_000,
+        coerce_numbers_to_str=True,
         description='What to look for, as a question or a few words. "exact phrase" must be there '
         "as it is, -word must not.",
     ),
 ]
 TopK = Annotated[int, Field(ge=1, le=20, description="Number of results.")]
 DocumentId = Annotated[
-    str, Field(max_length=2_000, description="Id of a document, as search shows it.")
+    str,
+    Field(
+        max_length=2_000,
+        coerce_numbers_to_str=True,
+        description="Id of a document, as search shows it.",
+    ),
 ]
 FilterText = Annotated[
     str | None,
@@ -162,6 +168,7 @@ class AgentTools:
             str,
             Field(
                 max_length=200,
+                coerce_numbers_to_str=True,
                 description="Text in a concept's name or words. Leave it out to list the most "
                 "useful concepts.",
             ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -24,6 +25,8 @@ from lexicept.vectorizers.words import QUERY_STOP_WORDS, WordVectorizer, missing
 from lexicept.weighting import BM25, Unchanged
 
 if TYPE_CHECKING:
+    import scipy.sparse as sp
+
     from lexicept.models.backbone import Backbone
     from lexicept.parallel.ray import Cluster
     from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -90,7 +93,8 @@ def build(
 
     Raises:
         InputError: parameters that do not go together, a bad document, something at ``out``, an
-            interrupted build with other arguments, or a package or model that is missing.
+            interrupted build with other arguments, a package or model that is missing, or a model
+            that finds no concept in any document.
         IndexFormatError: with ``overwrite``, what is at ``out`` is no index.
     """
     names = VOCABULARIES[vocabulary]
@@ -127,7 +131,8 @@ def build(
         if "words" in names:
             # BM25's queries count words: their weights say little about which matter.
             settings = VocabularySettings(BM25(), pruning="impact")
-            builder.add_vocabulary(words, settings, progress=report)
+            tf = builder.add_vocabulary(words, settings, progress=report)
+            _check_postings(builder, "words", tf)
         if "concepts" in names:
             if "words" in names and builder.publish_early(["concepts"], weight_bits):
                 report("searchable by words", 0, 0, f"lexicept search {os.fspath(out)} …")
@@ -182,6 +187,7 @@ def _add_concepts(
         if concepts.encoder.backbone.known is not None:  # which descriptions will read again
             concepts.encoder.kept = KeptActivations(concepts.encoder.backbone.known)
         activations = builder.add_vocabulary(fitted.texts.joint, settings, TEXTS, progress=progress)
+    _check_postings(builder, concepts.name, activations, stacklevel=5)
     has_head = concepts.encoder.lookup is None and LatentHead.of(folder / "model") is not None
     if has_head and (static := static_of(concepts.encoder, builder.documents(), progress)):
         write_static(folder / STATIC, static)
@@ -203,6 +209,19 @@ def _add_concepts(
     if fitted.names is not None and fitted.rows is not None:
         findings = names_for(findings, fitted.names, fitted.rows, concepts.head.rows.detach())
     builder.add_atlas(findings)
+
+
+def _check_postings(
+    builder: IndexBuilder, name: str, tf: sp.csr_array, stacklevel: int = 4
+) -> None:
+    """Warn if no document has a posting. Raises InputError for concepts if a document has a
+    word."""
+    if tf.nnz:
+        return
+    message = f"no {name} in any document"
+    if name == "concepts" and any(re.search(r"\w", text) for text in builder.contents):
+        raise InputError(f"{message}: the model gives empty vectors, its training has collapsed")
+    warnings.warn(f"{message}: searches by {name} find nothing", LexiceptWarning, stacklevel)
 
 
 def _labels(

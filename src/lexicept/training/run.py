@@ -59,7 +59,8 @@ def train(
     ``optimizer.sharded`` the processes divide the backbone and write the same files. Raises
     InputError if the folder holds a finished run or another configuration's, or another process
     works there, for data that do not fit together, or without a teacher for distillation. Raises
-    NotFiniteError if the loss is not finite; the message has the ids of the batch's queries.
+    NotFiniteError if the loss is not finite; the message has the ids of the batch's queries. Raises
+    InputError if the vectors of all queries or documents end up empty.
 
     Args:
         prepared: folder of data and states, in place of the run's ``work``, for successive runs

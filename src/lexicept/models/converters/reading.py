@@ -36,8 +36,8 @@ from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.hub import is_name, model_folder, refuse_missing, suggestion
 from lexicept.models.index_settings import IndexSettings
-from lexicept.models.language_heads import language_head, library_settings, modules_of
-from lexicept.models.loading import data_alone, quiet_transformers
+from lexicept.models.language_heads import language_head, library_settings
+from lexicept.models.loading import check_files, data_alone, modules_of, quiet_transformers
 from lexicept.models.lookup import Lookup
 from lexicept.models.sources import MINI, MINI_FOLDER, fetch
 from lexicept.models.windows import LONGEST_WINDOW
@@ -106,6 +106,7 @@ def find_model(source: str | os.PathLike[str]) -> tuple[Path, Kind | None]:
     folder = Path(os.path.expanduser(name))
     if not folder.exists() and "/" not in name:
         raise InputError(f"{name}: no such folder{suggestion(folder)}")
+    check_files(folder)
     return folder, recognise(folder) if folder.is_dir() else None
 
 
