@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,20 +22,11 @@ from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.hub import model_folder
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.lookup import Lookup
-from lexicept.models.pooled import (
-    KeptActivations,
-    TokenReader,
-    TokenStates,
-    pooled_activations,
-)
+from lexicept.models.pooled import POOL_CELLS, TokenReader, pooled_activations
 from lexicept.models.windows import Window, prompt_for
 from lexicept.storage.files import read_json
 from lexicept.storage.texts import TextStore
-from lexicept.vectors import Floats, Integers
 from lexicept.weighting import Weighting
-
-POOL_CELLS = 2**24
-"""Limit on the cells of one dense [texts, size] or [tokens, size] array: 64 MB."""
 
 _DEFAULT = IndexSettings()
 
@@ -47,17 +38,6 @@ HEAD_TYPES: tuple[type[Head], ...] = (SAEHead, VocabularyHead)
 _MODULES: dict[str, Any] = {
     f"{module.__module__}.{module.__name__}": module for module in (Backbone, Lookup, *HEAD_TYPES)
 }
-
-
-class TokenActivations(NamedTuple):
-    """The most active dimensions of tokens."""
-
-    acts: torch.Tensor
-    """Activations [tokens, k]."""
-    dimensions: torch.Tensor
-    """Dimensions [tokens, k]."""
-    tokens: list[tuple[int, int]]
-    """Each token's window, and position in the window."""
 
 
 class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
@@ -241,60 +221,13 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
                 blocks.append(pooled_activations(self.head, self.read(some, task), len(some), task))
         return sp.csr_array(sp.vstack(blocks, format="csr"))
 
-    def token_activations(self, windows: Sequence[Window]) -> Iterator[TokenActivations]:
-        """Yield the most active dimensions of every token counted in windows: batches of windows,
-        on the CPU."""
-        head = self.head
-        limit = POOL_CELLS // head.size  # a head without k may find every dimension active
+    def windows(self, texts: Sequence[str], task: str = "document") -> list[Window]:
+        return self.backbone.windows(texts, task=task)
 
-        def encoded(states: torch.Tensor, tokens: list[tuple[int, int]]) -> TokenActivations:
-            with torch.inference_mode():
-                acts, dimensions = head.encode(states)
-            return TokenActivations(acts.cpu(), dimensions.cpu(), tokens)
-
-        if self.kept is not None:
-            yield from self._activations_in_order(windows, self.kept, limit)
-            return
-        for numbers, states in self.backbone.token_states(windows):
-            start = 0
-            tokens: list[tuple[int, int]] = []
-            for number in numbers:
-                left_out = windows[number].left_out
-                if tokens and len(tokens) + len(left_out) > limit:
-                    yield encoded(states[start : start + len(tokens)], tokens)
-                    start += len(tokens)
-                    tokens = []
-                tokens += [(number, place) for place, out in enumerate(left_out) if not out]
-            yield encoded(states[start:], tokens)
-
-    def _activations_in_order(
-        self, windows: Sequence[Window], kept: KeptActivations, limit: int
-    ) -> Iterator[TokenActivations]:
-        """Yield the activations of windows in order, kept or computed now: batches do not depend on
-        how many are kept."""
-        computed, k = KeptActivations(), self.head.settings.document_k
-        fresh = [window for window in windows if kept.find(window) is None]
-        for numbers, states in self.backbone.token_states(fresh):
-            assert k is not None
-            some = [fresh[number] for number in numbers]
-            computed.add(some, *self.head.largest_addends(states, k))
-        batch: list[tuple[Floats, Integers]] = []
-        tokens: list[tuple[int, int]] = []
-        for number, window in enumerate(windows):
-            of_window = kept.find(window) or computed.find(window)
-            if of_window is not None:
-                batch.append(of_window)
-                tokens += [(number, place) for place, out in enumerate(window.left_out) if not out]
-            if batch and (len(tokens) >= limit or number == len(windows) - 1):
-                acts = torch.from_numpy(np.concatenate([acts for acts, _ in batch]))
-                dimensions = torch.from_numpy(np.concatenate([places for _, places in batch]))
-                yield TokenActivations(acts, dimensions.long(), tokens)
-                batch, tokens = [], []
-
-    def read(self, texts: Sequence[str], task: str) -> TokenStates:
-        prompt = self.prompt(task)
-        windows = self.backbone.windows([prompt + text for text in texts], task=task)
-        return TokenStates(windows, self.backbone.token_states(windows, task))
+    def token_states(
+        self, windows: Sequence[Window], task: str = "document"
+    ) -> Iterator[tuple[list[int], torch.Tensor]]:
+        return self.backbone.token_states(windows, task)
 
 
 def _look_up(lookup: Lookup, texts: Sequence[str], head: Head) -> sp.csr_array:

@@ -207,7 +207,8 @@ def _add_concepts(
             progress=progress,
         )
     if fitted.names is not None and fitted.rows is not None:
-        findings = names_for(findings, fitted.names, fitted.rows, concepts.head.rows.detach())
+        rows = concepts.head.rows.float().numpy(force=True)
+        findings = names_for(findings, fitted.names, fitted.rows, rows)
     builder.add_atlas(findings)
 
 

@@ -28,7 +28,7 @@ from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.pooled import MeanStates
 from lexicept.models.sae.model import SAE
-from lexicept.models.sae.states import READ
+from lexicept.models.windows import READ
 from lexicept.ops.linear_topk import top_activations
 from lexicept.ops.sparse_linear import sum_by_group, sum_chosen
 from lexicept.progress import Progress, silent

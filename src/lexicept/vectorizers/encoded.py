@@ -88,8 +88,7 @@ class EncodedConcepts:
             places = [
                 windows[number].offsets[place]
                 for number in numbers
-                for place, out in enumerate(windows[number].left_out)
-                if not out
+                for place in windows[number].counted()
             ]
             for (start, end), numbers, of_token in zip(
                 places, dimensions.tolist(), acts.tolist(), strict=True
