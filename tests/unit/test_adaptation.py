@@ -240,7 +240,6 @@ def test_a_named_backbone_gets_the_whole_default_index(tmp_path, run):
     assert encoder.prompts == {"query": "ba ", "document": "de de "}
     assert encoder.head.settings == replace(HEAD, query_scale=1.25)
     assert encoder.head.d_in == 32
-    assert (index.reader.folder / "concepts" / "static.safetensors").exists()
     scores = [index.search(texts[7], 1, vocabulary=name)[0].score for name in ("texts", None)]
     assert 0 < scores[0] < scores[1]
     # Spans count from the text's start, not the prompt's.

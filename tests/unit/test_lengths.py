@@ -121,14 +121,14 @@ def test_looked_up_queries_are_cut(tmp_path, run):
     assert IndexReader.open(tmp_path / "index").query_vectors([LONG]).nnz == 3
 
 
-def test_the_static_encoder_reads_the_tokens_that_the_model_reads(encoder, run, tmp_path):
+def test_a_search_reads_no_more_tokens_than_the_model(encoder, run, tmp_path):
     encoder.cut(3, 20)
     encoder.head.configure(query_k=3, document_k=3)
     encoder.save(str(tmp_path / "model"), create_model_card=False)
     (tmp_path / "texts.jsonl").write_text(json.dumps({"id": "0", "text": LONG}))
     command = ("build", tmp_path / "texts.jsonl", "--out", tmp_path / "index", "--vocabulary")
     assert run(*command, "concepts", "--model", tmp_path / "model").code == 0
-    index = IndexReader.open(tmp_path / "index").using("static")
+    index = IndexReader.open(tmp_path / "index")
     one, whole = index.query_vectors([text(0), LONG]).toarray()
     np.testing.assert_array_equal(one, whole)
 
