@@ -38,8 +38,8 @@ def explain(
         texts: INDEX QUERY DOCUMENT: an index, a query, and the id of a document, as search shows
             it. With --model QUERY DOCUMENT: a query and the text of a document.
         model: explain this model's score instead, without an index: a folder or Hugging Face name
-            of a SPLADE model, a SparseEncoder of sentence-transformers, a model of OpenSearch's or
-            lexicept's, or an SAE; or lexicept-mini.
+            of a SPLADE model, a SparseEncoder of sentence-transformers, a lexicept model, or an
+            SAE; or lexicept-mini.
         vocabulary: vocabulary to search. By default all that the index has.
         boost: factors on the weights of whole vocabularies: words=1,concepts=.5.
         out: write an HTML page to this file instead.
