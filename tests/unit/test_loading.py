@@ -145,12 +145,6 @@ def encoder(kind: str) -> Callable[[Path], None]:
     return save
 
 
-def looked_up(folder: Path) -> None:
-    masked = save_masked(folder.with_name("masked"))
-    source = open_encoder(inference_free(folder.with_name("source"), masked))
-    source.save(str(folder), create_model_card=False)
-
-
 def adapters(folder: Path) -> None:
     bert = save_bert(folder.with_name("base"))
     backbone = Backbone(bert)
@@ -199,7 +193,6 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], Load]] = {
     "sentence-transformers, router": (library_router, open_encoder),
     "lexicept": (encoder("vocabulary"), open_encoder),
     "lexicept, SAE": (encoder("sae"), open_encoder),
-    "lexicept, lookup": (looked_up, open_encoder),
     "Llama Scope": (sae(sae_files.llama_scope), as_sae),
     "Gemma Scope": (sae(sae_files.gemma_scope), as_sae),
     "Gemma Scope 2": (sae(sae_files.gemma_scope_2), as_sae),

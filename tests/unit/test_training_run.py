@@ -24,7 +24,6 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.language_heads import language_head
-from lexicept.models.lookup import Lookup
 from lexicept.models.sae.states import backbone_reader
 from lexicept.training import run as run_module
 from lexicept.training.candidates.lists import CandidateList, Lists, write_lists
@@ -895,30 +894,6 @@ def test_heads_that_are_made_for_a_run(places, tmp_path, head, size, expected):
     assert made.size == expected
     if head == "expanded":
         assert set(made.terms) < set(WORDS)
-
-
-@pytest.mark.parametrize("trained", ["head", "all"])
-def test_queries_without_inference(places, tmp_path, trained, run):
-    """The index searches as validation did, with weights that learned."""
-    model = {"start": None, "backbone": str(places / "bert"), "head": "expanded", "size": 20}
-    model |= {"query": "lookup", "trained": trained}
-    folder, beir = tmp_path / "run", str(places / "beir")
-    train(configuration(places, model=model), folder)
-    encoder = Encoder.load(folder / "model")
-    head, lookup = encoder.head, encoder.lookup
-    assert lookup.weight.shape == (20,)
-    fresh = Lookup.for_head(head, Encoder.load(folder / "model").backbone.tokenizer)
-    fresh.set_idf([document.content for document in read_documents(beir)])
-    learned = lookup.weight / fresh.weight
-    assert learned.std() > 0
-    run("build", beir, "--out", tmp_path / "index", "--model", folder / "model")
-    queries, qrels = list(read_queries(beir, "dev")), list(read_qrels(beir, "dev"))
-    found = evaluate_index(
-        IndexReader.open(tmp_path / "index"), JudgedQueries(queries, qrels)
-    ).values
-    best = max(metrics(folder)[1::2], key=lambda line: line["eval_selection"])
-    assert found["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=0.02)
-    assert found["qd_flops"] == pytest.approx(best["eval_qd_flops"], rel=0.02)
 
 
 def test_validation_on_other_documents(places, tmp_path):

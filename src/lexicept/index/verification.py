@@ -19,12 +19,10 @@ from lexicept.index.manifest import ENGINES, read_manifest, resolved, unknown_en
 from lexicept.index.reader import IndexReader
 from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.models.exemplars import Exemplars
-from lexicept.models.static import StaticStates
 from lexicept.parallel.shards import shards_of
 from lexicept.progress import Progress, silent
 from lexicept.storage.manifest import damage
 from lexicept.storage.texts import TextStore
-from lexicept.vectorizers.interface import STATIC
 from lexicept.vectors import canonical_csr
 
 
@@ -141,8 +139,6 @@ def _check_vocabulary(index: IndexReader, vocabulary: IndexVocabulary) -> None:
         index.vectorizer(vocabulary.name)
     elif vocabulary.kind.model != vocabulary.name:
         Exemplars.load(folder)
-    elif index.vectorizers.has_static:
-        StaticStates.load_file(folder / STATIC, folder / "model" / "config.json")
 
 
 def _check_atlas(index: IndexReader, atlas: Atlas) -> None:

@@ -26,9 +26,10 @@ class IndexVocabulary(Vocabulary):
         """Return the label of a dimension; the number in a vocabulary without labels."""
         return str(dimension) if self.terms is None else self.terms[dimension]
 
-    def needs_model(self, query_encoder: str) -> bool:
-        """Return True if queries have to go through a neural network."""
-        return query_encoder == "model" and self.kind.model is not None
+    @property
+    def needs_model(self) -> bool:
+        """True if queries have to go through a neural network."""
+        return self.kind.model is not None
 
 
 def open_vocabularies(

@@ -14,7 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, ParamSpec
+from typing import Any, ParamSpec
 
 import anyio
 import uvicorn
@@ -80,9 +80,7 @@ HOST = "127.0.0.1"
 
 
 @checked_arguments
-def mcp_server(
-    index: Index, *, query_encoder: Literal["model", "static"] = "model"
-) -> MCPServer[None]:
+def mcp_server(index: Index) -> MCPServer[None]:
     """Return a server of the Model Context Protocol with an index's tools.
 
     The tools search, explain, read a document, steer and, in an index of concepts, list and show
@@ -91,13 +89,8 @@ def mcp_server(
 
     Args:
         index: an opened index.
-        query_encoder: the encoder of the queries' concepts; see ``Index.search``.
-
-    Raises:
-        InputError: the index has no such encoder.
     """
-    reader = index.reader.using(query_encoder)
-    tools = AgentTools(index, query_encoder)
+    reader, tools = index.reader, AgentTools(index)
     kinds = reader.fields.kinds
     names = ", ".join(f"{name} ({kinds[name]})" for name in reader.masks.offered)
     about = f"Fields that filter can name: {names}." if names else "No fields to filter by."
@@ -134,7 +127,6 @@ def serve(
     http: bool = False,
     port: int = 8000,
     engine: str = "exact",
-    query_encoder: Literal["model", "static"] = "model",
     api_key_file: str | os.PathLike[str] | None = None,
 ) -> None:
     """Serve an index's tools to a client of the Model Context Protocol until the client leaves.
@@ -145,19 +137,18 @@ def serve(
             standard input and output.
         port: the port of HTTP; 0 takes a free one.
         engine: the engine that searches a path; an opened index keeps its own.
-        query_encoder: the encoder of the queries' concepts; see ``Index.search``.
         api_key_file: a file of one line with the key of requests over HTTP; None requires no key.
 
     Raises:
-        InputError: the index has no such engine or encoder, the port can't be bound to, the file
-            holds no key, or a key without HTTP.
+        InputError: the index has no such engine, the port can't be bound to, the file holds no key,
+            or a key without HTTP.
         IndexFormatError: the path holds no index, or a damaged one.
     """
     if api_key_file is not None and not http:
         raise ParameterError("{0} requires {1}", "api_key_file", "http")
     key = None if api_key_file is None else read_key(api_key_file)
     opened = index if isinstance(index, Index) else open_index(index, engine=engine)
-    server = mcp_server(opened, query_encoder=query_encoder)
+    server = mcp_server(opened)
     if http:
         check_free(HOST, port)
         app = server.streamable_http_app(host=HOST)

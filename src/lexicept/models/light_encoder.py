@@ -1,5 +1,4 @@
-"""A saved encoder without torch: BERT in ONNX Runtime, or a static encoder's estimates of BERT's
-states; an SAE with k; and pooling in NumPy."""
+"""A saved encoder without torch: BERT in ONNX Runtime; an SAE with k; and pooling in NumPy."""
 
 from __future__ import annotations
 
@@ -15,7 +14,6 @@ from lexicept.models.heads.settings import HeadSettings, read_settings
 from lexicept.models.largest_products import LargestProducts
 from lexicept.models.onnx_bert import OnnxBert, damage_of, map_safetensors
 from lexicept.models.pooled import TokenReader
-from lexicept.models.static import StaticStates
 from lexicept.models.windows import (
     BORDERS,
     UNLIMITED,
@@ -34,7 +32,7 @@ _BACKBONE = {"dtype": "float32", "bidirectional": True}
 
 
 class LightEncoder(TokenReader):
-    """An ``Encoder`` of a BERT and an SAE with k, equal but for rounding, or an estimate.
+    """An ``Encoder`` of a BERT and an SAE with k, equal but for rounding.
 
     Args:
         states: computes the states of tokens.
@@ -60,23 +58,15 @@ class LightEncoder(TokenReader):
         self._special = None if config.get("special_tokens") else special
 
     @classmethod
-    def load(cls, folder: Path, static: Path | None = None) -> LightEncoder | None:
-        """Load a saved encoder; None for a model that only ``Encoder`` can run.
-
-        Args:
-            static: the file of a static encoder, to estimate states by.
-
-        Raises InputError or IndexFormatError for damaged or missing files.
-        """
+    def load(cls, folder: Path) -> LightEncoder | None:
+        """Load a saved encoder; None for a model that only ``Encoder`` can run. Raises InputError
+        or IndexFormatError for damaged or missing files."""
         if (head := LatentHead.of(folder)) is None:
             return None
         config = _config(folder)
         if any(config.get(name, value) != value for name, value in _BACKBONE.items()):
             return None
-        if static is None:
-            states = OnnxBert.load(folder)
-        else:
-            states = StaticStates.load_file(static, folder / "config.json")
+        states = OnnxBert.load(folder)
         tokenizer = read_tokenizer(folder / "tokenizer.json")
         # Tokens without an embedding are left to ``Backbone``.
         if states is None or tokenizer.get_vocab_size() > states.tokens:

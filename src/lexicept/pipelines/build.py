@@ -20,7 +20,6 @@ from lexicept.pipelines.documents import Documents, as_documents, folder_of
 from lexicept.pipelines.index import Index
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress, reporting
-from lexicept.vectorizers.interface import STATIC
 from lexicept.vectorizers.words import QUERY_STOP_WORDS, WordVectorizer, missing_analysis
 from lexicept.weighting import BM25, Unchanged
 
@@ -153,8 +152,6 @@ def _shares(totals: Mapping[str, float]) -> dict[str, float]:
     sample = totals.get("states", 1.0)
     others = max(0.0, totals.get("words", sample) / sample - 1)
     read = {"words": 0.02, "model": 0.2, "states": 1.0, "training": 1.0, "concepts": 0.3 + others}
-    if "query encoder" in totals:  # which only another backbone than lexicept-mini's needs
-        read["query encoder"] = 0.6
     return {**read, "naming": 0.1, "neighbours": 0.1}
 
 
@@ -175,9 +172,7 @@ def _add_concepts(
     """Encode the documents, and describe concepts that have no labels, and lexicept-mini's."""
     from lexicept.interpretation.activations import reading_on
     from lexicept.interpretation.describe import describe, names_for
-    from lexicept.models.light_encoder import LatentHead
     from lexicept.models.pooled import KeptActivations
-    from lexicept.training.static import static_of, write_static
 
     concepts = fitted.concepts
     folder = builder.folder(concepts.name)
@@ -188,9 +183,6 @@ def _add_concepts(
             concepts.encoder.kept = KeptActivations(concepts.encoder.backbone.known)
         activations = builder.add_vocabulary(fitted.texts.joint, settings, TEXTS, progress=progress)
     _check_postings(builder, concepts.name, activations, stacklevel=5)
-    has_head = concepts.encoder.lookup is None and LatentHead.of(folder / "model") is not None
-    if has_head and (static := static_of(concepts.encoder, builder.documents(), progress)):
-        write_static(folder / STATIC, static)
     if concepts.named and labels is None and fitted.names is None:
         return
     # States that adaptation left here are not computed again elsewhere.

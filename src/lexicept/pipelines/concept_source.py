@@ -103,9 +103,8 @@ class ConceptSource:
         from lexicept.models.sources import Reference
 
         loaded = self._load()
-        model = loaded if isinstance(loaded, Backbone) else loaded.encoder
-        backbone = model if isinstance(model, Backbone) else model.backbone
-        model.cut(
+        backbone = loaded if isinstance(loaded, Backbone) else loaded.encoder.backbone
+        backbone.cut(
             self.settings.max_query_tokens or backbone.max_query_tokens,
             self.settings.max_document_tokens or backbone.max_document_tokens,
         )

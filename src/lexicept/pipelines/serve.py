@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 from unittest.mock import patch
 
 from lexicept.corpora import is_folder_of_files
@@ -34,7 +33,6 @@ def serve(
     port: int = 8000,
     workers: int = 1,
     engine: str = "exact",
-    query_encoder: Literal["model", "static"] = "model",
     query_cache_mb: int = 32,
     api_key_file: str | os.PathLike[str] | None = None,
     url_prefix: str | None = None,
@@ -44,7 +42,7 @@ def serve(
     A folder of documents is indexed beside it, in ``FOLDER.index``, by a process of low priority:
     searches by words are served after seconds, concepts once they are there. Later calls bring the
     index into step with the folder. Changes of an index are served within seconds. Each worker
-    loads the concept model, unless queries are encoded by the static encoder.
+    loads the concept model.
 
     Args:
         index: an opened index, the path of one, or a folder of documents.
@@ -52,17 +50,15 @@ def serve(
         port: the port; 0 takes a free port.
         workers: processes behind the port.
         engine: the engine for a path; an opened index keeps its engine.
-        query_encoder: encoder of the queries' concepts; see ``Index.search``. With "static" no
-            model is loaded.
         query_cache_mb: memory of each worker for queries that the model encoded, in MB; 0 for none.
         api_key_file: a file with the API key, a single line; by default no key is required.
         url_prefix: the address before a document's id, which the page then links to, as in
             ``https://example.org/docs/``; a document's field ``url`` comes before it.
 
     Raises:
-        InputError: an unusable address or ``url_prefix``, no such engine or static encoder, a
-            number out of range, no key in the file, a folder that can't be indexed, or the extra
-            ``serve`` or, for an index with concepts, ``search`` is not installed.
+        InputError: an unusable address or ``url_prefix``, no such engine, a number out of range, no
+            key in the file, a folder that can't be indexed, or the extra ``serve`` or, for an index
+            with concepts, ``search`` is not installed.
         IndexFormatError: no index, or a damaged index.
     """
     require("serve", "fastapi", "fastapi_offline", "prometheus_client", "uvicorn")
@@ -83,8 +79,8 @@ def serve(
         given = Path(index) if isinstance(index, str | os.PathLike) else None
         if given and is_folder_of_files(given) and not is_index(given):
             index = stack.enter_context(_indexed_beside(given))
-        reader = reader_of(index, engine=engine).using(query_encoder)
-        needs_model = any(entry.needs_model(query_encoder) for entry in reader.vocabularies)
+        reader = reader_of(index, engine=engine)
+        needs_model = any(vocabulary.needs_model for vocabulary in reader.vocabularies)
         if needs_model and find_spec("sentence_transformers") is None:
             require("search", "onnxruntime", "tokenizers")
         path = index if isinstance(index, str | os.PathLike) else reader.path
@@ -92,7 +88,6 @@ def serve(
             os.path.abspath(path),
             host,
             reader.searcher.name,
-            query_encoder,
             query_cache_mb,
             None if api_key_file is None else os.path.abspath(api_key_file),
             url_prefix,

@@ -140,8 +140,6 @@ def check_adaptable(encoder: Encoder) -> None:
     sae = encoder.head.autoencoder
     if sae is None or sae.k is None:
         raise InputError("only the concepts of an SAE with k can be adapted")
-    if encoder.lookup is not None:
-        raise InputError("concepts that queries look up can't be adapted: the table would not fit")
 
 
 def adapt(
