@@ -9,23 +9,16 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from lexicept.corpora.passages import (
-    Block,
-    Heading,
-    NothingToRead,
-    Parsed,
-    Section,
-    check_time,
-    parsed_blocks,
-)
+from lexicept.corpora.budgets import NothingToRead, check_time
+from lexicept.corpora.markdown import label_of
+from lexicept.corpora.passages import Block, Heading, Parsed, Section, parsed_blocks
 from lexicept.corpora.records import MOST_CHARACTERS
 from lexicept.errors import require
 
 _DIRECTIVE = re.compile(
     r"^[ \t]*\.\.[ \t]+(?:\|[^|\n]+\|[ \t]+)?([\w.+:-]+?)[ \t]?::(?:[ \t]|$)", re.M
 )
-_ROLE = re.compile(r":([\w.+-]+(?::[\w.+-]+)*):`|`:([\w.+-]+(?::[\w.+-]+)*):")
-_LABEL = re.compile(r"(.*?)\s*<[^<>]*>", re.S)
+_ROLE = re.compile(r":([\w.+-]++(?::[\w.+-]++){0,3}+):`|`:([\w.+-]++(?::[\w.+-]++){0,3}+):")
 
 _CODE = {"code", "code-block", "sourcecode", "doctest", "testcode", "testoutput", "math", "prompt"}
 _HIDDEN = {
@@ -113,8 +106,7 @@ def _role(name: str, source: str, text: str, *_: Any, **__: Any) -> tuple[list[A
     """Return the label of a role: ``label <target>``, or the last name of ``~package.name``."""
     nodes: Any = import_module("docutils.nodes")
     text = nodes.unescape(text)
-    label = _LABEL.fullmatch(text)
-    shown = label[1] if label and label[1] else text.removeprefix("!")
+    shown = label_of(text) or text.removeprefix("!")
     shown = shown.rpartition(".")[2] if shown.startswith("~") else shown
     return [nodes.inline(source, shown)], []
 

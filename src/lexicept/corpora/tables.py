@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
@@ -15,8 +13,8 @@ from importlib import import_module
 from itertools import chain
 from typing import Any
 
+from lexicept.corpora.budgets import check_bytes, check_record_count
 from lexicept.corpora.json_lines import DOCUMENT_TEXTS, RESERVED, to_document
-from lexicept.corpora.passages import BYTES_A_SECOND, SECONDS, slow
 from lexicept.corpora.records import Document, Place, Records, readable
 from lexicept.errors import InputError, require
 
@@ -109,8 +107,8 @@ def _header(place: Place, row: Sequence[str]) -> list[str]:
     return columns
 
 
-BATCH = 1_024
-"""Rows in memory at once."""
+BATCH = 64
+"""Rows in memory at once: few bytes of a file can stand for any number of equal long texts."""
 
 _INDEX = "__index_level_"
 """Beginning of the names of columns that pandas adds."""
@@ -124,23 +122,22 @@ def read_parquet(path: str) -> Records[Document]:
     require("parquet", "pyarrow")
     parquet = import_module("pyarrow.parquet")
     with _sound(path), parquet.ParquetFile(path) as file:
-        for number, record in enumerate(chain.from_iterable(_batches(path, file)), 1):
+        metadata = file.metadata
+        check_record_count(metadata.num_rows)
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        check_bytes(sum(group.total_byte_size for group in groups))
+        for number, record in enumerate(chain.from_iterable(_batches(file)), 1):
             place = Place(path, number, "row")
             yield place, partial(_record, place, record)
 
 
-def _batches(path: str, file: Any) -> Iterator[list[dict[str, Any]]]:
-    """Yield rows, a batch at a time. Raises InputError if reading takes more processor time than
-    the size allows: few bytes can stand for any number of rows."""
-    seconds = SECONDS + os.path.getsize(path) / BYTES_A_SECOND
-    batches, spent = file.iter_batches(BATCH), -time.thread_time()
-    for batch in batches:
-        rows = batch.to_pylist()
-        spent += time.thread_time()
-        if spent > seconds:
-            raise InputError(f"{path}: {slow(seconds)}")
-        yield rows
-        spent -= time.thread_time()
+def _batches(file: Any) -> Iterator[list[dict[str, Any]]]:
+    """Yield rows, a batch at a time."""
+    count = 0
+    for batch in file.iter_batches(BATCH):
+        count += batch.nbytes
+        check_bytes(count)
+        yield batch.to_pylist()
 
 
 @contextmanager
