@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.corpora import Document, budgets, folder, html, read_documents
+from lexicept.corpora.budgets import Budget, NothingToRead
 from lexicept.corpora.files import read_one
 from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.html import parse_html
 from lexicept.corpora.markdown import markdown_blocks, parse_markdown, parse_notebook
-from lexicept.corpora.budgets import Budget, NothingToRead
 from lexicept.corpora.passages import Heading, Parsed, Section
 from lexicept.corpora.pdf import parse_pdf
 from lexicept.corpora.records import checked
@@ -106,6 +106,52 @@ def test_nested_front_matter_is_fields_with_dots():
 
 
 @pytest.mark.parametrize(
+    "front",
+    [
+        "---\ntitle: Owls: a guide\n---\n",
+        "---\r\ntitle: {{ page.title }}\r\n---\r\n",
+        "---\ntitle: Bats\nauthor: @jo\ntags:\n  - a\n---\n",
+        "---\na:\tb\n\tc: d\n...\n",
+        "---\ntags: [a, b\n---\n",
+        "---\n{% if x %}\ntitle: y\n{% endif %}\n---\n",
+        "---\na: &a [*a]\n---\n",
+        "---\nday: 2020-99-99\n---\n",
+        '---\ntitle: "\\ud800"\n---\n',
+        "---\na: " + "[" * 500 + "\n---\n",
+        "+++\na = 1\na = 2\n+++\n",
+        "+++\n[params]\na = b\n+++\n",
+        "---\n" + "".join(f"f{n}: 1\n" for n in range(1_001)) + "---\n",
+        "---\na: |\n" + "  words\n" * 9_000 + "---\n",
+    ],
+)
+def test_a_flaw_in_front_matter_costs_the_fields_alone(tmp_path, front):
+    (tmp_path / "a.md").write_bytes(f"{front}# Head\n\nBody".encode())
+    with pytest.warns(LexiceptWarning, match=r"a\.md: ") as caught:
+        assert list(read_documents(tmp_path)) == [Document("a.md", "Body", "Head")]
+    assert f"{tmp_path}: 1 file read in part\n  1 front matter ignored: " in str(caught[0].message)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("---\ntitle: open\n\nBody", "title: open\n\nBody"),
+        ("---\nA rule\n---\nBody", "A rule\n\nBody"),
+        ("---\n- a\n- b\n\n---\nBody", "a\nb\n\nBody"),
+        ("---\n---\nBody", "Body"),
+    ],
+)
+def test_rules_are_no_front_matter(text, shown):
+    assert parse_markdown(text).text == shown
+
+
+def test_a_text_between_rules_is_kept(tmp_path):
+    (tmp_path / "a.md").write_text("---\nOwls: they hoot: loud\n\nBy night.\n\n---\nBody")
+    with pytest.warns(LexiceptWarning, match="front matter ignored"):
+        (document,) = read_documents(tmp_path)
+    assert document.text == "Owls: they hoot: loud\n\nBy night.\n\nBody"
+
+
+@pytest.mark.parametrize(
     ("source", "shown"),
     [
         ("The _gearbox_, __clutch__ and ~~old~~ **a**b", ["The gearbox, clutch and old ab"]),
@@ -119,6 +165,10 @@ def test_nested_front_matter_is_fields_with_dots():
         ("- [x] one\n- [ ] two\n  1. three\n\nfour", ["one\ntwo\nthree", "four"]),
         ("> [!NOTE]\n> text\n\n> [!tip]- Mine", ["text", "Mine"]),
         ("a[^1]\n\n[^1]: Foot\n[^b]: two\n  more", ["a", "Foot", "two more"]),
+        ("b[^2] [^3] c\n\n[^2]: One\n\n    Two\n", ["b [^3] c", "One", "Two"]),
+        ("`a <b>`{x}`c <d>`", ["a <b>c"]),
+        ("{{ a }} b }} {{ c", ["b }} {{ c"]),
+        ("# A {#b .c} d {.e #f}", [Heading(1, "A {#b .c} d", "f")]),
         ('{{< tabs "x" >}}\nin\n{{< /tabs >}}', ["in"]),
         ('a {{< n b="c_d_e*" >}}in{{< /n >}} {% if x %}kept{% endif %}', ["a in kept"]),
         ('{{< figure\n\n  src="lost.png" >}}\ntext', ["text"]),

@@ -17,6 +17,7 @@ from lexicept.corpora.budgets import FRONT_MATTER, NESTED_TEXTS, NESTING, check_
 from lexicept.corpora.json_lines import RESERVED
 from lexicept.corpora.passages import Block, Heading, Parsed, parsed_blocks
 from lexicept.errors import InputError, message_of
+from lexicept.fields.values import MOST_FIELDS
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -28,14 +29,13 @@ if TYPE_CHECKING:
 _FRONT_MATTER = re.compile(
     r"(---|\+\+\+)[ \t]*\r?\n(.*?)^(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.S | re.M
 )
-_FRONT_LINE = re.compile(r"[\s#{}\]-]|\[.*\]\s*$|(\"[^\"]*\"|'[^']*'|[^\s:=][^:=]{0,60})[ \t]*[:=]|$")
+_FRONT_LINE = re.compile(
+    r"[\s#{}\]-]|\[.*\]\s*$|(\"[^\"]*\"|'[^']*'|[^\s:=][^:=]{0,60})[ \t]*[:=]|$"
+)
 """Lines that front matter may have, in YAML, TOML or a template of either."""
 
 DEEPEST = 10
 """Most mappings inside one another in front matter."""
-
-MOST_FIELDS = 1_000
-"""Most fields in front matter; aliases may multiply them."""
 
 # No mark stands inside another one: else the time would grow with the square.
 _SHORTCODE = re.compile(
@@ -244,7 +244,7 @@ def _parser() -> MarkdownIt:
     from mdit_py_plugins.footnote import footnote_plugin
 
     parser = MarkdownIt("commonmark", {"maxNesting": NESTING}).enable(["table", "strikethrough"])
-    parser.use(footnote_plugin, move_to_end=False, always_match_refs=True)
+    parser.use(footnote_plugin, inline=False, move_to_end=False)
     ends: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
     parser.block.ruler.before("fence", "shortcode", _shortcode_lines, ends)
     parser.block.ruler.before("fence", "container", _container, ends)
@@ -382,10 +382,10 @@ def _split_front_matter(markdown: str) -> tuple[dict[str, Any], str]:
     try:
         fields = _front_fields(match[2], toml=match[1] == "+++")
     except (ValueError, RecursionError) as error:
-        if not all(map(_FRONT_LINE.match, match[2].splitlines())):
-            return {}, markdown  # a text between two rules
         note(f"front matter ignored: {message_of(error)}")
-        return {}, after
+        # Other lines are of a text between two rules.
+        between = not all(map(_FRONT_LINE.match, match[2].splitlines()))
+        return {}, markdown if between else after
     return ({}, markdown) if fields is None else (fields, after)
 
 
