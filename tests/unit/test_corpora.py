@@ -262,11 +262,11 @@ def test_many_errors_are_counted(write):
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("a.jsonl.gz", b'{"text":"%w"}\n{"text":"cats"}', "its text has more than 16,777,216 char"),
-        ("a.json.gz", b'[{"text":"%w"},{"text":"cats"}]', "its text has more than 16,777,216 char"),
+        ("a.jsonl", b'{"text":"%w"}\n{"text":"cats"}', "its text has more than 16,777,216 char"),
+        ("a.json", b'[{"text":"%w"},{"text":"cats"}]', "its text has more than 16,777,216 char"),
         ("a.tsv", b"1\t%w\n2\tcats\n", "its text has more than 16,777,216 char"),
-        ("a.jsonl.gz", b'{"text":"%w%w%w%w"}', "a.jsonl.gz, line 1: longer than 64 MiB"),
-        ("a.csv.gz", b'id,text\n1,"%w"\n2,cats', "line 2: a value of over 16,777,216 characters"),
+        ("a.jsonl", b'{"text":"%w%w%w%w"}', "a.jsonl, line 1: longer than 64 MiB"),
+        ("a.csv", b'id,text\n1,"%w"\n2,cats', "line 2: a value of over 16,777,216 characters"),
         ("a.txt", b"%w", "a.txt: nothing to read: longer than 16,777,216 characters"),
     ],
 )

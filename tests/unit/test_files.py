@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.corpora import Document, folder, html, passages, read_documents, tables
+from lexicept.corpora import Document, budgets, folder, html, read_documents
+from lexicept.corpora.budgets import Budget, NothingToRead
 from lexicept.corpora.files import read_one
 from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.html import parse_html
 from lexicept.corpora.markdown import markdown_blocks, parse_markdown, parse_notebook
-from lexicept.corpora.passages import Heading, NothingToRead, Parsed, Section, limited_time
+from lexicept.corpora.passages import Heading, Parsed, Section
 from lexicept.corpora.pdf import parse_pdf
 from lexicept.corpora.records import checked
 from lexicept.corpora.restructured import parse_restructured
@@ -74,7 +75,7 @@ def test_without_the_extra_other_encodings_are_western(monkeypatch):
 def test_markdown_and_its_front_matter():
     text = "---\nyear: 2020\n---\n# The *Title*\n\nintro\n\nSet\n---\nx\n### Deep\ny\n## Empty\n"
     text += "> ## quoted\n\n## Last `c`\n```\n# code\n```\n"
-    parsed = parse_markdown("a.md", text)
+    parsed = parse_markdown(text)
     assert (parsed.title, parsed.fields) == ("The Title", {"year": 2020})
     sections = [(part.text.strip(), part.title, part.anchor) for part in parsed.sections]
     assert sections == [
@@ -84,25 +85,70 @@ def test_markdown_and_its_front_matter():
         ("quoted", "Empty", "empty"),
         ("# code", "Last c", "last-c"),
     ]
-    parsed = parse_markdown("a.md", "---\ntitle: Given\n---\n# Other\ntext\n## Bare\n")
+    parsed = parse_markdown("---\ntitle: Given\n---\n# Other\ntext\n## Bare\n")
     assert parsed.title == "Given"
     assert parsed.text.startswith("Other")
     assert [part.title for part in parsed.sections] == ["", "Other", "Other › Bare"]
     assert parsed.sections[2].text == "Bare"  # a heading without text is not lost
-    parsed = parse_markdown("a.md", '+++\ntitle = "Toml"\ndate = 2020-01-02\n+++\nx')
+    parsed = parse_markdown('+++\ntitle = "Toml"\ndate = 2020-01-02\n+++\nx')
     assert (parsed.title, parsed.text, parsed.fields) == ("Toml", "x", {"date": date(2020, 1, 2)})
 
 
 def test_nested_front_matter_is_fields_with_dots():
     front = "params:\n  level: 3\n  deep: {er: x}\ntags: [u]\n"
-    fields = parse_markdown("a.md", f"---\n{front}---\nx").fields
+    fields = parse_markdown(f"---\n{front}---\nx").fields
     assert fields == {"params.level": 3, "params.deep.er": "x", "tags": ["u"]}
     front = "a0: &a0 1\n"
     for number in range(1, 9):  # 9 ** 8 fields
         members = ", ".join(f"k{member}: *a{number - 1}" for member in range(9))
         front += f"a{number}: &a{number} {{{members}}}\n"
-    with suppress(InputError):
-        assert len(parse_markdown("a.md", f"---\n{front}---\nx").fields) == 1_001
+    assert parse_markdown(f"---\n{front}---\nx").fields == {}
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "---\ntitle: Owls: a guide\n---\n",
+        "---\r\ntitle: {{ page.title }}\r\n---\r\n",
+        "---\ntitle: Bats\nauthor: @jo\ntags:\n  - a\n---\n",
+        "---\na:\tb\n\tc: d\n...\n",
+        "---\ntags: [a, b\n---\n",
+        "---\n{% if x %}\ntitle: y\n{% endif %}\n---\n",
+        "---\na: &a [*a]\n---\n",
+        "---\nday: 2020-99-99\n---\n",
+        '---\ntitle: "\\ud800"\n---\n',
+        "---\na: " + "[" * 500 + "\n---\n",
+        "+++\na = 1\na = 2\n+++\n",
+        "+++\n[params]\na = b\n+++\n",
+        "---\n" + "".join(f"f{n}: 1\n" for n in range(1_001)) + "---\n",
+        "---\na: |\n" + "  words\n" * 9_000 + "---\n",
+    ],
+)
+def test_a_flaw_in_front_matter_costs_the_fields_alone(tmp_path, front):
+    (tmp_path / "a.md").write_bytes(f"{front}# Head\n\nBody".encode())
+    with pytest.warns(LexiceptWarning, match=r"a\.md: ") as caught:
+        assert list(read_documents(tmp_path)) == [Document("a.md", "Body", "Head")]
+    assert f"{tmp_path}: 1 file read in part\n  1 front matter ignored: " in str(caught[0].message)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("---\ntitle: open\n\nBody", "title: open\n\nBody"),
+        ("---\nA rule\n---\nBody", "A rule\n\nBody"),
+        ("---\n- a\n- b\n\n---\nBody", "a\nb\n\nBody"),
+        ("---\n---\nBody", "Body"),
+    ],
+)
+def test_rules_are_no_front_matter(text, shown):
+    assert parse_markdown(text).text == shown
+
+
+def test_a_text_between_rules_is_kept(tmp_path):
+    (tmp_path / "a.md").write_text("---\nOwls: they hoot: loud\n\nBy night.\n\n---\nBody")
+    with pytest.warns(LexiceptWarning, match="front matter ignored"):
+        (document,) = read_documents(tmp_path)
+    assert document.text == "Owls: they hoot: loud\n\nBy night.\n\nBody"
 
 
 @pytest.mark.parametrize(
@@ -119,6 +165,10 @@ def test_nested_front_matter_is_fields_with_dots():
         ("- [x] one\n- [ ] two\n  1. three\n\nfour", ["one\ntwo\nthree", "four"]),
         ("> [!NOTE]\n> text\n\n> [!tip]- Mine", ["text", "Mine"]),
         ("a[^1]\n\n[^1]: Foot\n[^b]: two\n  more", ["a", "Foot", "two more"]),
+        ("b[^2] [^3] c\n\n[^2]: One\n\n    Two\n", ["b [^3] c", "One", "Two"]),
+        ("`a <b>`{x}`c <d>`", ["a <b>c"]),
+        ("{{ a }} b }} {{ c", ["b }} {{ c"]),
+        ("# A {#b .c} d {.e #f}", [Heading(1, "A {#b .c} d", "f")]),
         ('{{< tabs "x" >}}\nin\n{{< /tabs >}}', ["in"]),
         ('a {{< n b="c_d_e*" >}}in{{< /n >}} {% if x %}kept{% endif %}', ["a in kept"]),
         ('{{< figure\n\n  src="lost.png" >}}\ntext', ["text"]),
@@ -159,7 +209,7 @@ def test_no_letter_of_markdown_is_lost(text):
     def letters(shown):
         return [letter for letter in shown if letter in "ab"]
 
-    parsed = parse_markdown("a.md", text)
+    parsed = parse_markdown(text)
     blocks = markdown_blocks(text)
     spelled = [block if isinstance(block, str) else block.text for block in blocks]
     assert letters("".join(spelled)) == letters(text)
@@ -169,7 +219,7 @@ def test_no_letter_of_markdown_is_lost(text):
 
 @given(st.text('{}%<># [](:)!^|`"\n-=?ab\x01', max_size=60))
 def test_any_text_is_markdown(text):
-    for part in parse_markdown("a.md", text).sections:
+    for part in parse_markdown(text).sections:
         assert isinstance(part.text, str)
 
 
@@ -339,8 +389,8 @@ def test_pdfs_without_text(tmp_path):
 
 def test_the_time_for_a_pdf_is_bounded(tmp_path, monkeypatch):
     """Ten pages share one stream of 10,000 operators."""
-    monkeypatch.setattr(passages, "SECONDS", 0.05)
-    monkeypatch.setattr(passages, "BYTES_A_SECOND", 2**30)
+    monkeypatch.setattr(budgets, "SECONDS", 0.05)
+    monkeypatch.setattr(budgets, "BYTES_A_SECOND", 2**30)
     stream = b"BT /F 9 Tf " + b"(a) Tj " * 10_000 + b"ET"
     fonts = b"/Resources<</Font<</F<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>"
     objects = [
@@ -353,8 +403,10 @@ def test_the_time_for_a_pdf_is_bounded(tmp_path, monkeypatch):
         b"%d 0 obj\n%s\nendobj\n" % (number, each) for number, each in enumerate(objects, 1)
     )
     content += b"trailer<</Size 14/Root 1 0 R>>\nstartxref\n0\n%%EOF"
-    with limited_time(1), pytest.raises(NothingToRead, match="slow, over 0 seconds of processor"):
-        parse_pdf("a.pdf", content)
+    path = tmp_path / "a.pdf"
+    path.write_bytes(content)
+    with pytest.raises(NothingToRead, match="slow, over 0 seconds of processor"):
+        Budget(str(path)).run(path, lambda: parse_pdf("a.pdf", content))
     assert len(parse_pdf("a.pdf", content).sections) == 10
 
 
@@ -370,20 +422,20 @@ def test_the_time_for_a_file_is_bounded(tmp_path, monkeypatch):
         "marks.rst": "*a* " * 20_000,
         "lines.rst": "a\n\n" * 20_000,
         "blocks.html": "<p>a" * 50_000,
+        "tags.md": "<div " * 3_000,
+        "headings.md": "# a\n\n" + "words " * 250 + "\n\n# a\n\nb\n\n" * 4_000,
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
+    monkeypatch.setattr(budgets, "RECORDS", 20_000)
     parquet.write_table(pyarrow.table({"text": ["a"] * 20_000}), tmp_path / "rows.parquet")
     (tmp_path / "z.txt").write_text("good")
-    for module, seconds in ((passages, 0.02), (tables, 0.0)):
-        monkeypatch.setattr(module, "SECONDS", seconds)
-        monkeypatch.setattr(module, "BYTES_A_SECOND", 2**40)
+    monkeypatch.setattr(budgets, "SECONDS", 0.02)
+    monkeypatch.setattr(budgets, "BYTES_A_SECOND", 2**40)
     with pytest.warns(LexiceptWarning) as caught:
-        documents = [d for d in read_documents(tmp_path) if "rows.parquet#" not in d.id]
+        documents = [d for d in read_documents(tmp_path) if ".parquet#" not in d.id]
     assert [document.text for document in documents] == ["good"]
-    warned = str(caught[0].message)
-    assert "6 slow, over 0 seconds of processor time: " in warned
-    assert "damaged: rows.parquet: slow, over 0 seconds of processor time" in warned
+    assert "9 slow, over 0 seconds of processor time: " in str(caught[0].message)
 
 
 @given(data=st.data())

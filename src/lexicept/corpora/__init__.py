@@ -3,20 +3,22 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from lexicept.corpora import beir, ir_datasets_reader, json_lines, python_docs, tsv
+from lexicept.corpora.budgets import NothingToRead
 from lexicept.corpora.files import (
     EXTENSIONS,
     ONE_DOCUMENT,
     RECORDS,
     extension_of,
     missing_package,
-    read_one,
+    read_file,
     read_records,
+    within_budget,
 )
 from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.lines import read_lines
-from lexicept.corpora.passages import NothingToRead
 from lexicept.corpora.records import (
     Document,
     DocumentStream,
@@ -129,27 +131,29 @@ def _read_documents(source: str, skipped: Skipped) -> Records[Document]:
         corpus = beir.corpus_file(source)
         if corpus is None:
             return Folder(source, skipped).documents()
-        return json_lines.read_documents(corpus, anonymous=False)
+        return _only(corpus, json_lines.read_documents(corpus, anonymous=False), skipped)
     if os.path.exists(source):
         if source.lower().endswith(ONE_DOCUMENT):
-            return _one(source)
+            return _only(source, read_file(source, id_of(os.path.basename(source))), skipped)
         if extension_of(source) in RECORDS:
-            return read_records(source)
+            return _only(source, read_records(source), skipped)
     return ir_datasets_reader.read_documents(_dataset(source, _DOCUMENT_SOURCES))
 
 
-def _one(path: str) -> Records[Document]:
-    """Yield the document of a file; the id is the file's name."""
-    if (needed := missing_package(os.path.splitext(path.lower())[1])) is not None:
-        raise InputError(f"{path}: can't be read: {needed}")
+def _only(path: str, records: Records[Document], skipped: Skipped) -> Records[Document]:
+    """Yield the records of a source that is one file; an error of the file is the last record's."""
+    try:
+        if (needed := missing_package(extension_of(path))) is not None:
+            raise InputError(f"{path}: can't be read: {needed}")
+        yield from within_budget(path, records, skipped)
+    except NothingToRead as reason:
+        yield Place(path), partial(_raise, InputError(f"{path}: nothing to read: {reason}"))
+    except InputError as error:
+        yield Place(path), partial(_raise, error)
 
-    def read() -> Document:
-        try:
-            return read_one(path, id_of(os.path.basename(path)))
-        except NothingToRead as reason:
-            raise InputError(f"{path}: nothing to read: {reason}") from None
 
-    yield Place(path), read
+def _raise(error: InputError) -> Document:
+    raise error
 
 
 def _read_queries(source: str, split: str) -> Records[Query]:

@@ -11,8 +11,9 @@ from functools import partial
 from itertools import chain, islice, product
 from typing import Any
 
+from lexicept.corpora.budgets import LARGEST
 from lexicept.corpora.json_lines import RESERVED
-from lexicept.corpora.lines import LONGEST, open_bytes
+from lexicept.corpora.lines import open_bytes
 from lexicept.corpora.records import MOST_CHARACTERS, Document, Place, Records
 from lexicept.corpora.tables import Rows, column_names, read_table
 from lexicept.corpora.text_encoding import likeliest, other_mark
@@ -112,9 +113,9 @@ def _lines(path: str, encoding: str) -> Iterator[Iterator[str]]:
     """Open the lines of a file, with line ends. Raises InputError for one that is too long."""
 
     def read() -> Iterator[str]:
-        for number, line in enumerate(iter(partial(text.readline, LONGEST), ""), 1):
-            if len(line) == LONGEST:
-                raise Place(path, number).error(f"longer than {LONGEST / 2**20:.0f} MiB")
+        for number, line in enumerate(iter(partial(text.readline, LARGEST), ""), 1):
+            if len(line) == LARGEST:
+                raise Place(path, number).error(f"longer than {LARGEST / 2**20:.0f} MiB")
             yield line
 
     with (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable
@@ -9,23 +10,15 @@ from functools import partial
 from importlib.util import find_spec
 
 from lexicept.corpora import comma_separated, json_lines, tables, tsv
+from lexicept.corpora.budgets import LARGEST, MOST_SECONDS, Budget, NothingToRead
 from lexicept.corpora.html import parse_html
 from lexicept.corpora.markdown import parse_markdown, parse_notebook
-from lexicept.corpora.passages import (
-    TOO_LONG,
-    NothingToRead,
-    Parsed,
-    Section,
-    limited_time,
-    with_passages,
-)
+from lexicept.corpora.passages import TOO_LONG, Parsed, Section, with_passages
 from lexicept.corpora.pdf import parse_pdf
 from lexicept.corpora.records import MOST_CHARACTERS, Document, Place, Records, id_of, readable
 from lexicept.corpora.restructured import parse_restructured
+from lexicept.corpora.skipped import Skipped
 from lexicept.corpora.text_encoding import BinaryError, decode_text
-
-LARGEST = 2**26
-"""Most bytes of a file that is one document."""
 
 _TEXTS = (".txt", ".text")
 _RESTRUCTURED = (".rst", ".rest")
@@ -64,6 +57,23 @@ def missing_package(extension: str) -> str | None:
 def extension_of(path: str) -> str:
     """Return the extension of a file in lower case, without gzip's."""
     return os.path.splitext(path.lower().removesuffix(".gz"))[1]
+
+
+def within_budget(path: str, records: Records[Document], skipped: Skipped) -> Records[Document]:
+    """Yield the records of a file within its budget; ``skipped`` notes what of the file is ignored.
+
+    Raises NothingToRead for a file without a document, or over its budget, else InputError for
+    whatever goes wrong; so do the functions of the records.
+    """
+    with readable(path):
+        budget = Budget(path, MOST_SECONDS if path.lower().endswith(ONE_DOCUMENT) else math.inf)
+    try:
+        while (record := budget.run(path, partial(next, records, None))) is not None:
+            budget.check_record()
+            place, read = record
+            yield place, partial(budget.run, place, read)
+    finally:
+        skipped.flaws += [(path, flaw) for flaw in budget.flaws]
 
 
 def read_file(path: str, name: str) -> Records[Document]:
@@ -106,8 +116,7 @@ def read_one(path: str, name: str) -> Document:
     if not content.strip():
         raise NothingToRead("empty")
     try:
-        with limited_time(len(content)):
-            parsed = _parsed(path, content)
+        parsed = _parsed(path, content)
     except BinaryError:
         raise NothingToRead("binary") from None
     if len(parsed.text) > MOST_CHARACTERS:
@@ -129,7 +138,7 @@ def _parsed(path: str, content: bytes) -> Parsed:
     if lower.endswith(_RESTRUCTURED):
         return parse_restructured(text)
     if lower.endswith(_MARKDOWN):
-        return parse_markdown(path, text)
+        return parse_markdown(text)
     return Parsed(text, "", (Section(text),))
 
 

@@ -8,15 +8,15 @@ from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path, PurePath
 
+from lexicept.corpora.budgets import LARGEST, NothingToRead
 from lexicept.corpora.files import (
     EXTENSIONS,
-    LARGEST,
     ONE_DOCUMENT,
     extension_of,
     missing_package,
     read_file,
+    within_budget,
 )
-from lexicept.corpora.passages import NothingToRead
 from lexicept.corpora.records import Document, Place, Records, id_of, readable
 from lexicept.corpora.skipped import DAMAGED, Skipped, UnreadFileError
 from lexicept.errors import InputError
@@ -60,6 +60,7 @@ class Folder:
         document."""
         for name, path in (self.files() if files is None else files).items():
             errors, inside = self.skipped.num_errors, os.path.relpath(path, self.path)
+            given = False
             try:
                 if needed := missing_package(extension_of(path)):
                     self.checksums[name] = UNREAD
@@ -68,10 +69,14 @@ class Folder:
                     if os.path.getsize(path) > LARGEST and path.lower().endswith(ONE_DOCUMENT):
                         raise NothingToRead(f"larger than {LARGEST / 2**20:.0f} MiB")
                     checksum = sha256(Path(path))
-                yield from read_file(path, name)
+                for record in within_budget(path, read_file(path, name), self.skipped):
+                    yield record
+                    given = True
                 complete = self.skipped.num_errors == errors
                 self.checksums[name] = checksum if complete else UNREAD
             except NothingToRead as reason:
+                if given:  # the rest of the file is unread
+                    self.checksums[name] = UNREAD
                 yield Place(path), partial(_raise, path, inside, str(reason))
             except InputError as error:
                 self.checksums[name] = UNREAD

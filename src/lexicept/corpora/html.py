@@ -8,8 +8,9 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from lexicept.corpora.budgets import check_time
 from lexicept.corpora.markdown import anchor_of
-from lexicept.corpora.passages import TITLES, Block, Heading, Parsed, check_time, sections
+from lexicept.corpora.passages import TITLES, Block, Heading, Parsed, sections
 from lexicept.corpora.text_encoding import MARKS, decode_text
 from lexicept.errors import InputError, require
 

@@ -9,14 +9,12 @@ from itertools import chain, islice
 from numbers import Integral, Real
 from typing import Any
 
+from lexicept.corpora.budgets import LARGEST_ARRAY
 from lexicept.corpora.lines import decode, filled_lines, open_bytes
 from lexicept.corpora.passages import joined
 from lexicept.corpora.records import Document, Passage, Place, Query, Records
 from lexicept.errors import InputError
 from lexicept.fields.values import fields_in, is_missing
-
-LARGEST_ARRAY = 2**28
-"""Most bytes of an array, which is in memory as a whole."""
 
 DOCUMENT_IDS = ("_id", "id", "docno", "doc_id")
 DOCUMENT_TEXTS = ("text", "contents", "body")

@@ -5,12 +5,28 @@ import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from io import BufferedIOBase
+from io import BufferedIOBase, BufferedReader, RawIOBase
+from typing import Any
 
+from lexicept.corpora.budgets import LARGEST, check_bytes, check_time
 from lexicept.corpora.records import Place, readable
 
-LONGEST = 2**26
-"""Bytes of the longest line read: a small gzipped file may hold a line larger than memory."""
+
+class _Budgeted(RawIOBase):
+    """The bytes of an open file, within the budget of the file."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._count = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._file.readinto(buffer)
+        self._count += count
+        check_bytes(self._count)
+        check_time()
+        return count
 
 
 @contextmanager
@@ -18,12 +34,12 @@ def open_bytes(path: str) -> Iterator[BufferedIOBase]:
     """Open a file, gzipped or not. Raises InputError if it can't be read, now or in the block."""
     with (
         readable(path),
-        gzip.open(path, "rb") if path.lower().endswith(".gz") else open(path, "rb") as file,
+        gzip.open(path, "rb") if path.lower().endswith(".gz") else open(path, "rb", 0) as file,
     ):
-        yield file
+        yield BufferedReader(_Budgeted(file), 2**16)
 
 
-def raw_lines(path: str, longest: int = LONGEST) -> Iterator[tuple[Place, bytes]]:
+def raw_lines(path: str, longest: int = LARGEST) -> Iterator[tuple[Place, bytes]]:
     """Yield all lines with line ends, without a byte order mark. Raises InputError for a file that
     can't be read, or a line longer than ``longest``."""
     # Bytes, because text mode would hide the line of a decoding error and split at a lone CR.
@@ -39,7 +55,7 @@ def raw_lines(path: str, longest: int = LONGEST) -> Iterator[tuple[Place, bytes]
                 yield place, raw
 
 
-def filled_lines(path: str, longest: int = LONGEST) -> Iterator[tuple[Place, bytes]]:
+def filled_lines(path: str, longest: int = LARGEST) -> Iterator[tuple[Place, bytes]]:
     """Yield the lines that are not blank; see ``raw_lines``."""
     return ((place, raw) for place, raw in raw_lines(path, longest) if raw.strip())
 

@@ -13,9 +13,11 @@ from html.parser import HTMLParser
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from lexicept.corpora.budgets import FRONT_MATTER, NESTED_TEXTS, NESTING, check_time, note
 from lexicept.corpora.json_lines import RESERVED
-from lexicept.corpora.passages import Block, Heading, Parsed, check_time, parsed_blocks
-from lexicept.errors import InputError
+from lexicept.corpora.passages import Block, Heading, Parsed, parsed_blocks
+from lexicept.errors import InputError, message_of
+from lexicept.fields.values import MOST_FIELDS
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -27,13 +29,22 @@ if TYPE_CHECKING:
 _FRONT_MATTER = re.compile(
     r"(---|\+\+\+)[ \t]*\r?\n(.*?)^(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.S | re.M
 )
-NESTING = 100
-"""Most blocks inside one another."""
+_FRONT_LINE = re.compile(
+    r"[\s#{}\]-]|\[.*\]\s*$|(\"[^\"]*\"|'[^']*'|[^\s:=][^:=]{0,60})[ \t]*[:=]|$"
+)
+"""Lines that front matter may have, in YAML, TOML or a template of either."""
 
 DEEPEST = 10
 """Most mappings inside one another in front matter."""
 
-_SHORTCODE = re.compile(r"\{\{.{0,4000}?\}\}|\{%.{0,4000}?%\}|\{#.{0,4000}?#\}", re.S)
+# No mark stands inside another one: else the time would grow with the square.
+_SHORTCODE = re.compile(
+    "|".join(
+        rf"\{{{mark}(?:(?!\{{{mark}|{end}\}}).){{0,4000}}+{end}\}}"
+        for mark, end in ((r"\{", r"\}"), "%%", "##")
+    ),
+    re.S,
+)
 """Shortcodes, variables and comments of Hugo, Jekyll, Jinja and the like."""
 _CODE_SHORTCODE = re.compile(r"\{[{%][<%]?-?\s*(highlight|code|codeblock)\b")
 _ATTRIBUTES = re.compile(r"\{:?[ \t]*[#.][\w-][^{}\n]*\}|\{:[^{}\n]*\}")
@@ -41,7 +52,6 @@ _CONTAINER = re.compile(r"""(?:!!!|\?\?\?\+?|===[!+]?(?=[ \t]+["']))[ \t]+(?P<ki
 """Admonitions and tabs of Python-Markdown, with the content indented by four."""
 _FENCED_DIV = re.compile(r":{3,}[ \t]*(\{[^}\n]*\}|[\w.-]+)?(.*)")
 """A fence of a container: Pandoc, MyST, VuePress, Docusaurus; ``::: module`` of mkdocstrings."""
-_FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]")
 _MARK = re.compile(r"\[!\w+\][+-]?[ \t]*|\[[ xX]\][ \t]+")
 """Marks at the start of quotations and list items: ``[!NOTE]``, ``[x]``."""
 _WIKI_LINK = re.compile(r"!?\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]")
@@ -51,26 +61,26 @@ _MYST_ROLE = re.compile(r"\{[\w:-]+\}$")
 _MYST_DIRECTIVE = re.compile(
     r"\{(?!code|literal|math|toctree|include|figure|image|mermaid)[\w:-]+\}"
 )
-_ANCHOR = re.compile(r"\{:?[^{}]*#([\w:.-]+)[^{}]*\}\s*$")
+_ANCHOR = re.compile(r"#([\w:.-]+)")
 
 
-def parse_markdown(path: str, text: str) -> Parsed:
-    """Parse a file; ``path`` is for errors. Raises InputError for broken front matter.
+def parse_markdown(text: str) -> Parsed:
+    """Parse a file. Front matter with a flaw is ignored, and noted.
 
     The title is the front matter's, else the first heading of level 1, which the text then lacks.
     """
-    front, text = _split_front_matter(path, text)
-    stated = front.pop("title", None)
-    fields = {name: value for name, value in front.items() if name not in RESERVED}
-    fields = dict(islice(_flat(fields), 1_001))  # more are refused; aliases may multiply them
-    title = "" if stated is None else str(stated)
-    return parsed_blocks(markdown_blocks(text), title, fields)
+    front, text = _split_front_matter(text)
+    title = front.pop("title", "")
+    return parsed_blocks(markdown_blocks(text), str(title), front)
 
 
-def markdown_blocks(text: str) -> list[Block]:
-    """Return the headings and the texts of the blocks of a Markdown text."""
+def markdown_blocks(text: str, depth: int = 0) -> list[Block]:
+    """Return the headings and the texts of the blocks of a Markdown text, itself inside ``depth``
+    others."""
+    if depth > NESTED_TEXTS:
+        return [text]
     blocks: list[Block] = []
-    for separator, block in _shown(_parser().parse(text)):
+    for separator, block in _shown(_parser().parse(text), depth):
         block = block if isinstance(block, Heading) else block.strip("\n")
         if isinstance(block, Heading) or not block.strip():
             blocks += [block] if isinstance(block, Heading) else []
@@ -81,7 +91,7 @@ def markdown_blocks(text: str) -> list[Block]:
     return blocks
 
 
-def _shown(tokens: Sequence[Token]) -> Iterator[tuple[str, Block]]:
+def _shown(tokens: Sequence[Token], depth: int) -> Iterator[tuple[str, Block]]:
     """Yield headings and texts, each after the separator from the text before."""
     lists, first = 0, True
     cells: list[str] = []
@@ -105,7 +115,7 @@ def _shown(tokens: Sequence[Token]) -> Iterator[tuple[str, Block]]:
                 # A heading inside a quotation or a list heads no section.
                 if before.type == "heading_open" and before.level == 0:
                     words = " ".join(spelled.split())
-                    anchor = _ANCHOR.search(token.content)
+                    anchor = _ANCHOR.search(_attributes(token.content))
                     level = int(before.tag[1:])
                     yield "", Heading(level, words, anchor[1] if anchor else anchor_of(words))
                 else:
@@ -113,7 +123,7 @@ def _shown(tokens: Sequence[Token]) -> Iterator[tuple[str, Block]]:
                     first = False
             case "fence" if _MYST_DIRECTIVE.match(token.info):
                 title = token.info.partition("}")[2]
-                for block in markdown_blocks(f"{title}\n\n{token.content}"):
+                for block in markdown_blocks(f"{title}\n\n{token.content}", depth + 1):
                     yield "", block.text if isinstance(block, Heading) else block
             case "fence" | "code_block":
                 yield "", token.content
@@ -122,29 +132,40 @@ def _shown(tokens: Sequence[Token]) -> Iterator[tuple[str, Block]]:
                     yield "", block.text if isinstance(block, Heading) and token.level else block
 
 
+def _attributes(heading: str) -> str:
+    """Return the attributes in braces at the end of a heading."""
+    return heading.rpartition("{")[2] if heading.endswith("}") else ""
+
+
+def label_of(text: str) -> str:
+    """Return the label of ``label <target>``; an empty text without both."""
+    return text[:-1].rpartition("<")[0].rstrip() if text.endswith(">") else ""
+
+
 def _inline_text(tokens: Sequence[Token]) -> str:
     """Return the text that a reader sees of inline elements."""
-    text, hidden = "", False
+    texts, hidden = [""], False
     for token in tokens:
         match token.type:
             case "html_inline":
                 tag = _Tags.of(token.content)
                 hidden = tag.hidden if tag.tags else hidden
-                text += "".join(block for block in tag.blocks if isinstance(block, str))
-                text += "\n" if "br" in tag.tags else ""
+                texts += (block for block in tag.blocks if isinstance(block, str))
+                texts += "\n" if "br" in tag.tags else ""
             case _ if hidden:
                 continue
-            case "code_inline" if role := _MYST_ROLE.search(text):
-                label = re.sub(r"\s*<[^<>]*>$", "", token.content)
-                text = text[: role.start()] + (label or token.content)
+            case "code_inline" if role := _MYST_ROLE.search(texts[-1]):
+                texts[-1] = texts[-1][: role.start()]
+                texts.append(label_of(token.content) or token.content)
             case "image":
-                text += _inline_text(token.children or ())
+                texts.append(_inline_text(token.children or ()))
             case "softbreak":
-                text += " "
+                texts.append(" ")
             case "hardbreak":
-                text += "\n"
+                texts.append("\n")
             case _:
-                text += token.content
+                texts.append(token.content)
+    text = "".join(texts)
     if "\x01" in text:
         text = _DROPPED_TARGET.sub(r"\1", text).replace("\x01", "")
     text = _ICON.sub("", _WIKI_LINK.sub(r"\1", text)) if "[[" in text or ":" in text else text
@@ -166,7 +187,7 @@ class _Tags(HTMLParser):
         self.tags: list[str] = []
         self.hidden = False
         self.blocks: list[Block] = []
-        self._text = ""
+        self._texts: list[str] = []
 
     @classmethod
     def of(cls, html: str) -> _Tags:
@@ -182,15 +203,16 @@ class _Tags(HTMLParser):
         self.hidden = self.hidden or tag in self.HIDDEN
         if tag not in self.INLINE:
             self._end()
-        self._text += (dict(attributes).get("alt") or "") if tag == "img" else ""
+        if tag == "img":
+            self._texts.append(dict(attributes).get("alt") or "")
 
     def handle_endtag(self, tag: str) -> None:
         self.tags.append(tag)
         self.hidden = self.hidden and tag not in self.HIDDEN
         if re.fullmatch("h[1-6]", tag):
-            words = " ".join(self._text.split())
+            words = " ".join("".join(self._texts).split())
             self.blocks += [Heading(int(tag[1]), words, anchor_of(words))] if words else []
-            self._text = ""
+            self._texts = []
         elif tag not in self.INLINE:
             self._end()
 
@@ -200,26 +222,35 @@ class _Tags(HTMLParser):
         self.hidden = hidden
 
     def handle_data(self, data: str) -> None:
-        self._text += "" if self.hidden else data
+        if not self.hidden:
+            self._texts.append(data)
+
+    def updatepos(self, start: int, end: int) -> int:
+        """Check the time at each tag and text; the base class counts lines here."""
+        check_time()
+        return end
 
     def _end(self) -> None:
-        text = _SHORTCODE.sub("", self._text)
+        text = _SHORTCODE.sub("", "".join(self._texts))
         self.blocks += [" ".join(text.split())] if text.strip() else []
-        self._text = ""
+        self._texts = []
 
 
 @cache
 def _parser() -> MarkdownIt:
     """Return a parser of CommonMark, tables, footnotes, admonitions and shortcodes."""
-    from markdown_it import MarkdownIt  # slow to import, and a search does not need it
+    # Slow to import, and a search does not need them.
+    from markdown_it import MarkdownIt
+    from mdit_py_plugins.footnote import footnote_plugin
 
     parser = MarkdownIt("commonmark", {"maxNesting": NESTING}).enable(["table", "strikethrough"])
+    parser.use(footnote_plugin, inline=False, move_to_end=False)
     ends: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
     parser.block.ruler.before("fence", "shortcode", _shortcode_lines, ends)
     parser.block.ruler.before("fence", "container", _container, ends)
-    parser.block.ruler.before("reference", "footnote", _footnote, ends)
     parser.inline.ruler.before("link", "shortcode", _inline_mark)
     parser.block.ruler.before("table", "time", _time)
+    parser.block.ruler.before("time", "deep", _deep)
     parser.inline.ruler.before("text", "time", _time)
     return parser
 
@@ -231,22 +262,32 @@ def _time(*_: object) -> bool:
 
 
 def _inline_mark(state: StateInline, silent: bool) -> bool:
-    """Skip a shortcode, an attribute list or the mark of a footnote."""
+    """Skip a shortcode or an attribute list."""
     source, start = state.src, state.pos
-    if source[start] == "[":
-        match = _FOOTNOTE.match(source, start)
-    elif source[start] == "{":
-        match = _SHORTCODE.match(source, start)
-        if match is None and (attributes := _ATTRIBUTES.match(source, start)):
-            ended = source[attributes.end() : attributes.end() + 1] in ("", "\n")
-            match = attributes if ended or source[start - 1 : start] in (*")]`*_",) else None
-    else:
+    if source[start] != "{":
         return False
+    match = _SHORTCODE.match(source, start)
+    if match is None and (attributes := _ATTRIBUTES.match(source, start)):
+        ended = source[attributes.end() : attributes.end() + 1] in ("", "\n")
+        match = attributes if ended or source[start - 1 : start] in (*")]`*_",) else None
     if match is None or match.end() > state.posMax:
         return False
     if not silent:
         state.pending += "\x01"
     state.pos = match.end()
+    return True
+
+
+def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Read blocks too deep in others as they are written; the parser would drop them."""
+    if silent or state.level < NESTING - 2:
+        return False
+    last = start + 1
+    while last < end and (state.isEmpty(last) or state.sCount[last] >= state.blkIndent):
+        last += 1
+    token = state.push("code_block", "code", 0)
+    token.content = state.getLines(start, last, state.blkIndent, False)
+    state.line = last
     return True
 
 
@@ -309,34 +350,11 @@ def _container(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     token.content, token.children = title, []
     state.push("paragraph_close", "p", -1)
     if indented:
-        outside = state.lineMax, state.blkIndent
-        state.lineMax, state.blkIndent = last, indent
+        outside = state.lineMax, state.blkIndent, state.level
+        state.lineMax, state.blkIndent, state.level = last, indent, state.level + 1
         state.md.block.tokenize(state, start + 1, last)
-        state.lineMax, state.blkIndent = outside
+        state.lineMax, state.blkIndent, state.level = outside
     state.line = last
-    return True
-
-
-def _footnote(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Read the first paragraph of a footnote."""
-    begin, _ = _line(state, start)
-    match = _FOOTNOTE.match(state.src, begin)
-    if match is None or state.src[match.end() : match.end() + 1] != ":":
-        return False
-    if state.is_code_block(start):
-        return False
-    if not silent:
-        last = start + 1
-        while last < end and not state.isEmpty(last):
-            if _FOOTNOTE.match(state.src, _line(state, last)[0]):
-                break
-            last += 1
-        content = state.getLines(start, last, state.blkIndent, False)
-        state.push("paragraph_open", "p", 1)
-        token = state.push("inline", "", 0)
-        token.content, token.children = content.partition("]:")[2].strip(), []
-        state.push("paragraph_close", "p", -1)
-        state.line = last
     return True
 
 
@@ -354,24 +372,39 @@ def _flat(fields: dict[Any, Any], prefix: str = "", depth: int = 0) -> Iterator[
             yield f"{prefix}{name}", value
 
 
-def _split_front_matter(path: str, markdown: str) -> tuple[dict[str, Any], str]:
-    """Return the mapping in YAML between lines of ---, or in TOML between lines of +++, at the
-    start, and the text after the lines; an empty mapping and the whole text without either."""
+def _split_front_matter(markdown: str) -> tuple[dict[str, Any], str]:
+    """Return the fields in YAML between lines of ---, or in TOML between lines of +++, at the
+    start, and the text after the lines; no fields and the whole text without either."""
     match = _FRONT_MATTER.match(markdown)
     if match is None:
         return {}, markdown
+    after = markdown[match.end() :].strip()
     try:
-        if match[1] == "+++":
-            content: Any = tomllib.loads(match[2].replace("\r\n", "\n"))
-        else:
-            from lexicept.storage.yaml_text import parse_yaml  # slower than most searches
+        fields = _front_fields(match[2], toml=match[1] == "+++")
+    except (ValueError, RecursionError) as error:
+        note(f"front matter ignored: {message_of(error)}")
+        # Other lines are of a text between two rules.
+        between = not all(map(_FRONT_LINE.match, match[2].splitlines()))
+        return {}, markdown if between else after
+    return ({}, markdown) if fields is None else (fields, after)
 
-            content = parse_yaml(match[2])
-    except (InputError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: front matter: {error}") from None
+
+def _front_fields(text: str, toml: bool) -> dict[str, Any] | None:
+    """Return the fields of front matter; None for a text. Raises ValueError for a flaw."""
+    from lexicept.storage.yaml_text import parse_yaml  # slower than most searches
+
+    if len(text) > FRONT_MATTER:
+        raise ValueError(f"more than {FRONT_MATTER:,} characters")
+    content = tomllib.loads(text.replace("\r\n", "\n")) if toml else parse_yaml(text)
     if not isinstance(content, dict):
-        return {}, markdown
-    return {str(key): value for key, value in content.items()}, markdown[match.end() :].strip()
+        return None
+    named = {str(name): value for name, value in content.items() if value is not None}
+    kept = {name: value for name, value in named.items() if name not in RESERVED - {"title"}}
+    fields = dict(islice(_flat(kept), MOST_FIELDS + 1))
+    if len(fields) > MOST_FIELDS:
+        raise ValueError(f"more than {MOST_FIELDS:,} fields")
+    str(fields.get("title", "")).encode()
+    return fields
 
 
 def parse_notebook(path: str, text: str) -> Parsed:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from itertools import chain, count
 from typing import Any, NamedTuple, TypeAlias
 
+from lexicept.corpora.budgets import check_time
 from lexicept.corpora.records import MOST_CHARACTERS, Document, Passage
 from lexicept.fields.values import NOTHING
 
@@ -20,6 +17,9 @@ words is indexed whole."""
 
 TITLES = " › "
 """Stands between the titles of a document and a passage."""
+
+LONGEST_ANCHOR = 1_000
+"""Most characters of an anchor that come from a heading."""
 
 TOO_LONG = f"longer than {MOST_CHARACTERS:,} characters"
 """Reason to skip a file."""
@@ -46,46 +46,6 @@ class Section(NamedTuple):
     text: str
     title: str = ""
     anchor: str = ""
-
-
-class NothingToRead(Exception):  # noqa: N818
-    """Raised for a file without a document; the text is the reason."""
-
-
-SECONDS = 5.0
-"""Processor time for a small file: strangers' files may be made to take hours."""
-
-BYTES_A_SECOND = 50_000
-"""Size of a file for a further second."""
-
-MOST_SECONDS = 120.0
-"""Processor time for a file that is one document."""
-
-_LIMIT: ContextVar[tuple[float, float]] = ContextVar("limit", default=(math.inf, math.inf))
-"""The end of the processor time for a file, and the seconds from its beginning."""
-
-
-def slow(seconds: float) -> str:
-    """Return the reason to skip a file that takes more processor time."""
-    return f"slow, over {seconds:.0f} seconds of processor time"
-
-
-@contextmanager
-def limited_time(size: int) -> Iterator[None]:
-    """Limit the processor time of a block that parses a file of some size, see ``check_time``."""
-    seconds = min(SECONDS + size / BYTES_A_SECOND, MOST_SECONDS)
-    token = _LIMIT.set((time.thread_time() + seconds, seconds))
-    try:
-        yield
-    finally:
-        _LIMIT.reset(token)
-
-
-def check_time(*_: object) -> None:
-    """Raise NothingToRead in a block of ``limited_time`` that has taken longer."""
-    end, seconds = _LIMIT.get()
-    if time.thread_time() > end:
-        raise NothingToRead(slow(seconds))
 
 
 class Parsed(NamedTuple):
@@ -141,22 +101,27 @@ def with_passages(document: Document, sections: Iterable[Section]) -> Document:
     if num_words(document.text) <= MOST_WORDS:
         return document
     passages: list[Passage] = []
-    taken: set[str] = set()
+    repetitions: dict[str, int] = {}
     for section in sections:
         for number, text in enumerate(pieces(section.text), 1):
-            anchor = section.anchor or str(len(passages) + 1)
-            passages.append(Passage(text, section.title, _free(anchor, number, taken)))
+            check_time()
+            anchor = section.anchor[:LONGEST_ANCHOR] or str(len(passages) + 1)
+            free = _free(anchor, "" if number == 1 else f".{number}", repetitions)
+            passages.append(Passage(text, section.title, free))
     if len(passages) < 2:
         return document
     return document._replace(text=joined(passages), passages=tuple(passages))
 
 
-def _free(anchor: str, number: int, taken: set[str]) -> str:
+def _free(anchor: str, piece: str, repetitions: dict[str, int]) -> str:
     """Return the anchor of a section's piece, made unique by the first free number."""
-    piece = "" if number == 1 else f".{number}"
-    counts = chain([""], (f"-{repetition}" for repetition in count(2)))
-    free = next(name for name in (f"{anchor}{c}{piece}" for c in counts) if name not in taken)
-    taken.add(free)
+    for repetition in count(repetitions.get(anchor + piece, 1)):
+        free = anchor + (f"-{repetition}" if repetition > 1 else "") + piece
+        if free not in repetitions:
+            break
+    # Later anchors of this name go on from here: many equal headings take no square of time.
+    repetitions[anchor + piece] = repetition + 1
+    repetitions.setdefault(free, 1)
     return free
 
 

@@ -7,7 +7,8 @@ import logging
 from importlib import import_module
 from typing import Any
 
-from lexicept.corpora.passages import TOO_LONG, NothingToRead, Parsed, Section, check_time
+from lexicept.corpora.budgets import NothingToRead, check_time
+from lexicept.corpora.passages import TOO_LONG, Parsed, Section
 from lexicept.corpora.records import MOST_CHARACTERS
 from lexicept.errors import InputError, message_of, require
 

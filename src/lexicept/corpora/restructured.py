@@ -9,23 +9,19 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from lexicept.corpora.passages import (
-    Block,
-    Heading,
-    NothingToRead,
-    Parsed,
-    Section,
-    check_time,
-    parsed_blocks,
-)
+from lexicept.corpora.budgets import NothingToRead, check_time
+from lexicept.corpora.markdown import label_of
+from lexicept.corpora.passages import Block, Heading, Parsed, Section, parsed_blocks
 from lexicept.corpora.records import MOST_CHARACTERS
 from lexicept.errors import require
 
 _DIRECTIVE = re.compile(
     r"^[ \t]*\.\.[ \t]+(?:\|[^|\n]+\|[ \t]+)?([\w.+:-]+?)[ \t]?::(?:[ \t]|$)", re.M
 )
-_ROLE = re.compile(r":([\w.+-]+(?::[\w.+-]+)*):`|`:([\w.+-]+(?::[\w.+-]+)*):")
-_LABEL = re.compile(r"(.*?)\s*<[^<>]*>", re.S)
+_ROLE = re.compile(r":([\w.+-]++(?::[\w.+-]++){0,3}+):`|`:([\w.+-]++(?::[\w.+-]++){0,3}+):")
+_NAME = re.compile(r"[\w.+:-]++")
+LONGEST_NAME = 250
+"""Most characters of a name: docutils takes the square of the time to tell names of roles apart."""
 
 _CODE = {"code", "code-block", "sourcecode", "doctest", "testcode", "testoutput", "math", "prompt"}
 _HIDDEN = {
@@ -52,13 +48,16 @@ _SETTINGS = {
 def parse_restructured(text: str) -> Parsed:
     """Parse a text; the title is the first title of the highest level. Nothing is included or run.
 
-    A text that docutils fails on stays as written. Raises InputError if docutils is missing.
+    A text that docutils fails on, or with a very long name, stays as written. Raises InputError if docutils is missing.
     """
     require("files", "docutils")
+    if any(len(name[0]) > LONGEST_NAME for name in _NAME.finditer(text)):
+        return Parsed(text, "", (Section(text),))
     publish: Any = import_module("docutils.core").publish_doctree
     try:
         with _known(text):
-            tree = publish(text, parser=_parser(), settings_overrides=_SETTINGS)
+            parser, reader = _parser(), _reader()
+            tree = publish(text, reader=reader, parser=parser, settings_overrides=_SETTINGS)
         return parsed_blocks(list(_blocks(tree, 1)))
     except NothingToRead:
         raise
@@ -68,7 +67,8 @@ def parse_restructured(text: str) -> Parsed:
 
 
 def _parser() -> Any:
-    """Return a parser that checks the time at each line, and at each mark in a line."""
+    """Return a parser that checks the time at each line, mark in a line, message and
+    substitution."""
     states: Any = import_module("docutils.parsers.rst.states")
 
     def timed(read: Any) -> Any:
@@ -78,14 +78,33 @@ def _parser() -> Any:
 
         return checked
 
+    class Timed(dict[Any, Any]):
+        __getitem__ = timed(dict.__getitem__)
+
     class Parser(import_module("docutils.parsers.rst").Parser):  # type: ignore[misc]
         def setup_parse(self, text: str, document: Any) -> None:
             super().setup_parse(text, document)
             document.note_source = timed(document.note_source)
+            document.reporter.attach_observer(check_time)
+            document.substitution_defs = Timed()
 
-    inliner = states.Inliner()
+    inliner, text_node = states.Inliner(), import_module("docutils.nodes").Text
+    # Addresses look the same unmarked, and take the square of the time to find.
+    inliner.implicit_inline = lambda text, line: [text_node(text)] if text else []
     inliner.dispatch = {mark: timed(read) for mark, read in inliner.dispatch.items()}
     return Parser(inliner=inliner)
+
+
+def _reader() -> Any:
+    """Return a reader that replaces substitutions alone: other references need no targets to be
+    shown, and docutils takes the square of the time to find them."""
+    references: Any = import_module("docutils.transforms.references")
+
+    class Reader(import_module("docutils.readers.standalone").Reader):  # type: ignore[misc]
+        def get_transforms(self) -> list[Any]:
+            return [references.Substitutions]
+
+    return Reader()
 
 
 @contextmanager
@@ -113,8 +132,7 @@ def _role(name: str, source: str, text: str, *_: Any, **__: Any) -> tuple[list[A
     """Return the label of a role: ``label <target>``, or the last name of ``~package.name``."""
     nodes: Any = import_module("docutils.nodes")
     text = nodes.unescape(text)
-    label = _LABEL.fullmatch(text)
-    shown = label[1] if label and label[1] else text.removeprefix("!")
+    shown = label_of(text) or text.removeprefix("!")
     shown = shown.rpartition(".")[2] if shown.startswith("~") else shown
     return [nodes.inline(source, shown)], []
 

@@ -27,13 +27,16 @@ class UnreadFileError(InputError):
 class Skipped:
     """The skipped files and records of a corpus, with the reasons.
 
-    ``kinds`` are the readable kinds of files, in words. If ``quiet``, ``warn`` does nothing.
+    ``kinds`` are the readable kinds of files, in words. If ``quiet``, ``warn`` names only what is
+    ignored of files that are read.
     """
 
     def __init__(self, source: str, kinds: str = "", *, quiet: bool = False) -> None:
         self.source, self.kinds, self.quiet = source, kinds, quiet
         self.files: list[tuple[str, str]] = []
         """Skipped files, each with the kind or the reason."""
+        self.flaws: list[tuple[str, str]] = []
+        """Files that were read in part, each with what is ignored."""
         self.errors: list[str] = []
         """Errors of unreadable records, ``MESSAGES`` at most."""
         self.num_errors = 0
@@ -55,7 +58,11 @@ class Skipped:
             self.errors.append(str(error))
 
     def warn(self) -> None:
-        """Warn of skipped files, and of errors."""
+        """Warn of skipped files, of errors, and of what is ignored of other files."""
+        if self.flaws:
+            lines = [f"{self.source}: {_counted(len(self.flaws), 'file')} read in part"]
+            lines += [f"  {line}" for line in by_reason(self.flaws)]
+            warnings.warn("\n".join(lines), LexiceptWarning, stacklevel=3)
         if self.quiet:
             return
         if self.files:
@@ -71,14 +78,17 @@ class Skipped:
 
 
 def by_reason(files: list[tuple[str, str]]) -> list[str]:
-    """Return the counts and first names for each reason; each damaged file has a line."""
+    """Return the counts and first names for each reason; files with reasons of their own have a
+    line each."""
     groups: dict[str, list[str]] = {}
+    detailed: set[str] = set()
     for name, reason in files:
         kind, _, damage = reason.partition(": ")
         groups.setdefault(kind, []).append(f"{name}: {damage}" if damage else name)
-    lines = []
+        detailed |= {kind} if damage else set()
+    lines: list[str] = []
     for kind, names in sorted(groups.items(), key=lambda group: -len(group[1])):
-        most, separator = (MESSAGES, "\n    ") if kind == DAMAGED else (EXAMPLES, ", ")
+        most, separator = (MESSAGES, "\n    ") if kind in detailed else (EXAMPLES, ", ")
         shown = _shortened(separator.join(names[:most]), len(names) - most, separator)
         lines.append(f"{len(names):,} {kind}: {shown}")
     return lines

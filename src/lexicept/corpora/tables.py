@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -13,8 +11,8 @@ from importlib import import_module
 from itertools import chain, islice
 from typing import Any
 
+from lexicept.corpora.budgets import check_bytes, check_record_count
 from lexicept.corpora.json_lines import DOCUMENT_TEXTS, RESERVED, to_document
-from lexicept.corpora.passages import BYTES_A_SECOND, SECONDS, slow
 from lexicept.corpora.records import Document, Place, Records, readable
 from lexicept.errors import InputError, require
 from lexicept.fields.values import as_typed
@@ -110,8 +108,8 @@ def _header(place: Place, row: Sequence[str]) -> list[str]:
     return columns
 
 
-BATCH = 1_024
-"""Rows in memory at once."""
+BATCH = 64
+"""Rows in memory at once: few bytes of a file can stand for any number of equal long texts."""
 
 _INDEX = "__index_level_"
 """Beginning of the names of columns that pandas adds."""
@@ -125,25 +123,24 @@ def read_parquet(path: str) -> Records[Document]:
     require("parquet", "pyarrow")
     parquet = import_module("pyarrow.parquet")
     with _sound(path), parquet.ParquetFile(path) as file:
-        rows = chain.from_iterable(_batches(path, file))
+        metadata = file.metadata
+        check_record_count(metadata.num_rows)
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        check_bytes(sum(group.total_byte_size for group in groups))
+        rows = chain.from_iterable(_batches(file))
         types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
         for number, record in enumerate(as_typed(rows, types), 1):
             place = Place(path, number, "row")
             yield place, partial(_record, place, record)
 
 
-def _batches(path: str, file: Any) -> Iterator[list[dict[str, Any]]]:
-    """Yield rows, a batch at a time. Raises InputError if reading takes more processor time than
-    the size allows: few bytes can stand for any number of rows."""
-    seconds = SECONDS + os.path.getsize(path) / BYTES_A_SECOND
-    batches, spent = file.iter_batches(BATCH), -time.thread_time()
-    for batch in batches:
-        rows = batch.to_pylist()
-        spent += time.thread_time()
-        if spent > seconds:
-            raise InputError(f"{path}: {slow(seconds)}")
-        yield rows
-        spent -= time.thread_time()
+def _batches(file: Any) -> Iterator[list[dict[str, Any]]]:
+    """Yield rows, a batch at a time."""
+    count = 0
+    for batch in file.iter_batches(BATCH):
+        count += batch.nbytes
+        check_bytes(count)
+        yield batch.to_pylist()
 
 
 @contextmanager

@@ -25,6 +25,9 @@ LARGEST_INTEGER = 2**63 - 1
 DAY = 86_400_000_000
 """Microseconds of a day."""
 
+MOST_FIELDS = 1_000
+"""Most fields of a collection."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _ISO = re.compile(
@@ -240,6 +243,7 @@ class FieldChecker:
         """By name: texts or numbers, and the first document that has them."""
         self.unkept: dict[str, tuple[int, str, str]] = {}
         """By name: how many documents are read without it, the first, and the problem there."""
+        self._names, self._beyond = set(kinds), ""
 
     def check(self, document_id: str, fields: Fields) -> dict[str, Value]:
         """Return a document's fields as an index stores them. Raises ValueError for a value that
@@ -255,6 +259,10 @@ class FieldChecker:
             problem = "is there in two spellings" if name in checked else None
             if (problem := problem or self._conflict(name, value)) is None:
                 checked[name] = value
+                self._names.add(name)
+            elif self._lenient and name not in self._names:
+                self._beyond = self._beyond or name  # one name stands for all beyond the limit
+                self._leave_out(document_id, self._beyond, problem)
             elif self._lenient:
                 self._leave_out(document_id, name, problem)
             else:
@@ -266,6 +274,8 @@ class FieldChecker:
     def _conflict(self, name: str, value: Value) -> str | None:
         if name in self._kinds:
             return conflict(self._kinds[name], value)
+        if name not in self._names and len(self._names) >= MOST_FIELDS:
+            return f"is one of more than {MOST_FIELDS:,} fields"
         first_family, first = self._families.get(name, (family(value), ""))
         if first_family == family(value):
             return None

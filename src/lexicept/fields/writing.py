@@ -12,14 +12,20 @@ import numpy as np
 
 from lexicept.errors import InputError
 from lexicept.fields.columns import LISTING, MISSING, FieldColumn, FieldColumns, keyword_order
-from lexicept.fields.values import DAY, NOTHING, FieldKind, Fields, Value, family, parse_date
+from lexicept.fields.values import (
+    DAY,
+    MOST_FIELDS,
+    NOTHING,
+    FieldKind,
+    Fields,
+    Value,
+    family,
+    parse_date,
+)
 from lexicept.storage.arrays import save_array
 from lexicept.storage.files import disk_errors, write_json
 from lexicept.storage.texts import TextStore
 from lexicept.vectors import Integers
-
-MOST_FIELDS = 1_000
-"""Most fields of a collection."""
 
 EXACT = 2**53
 """Whole numbers of at most this size are exact in a column that also has fractions."""

@@ -1,0 +1,213 @@
+"""What one file may take, and that no file ends the reading of others."""
+
+import gzip
+import json
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lexicept
+from lexicept.corpora import budgets, files, read_documents
+from lexicept.corpora.budgets import Budget, NothingToRead, check_bytes, check_record_count
+from lexicept.errors import InputError, LexiceptError, LexiceptWarning
+
+
+def texts(folder: Path) -> tuple[dict[str, str], str]:
+    """Return the texts of a folder's documents, and the warnings of what was skipped."""
+    with pytest.warns(LexiceptWarning) as caught:
+        found = {document.id: document.text for document in read_documents(folder)}
+    return found, "\n".join(str(warning.message) for warning in caught)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "z.txt").write_text("zebras")
+    return tmp_path
+
+
+def test_a_budget_grows_with_the_size(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"x" * 100_000)
+    budget = Budget(str(path))
+    assert (budget.seconds, budget.records, budget.bytes) == (7, 51_000, 2**20 + 10_000_000)
+    assert Budget(str(path), most_seconds=6).seconds == 6
+    path.write_bytes(b"")
+    budget = Budget(str(path))
+    assert (budget.seconds, budget.records, budget.bytes) == (5, 1_000, 2**20)
+    budget.run("a", partial(check_bytes, 2**20))
+    budget.run("a", partial(check_record_count, 1_000))
+    with pytest.raises(NothingToRead, match="too many decompressed bytes for the size"):
+        budget.run("a", partial(check_bytes, 2**20 + 1))
+    with pytest.raises(NothingToRead, match="too many records for the size"):
+        budget.run("a", partial(check_record_count, 1_001))
+    for check in (check_bytes, check_record_count):
+        check(2**40)  # no file is read
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".ndjson", ".json", ".csv", ".tsv"])
+def test_gzipped_records_are_as_many_as_the_size_allows(folder, ending):
+    rows = {".csv": "text\n" + "a\n" * 9_000, ".tsv": "id\ttext\n" + "{}\ta\n" * 9_000}
+    rows[".json"] = "[" + '{"text":"a"},' * 9_000 + "{}]"
+    content = rows.get(ending, '{"text":"a"}\n' * 9_000)
+    if ending == ".tsv":
+        content = content.format(*range(9_000))
+    path = folder / f"a{ending}.gz"
+    path.write_bytes(gzip.compress(content.encode()))
+    most = 1_000 + path.stat().st_size // 2
+    if ending != ".tsv":
+        assert most < 2_000
+        found, warned = texts(folder)
+        assert len(found) == most + 1
+        assert f"1 too many records for the size: a{ending}.gz" in warned
+        with pytest.raises(LexiceptError, match=f"a{ending}.gz: too many records for the size"):
+            list(read_documents(folder, strict=True))
+        with pytest.warns(LexiceptWarning, match="too many records for the size"):
+            assert len(list(read_documents(path))) == most
+    else:
+        assert len(list(read_documents(path))) == 9_000  # ids take their bytes
+
+
+def test_gzipped_bytes_are_as_many_as_the_size_allows(folder, monkeypatch):
+    monkeypatch.setattr(budgets, "EXPANDED", 1_000)
+    for name in ("a.jsonl.gz", "b.csv.gz", "c.json.gz", "d.tsv.gz"):
+        (folder / name).write_bytes(gzip.compress(b"[" + b" " * 2_000_000))
+    (folder / "e.jsonl.gz").write_bytes(gzip.compress(b'{"text": "sound"}'))
+    found, warned = texts(folder)
+    assert found == {"e.jsonl.gz#1": "sound", "z.txt": "zebras"}
+    assert "4 too many decompressed bytes for the size: a.jsonl.gz, b.csv.gz" in warned
+
+
+def test_parquet_has_a_budget_of_rows_and_bytes(folder, monkeypatch):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"text": ["a"] * 20_000}), folder / "rows.parquet")
+    long = pyarrow.table({"text": ["a" * 1_000_000] * 500})
+    parquet.write_table(long, folder / "values.parquet", compression="zstd")
+    found, warned = texts(folder)
+    assert found == {"z.txt": "zebras"}
+    assert "1 too many records for the size: rows.parquet" in warned
+    assert "1 too many decompressed bytes for the size: values.parquet" in warned
+
+
+@pytest.mark.parametrize("error", [RecursionError, MemoryError, KeyError, AssertionError])
+@pytest.mark.parametrize("name", ["a.md", "a.rst", "a.jsonl"])
+def test_any_error_of_a_reader_skips_its_file(folder, monkeypatch, error, name):
+    def fail(*_: object) -> None:
+        raise error("planned")
+
+    monkeypatch.setattr(files, "_parsed", lambda *given: fail() if name in given[0] else PLAIN)
+    monkeypatch.setitem(files.RECORDS, ".jsonl", fail_later(fail))
+    (folder / name).write_text('{"text": "x"}\n')
+    index = folder.parent / f"{folder.name}.index"
+    with pytest.warns(LexiceptWarning, match=f"{name}: .*{error.__name__}: .*planned"):
+        built = lexicept.build(folder, index, vocabulary="words")
+    assert [hit.id for hit in built.search("zebras")] == ["z.txt"]
+    for source in (folder, folder / name):
+        with pytest.raises(InputError, match=f"{name}: .*{error.__name__}"):
+            list(read_documents(source, strict=True))
+    with pytest.raises(InputError, match=f"{name}: can't be read: {error.__name__}"):
+        list(read_documents(folder / name))
+    assert [skipped[0] for skipped in lexicept.sync(folder, index).skipped] == [name]
+
+
+PLAIN = files.Parsed("zebras", "", ())
+
+
+def fail_later(fail):
+    def read(path):
+        fail()
+        yield
+
+    return read
+
+
+def test_an_error_in_one_record_skips_the_record(folder, monkeypatch):
+    def read(path):
+        for number in range(3):
+            yield files.Place(path, number + 1), partial(document, number)
+
+    def document(number):
+        return lexicept.Document(f"d{number}", f"text {1 // (number - 1)}")
+
+    monkeypatch.setitem(files.RECORDS, ".jsonl", read)
+    (folder / "a.jsonl").write_text("{}")
+    found, warned = texts(folder)
+    assert found == {"a.jsonl#d0": "text -1", "a.jsonl#d2": "text 1", "z.txt": "zebras"}
+    assert "a.jsonl, line 2: can't be read: ZeroDivisionError" in warned
+
+
+FENCES = "".join("`" * (605 - level) + "{note}\n" for level in range(600)) + "owls\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("fences.md", FENCES),
+        ("admonitions.md", "".join("    " * n + "!!! note\n" for n in range(300)) + "owls"),
+        ("quotations.md", "> " * 2_000 + "owls"),
+        ("lists.md", "- " * 2_000 + "owls"),
+        ("indents.md", "".join("  " * n + "- x\n" for n in range(300)) + "\nowls"),
+        ("emphasis.md", "*a **b " * 500 + "owls"),
+        ("links.md", "[" * 2_000 + "owls" + "](x)" * 2_000),
+        ("images.md", "![" * 2_000 + "owls" + "](x)" * 2_000),
+        ("footnotes.md", "^[" * 500 + "owls" + "]" * 500),
+        ("tags.md", "<div>" * 5_000 + "owls"),
+        ("directives.rst", "".join("   " * n + ".. note::\n\n" for n in range(200)) + "owls"),
+        ("lists.rst", "".join("  " * n + "- x\n\n" for n in range(400)) + "\nowls"),
+        ("names.rst", ":a" * 20_000 + " owls"),
+    ],
+)
+def test_nested_texts_are_read(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    (document,) = read_documents(tmp_path / name)
+    assert "owls" in document.text
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("cells.ipynb", '{"cells": ' + "[" * 100_000),
+        ("values.json", "[" * 100_000),
+        ("lines.jsonl", "[" * 100_000 + "\n" + '{"a":' * 100_000),
+        ("ids.jsonl", json.dumps({"id": "#" * 50_000, "text": "x"})),
+    ],
+)
+def test_too_deep_is_skipped(folder, name, content):
+    (folder / name).write_text(content)
+    found, warned = texts(folder)
+    assert found == {"z.txt": "zebras"}
+    assert name in warned
+
+
+@given(st.text('[]()!*_`<>{}:|#-~^&\\"= \n\ta.', min_size=1, max_size=8), st.integers(1, 200))
+def test_any_repetition_is_a_text_or_skipped(tmp_path_factory, piece, times):
+    for ending in (".md", ".rst", ".jsonl", ".csv"):
+        path = tmp_path_factory.getbasetemp() / f"repeated{ending}"
+        path.write_text(piece * times)
+        budget = Budget(str(path))
+        with suppress(NothingToRead, InputError):
+            for _, read in budget.run(
+                path, lambda path=path: list(files.read_file(str(path), "a"))
+            ):
+                budget.run(path, read)
+
+
+def test_equal_headings_have_anchors_of_their_own(tmp_path):
+    words = "word " * 201
+    (tmp_path / "a.md").write_text(
+        f"# T\n\n## a\n\nx\n\n## a\n\ny\n\n## a-2\n\n{words}\n\n## a\n\nz"
+    )
+    (document,) = read_documents(tmp_path / "a.md")
+    anchors = [passage.anchor for passage in document.passages]
+    assert anchors == ["a", "a-2", "a-2-2", "a-2.2", "a-3"]
+
+
+def test_fields_beyond_the_most_are_left_out(tmp_path):
+    rows = [{"text": "x"} | {f"f{n}": 1 for n in range(s, s + 600)} for s in (0, 500, 1_500)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.warns(LexiceptWarning, match="'f1000' .*699 more: is one of more than 1,000"):
+        index = lexicept.build(tmp_path / "a.jsonl", tmp_path / "i", vocabulary="words")
+    assert [len(index.document(str(n)).fields) for n in (1, 2, 3)] == [600, 500, 0]
