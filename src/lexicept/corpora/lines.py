@@ -8,6 +8,7 @@ from functools import partial
 from io import BufferedIOBase
 
 from lexicept.corpora.records import Place, readable
+from lexicept.corpora.text_encoding import decode_utf_8
 
 LONGEST = 2**26
 """Bytes of the longest line read: a small gzipped file may hold a line larger than memory."""
@@ -45,9 +46,9 @@ def filled_lines(path: str, longest: int = LONGEST) -> Iterator[tuple[Place, byt
 
 
 def decode(place: Place, raw: bytes) -> str:
-    """Return a line without the line end. Raises InputError if the line is not UTF-8."""
+    """Return a line without the line end. Raises InputError if the line is not nearly UTF-8."""
     try:
-        return raw.decode().removesuffix("\n").removesuffix("\r")
+        return decode_utf_8(raw).removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise place.error(f"not UTF-8: {error.reason}") from error
 
