@@ -1,6 +1,5 @@
 """Comma-separated values (RFC 4180) with a header, and other separators: documents."""
 
-import codecs
 import csv
 import io
 import re
@@ -16,13 +15,16 @@ from lexicept.corpora.json_lines import RESERVED
 from lexicept.corpora.lines import open_bytes
 from lexicept.corpora.records import MOST_CHARACTERS, Document, Place, Records
 from lexicept.corpora.tables import Rows, column_names, read_table
-from lexicept.corpora.text_encoding import likeliest, other_mark
+from lexicept.corpora.text_encoding import UTF_8, encoding_of, other_mark
 
 SEPARATORS = ",;\t|"
 """Separators that a file may have without saying so, the likeliest first."""
 
 UNUSED = "\x1f"
 """Separates nothing: a table of one column may have commas in its texts."""
+
+BYTES = "latin-1"
+"""Decodes each byte to the character of its number."""
 
 SAMPLE = 200
 """Lines that decide on the separator."""
@@ -116,12 +118,14 @@ def _lines(path: str, encoding: str) -> Iterator[Iterator[str]]:
         for number, line in enumerate(iter(partial(text.readline, LARGEST), ""), 1):
             if len(line) == LARGEST:
                 raise Place(path, number).error(f"longer than {LARGEST / 2**20:.0f} MiB")
-            yield line
+            yield line.encode(BYTES).decode(encoding, "replace") if codec == BYTES else line
 
+    # Lines of encodings without an incremental decoder are decoded one by one.
+    codec = "utf-8-sig" if encoding == UTF_8 else encoding if encoding[:3] == "utf" else BYTES
     with (
         open_bytes(path) as file,
         # Without universal newlines a lone CR would end no line.
-        io.TextIOWrapper(file, encoding, "replace", newline="") as text,  # type: ignore[type-var]
+        io.TextIOWrapper(file, codec, "replace", newline="") as text,  # type: ignore[type-var]
     ):
         yield read()
 
@@ -144,17 +148,7 @@ def _dialect(lines: list[str], more: bool) -> dict[str, Any]:
 
 def _encoding(path: str) -> str:
     """Return the encoding of a file: UTF-8, or by its mark or its letters."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
     with open_bytes(path) as file:
         sample = file.read(2**20)
-        if (encoding := other_mark(sample)) is not None:
-            return encoding
-        block = sample
-        while True:
-            try:
-                decoder.decode(block, final=not block)
-            except UnicodeDecodeError:
-                return likeliest(block)
-            if not block:
-                return "utf-8-sig"
-            block = file.read(2**20)
+        blocks = chain([sample], iter(partial(file.read, 2**20), b""))
+        return other_mark(sample) or encoding_of(blocks)

@@ -41,7 +41,7 @@ RECORDS: dict[str, Callable[[str], Records[Document]]] = {
 EXTENSIONS = (*ONE_DOCUMENT, *RECORDS)
 """Extensions of readable files."""
 
-_PACKAGES = {**dict.fromkeys(_HTML, ("selectolax", "files")), ".pdf": ("pypdf", "files")}
+_PACKAGES = {**dict.fromkeys(_HTML, ("turbohtml", "files")), ".pdf": ("pypdf", "files")}
 _PACKAGES |= dict.fromkeys(_RESTRUCTURED, ("docutils", "files"))
 _PACKAGES[".parquet"] = ("pyarrow", "parquet")
 

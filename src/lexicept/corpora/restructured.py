@@ -48,7 +48,8 @@ _SETTINGS = {
 def parse_restructured(text: str) -> Parsed:
     """Parse a text; the title is the first title of the highest level. Nothing is included or run.
 
-    A text that docutils fails on, or with a very long name, stays as written. Raises InputError if docutils is missing.
+    A text that docutils fails on, or with a very long name, stays as written. Raises InputError
+    if docutils is missing.
     """
     require("files", "docutils")
     if any(len(name[0]) > LONGEST_NAME for name in _NAME.finditer(text)):
