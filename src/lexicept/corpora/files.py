@@ -12,6 +12,8 @@ from lexicept.corpora import comma_separated, json_lines, tables, tsv
 from lexicept.corpora.budgets import LARGEST, MOST_SECONDS, Budget, NothingToRead
 from lexicept.corpora.html import parse_html
 from lexicept.corpora.markdown import parse_markdown, parse_notebook
+from lexicept.corpora.office import EXTENSIONS as _OFFICE
+from lexicept.corpora.office import parse_office
 from lexicept.corpora.passages import TOO_LONG, Parsed, Section, with_passages
 from lexicept.corpora.pdf import parse_pdf
 from lexicept.corpora.records import MOST_CHARACTERS, Document, Place, Records, readable
@@ -24,7 +26,7 @@ _RESTRUCTURED = (".rst", ".rest")
 _MARKDOWN = (".md", ".markdown")
 _HTML = (".html", ".htm", ".xhtml")
 
-ONE_DOCUMENT = (*_TEXTS, *_MARKDOWN, *_RESTRUCTURED, *_HTML, ".ipynb", ".pdf")
+ONE_DOCUMENT = (*_TEXTS, *_MARKDOWN, *_RESTRUCTURED, *_HTML, ".ipynb", ".pdf", *_OFFICE)
 """Extensions of files that are one document."""
 
 RECORDS: dict[str, Callable[[str], Records[Document]]] = {
@@ -42,6 +44,7 @@ EXTENSIONS = (*ONE_DOCUMENT, *RECORDS)
 
 _PACKAGES = {**dict.fromkeys(_HTML, ("selectolax", "files")), ".pdf": ("pypdf", "files")}
 _PACKAGES |= dict.fromkeys(_RESTRUCTURED, ("docutils", "files"))
+_PACKAGES |= dict.fromkeys(_OFFICE, ("defusedxml", "files"))
 _PACKAGES[".parquet"] = ("pyarrow", "parquet")
 
 
@@ -119,6 +122,8 @@ def _parsed(path: str, content: bytes) -> Parsed:
         return parse_pdf(path, content)
     if lower.endswith(_HTML):
         return parse_html(path, content)
+    if lower.endswith(_OFFICE):
+        return parse_office(path, content)
     text = decode_text(content)
     if lower.endswith(".ipynb"):
         return parse_notebook(path, text)
