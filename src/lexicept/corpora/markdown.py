@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 _FRONT_MATTER = re.compile(
     r"(---|\+\+\+)[ \t]*\r?\n(.*?)^(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.S | re.M
 )
-_FRONT_LINE = re.compile(r"[\s#{}\]-]|\[.*\]\s*$|(\"[^\"]*\"|'[^']*'|[^\s:=][^:=]{0,60})[ \t]*[:=]|$")
+_FRONT_LINE = re.compile(
+    r"[\s#{}\]-]|\[.*\]\s*$|(\"[^\"]*\"|'[^']*'|[^\s:=][^:=]{0,60})[ \t]*[:=]|$"
+)
 """Lines that front matter may have, in YAML, TOML or a template of either."""
 
 DEEPEST = 10

@@ -12,6 +12,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from lexicept.corpora.budgets import LARGEST, NothingToRead, check_bytes, check_time
+from lexicept.corpora.passages import authored
 from lexicept.errors import require
 
 ENCRYPTED = "encrypted"
@@ -26,12 +27,6 @@ DEEPEST = 500
 """Most elements inside one another."""
 
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-
-NO_TITLES = frozenset(
-    {"untitled", "unknown", "powerpoint presentation", "powerpoint-präsentation", "presentation"}
-    | {"présentation powerpoint", "slide 1", "document", "template", "title", "word document"}
-)
-"""Titles that programs write into files without a title, in lower case."""
 
 
 class Archive:
@@ -144,5 +139,4 @@ def described(properties: Iterator[Element]) -> tuple[str, Mapping[str, str]]:
             title = title or value
         elif name in ("author", "created", "modified") and value:
             fields.setdefault(name, value)
-    automatic = title.lower() in NO_TITLES or title.startswith("Microsoft ")
-    return "" if automatic else title, fields
+    return authored(title), fields
