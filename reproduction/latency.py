@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -13,8 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.engines.offset_dimension import OffsetDimension
-from lexicept.engines.store import engine_class
+from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.evaluation.runs import run_of_rows, without_identical_ids
 from reproduction.measuring import Collection, Measurements
@@ -61,15 +61,15 @@ def measure_latency(collection: Collection, measurements: Measurements) -> None:
     Raises:
         InputError: Seismic is not installed.
     """
-    engine_class("seismic")
-    from lexicept.engines import seismic
+    if find_spec("seismic") is None:
+        raise InputError(f"{METRIC} needs a further package: pip install pyseismic-lsr")
+    from reproduction import seismic
 
-    offset_dimension, documents = OffsetDimension.of(collection.documents, None)
-    vectors = offset_dimension.extend(collection.queries, np.zeros(len(collection.query_ids)))
+    vectors = seismic.matching_queries(collection.queries, collection.documents)
     queries = {q: v for q, v in zip(collection.query_ids, vectors, strict=True) if v is not None}
     arguments = seismic.batch_arguments([*queries.values()])
     arguments |= {**SETTINGS, "k": _depth(collection)}
-    index = seismic.build_index(documents, N_POSTINGS)
+    index = seismic.build_index(collection.documents, N_POSTINGS)
 
     def read(results: Any) -> Hits:
         return seismic.hits_of(results, len(queries))

@@ -841,7 +841,7 @@ class Letters:
 
 def test_latency_is_of_what_seismic_finds(tmp_path):
     """Documents that share no dimension with a query but its own: no pruning can miss it."""
-    pytest.importorskip("seismic", reason="needs lexicept[seismic]")
+    pytest.importorskip("seismic", reason="needs pyseismic-lsr")
 
     names = [f"d{number}" for number in range(40)]
     documents = sp.csr_array(sp.eye_array(40, dtype=np.float32))
@@ -950,7 +950,7 @@ def test_pairs_of_two_trained_models(tiny):
 
 
 def test_a_table_with_latency_has_it_measured(tiny):
-    pytest.importorskip("seismic", reason="needs lexicept[seismic]")
+    pytest.importorskip("seismic", reason="needs pyseismic-lsr")
     job = training_job(short_training(1))
     plain = run_training(job, tiny).values
     values = run_training(job, tiny, {"Seismic ms"}).values

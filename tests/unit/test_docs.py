@@ -32,7 +32,7 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 FENCE = re.compile(r"^```(?P<info>.*)\n(?P<body>(?:.*\n)*?)^```$", re.MULTILINE)
 NEEDS = {
     "agents.md": ["mcp"],
-    "engines.md": ["seismic", "qdrant_client", "milvus_lite", "pymilvus"],
+    "engines.md": ["qdrant_client", "milvus_lite", "pymilvus"],
     "integrations.md": ["pyterrier", "langchain_core", "llama_index.core"],
 }
 SMALL_COMMANDS = {

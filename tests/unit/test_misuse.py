@@ -17,8 +17,6 @@ MISUSES = r"""
 lexicept.open("") -> path must be a path, not ''
 lexicept.open("no/such") -> no/such: there is no index here
 lexicept.open("a\0b") -> path must be a path, not 'a\x00b'
-lexicept.open(tmp/"pets", engine="nosuch") -> no engine 'nosuch', only: exact, seismic
-lexicept.open(tmp/"pets", engine="../x") -> no engine '../x', only: exact, seismic
 lexicept.build({"text": "x"}, new, **words) -> documents must be a list, a data frame or a path, not
 lexicept.build(Document("1", "x"), new, **words) -> documents must be a list, a data frame or a path
 lexicept.build([], new, **words) -> the corpus has no documents
@@ -154,7 +152,6 @@ evaluate(pets, beir, curves=True) -> curves requires out
 evaluate(pets.path, beir, restart=True) -> restart requires curves
 evaluate("no/such", beir) -> no/such: there is no index here
 evaluate(closed, beir) -> the index is closed
-evaluate(pets.path, beir, engine="nosuch") -> no engine 'nosuch', only: exact, seismic
 lexicept.serve("no/such") -> no/such: there is no index here
 lexicept.serve(closed) -> the index is closed
 lexicept.serve(pets, port=-1) -> can't serve at 127.0.0.1:-1: bind(): port must be 0-65535.

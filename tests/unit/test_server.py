@@ -579,26 +579,6 @@ def test_an_update_is_served(tmp_path, monkeypatch):
         assert get(client, "/search", query="zebra")["results"] == []
 
 
-def test_another_engine_serves_what_it_was_built_from(tmp_path, monkeypatch):
-    pytest.importorskip("seismic")
-    from lexicept.engines.seismic import SeismicEngine
-
-    monkeypatch.setattr(reader, "FOLLOW_SECONDS", 0.02)
-    path = save_index(tmp_path, concepts=False)
-    with pytest.raises(InputError, match="seismic"):
-        create_app(path, engine="seismic")
-    updates.add_engine(path, "seismic", {"recall": 1.0})
-    application = create_app(path, engine="seismic")
-    assert isinstance(application.state.reader.generation.index.searcher, SeismicEngine)
-    with TestClient(application, base_url=BASE) as client:
-        before = get(client, "/search", query=QUERY)["results"]
-        assert before
-        updates.update(path, [Document("new", QUERY)])
-        time.sleep(0.2)
-        assert get(client, "/health")["generation"] == "generation-000001"
-        assert get(client, "/search", query=QUERY)["results"] == before
-
-
 def test_workers_need_the_index_s_name(monkeypatch):
     monkeypatch.delenv("LEXICEPT_INDEX", raising=False)
     with pytest.raises(InputError, match="LEXICEPT_INDEX must name the index"):
@@ -614,7 +594,6 @@ def test_the_command_binds_to_this_machine(path, monkeypatch, workers):
         seen.update(settings, shared=shared is not None and Path(shared).is_dir())
         assert application == "lexicept.server.app:from_environment"
         assert os.environ["LEXICEPT_INDEX"] == str(path)
-        assert os.environ["LEXICEPT_ENGINE"] == "exact"
         assert os.environ["LEXICEPT_HOST"] == "127.0.0.1"
 
     monkeypatch.setattr("uvicorn.run", run)

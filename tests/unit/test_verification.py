@@ -12,7 +12,7 @@ from lexicept.errors import IndexFormatError
 from lexicept.index import verification
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.index.updates import add_engine, delete, update
+from lexicept.index.updates import delete, update
 from lexicept.index.verification import verify
 from lexicept.weighting import BM25
 from support.indexes import build, build_described, edit_manifest, redescribe
@@ -168,16 +168,6 @@ def test_findings_that_are_not_finite_are_refused(tmp_path, part):
     assert problem in found
     with pytest.raises(IndexFormatError, match=problem):
         IndexReader.open(path)
-
-
-def test_other_engines_are_verified(path):
-    pytest.importorskip("seismic")
-    add_engine(path, "seismic", {"recall": 1.0})
-    assert verify(path).problems == []
-    (file,) = (path / "engines" / "seismic" / "generation-000001").glob("*.index.seismic")
-    file.write_bytes(file.read_bytes()[:-1])
-    (found,) = verify(path).problems
-    assert found.startswith("engine seismic: generation-000001/")
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ COMMANDS = {
         "index label": "concepts:label",
     },
     "Effectiveness and cost": {"index sweep": "evaluate:sweep", "index reweight": "index:reweight"},
-    "Other engines": {"index engine": "export:engine", "index export": "export:export"},
+    "Other engines": {"index export": "export:export"},
     "Train": {"model pretrain": "models:pretrain"},
     "Exchange": {"model convert": "models:convert", "model push": "models:push"},
     "Training data": {

@@ -52,7 +52,6 @@ def open_to_search(
     path: Path,
     choice: SearchVocabulary | None = None,
     *,
-    engine: str = "exact",
     loads_model: bool = True,
 ) -> tuple[Index, str | None]:
     """Open an index, and load the model that a search needs; a spinner names the step.
@@ -67,7 +66,7 @@ def open_to_search(
     from lexicept.pipelines.opened import single_vocabulary
 
     with working("opening index"):
-        index = open_index(path, engine=engine)
+        index = open_index(path)
         name = single_vocabulary(index.reader, choice)
     if loads_model and name != "words" and "concepts" in index.vocabularies:
         with working("loading model"):

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 
 @takes("lexicept.pipelines.evaluate:evaluate")
-def evaluate(
-    index: Path, dataset: str, engine: str = "exact", as_json: bool = False, **options: Any
-) -> None:
+def evaluate(index: Path, dataset: str, as_json: bool = False, **options: Any) -> None:
     """Measure systems on judged queries: effectiveness with confidence intervals, and cost.
 
     Several systems are compared with the first by paired t-tests on every measure, corrected for
@@ -39,7 +37,7 @@ def evaluate(
 
     curves = options.get("curves", False)
     loads_model = needs_model(options.get("systems", ()))
-    opened, _ = open_to_search(index, engine=engine, loads_model=loads_model)
+    opened, _ = open_to_search(index, loads_model=loads_model)
     with opened, nullcontext() if curves else working("searching"):
         report = evaluate(opened, dataset, **options, progress=curves)
     ignored = options.get("ignore_identical_ids", False)

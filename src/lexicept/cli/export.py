@@ -1,4 +1,4 @@
-"""Commands that write an index for other engines: engine, export."""
+"""The command that writes an index for other engines: export."""
 
 from __future__ import annotations
 
@@ -6,45 +6,6 @@ from pathlib import Path
 from typing import Literal
 
 from lexicept.cli.common import print_report
-
-
-def engine(
-    index: Path,
-    name: Literal["seismic"],
-    *,
-    recall: float = 0.95,
-    queries: str | None = None,
-    split: str = "train",
-    as_json: bool = False,
-) -> None:
-    """Build another engine beside an index; `lexicept search --engine` searches with it.
-
-    An existing engine is replaced once the new one is complete. After a change of the index, build
-    the engine again.
-
-    Args:
-        name: engine to build.
-        recall: for seismic: share of the 10 best documents that it must find. A lower share is
-            faster; 1 prunes nothing.
-        queries: queries to tune it on, a BEIR folder or an ir_datasets name. By default sentences
-            of the documents.
-    """
-    import time
-
-    from lexicept.corpora import read_queries
-    from lexicept.index import updates
-    from lexicept.index.reader import IndexReader
-    from lexicept.progress import ProgressLine
-
-    texts = [] if queries is None else [query.text for query in read_queries(queries, split)]
-    start = time.monotonic()
-    with ProgressLine() as progress:
-        manifest = updates.add_engine(index, name, {"recall": recall}, texts, progress)
-    seconds = round(time.monotonic() - start, 1)
-    built = IndexReader.open(index, engine=name).searcher
-    facts = {key: value for key, value in manifest["facts"].items() if "scale" not in key}
-    report = {"engine": name, **facts, "bytes": built.size, "seconds": seconds}
-    print_report({key: value for key, value in report.items() if value is not None}, as_json)
 
 
 def export(

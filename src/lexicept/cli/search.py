@@ -41,7 +41,6 @@ def search(
     /,
     *,
     vocabulary: SearchVocabulary | None = None,
-    engine: str = "exact",
     boost: str | None = None,
     steer: Sequence[str] = (),
     feedback: int | None = None,
@@ -69,7 +68,7 @@ def search(
     session = _asks_for_session(query, like, queries, feedback, relevant, facet, as_json)
     explain, top_k = options.pop("explain", False), options.pop("top_k", 10)
     filtered = "filter" in options
-    opened, name = open_to_search(index, vocabulary, engine=engine)
+    opened, name = open_to_search(index, vocabulary)
     shared = {**options, "vocabulary": name}
     boosts, steering = read_boosts(boost), _read_steering(opened, steer)
     if session:

@@ -1,10 +1,6 @@
-"""Search engines over sparse vectors, behind a common interface.
-
-``exact`` returns exactly the product's ranking. ``seismic`` needs a further package and is imported
-on use; ``store`` keeps Seismic's files beside an index.
-"""
+"""Exact search over sparse vectors: a single set of postings, or several joined."""
 
 from lexicept.engines.exact import ExactEngine
-from lexicept.engines.interface import Engine, PostingsEngine
+from lexicept.engines.interface import PostingsEngine
 
-__all__ = ["Engine", "ExactEngine", "PostingsEngine"]
+__all__ = ["ExactEngine", "PostingsEngine"]

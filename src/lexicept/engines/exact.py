@@ -57,9 +57,6 @@ class ExactEngine(PostingsEngine):
     precision's, results are exact for the rounded weights.
     """
 
-    name = "exact"
-    exact = True
-
     lengths: Integers
     widths: Integers
     gaps: Integers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ Ranking = tuple[Integers, Floats]
 
 
 class QueryBatch(NamedTuple):
-    """Valid arguments of ``Engine.search``."""
+    """Valid arguments of ``PostingsEngine.search``."""
 
     queries: sp.csr_array
     """Query weights [n, V], f32."""
@@ -29,25 +29,19 @@ class QueryBatch(NamedTuple):
     mask: Mask | None
 
 
-class Engine(ABC):
-    """N documents over V dimensions, and an offset per document, opened for search.
+class PostingsEngine(ABC):
+    """Postings of N documents over V dimensions, and an offset per document, for exact search.
 
     A score is ``Σ_t w_t(q) w_t(d) + offset(d) · query_offset`` (RRA's prior is such an offset).
     Documents with score 0 are not results. A query that matches no document in any dimension has no
-    results, whatever the offsets.
+    results, whatever the offsets. Reading raises IndexFormatError for damaged postings: of a
+    document that does not exist, or with a weight that is not finite.
     """
 
-    name: ClassVar[str]
-    exact: bool
-    """True if the results are those of exact search, up to the precision of the weights."""
-
-    @property
-    @abstractmethod
-    def num_documents(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def num_dimensions(self) -> int: ...
+    df: Integers
+    """Document frequency of each dimension, i64 [V]."""
+    offsets: Floats
+    """Offset of each document, f32 [N]."""
 
     @property
     @abstractmethod
@@ -67,16 +61,15 @@ class Engine(ABC):
         Args:
             queries: SciPy sparse matrix [n, V] of query weights; a query may be empty.
             top_k: results per query, at least 1; fewer if fewer documents match.
-            query_offsets: each query's factor on the documents' offsets [n], 0 by default; exact
-                engines take negative factors too.
+            query_offsets: each query's factor on the documents' offsets [n], 0 by default,
+                possibly negative.
             threads: threads for the queries, or for the documents if a query reads many postings;
-                by default the number of processors. Seismic schedules threads alone.
+                by default the number of processors.
             mask: the documents that may be results, by default all; scores stay the same.
 
         Raises:
             InputError: NaN, infinite or negative weights, another V, ``top_k`` below 1, bad query
-                offsets, a product of weights that is not finite, a mask of another N, or a mask for
-                an engine that prunes.
+                offsets, a product of weights that is not finite, or a mask of another N.
         """
         matrix = checked_queries(queries, self.num_dimensions)
         check_count("top_k", top_k)
@@ -88,19 +81,6 @@ class Engine(ABC):
     @abstractmethod
     def rank(self, batch: QueryBatch) -> list[Ranking]:
         """Do as ``search``, for valid queries."""
-
-
-class PostingsEngine(Engine):
-    """An exact engine whose postings can be read.
-
-    Reading raises IndexFormatError for damaged postings: of a document that does not exist, or with
-    a weight that is not finite.
-    """
-
-    df: Integers
-    """Document frequency of each dimension, i64 [V]."""
-    offsets: Floats
-    """Offset of each document, f32 [N]."""
 
     @property
     def num_documents(self) -> int:

@@ -42,7 +42,6 @@ class JoinedEngine(PostingsEngine):
     """
 
     name = "exact"
-    exact = True
 
     engines: Sequence[ExactEngine]
     dimension_numbers: Sequence[Integers]

@@ -56,14 +56,12 @@ class Explainer:
         scores: Sequence[float | None],
         *,
         spans: bool,
-        rounding: float = 0.0,
     ) -> list[Explanation]:
         """Return explanations of the scores of documents or passages, with ``spans`` also the
         characters that activate each dimension. Raises IndexFormatError for an explanation that
         does not add up to the score that a search found.
 
         Args:
-            rounding: relative error of the weights that the scores were computed with.
         """
         vector, engine = query.vector, self._derived.engine
         query_weights = vector.data.astype(np.float64)
@@ -89,8 +87,8 @@ class Explainer:
             for number, content, of_document in zip(numbers, contents, contributions, strict=True)
         ]
         for explanation, score in zip(explanations, scores, strict=True):
-            # Twice the difference that rounding can make: of each sum, and of each weight.
-            tolerance = (len(explanation.contributions) + 8) * 2**-23 + 2 * rounding
+            # Twice the difference that rounding can make.
+            tolerance = (len(explanation.contributions) + 8) * 2**-23
             if score is not None and not isclose(
                 explanation.score, score, rel_tol=tolerance, abs_tol=1e-30
             ):

@@ -19,7 +19,6 @@ from lexicept.vectorizers.interface import KINDS
 FORMAT = "lexicept index"
 VERSION = 11
 MANIFEST = "manifest.json"
-ENGINES = "engines"
 MISSING = "missing"
 """Key of the vocabularies that an index lacks until its build ends."""
 
@@ -147,7 +146,7 @@ def unknown_entries(path: Path) -> list[str]:
     return sorted(
         entry.name
         for entry in path.iterdir()
-        if entry.name not in (MANIFEST, ENGINES)
+        if entry.name != MANIFEST
         and generation_number(entry.name) is None
         and not entry.name.startswith(".")
     )

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Document
 from lexicept.corpora.records import AnchorChecker, Passage, Place
-from lexicept.engines.interface import Engine, Ranking
+from lexicept.engines.interface import PostingsEngine, Ranking
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError
 from lexicept.storage.arrays import load_array, save_array
@@ -145,7 +145,7 @@ class Passages:
 
     def ranked(
         self,
-        engine: Engine,
+        engine: PostingsEngine,
         queries: sp.csr_array,
         top_k: int,
         factors: Floats | None = None,
@@ -153,7 +153,7 @@ class Passages:
         mask: Mask | None = None,
     ) -> list[Ranking]:
         """Return the best entry of each of the ``top_k`` best documents, for every query; see
-        ``Engine.search``."""
+        ``PostingsEngine.search``."""
         if not len(self.ids):
             return engine.search(queries, top_k, factors, threads, mask)
         results: list[Ranking] = [(np.empty(0, np.int64), np.empty(0, np.float32))]

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import Document
-from lexicept.engines import Engine, PostingsEngine, store
+from lexicept.engines import PostingsEngine
 from lexicept.engines.interface import Ranking, checked_queries
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError, check_count
@@ -32,7 +32,6 @@ from lexicept.index.explainer import Explainer
 from lexicept.index.hits import Hit
 from lexicept.index.impacts import Derived, RRASettings
 from lexicept.index.manifest import (
-    ENGINES,
     MISSING,
     CurrentManifest,
     postings_fingerprint,
@@ -54,10 +53,6 @@ from lexicept.vectors import SparseVectors, Vocabulary
 
 QueryLike = str | ParsedQuery
 """A query: a text whose words are taken as they are, or a parsed query."""
-
-
-HALF_PRECISION = 2**-10
-"""Relative error of scores by other engines than the exact one."""
 
 
 class IndexReader:
@@ -91,8 +86,6 @@ class IndexReader:
         self.settings = {vocabulary.name: vocabulary.settings for vocabulary in self.vocabularies}
         self.rra = None if manifest["rra"] is None else RRASettings(**manifest["rra"])
         self.derived = Derived.load(folder / "postings")
-        self.searcher: Engine = self.engine
-        """The engine that searches: the exact one, unless ``open`` got another's name."""
         self._num_stored = len(self.ids)
         counts = {self._num_stored, len(self.titles), len(self.texts), manifest["documents"]}
         if counts != {self.engine.num_documents}:
@@ -108,18 +101,14 @@ class IndexReader:
         """Descriptions of the concepts; None without concepts or descriptions."""
 
     @classmethod
-    def open(
-        cls, path: str | os.PathLike[str], *, checksums: bool = False, engine: str = "exact"
-    ) -> IndexReader:
+    def open(cls, path: str | os.PathLike[str], *, checksums: bool = False) -> IndexReader:
         """Open an index.
 
         Args:
             checksums: whether to check contents; sizes of files are always checked.
-            engine: "exact", or an engine that ``updates.add_engine`` built.
 
         Raises:
             IndexFormatError: not an index, half-written, damaged, or of another version.
-            InputError: no such engine, or the index has changed since the engine was built.
         """
         folder = resolved(path)
         while True:
@@ -135,9 +124,6 @@ class IndexReader:
                 # An update may have removed this generation since the manifest was read.
                 if not current.stale():
                     raise
-        if engine != "exact":
-            source = index.engine_folder(engine)
-            index.searcher = store.open_engine(source, engine, index.postings)
         return index
 
     def _open_atlas(self) -> Atlas | None:
@@ -162,12 +148,8 @@ class IndexReader:
 
     @property
     def postings(self) -> str:
-        """A fingerprint of the postings, the source of other engines."""
+        """A fingerprint of the postings."""
         return postings_fingerprint(self.manifest)
-
-    def engine_folder(self, name: str) -> Path:
-        """Return the folder of another engine."""
-        return self.path / ENGINES / name
 
     def span(self, vocabulary: str) -> slice:
         """Return the dimensions of a vocabulary. Raises InputError for an unknown name."""
@@ -296,12 +278,9 @@ class IndexReader:
         empty = sp.csr_array((0, self.engine.num_dimensions), dtype=np.float32)
         vectors = sp.vstack([empty, *(query.vector for query in encoded)], format="csr")
         ranked = self.rank(sp.csr_array(vectors), top_k, parsed, masks, threads)
-        rounding = 0.0 if self.searcher is self.engine else HALF_PRECISION
         for query, hits in zip(encoded, ranked, strict=True):
             numbers, scores = [hit.number for hit in hits], [hit.score for hit in hits]
-            explained = self.explainer.explain(
-                query, numbers, scores, spans=True, rounding=rounding
-            )
+            explained = self.explainer.explain(query, numbers, scores, spans=True)
             for hit, explanation in zip(hits, explained, strict=True):
                 hit.explanation = explanation
         return ranked
@@ -357,9 +336,9 @@ class IndexReader:
         if self.rra is not None:
             weights = checked_queries(weights, self.engine.num_dimensions)
             factors = weights @ self.derived.background
-        search = self.searcher.search
+        search = self.engine.search
         if self._stored.in_passages:
-            search = partial(self.passages.ranked, self.searcher)
+            search = partial(self.passages.ranked, self.engine)
         groups = places_by_mask(masks) if len(masks) > 1 else []
         if len(groups) < 2:
             mask = masks[0] if masks else None

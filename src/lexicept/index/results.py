@@ -39,8 +39,7 @@ class Hits(list[Hit]):
 
     @cached_property
     def total(self) -> int:
-        """The number of all results, including results beyond ``top_k``. The exact engine
-        counts: a pruned search, as Seismic's, may find fewer."""
+        """The number of all results, including results beyond ``top_k``."""
         mask = self._index.matching(self.query, self._vocabulary)
         return self._index.masks.num_documents(mask)
 

@@ -1,4 +1,4 @@
-"""Changes of an index: update, delete, re-weight and merge; another engine.
+"""Changes of an index: update, delete, re-weight and merge.
 
 Each writes the next generation under another name and publishes it in one step (see
 ``index.generations``), so that readers see the index before or after the change. Each raises
@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
-from lexicept.corpora import Document, pseudo_queries
-from lexicept.engines import PostingsEngine, store
+from lexicept.corpora import Document
 from lexicept.engines.joined import JoinedEngine
 from lexicept.errors import InputError, LexiceptError, LexiceptWarning
 from lexicept.fields.writing import join_columns
@@ -261,40 +259,6 @@ def reweight(
         linked, over = carry_over(index, generation, ["postings/"]), map_over(cluster, staged)
         commit_generation(staged, generation, IndexLayout.of(index, settings), over, linked)
     return IndexReader.open(out)
-
-
-def add_engine(
-    path: str | os.PathLike[str],
-    name: str,
-    settings: Mapping[str, Any],
-    queries: Sequence[str] = (),
-    progress: Progress = silent,
-) -> dict[str, Any]:
-    """Build another engine from an index, for ``IndexReader.open(engine=name)``. Raises InputError
-    for no such engine, a missing package, or settings that the engine or ``store.build`` refuses.
-
-    Args:
-        settings: arguments of the engine's ``build``: ``recall`` of Seismic.
-        queries: texts for tuning Seismic's pruning; pseudo-queries by default.
-
-    Returns:
-        The content of the engine's manifest.
-    """
-    index = IndexReader.open(path, checksums=True)
-    engine = index.engine
-    arguments = {"documents": engine.matrix(), "offsets": engine.offsets, **settings}
-    if settings.get("recall", 1.0) != 1.0:
-        encoded = index.query_vectors(queries) if queries else _pseudo_queries(index, engine)
-        arguments |= {"queries": encoded, "query_offsets": encoded @ index.derived.background}
-    folder = index.engine_folder(name)
-    arguments["progress"] = progress
-    return store.build(folder, name, index.postings, arguments)
-
-
-def _pseudo_queries(index: IndexReader, weights: PostingsEngine) -> sp.csr_array:
-    """Return the weights of 500 queries [n, V]."""
-    _, texts = pseudo_queries.from_texts(Contents(index.folder))
-    return index.query_vectors(texts) if texts else pseudo_queries.from_vectors(weights.matrix())[1]
 
 
 def _rewrite(

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lexicept.engines import ExactEngine, store
+from lexicept.engines import ExactEngine
 from lexicept.engines.joined import JoinedEngine
 from lexicept.errors import IndexFormatError, LexiceptError
 from lexicept.index.atlas import Atlas
 from lexicept.index.impacts import load_statistics
-from lexicept.index.manifest import ENGINES, read_manifest, resolved, unknown_entries
+from lexicept.index.manifest import read_manifest, resolved, unknown_entries
 from lexicept.index.reader import IndexReader
 from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.models.exemplars import Exemplars
@@ -37,7 +37,7 @@ class Verification(NamedTuple):
 
 
 def verify(path: str | os.PathLike[str], progress: Progress = silent) -> Verification:
-    """Check sizes and checksums of all files of an index and its engines; that texts decode, arrays
+    """Check sizes and checksums of all files of an index; that texts decode, arrays
     fit together and numbers are finite.
 
     Of models, only checksums are compared; a backbone outside of the index is checked whenever the
@@ -55,8 +55,6 @@ def verify(path: str | os.PathLike[str], progress: Progress = silent) -> Verific
         # An update may have removed this generation meanwhile.
         if not problems or read_manifest(root)["generation"] == manifest["generation"]:
             break
-    engines = sorted((root / ENGINES).glob("*/manifest.json"))
-    problems += [problem for file in engines for problem in store.problems(file.parent, progress)]
     return Verification(len(files), problems, unknown_entries(root))
 
 

@@ -126,7 +126,6 @@ def serve(
     *,
     http: bool = False,
     port: int = 8000,
-    engine: str = "exact",
     api_key_file: str | os.PathLike[str] | None = None,
 ) -> None:
     """Serve an index's tools to a client of the Model Context Protocol until the client leaves.
@@ -136,18 +135,17 @@ def serve(
         http: serve streamable HTTP at ``http://127.0.0.1:PORT/mcp`` until interrupted; False serves
             standard input and output.
         port: the port of HTTP; 0 takes a free one.
-        engine: the engine that searches a path; an opened index keeps its own.
         api_key_file: a file of one line with the key of requests over HTTP; None requires no key.
 
     Raises:
-        InputError: the index has no such engine, the port can't be bound to, the file holds no key,
+        InputError: the port can't be bound to, the file holds no key,
             or a key without HTTP.
         IndexFormatError: the path holds no index, or a damaged one.
     """
     if api_key_file is not None and not http:
         raise ParameterError("{0} requires {1}", "api_key_file", "http")
     key = None if api_key_file is None else read_key(api_key_file)
-    opened = index if isinstance(index, Index) else open_index(index, engine=engine)
+    opened = index if isinstance(index, Index) else open_index(index)
     server = mcp_server(opened)
     if http:
         check_free(HOST, port)

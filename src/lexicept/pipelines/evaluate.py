@@ -103,7 +103,6 @@ def evaluate(
     split: str = "test",
     *,
     systems: Systems = (),
-    engine: str = "exact",
     measures: Sequence[str] = (),
     ignore_identical_ids: bool = False,
     syntax: bool = False,
@@ -125,7 +124,6 @@ def evaluate(
             "bm25:k1=0.9,b=0.4" over the words of the texts; another index, such as a re-weighted
             index; a TREC run, as a file (.gz too) or in memory. A mapping gives names, which runs
             in memory need. By default, all vocabularies of the index.
-        engine: the engine that searches a path; an opened index keeps the engine.
         measures: more measures, in ir_measures' notation, such as "AP" and "P@5".
         ignore_identical_ids: drop a hit with the id of the query, from runs too, as BEIR does for
             collections with documents as queries (ArguAna, Quora).
@@ -141,7 +139,7 @@ def evaluate(
         progress: True shows a line on standard error.
 
     Raises:
-        InputError: parameters that do not go together; no such dataset, split, engine, measure,
+        InputError: parameters that do not go together; no such dataset, split, measure,
             or system; no judgements of documents in an index or queries in a run; a malformed run;
             ``out`` can't be created; or curves without matplotlib.
         IndexFormatError: a path that holds no index, or a damaged one.
@@ -156,7 +154,7 @@ def evaluate(
         require("report", "matplotlib")
     for measure in measures:
         depth_of(measure)  # unknown ones are refused before any search
-    reader = reader_of(index, engine=engine)
+    reader = reader_of(index)
     resolved = resolve_systems(systems, reader)
     if curves and not any(isinstance(system, SearchedIndex) for system in resolved.values()):
         raise ParameterError(

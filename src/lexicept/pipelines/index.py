@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from lexicept.errors import InputError, ParameterError, checked_arguments
@@ -28,16 +27,15 @@ class Index(OpenedIndex):
 
     ``add``, ``delete``, ``describe``, ``merge`` and ``reweight`` write the next generation to disk
     and then replace the snapshot: searches in other threads see the index before or after a change.
-    They raise InputError while another process changes the index, and for another engine than
-    "exact". ``ray`` is the HOST:PORT of a Ray cluster or "local", ``ray_workers`` the number of Ray
-    processes (by default one for each processor, or GPU). ``progress=True`` shows a line on
-    standard error.
+    They raise InputError while another process changes the index. ``ray`` is the HOST:PORT of a Ray
+    cluster or "local", ``ray_workers`` the number of Ray processes (by default one for each
+    processor, or GPU). ``progress=True`` shows a line on standard error.
 
     Changes by other processes show after ``refresh``; until then the index is ``stale``, and the
     first search after ``LOOK_SECONDS`` at most gives a ``LexiceptWarning``.
 
     The path is resolved once: a link that is switched later, or another working folder, changes
-    nothing. A pickled index is a path and an engine.
+    nothing. A pickled index is a path.
 
     Threads may share an index: a search returns the same results as alone. Texts go through a
     concept model in turn; all other work runs side by side.
@@ -172,16 +170,14 @@ class Index(OpenedIndex):
         """Keep other threads from changing the index, then read and keep the new generation alone.
 
         Raises:
-            InputError: the index was opened with another engine, or is closed.
+            InputError: the index is closed.
         """
         with self._changing:
-            if (name := self.reader.searcher.name) != "exact":
-                problem = f"opened with the {name} engine, which a change makes out of date"
-                raise InputError(f"{self.path}: {problem}; open it with engine='exact'")
+            path = self.reader.path  # a closed index is refused before it changes
             with reporting(progress) as report, joined_cluster(ray, ray_workers) as cluster:
                 yield report, cluster
             self.refresh()
-            remove_unread(self.path)
+            remove_unread(path)
 
     def verify(self, *, progress: bool | Progress = False) -> Verification:
         """Check every file on disk: sizes, checksums, texts, and agreement of the parts.
@@ -193,7 +189,7 @@ class Index(OpenedIndex):
             return verify(self.path, report)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(open, self.path, engine=self.reader.searcher.name), ()
+        return open, (self.reader.path,)
 
     def __enter__(self) -> Index:
         return self
@@ -204,18 +200,16 @@ class Index(OpenedIndex):
 
 @checked_arguments
 def open(  # noqa: A001
-    path: str | os.PathLike[str], *, engine: str = "exact", checksums: bool = False
+    path: str | os.PathLike[str], *, checksums: bool = False
 ) -> Index:
     """Open an index. An index whose build has words alone so far gives a ``LexiceptWarning``, and
     searches everything once the build has ended.
 
     Args:
         path: the folder of the index.
-        engine: "exact", or an engine that was built from the index ("seismic").
         checksums: whether to check contents; sizes are always checked.
 
     Raises:
         IndexFormatError: not an index, or a half-written or damaged index, or another version.
-        InputError: no such engine, or the index has changed since the engine was built.
     """
-    return Index(warn_of_missing(IndexReader.open(path, engine=engine, checksums=checksums)))
+    return Index(warn_of_missing(IndexReader.open(path, checksums=checksums)))

@@ -27,18 +27,15 @@ IndexLike: TypeAlias = Opened | IndexReader | str | os.PathLike[str]
 """An opened index, or the path of one."""
 
 
-def reader_of(index: IndexLike, *, engine: str = "exact") -> IndexReader:
+def reader_of(index: IndexLike) -> IndexReader:
     """Return the snapshot that an opened index holds, or open the one at a path.
-
-    Args:
-        engine: the engine for a path; an opened index keeps the engine.
 
     Raises:
         IndexFormatError: the path holds no index, or a damaged one.
-        InputError: the index has no such engine, or the argument is no index and no path.
+        InputError: the argument is no index and no path.
     """
     if isinstance(index, str | os.PathLike):
-        return warn_of_missing(IndexReader.open(index, engine=engine))
+        return warn_of_missing(IndexReader.open(index))
     if isinstance(index, IndexReader):
         return index
     if not hasattr(index, "reader"):

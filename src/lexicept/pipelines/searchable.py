@@ -58,7 +58,7 @@ class OpenedIndex:
             raise InputError("the index is closed")
         if now >= self._next_look:
             self._next_look = now + LOOK_SECONDS
-            if reader.missing and reader.searcher is reader.engine and reader.stale():
+            if reader.missing and reader.stale():
                 self.refresh()  # to what its build has added
                 reader = self.reader
             # This object's own changes, in another thread, end with a new snapshot.
@@ -183,8 +183,7 @@ class OpenedIndex:
         """Return the most frequent values of fields, with numbers of documents.
 
         Args:
-            query: count documents with a word or concept of the query only; None: all. The exact
-                engine counts, also where a pruned engine finds fewer.
+            query: count documents with a word or concept of the query only; None: all.
             filter: count documents that pass a filter only, as in ``search``.
             most: values of a field, at most.
 
@@ -298,10 +297,10 @@ class OpenedIndex:
 
         Raises:
             IndexFormatError: the index is gone or damaged. The snapshot stays open.
-            InputError: the engine was built from an older generation.
+            InputError: the index is closed.
         """
         reader = self.reader
-        newest = IndexReader.open(reader.path, engine=reader.searcher.name)
+        newest = IndexReader.open(reader.path)
         if newest.manifest == reader.manifest:
             return False
         newest.adopt(reader)

@@ -32,7 +32,6 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     workers: int = 1,
-    engine: str = "exact",
     query_cache_mb: int = 32,
     api_key_file: str | os.PathLike[str] | None = None,
     url_prefix: str | None = None,
@@ -49,14 +48,13 @@ def serve(
         host: the address to bind to; "0.0.0.0" lets other machines in.
         port: the port; 0 takes a free port.
         workers: processes behind the port.
-        engine: the engine for a path; an opened index keeps its engine.
         query_cache_mb: memory of each worker for queries that the model encoded, in MB; 0 for none.
         api_key_file: a file with the API key, a single line; by default no key is required.
         url_prefix: the address before a document's id, which the page then links to, as in
             ``https://example.org/docs/``; a document's field ``url`` comes before it.
 
     Raises:
-        InputError: an unusable address or ``url_prefix``, no such engine, a number out of range, no
+        InputError: an unusable address or ``url_prefix``, a number out of range, no
             key in the file, a folder that can't be indexed, or the extra ``serve`` or, for an index
             with concepts, ``search`` is not installed.
         IndexFormatError: no index, or a damaged index.
@@ -79,7 +77,7 @@ def serve(
         given = Path(index) if isinstance(index, str | os.PathLike) else None
         if given and is_folder_of_files(given) and not is_index(given):
             index = stack.enter_context(_indexed_beside(given))
-        reader = reader_of(index, engine=engine)
+        reader = reader_of(index)
         needs_model = any(vocabulary.needs_model for vocabulary in reader.vocabularies)
         if needs_model and find_spec("sentence_transformers") is None:
             require("search", "onnxruntime", "tokenizers")
@@ -87,7 +85,6 @@ def serve(
         variables = ServerSettings(
             os.path.abspath(path),
             host,
-            reader.searcher.name,
             query_cache_mb,
             None if api_key_file is None else os.path.abspath(api_key_file),
             url_prefix,

@@ -51,7 +51,6 @@ class ServerSettings:
     """The path of the index."""
     host: str = LOOPBACK[0]
     """The server's address."""
-    engine: str = "exact"
     query_cache_mb: int = QUERY_CACHE_MB
     """Memory for queries that the model encoded, in MB; 0 for none."""
     api_key_file: str | None = None

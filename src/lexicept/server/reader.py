@@ -100,12 +100,9 @@ class QueuedSearch:
 
 class Reader:
     """Serves searches from an index, and moves to a new generation after an update. Raises
-    InputError for no such engine, or if the index has changed since the engine was built. Raises
     IndexFormatError for no index, or a damaged index.
 
     Args:
-        engine: the name of the engine. An engine that was built before an update serves the older
-            generation until the server is started again.
         query_cache: bytes of memory for queries that the model encoded; 0 keeps none.
         metrics: counts cache hits and misses, and queries encoded together.
     """
@@ -114,12 +111,11 @@ class Reader:
         self,
         path: str | os.PathLike[str],
         *,
-        engine: str = "exact",
         query_cache: int = QUERY_CACHE_MB * 2**20,
         metrics: Metrics | None = None,
     ) -> None:
         self.path = Path(path)
-        self._engine, self._query_cache = engine, query_cache
+        self._query_cache = query_cache
         self._metrics = metrics or Metrics()
         self._seen = self._tried = manifest_identity(self.path)
         """The manifest of the generation that is served, and the one that was tried last."""
@@ -136,7 +132,7 @@ class Reader:
         """Requests that wait for a thread, or that one is at work for."""
 
     def _open(self) -> Generation:
-        index = IndexReader.open(self.path, engine=self._engine)
+        index = IndexReader.open(self.path)
         if self._query_cache:
             index.vectorizers.cache = QueryCache(self._query_cache)
         return Generation(index, SummaryCache(index))
