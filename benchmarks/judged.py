@@ -75,14 +75,6 @@ def opened(place: str, out: Path, options: Sequence[str], every: int = 1) -> Col
     return Collection(name, built(folder, out / f"{name}.index", options), queries, qrels)
 
 
-def query_encoders(index: IndexReader) -> dict[str, IndexReader]:
-    """Return the index with each way to encode a query, by what tells it apart in a table."""
-    encoders = {"": index}
-    if index.vectorizers.has_static:
-        encoders[", static queries"] = index.using("static")
-    return encoders
-
-
 def built(folder: str, path: Path, options: Sequence[str]) -> IndexReader:
     """Build an index of a collection, or open it."""
     if not path.exists():

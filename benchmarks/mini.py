@@ -22,7 +22,6 @@ from benchmarks.judged import (
     ahead,
     decimal,
     opened,
-    query_encoders,
 )
 from benchmarks.pareto import draw
 from benchmarks.rerankers import baselines
@@ -70,24 +69,23 @@ def main() -> None:
 
 def searched(collection: Collection) -> list[System]:
     """Measure concepts alone, words and concepts, and these with whole texts where the index has
-    them, with queries from each encoder."""
+    them."""
     index, qrels = collection.index, collection.qrels
     documents = index.engine.matrix()
     known = {vocabulary.name for vocabulary in index.vocabularies}
     systems = []
-    for encoder, reader in query_encoders(index).items():
-        asked = reader.query_vectors(collection.texts)
-        for name, vocabularies in SEARCHED.items():
-            if not known.issuperset(vocabularies):
-                continue
-            spans = [(of, index.span(of)) for of in vocabularies]
-            vectors = place_columns([(s.start, asked[:, s]) for _, s in spans], asked.shape[1])
-            costly = [span for of, span in spans if of != "words"]
-            cost = sum(qd_flops(asked[:, span], documents[:, span]) for span in costly)
-            length = sum(mean_length(documents[:, span]) for span in costly)
-            hits = index.rank(vectors, 10)
-            run = run_of_hits([query.id for query in collection.queries], hits)
-            systems.append(System.of_run(name + encoder, qrels, run, cost, length))
+    asked = index.query_vectors(collection.texts)
+    for name, vocabularies in SEARCHED.items():
+        if not known.issuperset(vocabularies):
+            continue
+        spans = [(of, index.span(of)) for of in vocabularies]
+        vectors = place_columns([(s.start, asked[:, s]) for _, s in spans], asked.shape[1])
+        costly = [span for of, span in spans if of != "words"]
+        cost = sum(qd_flops(asked[:, span], documents[:, span]) for span in costly)
+        length = sum(mean_length(documents[:, span]) for span in costly)
+        hits = index.rank(vectors, 10)
+        run = run_of_hits([query.id for query in collection.queries], hits)
+        systems.append(System.of_run(name, qrels, run, cost, length))
     return systems
 
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import ir_measures
 import numpy as np
-from ir_measures import nDCG
 
 import lexicept
 from benchmarks.common import Table
+from lexicept.corpora import Qrel
 from lexicept.corpora.passages import num_words, pieces
 from lexicept.corpora.records import Document, Passage
+from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.queries.syntax import ParsedQuery
 
 LENGTHS = (50, 100, 150, 200, 300, 400, 800, 10**9)
@@ -106,12 +106,15 @@ def rows(collection: Collection, concepts: bool) -> list[list[str]]:
     """Return a row for each length: nDCG@10 of documents, and the difference from the default."""
     values: dict[tuple[int, str | None], Any] = {}
     counts = {}
+    judged = collection.qrels.items()
+    qrels = [Qrel(q, d, grade) for q, grades in judged for d, grade in grades.items()]
     searched = (None, "words", "concepts") if concepts else ("words",)
     for most in (100, 200, 400) if concepts else LENGTHS:
         documents = cut(collection.texts, most)
         counts[most] = sum(max(1, len(document.passages)) for document in documents)
         with tempfile.TemporaryDirectory() as folder:
-            settings: Any = {"concepts": "fixed"} if concepts else {"vocabulary": "words"}
+            fixed = lexicept.ConceptSettings(adapted=False)
+            settings: Any = {"concepts": fixed} if concepts else {"vocabulary": "words"}
             index = lexicept.build(documents, Path(folder) / "index", **settings)
             plain = [ParsedQuery(text) for text in collection.queries.values()]
             for vocabulary in searched:
@@ -120,8 +123,7 @@ def rows(collection: Collection, concepts: bool) -> list[list[str]]:
                     query: {hit.id: hit.score for hit in own}
                     for query, own in zip(collection.queries, hits, strict=True)
                 }
-                scored = ir_measures.iter_calc([nDCG @ 10], collection.qrels, run)
-                by_query = {one.query_id: one.value for one in scored}
+                by_query = evaluate_queries(qrels, run, ["nDCG@10"])["nDCG@10"]
                 of_all = [by_query.get(query, 0.0) for query in collection.queries]
                 values[most, vocabulary] = np.array(of_all)
     table = []

@@ -2,9 +2,8 @@
 
 The client is wrk, on the same machine and its processors. Queries are passages of the index's own
 documents, no two alike, so that every search of concepts runs the encoder; those that are searched
-again are answered from the cache. All vocabularies are also searched by the static encoder, where
-the index has one. A bare FastAPI route is measured beside it: what the same processes answer
-without searching.
+again are answered from the cache. A bare FastAPI route is measured beside it: what the same
+processes answer without searching.
 """
 
 from __future__ import annotations
@@ -147,12 +146,9 @@ def run(path: Path, seconds: int, workers: int, connections: list[int]) -> Table
     queries = passages(index)
     names = [vocabulary.name for vocabulary in index.vocabularies]
     cases = [Case(name, {"vocabulary": name}) for name in names]
-    groups = [(cases, "--query-encoder=model")]
     if len(names) > 1:
         both = " and ".join(names)
         cases += [Case(both, {}), Case(f"{both}, asked before", {}, again=True)]
-        if index.vectorizers.has_static:
-            groups.append(([Case(f"{both}, static", {})], "--query-encoder=static"))
     rows = []
     scripts, more = Path(sys.executable).parent, ["--workers", str(workers)]
     uvicorn = [str(scripts / "uvicorn"), "benchmarks.serving:bare", "--no-access-log"]
@@ -161,9 +157,8 @@ def run(path: Path, seconds: int, workers: int, connections: list[int]) -> Table
             load = wrk(address, ["/health"], seconds, count)
             rows.append(["a bare FastAPI route", str(count), *shown(load)])
     serve = [str(scripts / "lexicept"), "serve", str(path), *more]
-    for some, option in groups:
-        with running([*serve, option]) as address:
-            rows += measured(address, some, queries, seconds, connections)
+    with running(serve) as address:
+        rows += measured(address, cases, queries, seconds, connections)
     title = f"{workers} workers, {seconds} s"
     return Table("serving", [title, "connections", "requests/s", "p50", "p99", "errors"], rows)
 

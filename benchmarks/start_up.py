@@ -38,8 +38,7 @@ def run(num_documents: int = 500, rounds: int = 7) -> list[Table]:
         cases = {
             "`lexicept --help`": lambda: call("--help"),
             "`lexicept search`, words": lambda: call(*search, "--vocabulary", "words"),
-            "words and concepts, static": lambda: call(*search, "--query-encoder", "static"),
-            "words and concepts, by the model": lambda: call(*search),
+            "words and concepts": lambda: call(*search),
             "`python -c 'import torch'`": lambda: run_python("import torch"),
         }
         # The call that is not counted lets numba compile and cache, which happens once per install.

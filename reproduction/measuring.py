@@ -30,8 +30,8 @@ MEASURES = ("nDCG@10", "RR@10", "R@10", "R@100", "Success@5")
 DEPTH = 100
 """Documents per query in a run."""
 
-CURVE_DEPTH = 20
-"""Documents per query along a curve: twice the depth of nDCG@10, for ties."""
+CURVE_DEPTH = 10
+"""Documents per query along a curve: the depth of nDCG@10."""
 
 KNOWN_ITEMS = 500
 """Documents to choose RRA's α on, with one query each (RRA, section 3.1)."""

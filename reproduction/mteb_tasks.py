@@ -46,7 +46,7 @@ def evaluate_tasks(
     scores: dict[str, float] = read_json(path) if path.exists() else {}
     with TemporaryDirectory() as folder:
         model = encoder
-        if isinstance(encoder, Encoder) and encoder.lookup is None:
+        if isinstance(encoder, Encoder):
             from reproduction.mteb_search import LexiceptSearch
 
             index = index_like(encoder, query_dims, document_dims, Path(folder) / "like")

@@ -326,7 +326,7 @@ def encoded(
 
     def activations(texts: Sequence[str], task: str) -> sp.csr_array:
         inputs: Texts = texts
-        if model.config.model.trained == "head" and not (encoder.lookup and task == "query"):
+        if model.config.model.trained == "head":
             inputs = CachedStates.build(
                 data.work / "states" / fingerprint(texts)[:16],
                 encoder.backbone,

@@ -34,7 +34,6 @@ STAGES = {
     "states": "reading a sample of the documents",
     "training": "learning",
     "concepts": "finding concepts in the documents",
-    "query encoder": "training the encoder of queries",
     "naming": "naming concepts",
     "examples": "looking for examples of concepts",
     "neighbours": "comparing concepts",

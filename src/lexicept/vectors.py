@@ -238,6 +238,13 @@ def row_numbers(matrix: sp.csr_array) -> Integers:
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
 
 
+def unit_rows(rows: Floats) -> Floats:
+    """Return rows [n, d] of unit length; zeros stay."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    units: Floats = rows / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return units
+
+
 def prune_rows(
     matrix: sp.csr_array, max_active_dims: int, importance: Floats | None = None
 ) -> sp.csr_array:

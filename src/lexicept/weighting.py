@@ -7,6 +7,7 @@ its activation, so that words and concepts share one scoring function, one idf a
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol
@@ -80,8 +81,8 @@ class BM25:
 
     def __post_init__(self) -> None:
         above_0 = (1.0 if self.k3 is None else self.k3, self.query_exponent, self.query_scale)
-        sound = 0 <= self.k1 < np.inf and 0 <= self.b <= 1
-        if not (sound and all(0 < value < np.inf for value in above_0)):
+        sound = 0 <= self.k1 <= sys.float_info.max and 0 <= self.b <= 1
+        if not (sound and all(0 < value <= sys.float_info.max for value in above_0)):
             raise InputError(
                 f"{self}: k1 must be at least 0, b within 0 and 1, k3 above 0 or None, "
                 "query_exponent and query_scale above 0"
@@ -118,7 +119,7 @@ class _Elementwise(ABC):
     """Factor on query weights, learned where a head was trained beside words."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.query_scale < np.inf:
+        if not 0 < self.query_scale <= sys.float_info.max:
             raise InputError(f"{self}: query_scale must be above 0")
 
     @staticmethod

@@ -86,6 +86,6 @@ def save_library(folder: Path, content: list[Any], **settings: Any) -> Path:
     return folder
 
 
-def inference_free(folder: Path, masked: Path, *pooling: Any) -> Path:
-    sides = Router.for_query_document([table(masked)], modules(masked, *pooling))
+def inference_free(folder: Path, masked: Path) -> Path:
+    sides = Router.for_query_document([table(masked)], modules(masked))
     return save_library(folder, [sides])

@@ -20,9 +20,7 @@ from lexicept.server.app import create_app
 from lexicept.server.connections import Connection
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
-from lexicept.training.static import StaticModel, write_static
 from lexicept.vectorizers.concepts import ConceptVectorizer
-from lexicept.vectorizers.interface import STATIC
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.tiny import text, tiny_backbone
@@ -68,16 +66,10 @@ def save_index(folder: Path, concepts: bool = True, atlas: bool = True) -> Path:
         sae = initial_sae(states.clone(), SAESettings(num_latents=64, k=4)).eval()
         vectorizer = ConceptVectorizer(Encoder.of(backbone, SAEHead(sae.requires_grad_(False))))
         found = builder.add_vocabulary(vectorizer, VocabularySettings(BM25(k3=1.0)))
-        add_static(builder, vectorizer.encoder)
         if atlas:
             builder.add_atlas(describe(vectorizer.encoder, builder.contents, found))
     builder.commit()
     return folder / "index"
-
-
-def add_static(builder: IndexBuilder, encoder: Encoder) -> None:
-    """Give an index with concepts a static encoder."""
-    write_static(builder.folder("concepts") / STATIC, StaticModel(encoder.backbone).stored())
 
 
 @contextmanager

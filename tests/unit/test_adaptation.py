@@ -17,7 +17,6 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.index_settings import IndexSettings
-from lexicept.models.lookup import Lookup
 from lexicept.models.sae.model import SAE
 from lexicept.models.sources import MINI
 from lexicept.training import adaptation
@@ -240,7 +239,6 @@ def test_a_named_backbone_gets_the_whole_default_index(tmp_path, run):
     assert encoder.prompts == {"query": "ba ", "document": "de de "}
     assert encoder.head.settings == replace(HEAD, query_scale=1.25)
     assert encoder.head.d_in == 32
-    assert (index.reader.folder / "concepts" / "static.safetensors").exists()
     scores = [index.search(texts[7], 1, vocabulary=name)[0].score for name in ("texts", None)]
     assert 0 < scores[0] < scores[1]
     # Spans count from the text's start, not the prompt's.
@@ -252,17 +250,11 @@ def test_a_named_backbone_gets_the_whole_default_index(tmp_path, run):
     assert concepts_of(other).encoder.prompts == {"query": "", "document": "ki "}
 
 
-def with_lookup(bert: Backbone) -> Encoder:
-    lookup = Lookup(bert.tokenizer, size=64)
-    return Encoder.of(bert, SAEHead(SAE(32, 64, 4)), lookup)
-
-
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
         (lambda bert: make(bert, "vocabulary"), "only the concepts of an SAE with k"),
         (lambda bert: Encoder.of(bert, SAEHead(SAE(32, 64, None))), "of an SAE with k"),
-        (with_lookup, "concepts that queries look up can't be adapted"),
     ],
 )
 def test_models_that_can_t_be_adapted_are_refused_before_any_work(bert, encoder, message, tmp_path):

@@ -5,11 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import lexicept
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning
+from lexicept.models.encoder import Encoder
+from lexicept.models.heads.vocabulary import VocabularyHead
 from support.processes import loaded_after
+from support.tiny import tiny_backbone
 
 TEXTS = ["Cats sleep all day.", "Dogs bark.", "A kitten naps on the sofa."]
 ROWS = [{"_id": f"d{n}", "title": f"On {n}", "text": text} for n, text in enumerate(TEXTS)]
@@ -96,3 +100,35 @@ def test_words_need_no_model(tmp_path):
         "print(index.search('cats', explain=True))"
     )
     assert not loaded & {"torch", "transformers", "sentence_transformers", "jinja2", "rich"}
+
+
+@pytest.mark.parametrize("texts", [["the"], ["of the", "and"], ["!!!", ""], ["", " "]])
+def test_an_index_of_no_words_is_defined_and_told(tmp_path, texts):
+    with pytest.warns(LexiceptWarning) as caught:
+        index = words(texts, tmp_path / "index")
+    expected = "no words in any document: searches by words find nothing"
+    assert [str(warning.message) for warning in caught] == [expected]
+    assert (len(index), list(index.search("the owl"))) == (len(texts), [])
+
+
+def collapsed(folder: Path) -> str:
+    """A saved model whose vectors are all empty."""
+    head = VocabularyHead(torch.zeros(50, 32), torch.full((50,), -1.0), ["w"] * 50)
+    encoder = Encoder.of(tiny_backbone(folder / "bert"), head)
+    encoder.save(str(folder / "model"), create_model_card=False)
+    return str(folder / "model")
+
+
+@pytest.mark.parametrize("vocabulary", ["concepts", "all"])
+def test_a_model_of_empty_vectors_is_an_error(tmp_path, vocabulary):
+    model = collapsed(tmp_path)
+    with pytest.raises(InputError, match="concepts in any document: the model gives empty vectors"):
+        lexicept.build(TEXTS, tmp_path / "index", vocabulary=vocabulary, model=model)
+
+
+def test_texts_without_a_letter_have_no_concepts(tmp_path):
+    with pytest.warns(LexiceptWarning, match="^no concepts in any document: searches by concepts"):
+        index = lexicept.build(
+            ["", "!"], tmp_path / "i", vocabulary="concepts", model=collapsed(tmp_path)
+        )
+    assert list(index.search("owls")) == []

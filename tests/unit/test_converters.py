@@ -1,6 +1,7 @@
 """Models of others give the vectors that their own library gives, in lexicept and back again."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -22,14 +23,13 @@ from transformers import AutoTokenizer
 
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.models.backbone import Backbone
-from lexicept.models.converters import Kind, read_model, recognise, write_model
+from lexicept.models.converters import Kind, open_encoder, read_model, recognise, write_model
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.loading import quiet_transformers
-from lexicept.models.lookup import Lookup
 from lexicept.models.sae.model import SAE
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from support.commands import assert_error
@@ -65,8 +65,9 @@ SOURCES: dict[str, Callable[[Path, Path], Path]] = {
     "naver/splade": lambda folder, masked: Path(shutil.copytree(masked, folder)),
     "maximum": lambda folder, masked: save_library(folder, modules(masked)),
     "sum": lambda folder, masked: save_library(folder, modules(masked, "sum")),
-    "inference-free": inference_free,
-    "third generation": lambda folder, masked: inference_free(folder, masked, "max", "log1p_relu"),
+    "two logarithms": lambda folder, masked: save_library(
+        folder, modules(masked, "max", "log1p_relu")
+    ),
 }
 
 
@@ -97,9 +98,8 @@ PROMPTED = {"query": "kilo: ", "document": "ba de "}
     ],
     ids=str,
 )
-@pytest.mark.parametrize("source", ["maximum", "inference-free"])
-def test_limits_and_prompts_are_kept(source, values, masked, tmp_path):
-    folder = SOURCES[source](tmp_path / "source", masked)
+def test_limits_and_prompts_are_kept(values, masked, tmp_path):
+    folder = SOURCES["maximum"](tmp_path / "source", masked)
     settings(**values)(folder)
     expected = both(SparseEncoder(str(folder)))
     encoder = read(folder)
@@ -113,9 +113,8 @@ def test_limits_and_prompts_are_kept(source, values, masked, tmp_path):
     assert_same(both(SparseEncoder(str(tmp_path / "back"))), expected)
 
 
-@pytest.mark.parametrize("source", ["maximum", "inference-free"])
-def test_an_index_puts_prompts_before_texts(source, masked, tmp_path):
-    folder = SOURCES[source](tmp_path / "source", masked)
+def test_an_index_puts_prompts_before_texts(masked, tmp_path):
+    folder = SOURCES["maximum"](tmp_path / "source", masked)
     settings(prompts=PROMPTED)(folder)
     expected = both(SparseEncoder(str(folder)))
     concepts = ConceptVectorizer(read(folder))
@@ -180,38 +179,11 @@ def test_lengths_of_layouts_that_have_one(masked, tmp_path):
     written = SparseEncoder(str(tmp_path / "out"))
     assert written.max_seq_length == 9
     assert_same(both(encoder), both(written))
-    encoder.cut(5, 9)
+    encoder.backbone.cut(5, 9)
     message = r"splade has one length: queries will be cut after 9 tokens like documents, not .* 5"
     with pytest.warns(LexiceptWarning, match=message):
         write_model(encoder, Kind.splade, tmp_path / "out2")
     assert SparseEncoder(str(tmp_path / "out2")).max_seq_length == 9
-
-
-def test_looked_up_queries_keep_their_length(masked, tmp_path):
-    encoder = read(inference_free(tmp_path / "source", masked))
-    assert encoder.backbone.max_query_tokens is None
-    encoder.cut(3, 9)
-    write_model(encoder, Kind.sentence_transformers, tmp_path / "out")
-    written = SparseEncoder(str(tmp_path / "out"))
-    assert_same(both(encoder), both(written))
-    (long,) = both(written, [TEXTS[2]])[0]
-    assert int((long > 0).sum()) == 3
-    assert_same(both(read(tmp_path / "out")), both(written))
-
-
-@pytest.mark.parametrize("file", ["idf.json", "query_token_weights.txt"])
-def test_opensearch_s_weights_of_tokens(file, masked, tmp_path):
-    folder = Path(shutil.copytree(masked, tmp_path / "opensearch"))
-    weights = {"bade": 2.5, "kilo": 0.25, "##x": 1, "never seen": 9}
-    lines = "".join(f"{token}\t{weight}\n" for token, weight in weights.items())
-    (folder / file).write_text(json.dumps(weights) if file == "idf.json" else lines)
-    assert recognise(folder) is Kind.opensearch
-    queries, documents = both(read(folder))
-    ids = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(["bade", "kilo"])
-    assert queries[0].nonzero().ravel().tolist() == ids
-    assert queries[0][ids].tolist() == [2.5, 0.25]
-    assert not queries[1].any()
-    assert_same(documents, both(SparseEncoder(str(masked)))[1])
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -247,15 +219,15 @@ save_file(found, sys.argv[1])
 ROUNDS = [
     ("sum", Kind.sentence_transformers),
     ("maximum", Kind.splade),
-    ("third generation", Kind.opensearch),
+    ("two logarithms", Kind.sentence_transformers),
 ]
 
 
 def test_what_is_written_loads_without_lexicept(masked, tmp_path):
     expected = {}
     for source, kind in ROUNDS:
-        encoder = read(SOURCES[source](tmp_path / f"source of {kind}", masked))
-        out = tmp_path / kind
+        encoder = read(SOURCES[source](tmp_path / f"{source} source", masked))
+        out = tmp_path / source
         out.mkdir()
         write_model(encoder, kind, out)
         expected[str(out)] = both(encoder)
@@ -276,16 +248,11 @@ def test_round_trips(source, kind, masked, tmp_path):
     write_model(encoder, kind, out)
     assert_same(both(read(out)), expected)
     if kind is not Kind.sentence_transformers:
-        (out / "modules.json").unlink()  # what other readers do not know
+        for path in (out / "modules.json", *out.glob("*/"), *out.glob("router_config.json")):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()  # others don't know these
         with quiet_transformers():
             model = transformers.AutoModelForMaskedLM.from_pretrained(out)
         assert torch.equal(model.get_output_embeddings().weight, encoder.head.rows.detach())
-    if kind is Kind.opensearch:
-        assert recognise(out) is Kind.opensearch
-        assert_same(both(read(out))[0], expected[0])  # from the file of weights alone
-        named = json.loads((out / "idf.json").read_bytes())
-        lines = (out / "query_token_weights.txt").read_text().splitlines()
-        assert [float(line.split("\t")[1]) for line in lines] == [w for w in named.values() if w]
 
 
 def own(masked: Path, **settings: Any) -> Encoder:
@@ -311,13 +278,12 @@ def test_special_tokens_stay_out(pooling, masked, tmp_path):
     words = TEXTS[2].split()
     cut = " ".join(words[: limit - 2])
     assert_same(both(written, [TEXTS[2]]), both(written, [cut]))
-    for kind in (Kind.splade, Kind.opensearch):
-        with pytest.raises(InputError, match="special tokens are left out"):
-            write_model(encoder, kind, tmp_path / "none")
+    with pytest.raises(InputError, match="special tokens are left out"):
+        write_model(encoder, Kind.splade, tmp_path / "none")
 
 
-def with_head(masked: Path, head: Any, lookup: Lookup | None = None) -> Encoder:
-    return Encoder.of(Backbone(str(masked), special_tokens=True), head, lookup)
+def with_head(masked: Path, head: Any) -> Encoder:
+    return Encoder.of(Backbone(str(masked), special_tokens=True), head)
 
 
 def head_of(masked: Path, **settings: Any) -> VocabularyHead:
@@ -369,9 +335,7 @@ REFUSED: list[tuple[str, Callable[[Path], SparseEncoder], Kind]] = [
     ("take the maximum", made(pooling="sum"), SPLADE),
     ("no root of sums", made(pooling="sqrt_sum"), LIBRARY),
     ("take the maximum", made(pooling="sqrt_sum"), SPLADE),
-    ("take the maximum", made(pooling="sqrt_sum"), Kind.opensearch),
     ("second logarithm", made(double_log=True), SPLADE),
-    ("this one has none", made(), Kind.opensearch),
 ]
 
 
@@ -412,11 +376,13 @@ def pickled(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
-def negative(folder: Path) -> None:
-    path = folder / "query_0_SparseStaticEmbedding" / "model.safetensors"
-    save_file({"weight": -torch.ones(82)}, path)
+def opensearch(folder: Path, masked: Path, file: str) -> Path:
+    shutil.copytree(masked, folder)
+    (folder / file).write_text('{"bade": 2.5}')
+    return folder
 
 
+TABLE = "a table of weights encodes its queries"
 BROKEN: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
     "csr": ("reads one dense vector of a whole text", csr),
     "cosine": (
@@ -429,14 +395,13 @@ BROKEN: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
         lambda f, m: changed(f, m, settings(max_active_dims="x")),
     ),
     "weights": (
-        "can't load it",
+        "model.safetensors: this model's file is damaged",
         lambda f, m: changed(f, m, lambda f: (f / "model.safetensors").write_bytes(b"x" * 40)),
     ),
     "modules": ("modules.json", lambda f, m: changed(f, m, lambda f: damage(f / "modules.json"))),
-    "table": (
-        "a weight of at least 0",
-        lambda f, m: (inference_free(f, m), negative(f))[0],
-    ),
+    "table": (TABLE, inference_free),
+    "table of OpenSearch": (TABLE, lambda f, m: opensearch(f, m, "idf.json")),
+    "text of OpenSearch": (TABLE, lambda f, m: opensearch(f, m, "query_token_weights.txt")),
     "no head": (
         "BertModel has no masked or causal language-model head",
         lambda f, m: Path(save_bert(f)),
@@ -457,16 +422,20 @@ def test_sources_that_are_refused(what, masked, tmp_path, run):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
 
 
-@pytest.mark.parametrize("content", ['{"a": "x"}', '{"a": NaN}', "[1]", "{"])
-def test_broken_weights_of_tokens(content, masked, tmp_path):
-    folder = Path(shutil.copytree(masked, tmp_path / "opensearch"))
-    (folder / "idf.json").write_text(content)
-    with pytest.raises(InputError, match=r"idf\.json: not a weight for each token"):
-        read(folder)
+def test_tables_of_earlier_versions_are_refused(masked, tmp_path):
+    path = inference_free(tmp_path / "model", masked) / "router_config.json"
+    module = "lexicept.models.lookup.Lookup"
+    text, changes = re.subn(r"[\w.]+SparseStaticEmbedding\"", f'{module}"', path.read_text())
+    path.write_text(text)
+    assert changes >= 1
+    with pytest.raises(InputError, match=TABLE):
+        open_encoder(tmp_path / "model")
+    with pytest.raises(InputError, match=TABLE):
+        ConceptVectorizer.load(tmp_path)
 
 
 def test_the_command(masked, tmp_path, run):
-    source = inference_free(tmp_path / "source", masked)
+    source = save_library(tmp_path / "source", modules(masked))
     out, back = tmp_path / "out", tmp_path / "back"
     report = run("model", "convert", source, "--out", out, "--json").json
     assert report == {
@@ -476,11 +445,10 @@ def test_the_command(masked, tmp_path, run):
         "layers": 2,
         "dimensions": 82,
         "pooling": "max",
-        "queries": "a table of weights",
         "long_texts": "cut after 64 tokens",
         "written": f"{out} (lexicept)",
     }
-    assert run("model", "convert", out, "--to", "opensearch", "--out", back, "--json").json[
+    assert run("model", "convert", out, "--to", "splade", "--out", back, "--json").json[
         "found"
     ] == ("lexicept")
     assert_same(both(SparseEncoder(str(back))), both(SparseEncoder(str(source))))

@@ -14,6 +14,7 @@ from lexicept.interpretation.describe import describe, strongest_documents
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.models.light_encoder import LightEncoder
 from lexicept.models.pooled import KeptActivations
 from lexicept.progress import silent
 from lexicept.training.sae.settings import SAESettings
@@ -33,6 +34,13 @@ def tiny(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def light(tiny, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
+    tiny.save(str(folder), create_model_card=False)
+    return LightEncoder.load(folder)
+
+
+@pytest.fixture(scope="module")
 def frequencies(tiny):
     return tiny.encode_activations(TEXTS)
 
@@ -40,22 +48,37 @@ def frequencies(tiny):
 Fired = dict[int, dict[int, list[tuple[float, int, int]]]]
 
 
+def activations_of(encoder, windows):
+    """Token → latent → activation."""
+    found = {}
+    for batch in encoder.token_activations(windows):
+        assert (batch.acts.dtype, batch.dimensions.dtype) == (np.float32, np.int64)
+        for acts, latents, token in zip(*batch, strict=True):
+            found[token] = dict(zip(latents.tolist(), acts.tolist(), strict=True))
+    return found
+
+
+def test_activations_without_torch_are_those_of_the_encoder(tiny, light, monkeypatch):
+    windows = tiny.windows(TEXTS)
+    assert light.windows(TEXTS) == windows
+    expected = activations_of(tiny, windows)
+    close = {token: pytest.approx(acts, rel=1e-4, abs=1e-5) for token, acts in expected.items()}
+    assert activations_of(light, windows) == close
+    monkeypatch.setattr(light, "kept", KeptActivations(windows[::2]))
+    light.encode_with_means(TEXTS, "document")
+    assert activations_of(light, windows) == close
+    assert len(expected) == sum(window.left_out.count(0) for window in windows)
+
+
 def test_kept_activations_are_those_that_the_head_finds(tiny, monkeypatch):
-    windows, reading = tiny.backbone.windows(TEXTS), tiny.backbone.token_states
-
-    def found():
-        rows = (
-            row for batch in tiny.token_activations(windows) for row in zip(*batch, strict=True)
-        )
-        return {token: (acts.tolist(), latents.tolist()) for acts, latents, token in rows}
-
-    expected, some = found(), windows[::2]
+    windows, reading = tiny.windows(TEXTS), tiny.backbone.token_states
+    expected, some = activations_of(tiny, windows), windows[::2]
     monkeypatch.setattr(tiny, "kept", KeptActivations(some))
     tiny.encode_with_means(TEXTS, "document")
     read = []
-    monkeypatch.setattr(tiny.backbone, "token_states", lambda w: read.extend(w) or reading(w))
-    close = {t: (pytest.approx(acts, rel=1e-5), latents) for t, (acts, latents) in found().items()}
-    assert close == expected
+    monkeypatch.setattr(tiny.backbone, "token_states", lambda w, *_: read.extend(w) or reading(w))
+    found = activations_of(tiny, windows)
+    assert found == {token: pytest.approx(acts, rel=1e-5) for token, acts in expected.items()}
     assert not {window.key() for window in read} & {window.key() for window in some}
 
 
@@ -125,6 +148,36 @@ def test_describe_is_brute_force(tiny, frequencies):
         assert (source == "none") == (label == f"#{concept}")
         assert (source == "explanations") == (concept == 5)
     assert len(set(found.labels)) == 48
+
+
+def counted_octaves(found: Findings) -> dict[tuple[int, int], int]:
+    """Concept and octave → number of words: where a histogram starts depends on its batches."""
+    concepts, bins = found.histogram.nonzero()
+    pairs = zip(concepts.tolist(), (bins + found.octave).tolist(), strict=True)
+    return dict(zip(pairs, found.histogram[concepts, bins].tolist(), strict=True))
+
+
+def test_a_description_without_torch_is_that_of_the_encoder(tiny, light, frequencies):
+    there = describe(tiny, TEXTS, frequencies)
+    here = describe(light, TEXTS, light.encode_activations(TEXTS))
+    assert (here.labels, here.tokens) == (there.labels, there.tokens)
+    assert counted_octaves(here) == counted_octaves(there)
+    for name in ("sources", "firings", "spans"):
+        assert getattr(here, name).tolist() == getattr(there, name).tolist()
+    assert here.detection == pytest.approx(there.detection, rel=1e-4, nan_ok=True)
+    assert here.examples.indptr.tolist() == there.examples.indptr.tolist()
+    assert here.examples.indices.tolist() == there.examples.indices.tolist()
+    assert here.examples.data == pytest.approx(there.examples.data, rel=1e-4)
+    for concept in range(48):
+        assert spelled(here, concept) == pytest.approx(spelled(there, concept), rel=1e-3)
+
+
+def test_neighbours_without_torch_are_those_of_encoder_rows(tiny, light, frequencies):
+    rows = tiny[1].sae.W_enc / tiny[1].sae.W_enc.norm(dim=1, keepdim=True)
+    cosines = (rows @ rows.T).numpy()
+    found = describe(light, TEXTS, frequencies).nearest.tocoo()
+    assert found.nnz
+    assert found.data == pytest.approx(cosines[found.row, found.col], abs=1e-5)
 
 
 def test_small_buffers_change_nothing(tiny, frequencies, monkeypatch):
@@ -204,9 +257,9 @@ def test_only_some_documents_are_read(tiny, frequencies, monkeypatch):
     read: list[str] = []
     windows = type(tiny.backbone).windows
 
-    def reading(self, texts, *args):
+    def reading(self, texts, **options):
         read.extend(texts)
-        return windows(self, texts, *args)
+        return windows(self, texts, **options)
 
     monkeypatch.setattr(type(tiny.backbone), "windows", reading)
     found = describe(tiny, TEXTS, frequencies, among=[7, 20, 3, 12])

@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import shutil
 from math import inf, log2
 
 import ir_measures
@@ -43,7 +44,7 @@ def test_by_hand():
 
 
 IDS = st.sampled_from("abcdefgh")
-# Scores differ: how ir_measures breaks ties is not what is compared here.
+# Scores differ: providers of ir_measures have their own orders of equal scores.
 RESULTS = st.permutations("abcdefgh").flatmap(
     lambda order: st.integers(1, 8).map(lambda n: {d: 9.0 - i for i, d in enumerate(order[:n])})
 )
@@ -62,6 +63,97 @@ def test_means_are_those_of_ir_measures(judged, run):
     assert evaluate(qrels, run) == pytest.approx(
         {str(measure): value for measure, value in expected.items()}, abs=1e-12
     )
+
+
+# Equal scores
+
+LEADING_AND_TRAILING = {
+    "AP": (1, 1 / 15), "AP@5": (1, 0), "Accuracy": (1, 0), "Accuracy@5": (1, 0), "Bpref": (1, 1),
+    "Compat": (1, 0.011514), "Compat(p=0.8)": (1, 0.001464), "ERR@10": (0.0625, 0),
+    "IPrec@0.5": (1, 1 / 15), "Judged": (1 / 15, 1 / 15), "Judged@10": (0.1, 0), "MRR": (1, 1 / 15),
+    "NumQ": (1, 1), "NumRel": (1, 1), "NumRelRet": (1, 1), "NumRet": (15, 15), "P@1": (1, 0),
+    "P@5": (0.2, 0), "R@100": (1, 1), "R@14": (1, 0), "RR": (1, 1 / 15), "RR@10": (1, 0),
+    "Rprec": (1, 0), "SetAP": (1 / 15, 1 / 15), "SetF": (0.125, 0.125), "SetP": (1 / 15, 1 / 15),
+    "SetR": (1, 1), "SetRelP": (1, 1), "Success@5": (1, 0), "infAP": (1, 1 / 15), "nDCG": (1, 0.25),
+    "nDCG(dcg='exp-log2')@10": (1, 0), "nDCG@10": (1, 0),
+}  # fmt: skip
+"""Values for 15 documents, the relevant one leading and trailing."""
+
+DOCUMENTS = [f"d{number:02}" for number in range(15)]
+
+
+@pytest.mark.parametrize("relevant", ["d00", "d07", "d14"])
+@pytest.mark.parametrize("score", [1.0, 0.0, -2.5, 1e30])
+def test_equal_scores_rank_in_the_order_of_the_run_for_every_measure(relevant, score):
+    others = [document for document in DOCUMENTS if document != relevant]
+    qrels = [Qrel("a", relevant, 1)]
+    for name, (leading, trailing) in LEADING_AND_TRAILING.items():
+        if name == "ERR@10" or "exp" in name:
+            continue  # by Perl: tested below
+        run = {"a": dict.fromkeys([relevant, *others], score)}
+        assert evaluate(qrels, run, [name])[name] == pytest.approx(leading, abs=1e-6), name
+        run = {"a": dict.fromkeys([*others, relevant], score)}
+        assert evaluate(qrels, run, [name])[name] == pytest.approx(trailing, abs=1e-6), name
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="gdeval is a Perl script")
+@pytest.mark.parametrize("query", ["12", "q-b", "a b"])
+def test_gdeval_ranks_in_the_order_of_the_run_whatever_the_ids_of_queries(query):
+    for name in ("ERR@10", "nDCG(dcg='exp-log2')@10"):
+        values = [
+            evaluate([Qrel(query, d, 1)], {query: dict.fromkeys(DOCUMENTS, 1.0)}, [name])[name]
+            for d in ("d00", "d14")
+        ]
+        assert values == list(LEADING_AND_TRAILING[name])
+
+
+def test_a_set_of_measures_covers_every_provider_that_is_installed():
+    offered = {name.partition("@")[0].partition("(")[0] for name in LEADING_AND_TRAILING}
+    for name in ir_measures.measures.registry:
+        for measure in (name, f"{name}@5"):
+            try:
+                evaluate([Qrel("1", "a", 1)], {}, [measure])
+            except InputError:
+                continue
+            parsed = ir_measures.parse_measure(measure).NAME
+            assert {parsed, name} & offered, measure
+
+
+def test_scores_that_single_precision_can_not_tell_apart_are_not_equal():
+    """trec_eval keeps scores in single precision."""
+    run = {"1": {"b": 1.0, "a": 1.0 + 1e-12}}
+    assert evaluate([Qrel("1", "a", 1)], run, ["nDCG@10", "RR@1"]) == {"nDCG@10": 1, "RR@1": 1}
+
+
+def test_the_lines_of_a_file_are_the_order_of_equal_scores(tmp_path):
+    lines = "1 Q0 z 1 2 x\n1 Q0 m 3 1 x\n1 Q0 a 2 1 x\n"
+    (tmp_path / "a.run").write_text(lines)
+    run = read_run(tmp_path / "a.run")
+    assert evaluate([Qrel("1", "m", 1)], run, ["RR", "P@2"]) == {"RR": 0.5, "P@2": 0.5}
+    write_run(tmp_path / "b.run", run)
+    assert list(read_run(tmp_path / "b.run")["1"]) == ["z", "m", "a"]
+
+
+def test_an_index_ranks_equal_documents_as_its_results_do(tmp_path):
+    index = build(tmp_path / "index", dict.fromkeys(DOCUMENTS, "otter swims"))
+    for rank, relevant in enumerate(DOCUMENTS, 1):
+        judged = JudgedQueries([Query("q", "otter")], [Qrel("q", relevant, 1)], ["RR", "AP"])
+        values = evaluate_index(index, judged).values
+        assert values["RR"] == values["AP"] == pytest.approx(1 / rank)
+        assert values["Success@5"] == (rank <= 5)
+        assert values["RR@10"] == pytest.approx(1 / rank if rank <= 10 else 0)
+
+
+def test_a_value_that_ir_measures_fails_to_compute_is_an_error():
+    with pytest.raises(InputError, match=r"can't compute Accuracy of this run: .*division by zero"):
+        evaluate([Qrel("1", "a", 1)], {"1": {"a": 1.0}}, ["Accuracy"])
+
+
+@pytest.mark.parametrize("results", [{}, {"2": {}}])
+@pytest.mark.parametrize("name", ["Judged@5", "NumRel", "Compat"])
+def test_a_judged_query_without_results_scores_0_in_every_measure(results, name):
+    run = {"1": {"a": 1.0}, **results}
+    assert evaluate_queries(QRELS, run, [name])[name]["2"] == 0
 
 
 @pytest.mark.parametrize("results", [{}, {"2": {}}])

@@ -273,6 +273,27 @@ def test_postings_of_documents_that_are_not_there_are_refused_or_never_found(spe
             use()
 
 
+@pytest.mark.parametrize("spent", [-math.inf, math.inf])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("allowed", [None, slice(0, 1), slice(0, 90), slice(None)])
+@pytest.mark.parametrize("part", ["weights", "table"])
+def test_weights_that_are_not_finite_are_one_error(spent, bad, allowed, part, monkeypatch):
+    """Whatever else there is to find, with room for all results or for one."""
+    monkeypatch.setattr("lexicept.ops.compiled._References.seconds", spent)
+    dense = np.zeros((100, 2), np.float32)
+    dense[:20, 0] = dense[:90, 1] = 1
+    engine = ExactEngine.build(sp.csr_array(dense))
+    damaged = {f.name: getattr(engine, f.name).copy() for f in fields(engine)}
+    damaged[part][0] = bad  # the list and the row of the table of document 0
+    mask = None
+    if allowed is not None:
+        mask = Mask(np.zeros(100, bool))
+        mask.allowed[allowed] = True
+    for top_k in (1, 100):
+        with pytest.raises(InputError, match="a score is not a finite number"):
+            ExactEngine(**damaged).search(sp.csr_array([[1.0, 1.0]]), top_k, mask=mask)
+
+
 def test_marks_that_are_not_the_documents_are_refused():
     parts = sound()
     parts["marks"] = np.array([1], np.uint16)

@@ -35,13 +35,11 @@ from lexicept.explanation.html import explanation_page, highlighted
 from lexicept.index.hits import Hit
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.lookup import Lookup
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
-from support.heads import KINDS, make, vocabulary_head
+from support.heads import KINDS, make
 from support.indexes import build_of
 from support.tiny import save_bert, text
 
@@ -137,20 +135,6 @@ def test_a_concept_takes_the_whole_word(bert):
     spelled = {content[start:end] for sources in found.values() for start, end in sources.spans}
     assert spelled <= {"Baba", "xyz", "-", "\u0061\u0301bc", "dede"}
     assert "xyz" in spelled
-
-
-def test_a_query_without_inference_has_the_tokens_that_name_a_dimension(bert):
-    names = list(bert.tokenizer.get_vocab())
-    head = vocabulary_head().with_rows(torch.randn(len(names), 32), torch.zeros(len(names)), names)
-    lookup = Lookup.for_head(head, bert.tokenizer)
-    vectorizer = ConceptVectorizer(Encoder.of(bert, head, lookup))
-    baba, z, y = bert.tokenizer.convert_tokens_to_ids(["baba", "z", "##y"])
-    assert vectorizer.encode_query("Baba zy baba").sources([baba, z, y, 0]) == {
-        baba: (((0, 4), (8, 12)), (0.5, 0.5)),
-        z: (((5, 6),), (1.0,)),
-        y: (((6, 7),), (1.0,)),
-        0: ((), ()),
-    }
 
 
 def test_a_prompt_keeps_its_share(bert):

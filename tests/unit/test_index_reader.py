@@ -14,6 +14,7 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation.contributions import Contribution
 from lexicept.explanation.explanation import Explanation
 from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.manifest import VERSION
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import verify
 from lexicept.ops.posting_lists import MARGIN
@@ -297,7 +298,8 @@ def test_a_damaged_manifest(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"version": 99}, "index version 99; this lexicept reads version 11: rebuild it"),
+        ({"version": 99}, f"index version 99; this lexicept reads version {VERSION}: a newer one"),
+        ({"version": 1}, f"index version 1; this lexicept reads version {VERSION}: build it again"),
         ({"version": "1"}, "version"),
         ({"version": None}, "version"),
         ({"format": "zip"}, "not a lexicept index"),
@@ -309,7 +311,7 @@ def test_a_damaged_manifest(tmp_path):
         ({"files": {"generation-000001/ids.bin": 3}}, "damaged"),
         ({"files": {"generation-000001/ids.bin": {}}}, "damaged"),
         ({"documents": 3}, "different numbers of documents"),
-        ({"documents": None}, "different numbers of documents"),
+        ({"documents": None}, "damaged"),
         ({"vocabularies": []}, "differ in dimensions"),
         ({"vocabularies": None}, "damaged"),
         ({"vocabularies": ["words"]}, "damaged"),

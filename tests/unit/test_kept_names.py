@@ -2,7 +2,6 @@
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 
 from lexicept.index.atlas import BINS, SOURCES, Findings
 from lexicept.interpretation.describe import names_for
@@ -32,13 +31,13 @@ def findings() -> Findings:
 
 
 def test_names_of_latents_that_stayed_themselves():
-    before = torch.eye(6)[:5]
-    after = 7 * torch.eye(6)
-    after[2] = torch.tensor([0.0, 0.0, 0.81, 0.0, 0.0, (1 - 0.81**2) ** 0.5])
-    after[3] = torch.tensor([0.0, 0.0, 0.0, 0.79, 0.0, (1 - 0.79**2) ** 0.5])
-    found = names_for(findings(), KNOWN, before.half(), after)
+    before = np.eye(6, dtype=np.float32)[:5]
+    after = 7 * np.eye(6, dtype=np.float32)
+    after[2] = [0.0, 0.0, 0.81, 0.0, 0.0, (1 - 0.81**2) ** 0.5]
+    after[3] = [0.0, 0.0, 0.0, 0.79, 0.0, (1 - 0.79**2) ** 0.5]
+    found = names_for(findings(), KNOWN, before, after)
     assert found.labels == ["cats", "#1", "Paths", "#3", "#4", "#5"]
     assert [SOURCES[n] for n in found.sources] == ["words", "none", "words", *["none"] * 3]
-    rows = torch.eye(6)
+    rows = np.eye(6, dtype=np.float32)
     found = names_for(findings(), ["", "", "", "CATS"], rows[:4], rows)
     assert found.labels == ["cats", "#1", "#2", "CATS #3", "#4", "#5"]

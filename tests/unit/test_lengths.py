@@ -6,17 +6,13 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from sentence_transformers import SparseEncoder
 
 from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
 from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
-from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.index_settings import IndexSettings
-from lexicept.models.language_heads import token_terms
-from lexicept.models.lookup import Lookup
 from reproduction.jobs import OverlapJob, TrainingJob
 from reproduction.recipe import RECIPES, find_recipes, load_recipe
 from support.heads import sae_head
@@ -99,36 +95,14 @@ def test_states_are_cut_as_queries_or_documents(encoder, tmp_path):
     assert lengths == [8 - SPECIAL, 20 - SPECIAL]
 
 
-def test_looked_up_queries_are_cut(tmp_path, run):
-    """By a trained table; it has no special tokens."""
-    backbone = tiny_backbone(tmp_path / "bert")
-    size = len(backbone.tokenizer)
-    head = VocabularyHead(
-        torch.randn(size, 32), torch.zeros(size), token_terms(backbone.tokenizer, size)
-    )
-    encoder = Encoder.of(backbone, head, Lookup.for_head(head, backbone.tokenizer))
-    encoder.cut(4, 20)
-    encoder.save(str(tmp_path / "model"), create_model_card=False)
-    plain = SparseEncoder(str(tmp_path / "model"), trust_remote_code=True, device="cpu")
-    for one in (encoder, Encoder.load(tmp_path / "model"), plain):
-        vectors = one.encode_query([LONG, text(0, 1)]).to_dense()
-        assert (vectors > 0).sum(dim=1).tolist() == [4, 2]
-    assert sorted(encoder.lookup.places(LONG).values())[-1][0][1] == len(text(*range(4)))
-    (tmp_path / "texts.jsonl").write_text(json.dumps({"id": "0", "text": LONG}))
-    command = ("build", tmp_path / "texts.jsonl", "--out", tmp_path / "index", "--vocabulary")
-    rest = ("concepts", "--model", tmp_path / "model", "--max-query-tokens", 3)
-    assert run(*command, *rest).code == 0
-    assert IndexReader.open(tmp_path / "index").query_vectors([LONG]).nnz == 3
-
-
-def test_the_static_encoder_reads_the_tokens_that_the_model_reads(encoder, run, tmp_path):
-    encoder.cut(3, 20)
+def test_a_search_reads_no_more_tokens_than_the_model(encoder, run, tmp_path):
+    encoder.backbone.cut(3, 20)
     encoder.head.configure(query_k=3, document_k=3)
     encoder.save(str(tmp_path / "model"), create_model_card=False)
     (tmp_path / "texts.jsonl").write_text(json.dumps({"id": "0", "text": LONG}))
     command = ("build", tmp_path / "texts.jsonl", "--out", tmp_path / "index", "--vocabulary")
     assert run(*command, "concepts", "--model", tmp_path / "model").code == 0
-    index = IndexReader.open(tmp_path / "index").using("static")
+    index = IndexReader.open(tmp_path / "index")
     one, whole = index.query_vectors([text(0), LONG]).toarray()
     np.testing.assert_array_equal(one, whole)
 

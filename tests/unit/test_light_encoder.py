@@ -142,6 +142,12 @@ def test_the_packaged_model_s_queries_are_equal():
     np.testing.assert_allclose(activations, expected, atol=1e-4)
 
 
+def test_matrices_are_rounded_by_rows():
+    numbers = onnx_bert.rounded("x", np.array([[63.0, 1, -2], [0, 0, 0], [0.4, -1, 0]], np.float32))
+    assert numbers["x.weight"].T.tolist() == [[63, 1, -2], [0, 0, 0], [25, -63, 0]]
+    assert numbers["x.weight.factors"].tolist() == [1.0, 1.0, pytest.approx(1 / 63)]
+
+
 def test_adapters_are_added_to_their_base(tmp_path):
     made = encoder(tmp_path)
     backbone = made.backbone

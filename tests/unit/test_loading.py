@@ -1,19 +1,31 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import Tensor
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, LexiceptError
 from lexicept.models.backbone import Backbone
+from lexicept.models.converters.reading import find_model, open_encoder
+from lexicept.models.encoder import Encoder
 from lexicept.models.language_heads import language_head
+from lexicept.models.lora import add_adapters
+from lexicept.models.sae.pretrained import find_pretrained_sae
 from reproduction.query_generation import generate_queries
-from support.tiny import save_bert
+from support import sae_files
+from support.heads import make_head
+from support.library_models import inference_free, modules, save_library, save_masked
+from support.tiny import save_bert, save_decoder, tiny_backbone
 
 CODE = """
 from pathlib import Path
@@ -97,3 +109,153 @@ def test_threads_do_not_see_each_other_s_states(backbone):
         states = backbone.states(ids, mask)
     assert len(seen) == 1
     assert torch.equal(seen[0], states)
+
+
+# Incomplete folders
+
+Load = Callable[[Path], Any]
+OPTIONAL = {
+    "": ("tokenizer_config.json", "generation_config.json"),
+    "dense model": ("config_sentence_transformers.json", "sentence_bert_config.json"),
+    "adapters": ("sentence_bert_config.json",),
+}
+"""Files whose absence has defaults, of all models and of some."""
+
+
+def dense(folder: Path) -> None:
+    parts = [Transformer(save_bert(folder.with_name("dense-bert"))), Pooling(32)]
+    SentenceTransformer(modules=parts).save(str(folder), create_model_card=False)
+
+
+def words(folder: Path) -> None:
+    """A BERT with its tokens in ``vocab.txt`` alone, as older models have them."""
+    save_bert(folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_bytes())
+    tokens = tokenizer["model"]["vocab"]
+    (folder / "vocab.txt").write_text("\n".join(sorted(tokens, key=tokens.get)))
+    (folder / "tokenizer.json").unlink()
+
+
+def encoder(kind: str) -> Callable[[Path], None]:
+    def save(folder: Path) -> None:
+        backbone = tiny_backbone(folder.with_name(f"{folder.name}-bert"))
+        made = Encoder.of(backbone, make_head(kind))
+        made.save(str(folder), create_model_card=False)
+
+    return save
+
+
+def adapters(folder: Path) -> None:
+    bert = save_bert(folder.with_name("base"))
+    backbone = Backbone(bert)
+    backbone.model = add_adapters(backbone.model, bert, 2)
+    backbone.save(str(folder))
+
+
+def library(folder: Path) -> None:
+    save_library(folder, modules(save_masked(folder.with_name("masked"))))
+
+
+def library_router(folder: Path) -> None:
+    inference_free(folder, save_masked(folder.with_name("masked")))
+
+
+def sae(make: Callable[[Path], Any]) -> Callable[[Path], None]:
+    def save(folder: Path) -> None:
+        folder.mkdir()
+        make(folder)
+
+    return save
+
+
+def as_backbone(folder: Path) -> object:
+    return Backbone.from_pretrained(str(folder))
+
+
+def as_head(folder: Path) -> object:
+    return language_head(str(folder))
+
+
+def as_sae(folder: Path) -> object:
+    return find_pretrained_sae(folder, pickles=True).load()
+
+
+FOLDERS: dict[str, tuple[Callable[[Path], object], Load]] = {
+    "backbone": (lambda folder: save_bert(folder), as_backbone),
+    "backbone with vocab.txt": (words, as_backbone),
+    "decoder": (lambda folder: save_decoder(folder), as_backbone),
+    "dense model": (dense, as_backbone),
+    "adapters": (adapters, as_backbone),
+    "head": (save_masked, as_head),
+    "naver/splade": (save_masked, open_encoder),
+    "decoder as a model": (lambda folder: save_decoder(folder), open_encoder),
+    "sentence-transformers": (library, open_encoder),
+    "sentence-transformers, router": (library_router, open_encoder),
+    "lexicept": (encoder("vocabulary"), open_encoder),
+    "lexicept, SAE": (encoder("sae"), open_encoder),
+    "Llama Scope": (sae(sae_files.llama_scope), as_sae),
+    "Gemma Scope": (sae(sae_files.gemma_scope), as_sae),
+    "Gemma Scope 2": (sae(sae_files.gemma_scope_2), as_sae),
+    "SAELens": (sae(sae_files.saelens), as_sae),
+    "sparsify": (sae(sae_files.sparsify), as_sae),
+    "dictionary_learning": (sae(sae_files.dictionary_learning), as_sae),
+}
+
+
+def halve(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def be_another_type(path: Path) -> None:
+    path.write_bytes(b"[5]" if path.suffix == ".json" else b"x" * 60)
+
+
+def be_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "missing": Path.unlink,
+    "empty": lambda path: path.write_bytes(b""),
+    "truncated": halve,
+    "another type": be_another_type,
+    "a folder": be_a_folder,
+}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_missing_or_damaged_file_of_a_model_is_named(name, tmp_path):
+    make, load = FOLDERS[name]
+    whole, tried = tmp_path / "whole", tmp_path / "tried"
+    make(whole)
+    load(whole)
+    for path in sorted(path for path in whole.rglob("*") if path.is_file()):
+        for damage, change in DAMAGES.items():
+            absent = damage in ("missing", "a folder")
+            # Half of a list of tokens is a list of tokens.
+            texts = path.suffix == ".txt" and damage in ("truncated", "another type")
+            optional = path.name in OPTIONAL[""] + OPTIONAL.get(name, ())
+            if (optional and absent) or path.name == "README.md" or texts:
+                continue
+            shutil.copytree(whole, tried)
+            change(tried / path.relative_to(whole))
+            # Without tokenizer.json, the name of vocab.txt stands for both.
+            named = "tokenizer.json" if path.name == "vocab.txt" and absent else path.name
+            with pytest.raises(LexiceptError) as caught:
+                load(tried)
+            assert named in str(caught.value), (path.name, damage)
+            shutil.rmtree(tried)
+
+
+@pytest.mark.parametrize("name", ["1_Pooling", "1_SpladePooling"])
+def test_a_folder_of_documents_is_no_model(tmp_path, name):
+    """Other files pass, whatever they hold."""
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "list.json").write_text("[1")
+    (tmp_path / "vocab.txt").write_text("a")
+    (tmp_path / "data_config.json").write_text("[1]")
+    assert find_model(tmp_path) == (tmp_path, None)
+    (tmp_path / name).mkdir()
+    with pytest.raises(InputError, match=r"modules\.json: this model's file is missing"):
+        find_model(tmp_path)

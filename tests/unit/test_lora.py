@@ -11,7 +11,6 @@ from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.lookup import Lookup
 from lexicept.models.lora import add_adapters, has_adapters, merge_adapters
 from support.tiny import save_bert, text
 
@@ -30,11 +29,11 @@ def adapted(encoder, seed=0):
     return encoder
 
 
-def make(backbone, lookup=False):
+def make(backbone):
     torch.manual_seed(3)
     size = len(backbone.tokenizer)
     head = VocabularyHead(torch.randn(size, 32) * 0.3, torch.zeros(size), ["w"] * size)
-    return Encoder.of(backbone, head, Lookup.for_head(head, backbone.tokenizer) if lookup else None)
+    return Encoder.of(backbone, head)
 
 
 def vectors(encoder):
@@ -46,10 +45,9 @@ def bert(tmp_path_factory):
     return save_bert(tmp_path_factory.mktemp("bert"))
 
 
-@pytest.mark.parametrize("lookup", [False, True])
 @pytest.mark.parametrize("layer", [1, None])
-def test_adapters_and_merged_weights_are_the_same_encoder(bert, tmp_path, layer, lookup):
-    encoder = adapted(make(Backbone.from_pretrained(bert, layer), lookup))
+def test_adapters_and_merged_weights_are_the_same_encoder(bert, tmp_path, layer):
+    encoder = adapted(make(Backbone.from_pretrained(bert, layer)))
     expected = vectors(encoder)
     encoder.save(str(tmp_path / "adapter"), create_model_card=False)
     backbone = encoder.backbone
@@ -62,7 +60,7 @@ def test_adapters_and_merged_weights_are_the_same_encoder(bert, tmp_path, layer,
             torch.testing.assert_close(vectors(loaded), expected, atol=1e-5, rtol=0)
         assert ours.backbone.num_layers == (layer or 2)
         assert not has_adapters(ours.backbone.model)
-    plain = vectors(make(Backbone.from_pretrained(bert, layer), lookup))
+    plain = vectors(make(Backbone.from_pretrained(bert, layer)))
     assert (plain - expected).abs().max() > 0.01
 
 
@@ -80,7 +78,7 @@ def test_a_folder_of_adapters_holds_nothing_of_the_base(bert, tmp_path):
 
 def test_adapters_upon_adapters(bert, tmp_path):
     """A base may be a folder of adapters, or a module's folder inside an encoder's."""
-    first = adapted(make(Backbone.from_pretrained(bert), lookup=True))
+    first = adapted(make(Backbone.from_pretrained(bert)))
     first.save(str(tmp_path / "first"), create_model_card=False)
     second = adapted(Encoder.load(tmp_path / "first"), seed=1)
     second.save(str(tmp_path / "second"), create_model_card=False)

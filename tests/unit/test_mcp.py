@@ -23,7 +23,7 @@ import httpx  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
 from lexicept.integrations.agents import LONGEST, AgentTools  # noqa: E402
-from lexicept.integrations.mcp import mcp_server  # noqa: E402
+from lexicept.integrations.mcp import ABSOLUTE, mcp_server  # noqa: E402
 from lexicept.integrations.mcp import serve as serve_tools  # noqa: E402
 from support.served import save_index  # noqa: E402
 
@@ -264,33 +264,240 @@ def test_over_standard_input_and_output(pets, mode):
     call(parameters, use_pets, mode)
 
 
-def test_unreadable_requests_over_standard_input_are_answered(pets):
-    call = '{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":%s}\n'
-    search = '{"name":"search","arguments":{"query":%s}}'
-    about = (
-        '{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"a","version":"1"}}'
-    )
-    requests = [
-        *("not JSON\n", "[]\n", '{"jsonrpc":"2.0","method":"notifications/a","params":3}\n'),
-        call % (1, search % r'"sleep\ud800"'),
-        call % (2, "[1]"),
-        call % (3, '"query"'),
-        '{"jsonrpc":"2.0","id":4,"method":5}\n',
-        call % (5, search % ("[" * 300 + "]" * 300)),
+ABOUT = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "a", "version": "1"},
+}
+
+
+def request(number: Any, method: str, **params: Any) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+
+
+def tool(number: Any, name: str, **arguments: Any) -> str:
+    return request(number, "tools/call", name=name, arguments=arguments)
+
+
+def conversation(
+    index: lexicept.Index, *lines: str | bytes, end: bytes = b"\n"
+) -> list[dict[str, Any]]:
+    """The answers to lines on standard input, which ends with the last one."""
+    sent = b"\n".join(line if isinstance(line, bytes) else line.encode() for line in lines) + end
+    arguments = [sys.executable, "-c", COMMAND, "mcp", index.path]
+    done = subprocess.run(arguments, input=sent, capture_output=True, timeout=120)
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+    assert str(index.path.parent).encode() not in done.stdout
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def told(index: lexicept.Index, *lines: str | bytes, end: bytes = b"\n") -> list[Any]:
+    """Of each answer after the initialisation, its id with the error's code or the tool's text."""
+    answers = conversation(index, request("hello", "initialize", **ABOUT), *lines, end=end)
+    summaries = []
+    for answer in answers:
+        if answer["id"] == "hello":
+            continue
+        result = answer.get("result") or {}
+        text = result["content"][0]["text"] if "content" in result else result
+        summaries.append((answer["id"], answer["error"]["code"] if "error" in answer else text))
+    return sorted(summaries, key=str)
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+UNREADABLE: list[str] = [
+    *("not JSON", '{"jsonrpc":"2.0","id":1,"method":"pi', "\0", "{" + "a" * 2_000_000),
+    request(1, "ping").replace("{}", DEEP),
+]
+INVALID: list[str] = [
+    *("[]", f"[{request(1, 'ping')}]", "5", "null", '"text"', "{}", '{"jsonrpc":"2.0","id":1}'),
+    *(request(number, "ping") for number in (None, 1.5, True, [1], {})),
+    '{"jsonrpc":"2.0","method":"notifications/a","params":3}',
+]
+
+
+@pytest.mark.parametrize(("lines", "code"), [(UNREADABLE, -32700), (INVALID, -32600)])
+def test_lines_that_are_no_requests_are_answered(pets, lines, code):
+    answers = told(pets, *lines, request("z", "ping"))
+    assert answers == sorted([*((None, code) for _ in lines), ("z", {})], key=str)
+
+
+def test_every_request_is_answered(pets):
+    search = '{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":%s}'
+    lines: list[tuple[str | bytes, Any]] = [
+        ('{"jsonrpc":"2.0","id":0,"method":5}', -32601),
+        ('{"jsonrpc":"2.0","id":1,"method":null}', -32601),
+        (request(2, "no/such"), -32601),
+        (request(3, "resources/read", uri="file:///etc/passwd"), -32602),
+        (request(4, "tools/call"), -32602),
+        (request(5, "tools/call", name=5), -32602),
+        (request(6, "tools/call", name="search", arguments=[1]), -32602),
+        (request(7, "tools/call", name="search", arguments="x"), -32602),
+        (search % (8, "[1]"), -32602),
+        (search % (9, '"query"'), -32602),
+        (tool(10, "no_such"), "Unknown tool: no_such"),
+        (b"\xef\xbb\xbf" + request(11, "ping").encode(), {}),
+        (request(12, "ping") + "\r", {}),
+        (request(13, "ping", a=["\u2028"]), {}),
+        (tool(14, "search", query=0).replace("0}", DEEP[99_700:100_300] + "}"), -32602),
     ]
+    answers = dict(told(pets, *(line for line, _ in lines)))
+    assert answers == dict(enumerate(expected for _, expected in lines))
+
+
+def test_lines_that_ask_nothing_have_no_answer(pets):
+    lines = [
+        *("", "  ", '{"jsonrpc":"2.0","method":"no/such"}', '{"jsonrpc":"2.0","id":1,"result":{}}'),
+        '{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"x"}}',
+        '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":99}}',
+        '{"jsonrpc":"2.0","method":"notifications/cancelled"}',
+    ]
+    assert told(pets, *lines, request(2, "ping")) == [(2, {})]
+
+
+def test_a_request_with_a_lone_surrogate_is_read(pets):
+    line = tool(1, "search", query="sleep\ud800")
+    ((number, text),) = told(pets, line)
+    assert (number, text[:9]) == (1, "1. [cats]")
+
+
+def test_requests_before_the_initialisation_are_answered(pets):
+    lines = [tool(1, "search", query="cats"), request(2, "tools/list"), request(3, "ping")]
+    answers = conversation(
+        pets, *lines, request(4, "initialize"), request(5, "initialize", **ABOUT)
+    )
+    by_id = {answer["id"]: answer for answer in answers}
+    assert [by_id[number]["error"]["code"] for number in (1, 2, 4)] == [-32602] * 3
+    assert by_id[3]["result"] == {}
+    assert by_id[5]["result"]["serverInfo"]["name"] == "lexicept"
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_requests_are_answered_although_the_input_has_ended(pets, end):
+    lines = [tool(number, "search", query="cats") for number in range(50)]
+    answers = dict(told(pets, *lines, end=end))
+    assert sorted(answers) == list(range(50))
+    assert all(text.startswith("1. [cats]") for text in answers.values())
+
+
+def test_a_half_line_at_the_end_is_answered(pets):
+    assert told(pets, '{"jsonrpc":"2.0","id":1,"met', end=b"") == [(None, -32700)]
+    assert conversation(pets, end=b"") == []
+
+
+@pytest.mark.parametrize("given", [7, "7"])
+def test_a_cancelled_request_does_not_keep_the_server(pets, given):
+    """The protocol forbids an answer; one that was on its way may still come."""
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
+    cancelled["params"] = {"requestId": given}
+    lines = [tool(7, "search", query="cats"), json.dumps(cancelled), request(8, "ping")]
+    assert (8, {}) in told(pets, *lines)
+
+
+def test_a_client_that_leaves_ends_the_server(pets):
+    reading, writing = os.pipe()
     arguments = [sys.executable, "-c", COMMAND, "mcp", pets.path]
     with subprocess.Popen(
-        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        arguments, stdin=subprocess.PIPE, stdout=writing, stderr=subprocess.PIPE
     ) as server:
-        server.stdin.write(call.replace("tools/call", "initialize") % (0, about))
-        server.stdin.write("".join(requests))
-        server.stdin.flush()
-        lines = [json.loads(server.stdout.readline()) for _ in range(6)]
-        server.stdin.close()
-    answers = {line["id"]: line for line in lines}
-    assert answers[1]["result"]["content"][0]["text"].startswith("1. [cats]")
-    codes = [answers[number]["error"]["code"] for number in (2, 3, 4, 5)]
-    assert codes == [-32602, -32602, -32601, -32602]
+        os.close(writing)
+        os.close(reading)
+        _, errors = server.communicate(request(1, "initialize", **ABOUT).encode(), timeout=120)
+    assert (server.returncode, errors) == (0, b"")
+
+
+# What models fill in
+
+
+@pytest.fixture
+def numbered(tmp_path):
+    rows = [
+        {"id": "7", "text": "Otters swim.", "year": 2020},
+        {"id": "2.5", "text": "Badgers dig."},
+        {"id": "a/b", "text": "Owls hoot."},
+    ]
+    return lexicept.build(rows, tmp_path / "the index" / "numbered", vocabulary="words")
+
+
+def test_a_blank_optional_argument_is_left_out(numbered):
+    lines = [tool(1, "search", query="otters"), tool(2, "steer", query="otters")]
+    for number, blank in enumerate(("", "  ", None), 1):
+        optional = {"top_k": blank, "filter": blank}
+        lines += [
+            tool(10 * number, "search", query="otters", vocabulary=blank, **optional),
+            tool(10 * number + 1, "steer", query="otters", factors=blank, add=blank, **optional),
+            tool(10 * number + 2, "get_document", document_id="7", start=blank),
+            tool(10 * number + 3, "similar_documents", document_id="7", top_k=blank),
+        ]
+    texts = dict(told(numbered, *lines))
+    assert texts[1].startswith("1. [7]")
+    for number in (10, 20, 30):
+        assert [texts[number], texts[number + 1]] == [texts[1], texts[2]]
+        assert texts[number + 2] == "[7]\nyear: 2020\nOtters swim."
+        assert texts[number + 3] == "no document"
+
+
+def test_a_blank_query_is_a_query(numbered):
+    texts = dict(told(numbered, tool(1, "search", query=""), tool(2, "search", query=None)))
+    assert texts[1] == "no document"
+    assert "should be a valid string" in texts[2]
+
+
+def test_a_number_is_an_id_by_its_digits(numbered):
+    expected: list[tuple[Any, str]] = [
+        *((7, "Otters swim."), (7.0, "Otters swim."), ("7", "Otters swim.")),
+        *((2.5, "Badgers dig."), ("a/b", "Owls hoot."), (8, "no document '8'")),
+        *((-7, "no document '-7'"), (10**30, f"no document '{10**30}'")),
+        *((True, "should be a valid string"), (["7"], "should be a valid string")),
+    ]
+    lines = [tool(n, "get_document", document_id=given) for n, (given, _) in enumerate(expected)]
+    texts = dict(told(numbered, *lines))
+    assert [text in texts[number] for number, (_, text) in enumerate(expected)] == [True] * 10
+
+
+def test_numbers_are_texts_where_a_text_is_asked_for(numbered):
+    lines = [tool(1, "search", query=2020), tool(2, "search", query="otters", top_k="1")]
+    lines += [tool(3, "explain", query="otters", document_id=7)]
+    texts = dict(told(numbered, *lines))
+    assert "no document contains: 2020" in texts[1]
+    assert texts[2].startswith("1. [7]")
+    assert texts[3].startswith('[7] for "otters": score')
+
+
+def test_errors_name_no_folder_of_the_server(numbered, tmp_path):
+    """``conversation`` looks for the index's folder in all that the server writes."""
+    asked = ["8", "/etc/passwd", "../x", "C:\\x\\y"]
+    lines = [tool(number, "get_document", document_id=id_) for number, id_ in enumerate(asked)]
+    lines += [tool(4, "steer", query="x", factors={"concept:1": 0})]
+    texts = dict(told(numbered, *lines))
+    assert texts[0] == "Error executing tool get_document: no document '8' in numbered"
+    assert "numbered has no vocabulary 'concepts'" in texts[4]
+    # What the client wrote stays as it is.
+    assert "no document '/etc/passwd'" in texts[1]
+    assert "no document '../x'" in texts[2]
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("/srv/my.index: damaged", "my.index: damaged"),
+        ("no '/a/b/c.json', only '/a/d'", "no 'c.json', only 'd'"),
+        (
+            "[Errno 2] No such file or directory: '/x/y/z'",
+            "[Errno 2] No such file or directory: 'z'",
+        ),
+        ("C:\\data\\my.index: damaged", "my.index: damaged"),
+        (
+            "and/or 1/2 of a/b at https://example.org/a",
+            "and/or 1/2 of a/b at https://example.org/a",
+        ),
+        ("at /srv", "at srv"),
+    ],
+)
+def test_absolute_paths_are_told_by_their_names(message, told):
+    assert ABSOLUTE.sub("", message) == told
 
 
 def test_over_http(pets):

@@ -40,7 +40,7 @@ lexicept.build([Document("a", "x")] * 2, new, strict=True, **words) -> the docum
 lexicept.build(["\ud800"], new, **words) -> the documents, document 1: lone surrogate '\ud800': UTF-
 lexicept.build(T, "", **words) -> out must be a path, not ''
 lexicept.build(T, tmp/"pets", **words) -> exists already: name another place or remove it first
-lexicept.build(T, tmp, overwrite=True, **words) -> no index, or one that was never finished (no mani
+lexicept.build(T, tmp, overwrite=True, **words) -> no index, and not replaced
 lexicept.build(T, "a\0b", **words) -> out must be a path, not 'a\x00b'
 lexicept.build(T, new, language="xx", **words) -> no language 'xx': a code of ISO 639-1, such as
 lexicept.build(T, new, model="nosuch") -> nosuch: no such folder

@@ -525,7 +525,7 @@ def test_sources_that_are_none(tmp_path):
         with pytest.raises(InputError, match="no such folder"):
             load(source)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"no SAE of a known layout \(lexicept, Llama Scope, Ge"):
+    with pytest.raises(InputError, match=r"no SAE of a known layout \(lexicept with sae"):
         load(tmp_path / "empty")
 
 

@@ -45,6 +45,9 @@ PLAIN = [
     "a - b -5 -40°C --force -x e-mail well-known -",
     "title:cats http://example.org note: 10:30 year: :2019",
     'other:"not a field"',
+    '--"not excluded" e-"mail me" -(cats dogs)',
+    "‘single’ 'marks' 5“ disk ",
+    "cats OR dogs",
     "“unclosed",
     "year",
 ]
@@ -85,12 +88,70 @@ def test_syntax(query, expected):
     assert parse(query, KINDS) == expected
 
 
-@given(st.text(alphabet='ab "“”-:`\\.<>=1year', max_size=60))
+DEEP = ParsedQuery("deep sleep", ("deep sleep",))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *(
+            '("deep sleep")',
+            '["deep sleep"]',
+            '+"deep sleep"',
+            '[(+"deep sleep")],',
+            '?"deep sleep"!',
+        ),
+        *("“deep sleep”", "„deep sleep“", "„deep sleep”", "”deep sleep”", "«deep sleep»"),
+        *("»deep sleep«", "‹deep sleep›", "「deep sleep」", "『deep sleep』", "〝deep sleep〟"),
+        *("＂deep sleep＂", "｢deep sleep｣", "(«deep sleep»)", "﹁deep sleep﹂"),
+    ],
+)
+def test_marks_of_phrases(query):
+    assert parse(query, KINDS) == DEEP
+    assert parse(f"-{query}".replace("-?", "-").replace("+", ""), KINDS).without == ("deep sleep",)
+    assert parse(f"tag:{query.strip('+[(?)],!')}", KINDS).condition == Condition(
+        "tag", "=", ("deep sleep",)
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ('“a 5" b”', ParsedQuery('a 5" b', ('a 5" b',))),
+        ('("a b")("c d")', ParsedQuery("a b c d", ("a b", "c d"))),
+        ("猫「深い眠り」の", ParsedQuery("猫 深い眠り の", ("深い眠り",))),
+        ('(-"a b")', ParsedQuery("", (), ("a b",))),
+        ("(tag:bio)", ParsedQuery("", condition=Condition("tag", "=", ("bio",)))),
+        ("-(tag:bio)", ParsedQuery("", condition=Not(Condition("tag", "=", ("bio",))))),
+        ("+tag:a(b)", ParsedQuery("", condition=Condition("tag", "=", ("a(b)",)))),
+    ],
+)
+def test_brackets_and_signs_before_phrases(query, expected):
+    assert parse(query, KINDS) == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    ['("a b" OR "c d")', '"a b" OR cats', 'cats OR "a b"', "(tag:bio OR tag:vet)", '-"a" OR "b c"'],
+)
+def test_or_beside_a_condition_is_refused(query):
+    with pytest.raises(InputError, match="OR beside a phrase or a condition, of which all must"):
+        parse(query, KINDS)
+
+
+def test_a_minus_before_brackets_leaves_out_one_phrase():
+    with pytest.raises(InputError, match="leaves out a single phrase or value"):
+        parse('-("a b" "c d")', KINDS)
+
+
+@given(st.text(alphabet='ab "“”„«»「」()+-:`\\.<>=1year', max_size=60))
 def test_any_text_is_a_query(query):
-    parsed = parse(query, KINDS)
+    try:
+        parsed = parse(query, KINDS)
+    except InputError:  # of a minus before brackets
+        return
     if not any(parsed.conditions):
         assert parsed.text == query
-    assert parse(query, {}).condition is None
     # Nothing of what was written is lost but the signs of the syntax.
     kept = parsed.text + "".join(parsed.phrases) + "".join(parsed.without)
     assert set(kept) - {" "} <= set(query)

@@ -51,12 +51,12 @@ class Model:
         self.fails_on = "\0"
         encode = QueryEncoders._encoded
 
-        def watched(own: QueryEncoders, texts: list[str], query_encoder: str) -> Any:
+        def watched(own: QueryEncoders, texts: list[str]) -> Any:
             assert self.free.wait(30)
             self.batches.append(list(texts))
             if self.fails_on in texts:
                 raise ValueError("a bad query")
-            return encode(own, texts, query_encoder)
+            return encode(own, texts)
 
         monkeypatch.setattr(QueryEncoders, "_encoded", watched)
 
@@ -256,8 +256,8 @@ def test_a_server_reads_queries_without_torch_models(path, monkeypatch):
     readers = []
     for_queries = QueryEncoders.for_queries
 
-    def watched(self, name, query_encoder):
-        readers.append(for_queries(self, name, query_encoder))
+    def watched(self, name):
+        readers.append(for_queries(self, name))
         return readers[-1]
 
     def run(*_, **settings):

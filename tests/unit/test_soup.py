@@ -12,7 +12,6 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.lookup import Lookup
 from lexicept.models.sae.model import SAE
 from reproduction.soup import soup
 from support.tiny import save_bert
@@ -27,7 +26,7 @@ def bert(tmp_path_factory):
 def save(bert, tmp_path):
     """Saves an encoder whose weights all are this much larger than the first one's."""
 
-    def make(name, more=0.0, head="words", size=None, lookup=False, **settings):
+    def make(name, more=0.0, head="words", size=None, **settings):
         backbone = Backbone.from_pretrained(bert)
         torch.manual_seed(1)
         if head == "sae":
@@ -39,8 +38,7 @@ def save(bert, tmp_path):
             found = VocabularyHead(
                 rows, torch.zeros(size), terms, settings=replace(HeadSettings(), **settings)
             )
-        queries = Lookup.for_head(found, backbone.tokenizer) if lookup else None
-        encoder = Encoder.of(backbone, found, queries)
+        encoder = Encoder.of(backbone, found)
         with torch.no_grad():
             for value in encoder.parameters():
                 value += more
@@ -57,7 +55,7 @@ def weights(folder):
     return found
 
 
-@pytest.mark.parametrize("form", [{"lookup": True}, {"head": "sae"}])
+@pytest.mark.parametrize("form", [{"head": "words"}, {"head": "sae"}])
 def test_every_weight_is_the_mean(save, tmp_path, form):
     models = [save(f"m{n}", more, query_scale=more, **form) for n, more in enumerate([0, 1, 5])]
     soup(models, tmp_path / "soup")
@@ -73,7 +71,7 @@ def test_every_weight_is_the_mean(save, tmp_path, form):
 
 
 def test_soups_that_change_nothing(save, tmp_path):
-    model = save("one", 0.3, query_scale=0.7, lookup=True)
+    model = save("one", 0.3, query_scale=0.7)
     soup([model], tmp_path / "soup")
     left, right = weights(model), weights(tmp_path / "soup")
     assert left.keys() == right.keys()
@@ -96,7 +94,6 @@ def test_soups_that_change_nothing(save, tmp_path):
         ({"query_k": 3}, "differ in query_k: None and 3"),
         ({"head": "w"}, "terms.bin have different contents"),
         ({"head": "sae"}, "one has no 1_SAEHead/config.json"),
-        ({"lookup": True}, "two has no 1_VocabularyHead/config.json"),
     ],
 )
 def test_models_of_different_form(save, tmp_path, form, message):

@@ -34,7 +34,6 @@ from lexicept.vectorizers.concepts import ConceptVectorizer
 from lexicept.vectorizers.texts import TextVectorizer, named
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Unchanged
-from support.served import add_static
 from support.tiny import text, tiny_backbone
 
 DOCUMENTS = [
@@ -65,7 +64,6 @@ def build(folder: Path, documents: list[Document], texts: TextVectorizer) -> Ind
         builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
         of_concepts, of_texts = VocabularySettings(BM25(k3=1.0)), VocabularySettings(Unchanged(5.0))
         builder.add_vocabulary(texts.joint, of_concepts, of_texts)
-        add_static(builder, texts.concepts.encoder)
         return builder.commit()
 
 
@@ -198,10 +196,9 @@ def test_the_fast_model_the_vectorizer_and_the_cache_give_the_same(index, texts)
         assert again.toarray() == pytest.approx(long.toarray(), abs=1e-3)
 
 
-@pytest.mark.parametrize("query_encoder", ["model", "static"])
-def test_a_server_starts_with_either_encoder_of_queries(index, query_encoder):
+def test_a_server_of_texts_answers_the_first_search(index):
     async def answered():
-        reader = Reader(index.path, query_encoder=query_encoder)
+        reader = Reader(index.path)
         async with reader.running():
             served = reader.generation.index
             return await reader.search(

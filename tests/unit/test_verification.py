@@ -11,7 +11,8 @@ from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError
 from lexicept.index import verification
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.updates import add_engine, update
+from lexicept.index.reader import IndexReader
+from lexicept.index.updates import add_engine, delete, update
 from lexicept.index.verification import verify
 from lexicept.weighting import BM25
 from support.indexes import build, build_described, edit_manifest, redescribe
@@ -43,6 +44,20 @@ def test_a_whole_index_before_and_after_a_change(path):
     assert verify(path).problems == []
     with pytest.raises(IndexFormatError, match="there is no index here"):
         verify(path / "manifest.json")
+
+
+def test_a_file_that_only_earlier_versions_read_does_no_harm(path):
+    """Such as the static encoder of queries, which builds once stored beside the concepts."""
+    folder = path / "generation-000001" / "concepts"
+    folder.mkdir(exist_ok=True)
+    (folder / "static.safetensors").write_bytes(b"weights")
+    redescribe(path)
+    before = IndexReader.open(path, checksums=True).search(["cat"], 3)
+    assert verify(path).problems == []
+    update(path, [Document("d", "yak")])
+    delete(path, ["d"])
+    assert IndexReader.open(path, checksums=True).search(["cat"], 3) == before != [[]]
+    assert verify(path).problems == []
 
 
 def test_every_altered_byte_is_found(path):
@@ -101,7 +116,11 @@ def infinite(array: Any) -> None:
             ),
             "no list of stop words 'en_long'",
         ),
-        (change(f"{PART}/words.frequencies.data.npy", negative), "weight -1.0 in row 1"),
+        (
+            change(f"{PART}/words.frequencies.data.npy", negative),
+            "generation-000001: weight -1.0 in row 1",
+        ),
+        (change("postings/table.npy", infinite), "generation-000001: weight inf in row"),
         (change(f"{PART}/words.frequencies.indices.npy", negative), "do not fit together"),
         (change("postings/offsets.npy", infinite), "offsets that are not finite"),
         (change("postings/df.npy", negative), "document frequencies that are not the postings'"),
@@ -118,7 +137,6 @@ def test_parts_that_do_not_fit_although_the_manifest_agrees(path, damage, proble
 @pytest.mark.parametrize("alike", [lambda name: 0, lambda name: ord(name) % 2, ord])
 def test_ids_whose_hashes_are_equal_are_compared(path, monkeypatch, alike):
     monkeypatch.setattr(verification, "hash", alike, raising=False)
-    monkeypatch.setattr(verification, "TOGETHER", 1)
     assert verify(path).problems == []
     generation = path / "generation-000001"
     for ids in (b"aab", b"aba", b"baa", b"aaa"):
@@ -137,6 +155,19 @@ def test_examples_of_concepts_are_in_their_documents(tmp_path):
     assert verify(path).problems == [f"{generation}: an example of 3 is outside"]
     update(path, [Document("d/0", "x"), Document("d/1", "x"), Document("d/2", "x")])
     assert verify(path).problems == []  # examples of texts that were replaced are none
+
+
+@pytest.mark.usefixtures("_vowels")
+@pytest.mark.parametrize("part", ["histogram", "log_odds", "nearest", "examples"])
+def test_findings_that_are_not_finite_are_refused(tmp_path, part):
+    path = build_described(tmp_path / "index")
+    change(f"concepts/atlas/{part}.data.npy", infinite)(path / "generation-000001")
+    redescribe(path)
+    problem = "the files of this atlas do not fit together"
+    (found,) = verify(path).problems
+    assert problem in found
+    with pytest.raises(IndexFormatError, match=problem):
+        IndexReader.open(path)
 
 
 def test_other_engines_are_verified(path):

@@ -119,7 +119,16 @@ FORMAT = "\u00ad\u200e\u200f\ufeff"
         ("az", "QIZIL qızıl", "qızıl"),
         ("en", "İzmir izmir IZMIR", "izmir"),
         ("lt", "Jìs ji\u0307\u0300s JÌS", "jìs"),
-        ("he", "שָׁלוֹם שָׁל\u05d5\u05b9ם", "שָׁלוֹם"),
+        # Optional vowel points, accents and tatweel; digits.
+        ("he", "שָׁלוֹם שָׁל\u05d5\u05b9ם שלום ש\u05c1לום \ufb2aלום", "שלום"),
+        ("yi", "אַלע אלע", "אלע"),
+        ("ar", "مُحَمَّد محمد محـــمد ﻣﺤﻤﺪ", "محمد"),
+        ("ur", "مُحَمَّد محمد محـــمد ﻣﺤﻤﺪ", "محمد"),
+        ("fa", "۲۰۲۰ ٢٠٢٠ 2020 ２０２０", "2020"),
+        ("hi", "२०२० 2020", "2020"),
+        ("th", "๒๐๒๐ 2020", "2020"),
+        ("en", "ܫܠܵܡܵܐ ܫܠܡܐ", "ܫܠܡܐ"),
+        ("dv", "ދިވެހި", "ދިވެހި"),  # vowels that are not optional
         ("bn", "বাংলা ব\u09beংলা", "বাংলা"),
         ("bn", "ক\u09cb ক\u09c7\u09be", "ক\u09cb"),
         ("fa", "می\u200cروم میروم", "میروم"),
@@ -137,6 +146,24 @@ def test_spellings_of_one_word(language, spellings, term):
         assert tokenizer(spelling) == ([] if term is None else [term])
         places = [spelling[start:end] for _, (start, end) in tokenizer.spans(spelling)]
         assert places == ([] if term is None else [spelling.strip(FORMAT)])
+
+
+@pytest.mark.parametrize(
+    ("language", "spellings", "term"),
+    [
+        ("uk", "здоров'я здоров’я здоровʼя здоров＇я", "здоров"),
+        ("en", "Hawai'i Hawai’i Hawaiʻi Hawai‘i", "hawai"),
+        ("he", "ג׳ירפה ג'ירפה", "ירפה"),
+        ("uz", "O'zbek O‘zbek Oʻzbek", "zbek"),
+    ],
+)
+def test_an_apostrophe_ends_a_word_however_it_is_typed(language, spellings, term):
+    tokenizer = Tokenizer(language)
+    for spelling in spellings.split():
+        assert tokenizer(spelling) == [term]
+        assert [spelling[start:end].lower() for _, (start, end) in tokenizer.spans(spelling)] == [
+            term
+        ]
 
 
 def test_equivalent_spellings_meet_everywhere(tmp_path):

@@ -83,6 +83,7 @@ def make_app(words: Sequence[str] | None = None) -> App:
 
 def main() -> None:
     """Run the command line; errors that name their cause are one line, without a traceback."""
+    os.environ["PYTHONSAFEPATH"] = "1"  # no child imports from the current folder
     for stream in (sys.stdout, sys.stderr):
         # Documents may have characters that a terminal or pipe can't encode.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]

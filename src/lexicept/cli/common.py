@@ -53,9 +53,12 @@ def open_to_search(
     choice: SearchVocabulary | None = None,
     *,
     engine: str = "exact",
-    query_encoder: str | None = None,
+    loads_model: bool = True,
 ) -> tuple[Index, str | None]:
     """Open an index, and load the model that a search needs; a spinner names the step.
+
+    Args:
+        loads_model: False leaves the model to the first search that needs it.
 
     Returns:
         The index, and the vocabulary to search alone, or None for all of them.
@@ -66,8 +69,7 @@ def open_to_search(
     with working("opening index"):
         index = open_index(path, engine=engine)
         name = single_vocabulary(index.reader, choice)
-    needs_model = name != "words" and query_encoder in (None, "model")
-    if needs_model and "concepts" in index.vocabularies:
+    if loads_model and name != "words" and "concepts" in index.vocabularies:
         with working("loading model"):
             index.reader.vectorizers.for_queries("concepts")
     return index, name

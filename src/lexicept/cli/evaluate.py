@@ -38,8 +38,8 @@ def evaluate(
     from lexicept.pipelines.systems import needs_model
 
     curves = options.get("curves", False)
-    encoder = options.get("query_encoder") if needs_model(options.get("systems", ())) else "static"
-    opened, _ = open_to_search(index, engine=engine, query_encoder=encoder)
+    loads_model = needs_model(options.get("systems", ()))
+    opened, _ = open_to_search(index, engine=engine, loads_model=loads_model)
     with opened, nullcontext() if curves else working("searching"):
         report = evaluate(opened, dataset, **options, progress=curves)
     ignored = options.get("ignore_identical_ids", False)

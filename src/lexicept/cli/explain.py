@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from lexicept.cli.common import (
     SearchVocabulary,
@@ -27,7 +27,6 @@ def explain(
     *,
     model: str | None = None,
     vocabulary: SearchVocabulary | None = None,
-    query_encoder: Literal["model", "static"] | None = None,
     boost: str | None = None,
     out: Path | None = None,
     as_json: bool = False,
@@ -39,11 +38,9 @@ def explain(
         texts: INDEX QUERY DOCUMENT: an index, a query, and the id of a document, as search shows
             it. With --model QUERY DOCUMENT: a query and the text of a document.
         model: explain this model's score instead, without an index: a folder or Hugging Face name
-            of a SPLADE model, a SparseEncoder of sentence-transformers, a model of OpenSearch's or
-            lexicept's, or an SAE; or lexicept-mini.
+            of a SPLADE model, a SparseEncoder of sentence-transformers, a lexicept model, or an
+            SAE; or lexicept-mini.
         vocabulary: vocabulary to search. By default all that the index has.
-        query_encoder: model: run the concept model on the query. static: estimate the model's
-            states from a table in the index.
         boost: factors on the weights of whole vocabularies: words=1,concepts=.5.
         out: write an HTML page to this file instead.
     """
@@ -51,10 +48,8 @@ def explain(
         form = "INDEX QUERY DOCUMENT_ID" if model is None else "QUERY DOCUMENT with --model"
         raise InputError(f"explain takes {form}, not {len(texts)} arguments")
     if model is not None:
-        if vocabulary or boost or query_encoder:
-            raise InputError(
-                "--vocabulary, --boost and --query-encoder are for an index, not for --model"
-            )
+        if vocabulary or boost:
+            raise InputError("--vocabulary and --boost are for an index, not for --model")
         from lexicept.corpora import Document
         from lexicept.pipelines.explain import explain
 
@@ -67,13 +62,10 @@ def explain(
             option = parameter if parameter != "bidirectional" else "bidirectional or --causal"
             raise InputError(f"--{option} requires --model")
         path, query, document_id = texts
-        encoder: Literal["model", "static"] = query_encoder or "model"
-        opened, name = open_to_search(Path(path), vocabulary, query_encoder=encoder)
+        opened, name = open_to_search(Path(path), vocabulary)
         boosts = read_boosts(boost)
         with working("explaining"), opened:
-            explanation = opened.explain(
-                query, document_id, vocabulary=name, boosts=boosts, query_encoder=encoder
-            )
+            explanation = opened.explain(query, document_id, vocabulary=name, boosts=boosts)
             document = opened.document(explanation.passage or document_id)
     _print(explanation, document, out, as_json)
 

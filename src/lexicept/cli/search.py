@@ -69,9 +69,7 @@ def search(
     session = _asks_for_session(query, like, queries, feedback, relevant, facet, as_json)
     explain, top_k = options.pop("explain", False), options.pop("top_k", 10)
     filtered = "filter" in options
-    opened, name = open_to_search(
-        index, vocabulary, engine=engine, query_encoder=options.get("query_encoder")
-    )
+    opened, name = open_to_search(index, vocabulary, engine=engine)
     shared = {**options, "vocabulary": name}
     boosts, steering = read_boosts(boost), _read_steering(opened, steer)
     if session:

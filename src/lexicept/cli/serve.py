@@ -15,7 +15,7 @@ def serve(**options: Any) -> None:
 
     INDEX may be a folder of documents: it is indexed in FOLDER.index while words are searched. The
     page searches, explains and steers. Changes of the index are served within seconds. Each
-    worker loads the concept model, unless queries are looked up.
+    worker loads the concept model.
     """
     from lexicept.pipelines.serve import serve
 

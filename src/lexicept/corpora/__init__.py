@@ -14,9 +14,10 @@ from lexicept.corpora.files import (
     extension_of,
     missing_package,
     read_file,
+    read_records,
     within_budget,
 )
-from lexicept.corpora.folder import KINDS, Folder, id_of
+from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.lines import read_lines
 from lexicept.corpora.records import (
     Document,
@@ -27,6 +28,7 @@ from lexicept.corpora.records import (
     Query,
     Records,
     checked,
+    id_of,
 )
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError
@@ -133,8 +135,8 @@ def _read_documents(source: str, skipped: Skipped) -> Records[Document]:
     if os.path.exists(source):
         if source.lower().endswith(ONE_DOCUMENT):
             return _only(source, read_file(source, id_of(os.path.basename(source))), skipped)
-        if (reader := RECORDS.get(extension_of(source))) is not None:
-            return _only(source, reader(source), skipped)
+        if extension_of(source) in RECORDS:
+            return _only(source, read_records(source), skipped)
     return ir_datasets_reader.read_documents(_dataset(source, _DOCUMENT_SOURCES))
 
 

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 
 from lexicept.corpora import comma_separated, json_lines, tables, tsv
 from lexicept.corpora.budgets import LARGEST, MOST_SECONDS, Budget, NothingToRead
+from lexicept.corpora.epub import parse_epub
 from lexicept.corpora.html import parse_html
+from lexicept.corpora.mail import parse_mail, read_mailbox
 from lexicept.corpora.markdown import parse_markdown, parse_notebook
+from lexicept.corpora.markup import EXTENSIONS as _MARKUP
+from lexicept.corpora.markup import parse_markup
+from lexicept.corpora.office import EXTENSIONS as _OFFICE
+from lexicept.corpora.office import parse_office
 from lexicept.corpora.passages import TOO_LONG, Parsed, Section, with_passages
 from lexicept.corpora.pdf import parse_pdf
-from lexicept.corpora.records import MOST_CHARACTERS, Document, Place, Records, readable
+from lexicept.corpora.records import MOST_CHARACTERS, Document, Place, Records, id_of, readable
 from lexicept.corpora.restructured import parse_restructured
 from lexicept.corpora.skipped import Skipped
 from lexicept.corpora.text_encoding import BinaryError, decode_text
@@ -24,7 +31,18 @@ _RESTRUCTURED = (".rst", ".rest")
 _MARKDOWN = (".md", ".markdown")
 _HTML = (".html", ".htm", ".xhtml")
 
-ONE_DOCUMENT = (*_TEXTS, *_MARKDOWN, *_RESTRUCTURED, *_HTML, ".ipynb", ".pdf")
+ONE_DOCUMENT = (
+    *_TEXTS,
+    *_MARKDOWN,
+    *_RESTRUCTURED,
+    *_HTML,
+    ".ipynb",
+    ".pdf",
+    *_OFFICE,
+    ".epub",
+    ".eml",
+    *_MARKUP,
+)
 """Extensions of files that are one document."""
 
 RECORDS: dict[str, Callable[[str], Records[Document]]] = {
@@ -34,14 +52,16 @@ RECORDS: dict[str, Callable[[str], Records[Document]]] = {
     ".jsonl": json_lines.read_documents,
     ".ndjson": json_lines.read_documents,
     ".parquet": tables.read_parquet,
+    ".mbox": lambda path: read_mailbox(path, parse_attachment),
 }
 """Readers of files with many documents, by extension."""
 
 EXTENSIONS = (*ONE_DOCUMENT, *RECORDS)
 """Extensions of readable files."""
 
-_PACKAGES = {**dict.fromkeys(_HTML, ("selectolax", "files")), ".pdf": ("pypdf", "files")}
+_PACKAGES = {**dict.fromkeys(_HTML, ("turbohtml", "files")), ".pdf": ("pypdf", "files")}
 _PACKAGES |= dict.fromkeys(_RESTRUCTURED, ("docutils", "files"))
+_PACKAGES |= dict.fromkeys((*_OFFICE, ".epub"), ("defusedxml", "files"))
 _PACKAGES[".parquet"] = ("pyarrow", "parquet")
 
 
@@ -93,6 +113,18 @@ def read_file(path: str, name: str) -> Records[Document]:
         raise NothingToRead("empty")
 
 
+def read_records(path: str) -> Records[Document]:
+    """Yield the documents of a file with many; ids with whitespace or NUL are encoded (``id_of``),
+    others may be those of judgements."""
+    return ((place, partial(_with_id, read)) for place, read in RECORDS[extension_of(path)](path))
+
+
+def _with_id(read: Callable[[], Document]) -> Document:
+    document = read()
+    encoded = id_of(document.id) if re.search(r"[\s\0]", document.id) else document.id
+    return document._replace(id=encoded)
+
+
 def read_one(path: str, name: str) -> Document:
     """Read a file that is one document. Raises NothingToRead for an empty file, no text, encrypted
     or the like. Raises InputError for an unreadable file."""
@@ -119,6 +151,12 @@ def _parsed(path: str, content: bytes) -> Parsed:
         return parse_pdf(path, content)
     if lower.endswith(_HTML):
         return parse_html(path, content)
+    if lower.endswith(_OFFICE):
+        return parse_office(path, content)
+    if lower.endswith(".epub"):
+        return parse_epub(path, content)
+    if lower.endswith(".eml"):
+        return parse_mail(path, content, parse_attachment)
     text = decode_text(content)
     if lower.endswith(".ipynb"):
         return parse_notebook(path, text)
@@ -126,11 +164,24 @@ def _parsed(path: str, content: bytes) -> Parsed:
         return parse_restructured(text)
     if lower.endswith(_MARKDOWN):
         return parse_markdown(text)
+    if lower.endswith(_MARKUP):
+        return parse_markup(extension_of(path), text)
     return Parsed(text, "", (Section(text),))
+
+
+def parse_attachment(name: str, content: bytes) -> Parsed:
+    """Parse an attachment as a file of its name. Raises NothingToRead for a file that is not one
+    document, or whose reader's package is missing."""
+    extension = extension_of(name)
+    if extension not in ONE_DOCUMENT:
+        raise NothingToRead(extension or "without an extension")
+    if needed := missing_package(extension):
+        raise NothingToRead(needed)
+    return _parsed(name, content)
 
 
 def _within(name: str, read: Callable[[], Document]) -> Document:
     """Read a record, with the file's id before the record's; cut a long text without passages."""
     document = read()
-    document = document._replace(id=f"{name}#{document.id}")
+    document = document._replace(id=f"{name}#{id_of(document.id)}")
     return document if document.passages else with_passages(document, (Section(document.text),))

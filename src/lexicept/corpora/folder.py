@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path, PurePath
-from urllib.parse import quote
 
 from lexicept.corpora.budgets import LARGEST, NothingToRead
 from lexicept.corpora.files import (
@@ -19,7 +17,7 @@ from lexicept.corpora.files import (
     read_file,
     within_budget,
 )
-from lexicept.corpora.records import Document, Place, Records, readable
+from lexicept.corpora.records import Document, Place, Records, id_of, readable
 from lexicept.corpora.skipped import DAMAGED, Skipped, UnreadFileError
 from lexicept.errors import InputError
 from lexicept.storage.files import sha256
@@ -29,9 +27,6 @@ KINDS = f"{', '.join(EXTENSIONS)} files"
 
 UNREAD = ""
 """In place of the checksum of an unreadable file, which is tried again next time."""
-
-# Whitespace and NUL may not stand in ids; % and # go too, so that two files never share an id.
-_UNSAFE = re.compile(r"[\s%#\x00-\x1f\x7f\udc80-\udcff]")
 
 
 class Folder:
@@ -119,11 +114,6 @@ class Folder:
         if os.path.islink(place):
             return "links to folders"
         return "hidden" if name.startswith(".") else None
-
-
-def id_of(name: str) -> str:
-    """Return the id of a file from the path in the folder."""
-    return _UNSAFE.sub(lambda match: quote(match[0], errors="surrogateescape"), name)
 
 
 def file_of(document_id: str) -> str:

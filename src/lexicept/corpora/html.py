@@ -1,69 +1,64 @@
-"""HTML: text without scripts and navigation; headings name passages (extra ``files``)."""
+"""HTML and XHTML: the text that browsers show; headings name passages (extra ``files``)."""
 
 from __future__ import annotations
 
 import re
+import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from html import unescape
 from importlib import import_module
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
-from lexicept.corpora.budgets import check_time
+from lexicept.corpora.budgets import NothingToRead, check_time
 from lexicept.corpora.markdown import anchor_of
-from lexicept.corpora.passages import TITLES, Block, Heading, Parsed, sections
-from lexicept.corpora.text_encoding import MARKS, decode_text
-from lexicept.errors import InputError, require
+from lexicept.corpora.passages import TITLES, Block, Heading, Parsed, num_words, sections
+from lexicept.corpora.text_encoding import decode_text
+from lexicept.errors import require
 
-_DROPPED = "script, style, noscript, template, svg, nav, iframe, object"
+_ELEMENTS = {
+    "aside": "aside footer header",
+    "block": "address article blockquote body br caption center dd details dialog dir div dl dt "
+    "fieldset figcaption figure form hgroup hr html legend li menu ol option p search section "
+    "summary table td th tr ul",
+    "box": "button canvas meter object optgroup progress select svg text",
+    "heading": "h1 h2 h3 h4 h5 h6",
+    # By the standards' style sheets, navigation, and what older browsers show in place of a medium.
+    "hidden": "annotation annotation-xml audio datalist defs desc iframe metadata nav noembed "
+    "noframes noscript rp script selectedcontent style symbol template title video",
+    "lines": "listing plaintext pre textarea xmp",
+    "main": "main",
+    "reading": "rt rtc",
+    "ruby": "ruby",
+}
+"""Elements by their role in the text: a "box" in a line only separates words."""
 
-_BLOCKS = (
-    "address, article, aside, blockquote, br, dd, details, div, dl, dt, figcaption, figure, "
-    "footer, form, header, hr, li, main, ol, option, p, pre, section, summary, table, td, th, tr, "
-    "ul, body, legend, fieldset"
-)
-_HEADINGS = "h1, h2, h3, h4, h5, h6"
+_ROLES = {tag: role for role, tags in _ELEMENTS.items() for tag in tags.split()}
 
-# Control characters, removed from the text before, mark the beginnings of blocks and headings.
-_BLOCK, _HEADING = "\x01", "\x02"
-_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f]|&#(?:0*[0-8]|x0*[0-8]);?", re.I)
+_IN_SVG = "text:not(defs text, symbol text, foreignObject text), foreignObject"
+_CONTROLS = dict.fromkeys([*range(9), *range(14, 32), 127], " ")
+_NAMED = re.compile(r"&(?!(?:amp|apos|gt|lt|quot);)[a-zA-Z][a-zA-Z0-9]*;")
 
-_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
-_UNCLOSED = {
-    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source",
-    "track", "wbr", "p", "li", "dt", "dd", "td", "th", "tr", "thead", "tbody", "tfoot", "option",
-    "optgroup", "colgroup",
-}  # fmt: skip
-"""Elements without an end tag, or with an optional end tag."""
+STEP = 4_096
+"""Characters that are parsed between checks of the time: a tag can stand for 500 elements."""
 
-DEEPEST = 2_000
-"""Most elements inside one another: the time of parsers grows with the square."""
+SECONDS = 0.5
+"""Processor time of the parser for a small page."""
 
-_DECLARED = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.I)
+CHARACTERS_A_SECOND = 2_000_000
+"""Size of a page for a further second: a fifth of the usual speed."""
 
 
 def parse_html(path: str, content: bytes) -> Parsed:
-    """Parse the <main> of a file, or all of <body>. The title is the page's, else the first <h1>.
-    Raises BinaryError for bytes that are no text. Raises InputError if selectolax is missing, or
-    can't parse the file."""
-    require("files", "selectolax")
-    parser: Any = import_module("selectolax.lexbor").LexborHTMLParser
-    text = _CONTROLS.sub(" ", _decoded(content))
-    try:
-        if _depth(text) > DEEPEST:
-            raise ValueError(f"more than {DEEPEST:,} elements inside one another")
-        tree = parser(text)
-        stated = tree.css_first("title")
-        title = " ".join(stated.text().split()) if stated else ""
-        for node in tree.css(_DROPPED):
-            check_time()
-            node.decompose()
-        root = tree.css_first("main") or tree.body
-        if root is None:
-            return Parsed("", title, ())
-        marked = _marked(root)
-    except (ValueError, RuntimeError, MemoryError) as error:
-        raise InputError(f"{path}: can't be parsed as HTML: {error}") from error
-    headed = list(sections(_blocks(marked)))
+    """Parse the shown text of <main>, or all of the page if more words stand outside. The title is
+    the page's, else the topmost heading. Raises BinaryError for bytes that are no text. Raises
+    InputError if turbohtml is missing."""
+    require("files", "turbohtml")
+    document = _document(path, decode_text(content, declared=True))
+    stated = document.select_one("title:not(svg title)")
+    title = " ".join(stated.text.translate(_CONTROLS).split()) if stated else ""
+    headed = list(sections(_main(list(_blocks(document)))))
     named = (section.title.split(TITLES)[0] for section in headed if section.title)
     title = title or next(named, "")
     headed = [section._replace(title=_below(title, section.title)) for section in headed]
@@ -71,15 +66,23 @@ def parse_html(path: str, content: bytes) -> Parsed:
     return Parsed("\n\n".join(texts), title, tuple(headed))
 
 
-def _depth(text: str) -> int:
-    """Return the most elements that are open at once."""
-    depth = deepest = 0
-    for match in _TAG.finditer(text):
-        if match[2].lower() in _UNCLOSED:
-            continue
-        depth = max(0, depth - 1) if match[1] else depth + 1
-        deepest = max(deepest, depth)
-    return deepest
+def _document(path: str, text: str) -> Any:
+    """Return the tree of a text. XHTML that is not well-formed is read as HTML."""
+    turbohtml: Any = import_module("turbohtml")
+    if path.lower().endswith(".xhtml") or text.lstrip().startswith("<?xml"):
+        try:
+            # XML alone has five names of characters, XHTML those of HTML.
+            return turbohtml.parse_xml(_NAMED.sub(lambda match: unescape(match[0]), text))
+        except turbohtml.HTMLParseError:
+            pass
+    parser, begin = turbohtml.IncrementalParser(positions=False), time.thread_time()
+    for start in range(0, len(text), STEP):
+        check_time()
+        # Memory grows with the time of parsing, a gigabyte a second.
+        if time.thread_time() - begin > SECONDS + start / CHARACTERS_A_SECOND:
+            raise NothingToRead("too many elements for its size")
+        parser.feed(text[start : start + STEP])
+    return parser.close()
 
 
 def _below(title: str, heading: str) -> str:
@@ -87,35 +90,87 @@ def _below(title: str, heading: str) -> str:
     return "" if heading == title else heading.removeprefix(title + TITLES)
 
 
-def _decoded(content: bytes) -> str:
-    """Decode a file by the byte order mark, as UTF-8, or by the declared encoding."""
-    declared = _DECLARED.search(content[:2048])
-    if declared and not content.startswith(tuple(MARKS)):
-        for encoding in ("utf-8", declared[1].decode("ascii", "replace")):
-            with suppress(LookupError, ValueError):
-                return content.decode(encoding)
-    return decode_text(content)
+class _Mark(NamedTuple):
+    """The beginning or the end of an element with a role."""
+
+    role: str
+    tag: str
+    is_end: bool = False
 
 
-def _marked(root: Any) -> str:
-    """Return the text of a node with ``_BLOCK`` around blocks and ``_HEADING`` around headings."""
-    for node in root.css(_HEADINGS):
+def _shown(document: Any) -> Iterator[str | _Mark]:
+    """Yield the texts that browsers show and the alternatives of images, between marks."""
+    turbohtml: Any = import_module("turbohtml")
+    # A stack of its own: XML may be nested deeper than Python's.
+    stack: list[Iterator[Any]] = [chain(document.children, [_Mark("block", "")])]
+    while stack:
         check_time()
-        words = " ".join(node.text().split())
-        node.replace_with(f"{_HEADING}{node.tag[1]}{words}{_HEADING}")
-    for node in root.css(_BLOCKS):
-        check_time()
-        node.insert_before(_BLOCK)
-        node.insert_after(_BLOCK)
-    text: str = root.text(separator="")
-    return text
+        node = next(stack[-1], None)
+        if node is None:
+            stack.pop()
+        elif isinstance(node, str | _Mark):
+            yield node
+        elif isinstance(node, turbohtml.Text | turbohtml.CData):
+            yield node.data
+        elif isinstance(node, turbohtml.Element) and not _is_hidden(node):
+            tag = node.tag
+            # With the shadow trees that a page declares.
+            inside = node.select(_IN_SVG) if tag == "svg" else node.flattened_children
+            mark = _Mark(_ROLES.get(tag, ""), tag)
+            end = "" if tag == "br" else mark._replace(is_end=True)
+            stack.append(chain([mark, _alternative(node)], inside, [end]))
 
 
-def _blocks(marked: str) -> Iterator[Block]:
-    """Yield the headings and blocks of a marked text."""
-    for number, piece in enumerate(marked.split(_HEADING)):
-        if number % 2:
-            yield Heading(int(piece[0]), piece[1:], anchor_of(piece[1:]))
-        else:
-            blocks = (" ".join(block.split()) for block in piece.split(_BLOCK))
-            yield from filter(None, blocks)
+def _is_hidden(node: Any) -> bool:
+    """Return True for an element that browsers do not show or find; they find closed details."""
+    attributes = node.attrs
+    hidden = (attributes.get("hidden", "until-found") or "").strip().lower() != "until-found"
+    closed = node.tag == "dialog" and "open" not in attributes
+    return _ROLES.get(node.tag) == "hidden" or hidden or closed or "popover" in attributes
+
+
+def _alternative(node: Any) -> str:
+    """Return the text in place of an image."""
+    image = node.tag in ("area", "img") or (node.tag == "input" and node.attr("type") == "image")
+    return f" {node.attr('alt') or ''} " if image else ""
+
+
+def _blocks(document: Any) -> Iterator[tuple[str, Block]]:
+    """Yield the headings and blocks of a page, each with "main", "aside" or the empty text."""
+    text: list[str] = []
+    readings: list[str] = []
+    inside: Counter[str] = Counter()
+    for piece in _shown(document):
+        if isinstance(piece, str):
+            (readings if inside["reading"] else text).append(piece)
+            continue
+        role = piece.role
+        if role == "ruby":
+            readings.append(" ")
+        elif role == "box" or (inside["heading"] and role not in ("heading", "", "reading")):
+            text.append(" ")
+        elif inside["lines"] and role == "block":
+            text.append("\n")
+        elif role not in ("", "reading"):
+            if words := _spelled(text, readings, bool(inside["lines"])):
+                level = int(piece.tag[1]) if inside["heading"] else 0
+                heading = Heading(level, words, anchor_of(words)) if level else words
+                yield "main" if inside["main"] else "aside" if inside["aside"] else "", heading
+            text, readings = [], []
+        inside[role] += -1 if piece.is_end else 1
+
+
+def _spelled(text: list[str], readings: list[str], preformatted: bool) -> str:
+    """Return the words of a block, with the pronunciations of rubies, which divide words, last."""
+    joined = "".join(text).translate(_CONTROLS)
+    shown = joined.strip("\n").rstrip() if preformatted else " ".join(joined.split())
+    return " ".join(filter(None, (shown, *"".join(readings).split())))
+
+
+def _main(blocks: list[tuple[str, Block]]) -> Iterator[Block]:
+    """Yield the blocks of <main>, or all blocks if more words stand outside."""
+    words: Counter[str] = Counter()
+    for region, block in blocks:
+        words[region] += num_words(block if isinstance(block, str) else block.text)
+    whole = words["main"] < max(words[""], 1)
+    return (block for region, block in blocks if whole or region == "main")

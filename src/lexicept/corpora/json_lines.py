@@ -13,6 +13,7 @@ from lexicept.corpora.budgets import LARGEST_ARRAY
 from lexicept.corpora.lines import decode, filled_lines, open_bytes
 from lexicept.corpora.passages import joined
 from lexicept.corpora.records import Document, Passage, Place, Query, Records
+from lexicept.corpora.text_encoding import decode_utf_8
 from lexicept.errors import InputError
 from lexicept.fields.values import fields_in, is_missing
 
@@ -76,7 +77,7 @@ def _content(path: str) -> Any:
         limit = f"{LARGEST_ARRAY / 2**20:.0f} MiB"
         raise place.error(f"an array of more than {limit}: JSON Lines (.jsonl) have no limit")
     try:
-        values: Any = json.loads(content.decode("utf-8-sig"))
+        values: Any = json.loads(decode_utf_8(content.removeprefix(BOM_UTF8)))
     except UnicodeDecodeError as error:
         raise place.error(f"not UTF-8 at byte {error.start}: {error.reason}") from error
     except (ValueError, RecursionError) as error:  # an endless number, endless nesting

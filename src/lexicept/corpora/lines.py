@@ -10,6 +10,7 @@ from typing import Any
 
 from lexicept.corpora.budgets import LARGEST, check_bytes, check_time
 from lexicept.corpora.records import Place, readable
+from lexicept.corpora.text_encoding import decode_utf_8
 
 
 class _Budgeted(RawIOBase):
@@ -61,9 +62,9 @@ def filled_lines(path: str, longest: int = LARGEST) -> Iterator[tuple[Place, byt
 
 
 def decode(place: Place, raw: bytes) -> str:
-    """Return a line without the line end. Raises InputError if the line is not UTF-8."""
+    """Return a line without the line end. Raises InputError if the line is not nearly UTF-8."""
     try:
-        return raw.decode().removesuffix("\n").removesuffix("\r")
+        return decode_utf_8(raw).removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise place.error(f"not UTF-8: {error.reason}") from error
 

@@ -24,6 +24,14 @@ LONGEST_ANCHOR = 1_000
 TOO_LONG = f"longer than {MOST_CHARACTERS:,} characters"
 """Reason to skip a file."""
 
+_AUTOMATIC_TITLES = re.compile(
+    r"""\(?(anonymous|untitled|unknown|title|template|document|layout|slide|presentation|print|"""
+    r"""powerpoint\ presentation|powerpoint-präsentation|présentation\ powerpoint)"""
+    r"""([ -]?(\d+|document))?\)?|microsoft\ \w+\ -\ .*|"""
+    r""".*\.(docx?|dotx?|odt|rtf|pdf|tex|dvi|e?ps|indd|qxd|pptx?|odp|xlsx?|ods|html?|pub|wpd)""",
+    re.I | re.X,
+)
+
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n")
 _SENTENCES = re.compile(r"(?<=[.!?。！？])\s+|\n")
 
@@ -73,6 +81,13 @@ def parsed_blocks(
         blocks.remove(first)
     texts = (block.text if isinstance(block, Heading) else block for block in blocks)
     return Parsed("\n\n".join(filter(None, texts)), title, tuple(sections(blocks)), fields)
+
+
+def authored(title: str) -> str:
+    """Return the title in a file's properties; nothing for a title that programs write, such as a
+    file's name."""
+    title = " ".join(title.split())
+    return "" if _AUTOMATIC_TITLES.fullmatch(title) else title
 
 
 def sections(blocks: Iterable[Block]) -> Iterator[Section]:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
-from importlib import import_module
+from functools import cache
+from importlib import import_module, resources
 from typing import Any
 
+import regex
+
 from lexicept.corpora.budgets import NothingToRead, check_time
-from lexicept.corpora.passages import TOO_LONG, Parsed, Section
+from lexicept.corpora.passages import TOO_LONG, Parsed, Section, authored
 from lexicept.corpora.records import MOST_CHARACTERS
 from lexicept.errors import InputError, message_of, require
 
 ENCRYPTED = "encrypted"
 NO_TEXT = "without text, such as scanned pages"
 
-NO_TITLES = frozenset({"(anonymous)", "untitled", "untitled document", "unknown"})
-"""Placeholder titles that programs write into files without a title, in lower case."""
+_DIVISION = regex.compile(r"([-\u2010\xad])[ \t]*(\n|\f)\s*(\p{Ll}[\p{L}\p{M}]*)")
+"""A hyphen at the end of a line or page, and the rest of the word."""
+
+_BEGINNING = regex.compile(r"[\p{L}\p{M}]*\p{Ll}\p{M}*\Z")
+
+LONGEST_WORD = 60
+"""Most characters before a hyphen."""
+
+_WORD = regex.compile(r"[\p{L}\p{M}]+")
 
 
 def parse_pdf(path: str, content: bytes) -> Parsed:
@@ -40,7 +51,7 @@ def parse_pdf(path: str, content: bytes) -> Parsed:
             if size > MOST_CHARACTERS:
                 raise NothingToRead(TOO_LONG)
         stated = None if reader.metadata is None else reader.metadata.title
-        title = _clean(" ".join(stated.split())) if isinstance(stated, str) else ""
+        title = authored(_clean(stated)) if isinstance(stated, str) else ""
     except NothingToRead:
         raise
     # Broken files end in errors of any kind.
@@ -48,9 +59,38 @@ def parse_pdf(path: str, content: bytes) -> Parsed:
         raise InputError(f"{path}: can't be read as PDF: {message_of(error, 200)}") from error
     if not any(pages):
         raise NothingToRead(NO_TEXT)
+    pages = undivided("\f".join(page.replace("\f", "\n") for page in pages)).split("\f")
     sections = (Section(text, f"page {n}", f"page={n}") for n, text in enumerate(pages, 1))
-    title = "" if title.lower() in NO_TITLES else title
     return Parsed("\n\n".join(filter(None, pages)), title, tuple(sections))
+
+
+def undivided(text: str) -> str:
+    """Return a text with the words whole that a hyphen divides at the end of a line or page.
+
+    The hyphen stays where only the parts are words of the text, or of lexicept-mini's tokenizer:
+    *well-known* is found by its hyphen, *information* without.
+    """
+    if _DIVISION.search(text) is None:
+        return text
+    words = set(_WORD.findall(_DIVISION.sub(" ", text).lower())) | _common_words()
+
+    def whole(match: Any) -> str:
+        hyphen, end, after = match.groups()
+        before = _BEGINNING.search(text[max(0, match.start() - LONGEST_WORD) : match.start()])
+        if before is None:
+            return str(match[0])
+        parts = {before[0].lower(), after} <= words and (before[0] + after).lower() not in words
+        kept = "-" if parts and hyphen != "\xad" else ""
+        return f"{kept}{after}{end}"
+
+    return str(_DIVISION.sub(whole, text))
+
+
+@cache
+def _common_words() -> frozenset[str]:
+    tokenizer = resources.files("lexicept") / "mini" / "tokenizer.json"
+    vocabulary = json.loads(tokenizer.read_bytes())["model"]["vocab"]
+    return frozenset(word for word in vocabulary if len(word) > 1)
 
 
 def _unlocked(pypdf: Any, reader: Any) -> bool:

@@ -1,10 +1,12 @@
 """Documents, queries and judgements, and the checks of all readers."""
 
+import re
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, Self, TypeVar
+from urllib.parse import quote
 
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError, LexiceptWarning
@@ -15,6 +17,9 @@ MOST_PARTS = 16
 
 MOST_CHARACTERS = 2**24
 """Most characters of a document: a small gzipped file may hold a text larger than memory."""
+
+# Whitespace and NUL may not stand in ids.
+_UNSAFE = re.compile(r"[\s%#\x00-\x1f\x7f\udc80-\udcff]")
 
 
 class Passage(NamedTuple):
@@ -161,6 +166,8 @@ class DocumentStream(Iterator[Document]):
         errors, empty = None if self._strict else self._skipped, True
         for document in checked(self._records, errors, self._kinds):
             empty = False
+            if "\ufffd" in document.text or "\ufffd" in document.title:
+                self._skipped.replaced.append(document.id)
             if self._leave_out is None or not self._leave_out(document):
                 yield document
         if empty and self._skipped.first is not None and not self._skipped.quiet:
@@ -224,6 +231,14 @@ def check_passages(place: Place, document: Document) -> None:
         if anchor in anchors:
             raise place.error(f"two passages have the anchor {anchor!r}")
         anchors.add(anchor)
+
+
+def id_of(name: str) -> str:
+    """Return the id of a path in a folder, or of a record in a file there: whitespace, control
+    characters, % and # are percent-encoded, so that no two share an id."""
+    if name.isspace():  # no id
+        return name
+    return _UNSAFE.sub(lambda match: quote(match[0], errors="surrogateescape"), name)
 
 
 def check_id(place: Place, value: str) -> None:

@@ -43,6 +43,8 @@ class Skipped:
         self.errors: list[str] = []
         """Errors of unreadable records, ``MESSAGES`` at most."""
         self.num_errors = 0
+        self.replaced: list[str] = []
+        """Ids of documents with U+FFFD."""
         self.first: str | None = None
         """The first error of a file or record."""
 
@@ -73,6 +75,13 @@ class Skipped:
             lines = [f"{self.source}: {files} skipped, only {self.kinds} are read"]
             lines += [f"  {line}" for line in by_reason(self.files)]
             warnings.warn("\n".join(lines), LexiceptWarning, stacklevel=3)
+        if self.replaced and self.kinds:  # other sources than files give no bytes
+            documents = _counted(len(self.replaced), "document")
+            names = _shortened(
+                ", ".join(self.replaced[:EXAMPLES]), len(self.replaced) - EXAMPLES, ", "
+            )
+            message = f"{self.source}: {documents} read with U+FFFD for damaged characters: {names}"
+            warnings.warn(message, LexiceptWarning, stacklevel=3)
         if self.num_errors:
             documents = _counted(self.num_errors, "document")
             text = _shortened("\n  ".join(self.errors), self.num_errors - MESSAGES, "\n  ")

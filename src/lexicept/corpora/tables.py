@@ -4,90 +4,88 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from lexicept.corpora.budgets import check_bytes
 from lexicept.corpora.json_lines import DOCUMENT_TEXTS, RESERVED, to_document
 from lexicept.corpora.records import Document, Place, Records, readable
 from lexicept.errors import InputError, require
+from lexicept.fields.values import as_typed
 
 Rows = Iterator[tuple[Place, Callable[[], Sequence[str]]]]
 """The place of each non-blank row, and the function that reads the row."""
 
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?")
+_NUMBER = re.compile(r" *-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})? *")
 """Numbers in JSON's notation: 007 is a text."""
 
+_NO_NUMBER = {"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none"}
+"""Missing values in a column of numbers, as pandas reads and writes them."""
 
-@dataclass(frozen=True)
-class Columns:
-    """The columns of a table."""
 
-    names: Sequence[str]
-    numeric: Set[str]
-    """Columns of numbers alone."""
-
-    def document(self, place: Place, read: Callable[[], Sequence[str]]) -> Document:
-        """Return the document of a row; see ``read_table``."""
-        cells = read()
-        if len(cells) != len(self.names):
-            raise place.error(f"{len(cells)} values, the header has {len(self.names)}")
-        try:
-            "".join(cells).encode()
-        except UnicodeEncodeError:
-            raise place.error("not UTF-8") from None
-        values = {
-            name: json.loads(value) if name in self.numeric else value
-            for name, value in zip(self.names, cells, strict=True)
-            if value or name in DOCUMENT_TEXTS  # other empty values are missing
-        }
-        if not any(name in self.names for name in DOCUMENT_TEXTS):
-            values["text"] = "\n".join(f"{name}: {value}" for name, value in values.items())
-        return to_document(place, values, str(place.number))
+def _document(
+    names: Sequence[str], numeric: set[str], place: Place, read: Callable[[], Sequence[str]]
+) -> Document:
+    """Return the document of a row; see ``read_table``."""
+    cells = read()
+    texts = [index for index, name in enumerate(names) if name in DOCUMENT_TEXTS]
+    # Values that are missing at the end are empty; a row without its text may be a part of one.
+    if any(cells[len(names) :]) or len(cells) <= max(texts, default=0):
+        raise place.error(f"{len(cells)} values, the header has {len(names)}")
+    try:
+        "".join(cells).encode()
+    except UnicodeEncodeError:
+        raise place.error("not UTF-8") from None
+    row = dict(zip(names, cells, strict=False))
+    values: dict[str, Any] = {name: value for name, value in row.items() if value}
+    for name in numeric.intersection(values):
+        missing = row[name].strip().lower() in _NO_NUMBER
+        values[name] = None if missing else json.loads(row[name])
+    text = "\n".join(f"{name}: {row[name]}" for name in values)
+    values |= {names[index]: cells[index] for index in texts} or {"text": text}
+    return to_document(place, values, str(place.number))
 
 
 def read_table(rows: Callable[[], Rows]) -> Records[Document]:
     """Yield the documents of a table, header first, whose header may name an id, a text and a
     title.
 
-    Other columns are fields, numbers if every value is a number, else texts; an empty value is
-    missing, and a column without a name is ``column 2`` by its place. The number of the line
-    replaces an id, and all values, each after the column's name, replace a text. The rows are read
-    once before to find the columns of numbers. Raises InputError for a repeated column; from the
-    function of a row, for bad quotes, another number of values than the header's, or no UTF-8."""
-    columns: Columns | None = None
-    for place, read in rows():
-        if columns is not None:
-            yield place, partial(columns.document, place, read)
-            continue
+    Other columns are fields, numbers if every value is a number, else texts; an empty value, and
+    NA or the like among numbers, is missing. A column without a name is ``column 2`` by its place,
+    and one of a repeated name ``name.1``. The number of the line replaces an id, and all values,
+    each after the column's name, replace a text. The rows are read once before to find the columns
+    of numbers. Raises InputError for a repeated id, text or title; from the function of a row, for
+    more values than the header's, no text, or no UTF-8."""
+    following = rows()
+    for place, read in islice(following, 1):
         names = _header(place, read())
         numeric = set() if RESERVED.issuperset(names) else _numeric(rows, names)
-        columns = Columns(names, numeric)
+    for place, read in following:
+        yield place, partial(_document, names, numeric, place, read)
 
 
 def _numeric(rows: Callable[[], Rows], columns: Sequence[str]) -> set[str]:
     """Return the columns of numbers alone; unreadable rows do not count."""
-    numeric = set(columns) - RESERVED
-    following = rows()
-    next(following, None)
-    for _, read in following:
+    numeric, with_numbers = set(columns) - RESERVED, set()
+    for _, read in islice(rows(), 1, None):
         try:
             cells = read()
         except InputError:
             continue
-        if len(cells) == len(columns):
-            for name, value in zip(columns, cells, strict=True):
-                if value and name in numeric and not _NUMBER.fullmatch(value):
-                    numeric.remove(name)
+        if any(cells[len(columns) :]):
+            continue
+        for name, value in zip(columns, cells, strict=False):
+            if _NUMBER.fullmatch(value):
+                with_numbers.add(name)
+            elif value.strip().lower() not in _NO_NUMBER:
+                numeric.discard(name)
         if not numeric:
             break
-    return numeric
+    return numeric & with_numbers
 
 
 def column_names(row: Sequence[str]) -> list[str]:
@@ -97,13 +95,16 @@ def column_names(row: Sequence[str]) -> list[str]:
 
 
 def _header(place: Place, row: Sequence[str]) -> list[str]:
-    names = enumerate(column_names(row), 1)
-    columns = [
-        name if name and name.isprintable() else f"column {number}" for number, name in names
-    ]
-    for name, count in Counter(columns).items():
-        if count > 1:
-            raise place.error(f"the header has the column {name!r} twice")
+    columns: list[str] = []
+    for number, name in enumerate(column_names(row), 1):
+        base = name = name if name and name.isprintable() else f"column {number}"
+        if base in columns and base in RESERVED:
+            raise place.error(f"the header has the column {base!r} twice")
+        repeats = 0
+        while name in columns:
+            repeats += 1
+            name = f"{base}.{repeats}"
+        columns.append(name)
     return columns
 
 
@@ -124,7 +125,9 @@ def read_parquet(path: str) -> Records[Document]:
     with _sound(path), parquet.ParquetFile(path) as file:
         groups = map(file.metadata.row_group, range(file.num_row_groups))
         check_bytes(sum(group.total_byte_size for group in groups))
-        for number, record in enumerate(chain.from_iterable(_batches(file)), 1):
+        rows = chain.from_iterable(_batches(file))
+        types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+        for number, record in enumerate(as_typed(rows, types), 1):
             place = Place(path, number, "row")
             yield place, partial(_record, place, record)
 
@@ -149,6 +152,6 @@ def _sound(path: str) -> Iterator[None]:
         raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
 
 
-def _record(place: Place, record: dict[str, Any]) -> Document:
+def _record(place: Place, record: Mapping[str, Any]) -> Document:
     columns = {name: value for name, value in record.items() if not name.startswith(_INDEX)}
     return to_document(place, columns, str(place.number))

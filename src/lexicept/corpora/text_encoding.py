@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import codecs
-from contextlib import suppress
+import re
+import unicodedata
+from collections.abc import Iterable
 from importlib import import_module
+from itertools import chain
 
 MARKS = {
     codecs.BOM_UTF8: "utf-8",
@@ -15,31 +18,38 @@ MARKS = {
 }
 """Encodings by their byte order marks."""
 
+UTF_8 = "utf-8"
 WESTERN = "windows-1252"
 """Latin-1, with Windows' quotes and dashes in place of control characters; browsers read Latin-1
 so."""
 
-OTHERS = [WESTERN, "cp1250", "cp1251", "cp1253", "koi8_r", "shift_jis", "euc_kr", "gb18030", "big5"]
-"""Encodings, distinguished by the likelihood of the letters."""
-
 SAMPLE = 2**16
 """Number of inspected bytes."""
 
-SHARE = 0.7
-"""Smallest share of UTF-16's pairs of bytes with a zero on one side."""
+_PRESCANNED = 1_024
+"""Bytes at the beginning of a file that detectors search for the encoding of HTML."""
+
+_META = re.compile(rb"<meta\b[^>]{0,200}?charset", re.I)
+_XML = re.compile(rb"^\s*<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([\w.:-]{1,40})[^>]*>")
+_HIGH = bytes(range(128, 256))
+
+# Of texts in 30 other encodings, none has as many bytes in valid sequences as damaged ones.
+_VALID_PER_DAMAGED = 2
+
+_REPLACEMENT = "\ufffd".encode()
 
 
 class BinaryError(ValueError):
     """Raised for bytes that are no text."""
 
 
-def decode_text(content: bytes) -> str:
-    """Decode bytes by the byte order mark, else as UTF-8, else in the likeliest encoding. Raises
-    BinaryError for no text: zeros, or many control characters.
+def decode_text(content: bytes, *, declared: bool = False) -> str:
+    """Decode bytes by the byte order mark, else as UTF-8 where nearly all of them are, else in the
+    likeliest encoding. Raises BinaryError for no text: zeros, or many control characters.
 
-    Text with zeros in every second byte is UTF-16. Remaining text is Windows-1252, which includes
-    Latin-1, or with the package charset-normalizer (extra ``files``) the likeliest of
-    ``OTHERS``."""
+    With the package turbohtml (extra ``files``) the likeliest encoding is one of the WHATWG
+    Encoding Standard, else Windows-1252, which includes Latin-1. With ``declared`` the bytes are
+    HTML, which may declare the encoding."""
     for mark, encoding in MARKS.items():
         if content.startswith(mark):
             return content[len(mark) :].decode(encoding, errors="replace")
@@ -50,22 +60,83 @@ def decode_text(content: bytes) -> str:
     printable = sample.translate(None, bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\b")))
     if 10 * (len(sample) - len(printable)) > len(sample):
         raise BinaryError
+    encoding = encoding_of([content])
+    label = _declared(content) if declared else None
+    if label is not None:
+        text = content.decode(label, errors="replace")
+        # A page that was saved again in UTF-8 has fewer characters in UTF-8.
+        if encoding != UTF_8 or len(text) <= len(content.decode(UTF_8, errors="replace")):
+            return text
+    return content.decode(encoding, errors="replace")
+
+
+def encoding_of(blocks: Iterable[bytes]) -> str:
+    """Return UTF-8 if nearly all bytes of a file's blocks are, else the likeliest encoding."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    num_damaged = num_continued = 0
+    damaged = last = b""
+    for block in chain(blocks, [b""]):
+        text = decoder.decode(block, final=not block)
+        last = block or last
+        damages = text.count("\ufffd") - block.count(_REPLACEMENT)
+        # Escape sequences may be those of ISO-2022-JP, all of ASCII.
+        if not damaged and (damages > 0 or b"\x1b$" in block):
+            damaged = last
+        num_damaged += damages
+        num_continued += len(block) - len(text)
+    if num_damaged * _VALID_PER_DAMAGED > num_continued or b"\x1b$" in damaged:
+        return likeliest(damaged)
+    return UTF_8
+
+
+def decode_utf_8(content: bytes) -> str:
+    """Decode UTF-8, with U+FFFD for damage where nearly all bytes are UTF-8. Raises
+    UnicodeDecodeError for other bytes."""
     try:
         return content.decode()
     except UnicodeDecodeError:
-        return content.decode(likeliest(content), errors="replace")
+        if encoding_of([content]) != UTF_8:
+            raise
+        return content.decode(errors="replace")
+
+
+def likeliest(content: bytes) -> str:
+    """Return the likeliest encoding of a text that is not UTF-8."""
+    try:
+        detect = import_module("turbohtml.detect").detect
+    except ImportError:
+        return WESTERN
+    other = re.search(rb"[\x1b\x80-\xff]", content)
+    begin = other.start() if other else 0
+    start = max(content.rfind(b"\n", 0, begin) + 1, begin - SAMPLE // 2)
+    # Spaces, because the text may be about HTML that declares an encoding.
+    return str(detect(b" " * _PRESCANNED + content[start : start + SAMPLE]).codec)
+
+
+def _declared(content: bytes) -> str | None:
+    """Return the encoding that HTML declares; None for UTF-8, or without a known declaration."""
+    detect = import_module("turbohtml.detect").detect
+    late = _META.search(content[: 16 * SAMPLE], _PRESCANNED)
+    for start in (0, late.start() if late else len(content)):
+        # Without a declaration the last letter decides.
+        letters = content[start : start + _PRESCANNED].translate(None, _HIGH)
+        letters = _XML.sub(rb"<meta charset=\1>", letters)
+        match = detect(letters.ljust(_PRESCANNED) + "é".encode())
+        if match.encoding not in ("UTF-8", "replacement"):
+            return str(match.codec)
+    return None
 
 
 def _wide(content: bytes) -> str:
     """Decode UTF-16 without a mark. Raises BinaryError for different bytes."""
-    sample = content[:SAMPLE]
-    # Of Latin letters, the byte with the higher bits is zero.
-    for encoding, high in (("utf-16-be", sample[::2]), ("utf-16-le", sample[1::2])):
-        if len(content) % 2 == 0 and high.count(0) >= SHARE * (len(sample) // 2):
-            with suppress(UnicodeDecodeError):
-                if "\0" not in (text := content.decode(encoding)):
-                    return text
-    raise BinaryError
+    texts = (content.decode(encoding, "replace") for encoding in ("utf-16-le", "utf-16-be"))
+    # Read in the wrong order, spaces and line ends are no ASCII.
+    text = max(texts, key=lambda text: sum(letter < "\x80" for letter in text[:SAMPLE]))
+    sample = "".join(text[:SAMPLE].split()).rstrip("\ufffd")  # of a last byte
+    unknown = sum(unicodedata.category(letter) in ("Cc", "Cn", "Co") for letter in sample)
+    if "\0" in text or 20 * (unknown + sample.count("\ufffd")) > len(sample):
+        raise BinaryError
+    return text
 
 
 def other_mark(content: bytes) -> str | None:
@@ -73,18 +144,3 @@ def other_mark(content: bytes) -> str | None:
     encodings = (name for mark, name in MARKS.items() if content.startswith(mark))
     encoding = next(encodings, "utf-8")
     return None if encoding == "utf-8" else encoding[:6]  # without byte order: decoders cut marks
-
-
-def likeliest(content: bytes) -> str:
-    """Return the likeliest encoding of a text that is not UTF-8."""
-    try:
-        from_bytes = import_module("charset_normalizer").from_bytes
-    except ImportError:
-        return WESTERN
-    # A few accents say little: Western unless another is clearly likelier.
-    matches = from_bytes(content[:SAMPLE], cp_isolation=OTHERS)
-    best = matches.best()
-    western = next((match for match in matches if match.encoding == "cp1252"), None)
-    if best is None or (western is not None and western.chaos <= best.chaos):
-        return WESTERN
-    return str(best.encoding)

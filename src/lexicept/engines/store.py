@@ -60,8 +60,8 @@ def build(folder: Path, name: str, postings: str, arguments: Mapping[str, Any]) 
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = lock(folder)
     try:
-        before = _manifest(folder)["generation"] if _has_manifest(folder) else None
-        generation = folder / generation_name((generation_number(before) or 0) + 1)
+        newest = [folder, *generations(folder)][-1].name  # the manifest may be of another version
+        generation = folder / generation_name((generation_number(newest) or 0) + 1)
         settings = {"engine": name, "postings": postings}
         # An interrupted build starts over.
         with Workspace(generation, "engine", settings, restart=True, in_place=True) as work:
@@ -124,7 +124,7 @@ def _has_manifest(folder: Path) -> bool:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    manifest = load_manifest(folder / "manifest.json", FORMAT, VERSION)
+    manifest = load_manifest(folder / "manifest.json", FORMAT, VERSION, "build it again")
     sound = (
         generation_number(manifest.get("generation")) is not None
         and isinstance(manifest.get("files"), dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from subprocess import CalledProcessError
 from typing import NamedTuple
 
 import ir_measures
@@ -81,24 +82,35 @@ def evaluate(
 def evaluate_queries(
     qrels: Iterable[Qrel], run: Run, measures: Sequence[str] = MEASURES
 ) -> dict[str, dict[str, float]]:
-    """Return measure → query id → value, for every judged query; no results score 0. Raises
-    InputError without judgements, or for a measure that ir_measures does not know."""
+    """Return measure → query id → value, for every judged query; no results score 0. Equal scores
+    rank in the order of the run. Raises InputError without judgements, or for a measure that
+    ir_measures does not know or can't compute."""
     judged: dict[str, dict[str, int]] = {}
     for qrel in qrels:
         judged.setdefault(qrel.query_id, {})[qrel.document_id] = qrel.relevance
     if not judged:
         raise InputError("no judgements: there is nothing to evaluate")
-    # ir_measures leaves out queries without results, which score 0 here.
     parsed = {name: _parse_measure(name) for name in measures}
     values = {name: dict.fromkeys(judged, 0.0) for name in measures}
-    plain = {query: dict(documents) for query, documents in run.items() if query in judged}
-    if plain:
-        computed: dict[ir_measures.Measure, dict[str, float]] = {m: {} for m in parsed.values()}
-        for metric in ir_measures.iter_calc(list(computed), judged, plain):
-            computed[metric.measure][metric.query_id] = float(metric.value)
-        for name, measure in parsed.items():  # two names may mean one measure: RR@10 and MRR@10
-            values[name].update(computed[measure])
+    # ir_measures fails for queries without results, which score 0 here.
+    queries = [query for query in judged if run.get(query)]
+    # Numbers as ids of queries: gdeval (ERR) reads no others.
+    numbered = {str(n): judged[query] for n, query in enumerate(queries)}
+    ranks = {str(n): _descending_ranks(run[query]) for n, query in enumerate(queries)}
+    for name, measure in parsed.items() if queries else ():
+        try:
+            for metric in ir_measures.iter_calc([measure], numbered, ranks):
+                values[name][queries[int(metric.query_id)]] = float(metric.value)
+        except (ArithmeticError, ValueError, RuntimeError, CalledProcessError) as error:
+            raise InputError(f"ir_measures can't compute {name} of this run: {error}") from error
     return values
+
+
+def _descending_ranks(documents: Mapping[str, float]) -> dict[str, float]:
+    """Return the documents of a query, best first, with falling whole numbers as scores: each
+    provider of ir_measures has its own order of equal scores."""
+    ranked = sorted(documents, key=lambda document: -documents[document])
+    return {document: float(len(ranked) - n) for n, document in enumerate(ranked)}
 
 
 class SystemResults(NamedTuple):

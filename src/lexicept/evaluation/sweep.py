@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate
-from lexicept.evaluation.runs import RUN_DEPTH, without_identical_ids
+from lexicept.evaluation.runs import run_of_rows, without_identical_ids
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.measures import NDCG, QD_FLOPS, RR, SearchCosts, document_frequency, search_costs
@@ -284,18 +284,10 @@ class _Collection:
         return Point(setting, {**values, **search_costs(costs)})
 
     def _run(self, queries: sp.csr_array, derived: Derived) -> dict[str, dict[str, float]]:
-        """Return the first ten results of each query, and ties with the tenth.
-
-        trec_eval orders ties by id: any tied document may be among the first ten.
-        """
+        """Return the first ten results of each query."""
         index, judged = self.index, self.judged
-        ids = index.document_ids
-        cutoff, depth = CUTOFF + judged.ignore_identical_ids, min(RUN_DEPTH, len(ids))
+        depth = CUTOFF + judged.ignore_identical_ids
         background = queries @ derived.background
         rankings = index.passages.ranked(derived.engine, queries, depth, background)
-        run = {}
-        for query, (documents, scores) in zip(judged.query_ids, rankings, strict=True):
-            least = scores[cutoff - 1] if len(scores) > cutoff else -np.inf
-            hits = zip(documents, scores, strict=True)
-            run[query] = {ids[int(d)]: float(s) for d, s in hits if s >= least}
+        run = run_of_rows(judged.query_ids, rankings, index.document_ids)
         return without_identical_ids(run) if judged.ignore_identical_ids else run

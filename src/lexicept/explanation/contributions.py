@@ -79,7 +79,7 @@ class Contribution(NamedTuple):
     query_spans: tuple[Span, ...]
     """Characters of the query that activate the dimension; empty without ``spans``. All occurrences
     of a word. For a concept, the word with the largest activation (max pooling) or all words with
-    an activation (other poolings); for a query without inference, tokens that name the concept."""
+    an activation (other poolings)."""
     query_shares: tuple[float, ...]
     """The share of each span in the query's activation, the largest first; see ``Sources``."""
     document_spans: tuple[Span, ...]

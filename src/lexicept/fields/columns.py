@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from lexicept.errors import IndexFormatError
 from lexicept.fields.normal_forms import normal
-from lexicept.fields.values import FieldKind, Scalar, Value, iso
+from lexicept.fields.values import FieldKind, Scalar, Value, iso, period
 from lexicept.ops.field_values import count_values
 from lexicept.storage.arrays import load_array
 from lexicept.storage.files import read_json
@@ -76,6 +76,17 @@ class FieldColumn:
         if kind == "keyword":
             terms = TextStore(prefix.with_name(f"{prefix.name}.terms"))
         return cls(FieldKind(kind, many), days, values, offsets, terms)
+
+    @cached_property
+    def term_dates(self) -> Integers | None:
+        """The first microsecond of each keyword; None unless all keywords are dates, such as years,
+        or days of some documents and months of others."""
+        dates = []
+        for text in self.terms or ():
+            if (bounds := period(text)) is None:
+                return None
+            dates.append(bounds[0])
+        return np.array(dates, np.int64) if dates else None
 
     def check(self) -> None:
         """Read all values. Raises IndexFormatError for a damaged value."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import calendar
 import math
-import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
 
@@ -17,8 +14,7 @@ import numpy.typing as npt
 from lexicept.fields.columns import MISSING, FieldColumn, FieldColumns
 from lexicept.fields.filters import ORDERS, All, Condition, Expression, FilterError, Not
 from lexicept.fields.normal_forms import normal
-from lexicept.fields.values import LARGEST_INTEGER, Scalar, microseconds_of, parse_date
-from lexicept.fields.writing import DAY
+from lexicept.fields.values import LARGEST_INTEGER, Scalar, period
 from lexicept.ops.field_values import any_of
 
 Flags = npt.NDArray[np.bool_]
@@ -100,6 +96,13 @@ def _keyword_codes(condition: Condition, column: FieldColumn) -> list[int]:
 
 
 def _keywords(condition: Condition, column: FieldColumn) -> Flags:
+    if column.term_dates is not None and (
+        condition.operator in ORDERS or all(map(_period, condition.values))
+    ):
+        within = _within(column.term_dates, _date_intervals(condition, column))
+        # The last entry is for missing values.
+        dated: Flags = np.take(np.append(within, False), column.values, mode="wrap")
+        return dated
     if condition.operator in ORDERS:
         problem = f"keyword, which {condition.operator} does not compare: = or in"
         raise FilterError(f"the field {condition.field!r} is a {problem}", condition.place)
@@ -156,11 +159,11 @@ def _fraction_interval(operator: str, value: float) -> Interval:
 def _date_intervals(condition: Condition, column: FieldColumn) -> list[Interval]:
     ranges = []
     for position, value in enumerate(condition.values):
-        period = _period(value)
-        if period is None:
+        bounds = _period(value)
+        if bounds is None:
             problem = f"date, not {value!r:.40}: a year, 2020-02, 2020-02-29 or a time in ISO 8601"
             raise _refuse(condition, position, problem)
-        start, last = period
+        start, last = bounds
         earliest, latest = MISSING + 1, LARGEST_INTEGER
         ranges.append(
             {
@@ -174,17 +177,5 @@ def _date_intervals(condition: Condition, column: FieldColumn) -> list[Interval]
 
 
 def _period(value: Scalar) -> tuple[int, int] | None:
-    """Return the first and the last microsecond of a year, a month, a day or a time."""
-    text = f"{value:04}" if isinstance(value, int) else str(value)
-    match = re.fullmatch(r"([0-9]{4})(?:-([0-9]{2}))?", text)
-    if match is None:
-        start = parse_date(text)
-        return None if start is None else (start, start + (DAY if len(text) == 10 else 1) - 1)
-    year, month = int(match[1]), int(match[2] or 1)
-    last_month = month if match[2] else 12
-    last_day = calendar.monthrange(year, last_month)[1] if 0 < last_month <= 12 else 0
-    try:
-        start = microseconds_of(datetime(year, month, 1, tzinfo=UTC))
-        return start, microseconds_of(datetime(year, last_month, last_day, tzinfo=UTC)) + DAY - 1
-    except ValueError:
-        return None
+    """Return the bounds of a date in a condition, of which a number may be a year."""
+    return period(f"{value:04}" if isinstance(value, int) else str(value))

@@ -1,7 +1,8 @@
 """Normal forms of texts, in which equivalent spellings are equal, and their words.
 
-A word is a run of letters, digits and marks. Format characters, such as the soft hyphen, belong to
-the word around them (UAX #29, rule WB4) and have no part in its normal form.
+A word is a run of letters, digits and marks; an apostrophe of any sort ends it. Format characters,
+such as the soft hyphen, belong to the word around them (UAX #29, rule WB4) and have no part in its
+normal form.
 """
 
 from __future__ import annotations
@@ -10,18 +11,28 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
-from unicodedata import normalize
+from unicodedata import digit, normalize
 
 _IGNORED = r"[\p{Default_Ignorable_Code_Point}\p{Cf}\p{Me}]"
 """Characters without a part in the normal form."""
 
-# Python's \w, and signs that are compatible with letters: Ⓐ, ㎏, the radical ⼀.
+# Letters that are typed for an apostrophe, as U+0027 and U+2019, which are no letters: Unicode's
+# confusables, and the half rings of transliterations.
+_APOSTROPHES = r"\u02b9\u02bb-\u02bf\u02ee\u07f4\u07f5\ua78b\ua78c"
+
+# Python's \w without these, and signs that are compatible with letters: Ⓐ, ㎏, the radical ⼀.
 _LETTER = (
-    r"[\p{L}\p{N}\p{Pc}"
+    rf"[[\p{{L}}--[{_APOSTROPHES}]]\p{{N}}\p{{Pc}}"
     r"[\p{So}&&[\p{dt=Circle}\p{dt=Square}[\p{Han}&&\p{dt=Compat}]]]]"
 )
 # The zero-width space separates words. Signs such as № stand by themselves.
 _WORD = rf"{_LETTER}[{_LETTER}\p{{M}}[{_IGNORED}--\u200b]]*|[\p{{S}}&&\p{{dt=Compat}}]"
+
+# Vowel points and accents of consonant alphabets, and signs that lengthen the line, as tatweel.
+_OPTIONAL = (
+    r"\p{Joining_Type=Join_Causing}"
+    r"|[\p{Mn}&&[\p{scx=Arab}\p{sc=Hebr}\p{sc=Syrc}\p{sc=Samr}]]"
+)
 
 _SHOWN_WORD = re.compile(r"\w{3,}")
 
@@ -77,6 +88,16 @@ def normal(text: str) -> str:
     if "\u2044" in composed:
         composed = normalize("NFC", text)
     return composed.replace("\u0e4d\u0e32", "\u0e33").replace("\u0ecd\u0eb2", "\u0eb3")
+
+
+def without_optional(text: str) -> str:
+    """Return a text without optional vowel points, with the digits 0 to 9 for those of all
+    scripts."""
+    if text.isascii():
+        return text
+    text = pattern(_OPTIONAL).sub("", text)
+    decimal: str = pattern(r"\p{Nd}").sub(lambda match: str(digit(match[0], match[0])), text)
+    return decimal
 
 
 def caseless(text: str) -> str:

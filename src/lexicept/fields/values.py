@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from calendar import monthrange
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from numbers import Real
 from typing import Any, NamedTuple, TypeAlias
 from unicodedata import normalize
 
@@ -20,15 +22,24 @@ NOTHING: Fields = {}
 
 LARGEST_INTEGER = 2**63 - 1
 
+DAY = 86_400_000_000
+"""Microseconds of a day."""
+
 MOST_FIELDS = 1_000
 """Most fields of a collection."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _ISO = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-    r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:?[0-9]{2})?)?"
+    r"(?P<day>[0-9]{4}(-?[0-9]{3}|-[0-9]{2}|[0-9]{4}|-?W[0-9]{2}"
+    r"|(?P<whole>-[0-9]{2}-[0-9]{2}|-?W[0-9]{2}-?[1-7]))?)"
+    r"(?P<time>[T ](?P<hour>[0-9]{2})(:?(?P<minute>[0-9]{2})"
+    r"(:?(?P<second>[0-9]{2})(?P<fraction>[.,][0-9]+)?)?)?"
+    r"( ?(?P<zone>Z|UTC|GMT|[+-][0-9]{2}(:?[0-9]{2})?)(\[[^]]+\])*)?)?",
+    re.IGNORECASE,
 )
+"""Dates and times of ISO 8601, RFC 3339 and RFC 9557, but for years of more than four digits and
+fractions of hours or minutes."""
 
 
 class FieldKind(NamedTuple):
@@ -49,7 +60,7 @@ def is_missing(value: Any) -> bool:
         return value is None
     try:
         return bool(value != value)
-    except TypeError:  # pandas.NA is neither true nor false
+    except (TypeError, ArithmeticError):  # pandas.NA is neither true nor false
         return True
     except ValueError:  # nor is an array
         return False
@@ -64,17 +75,42 @@ def plain(value: Any) -> Value | None:
 
     Missing are also the empty text and the empty list. Times without a zone count as UTC. Raises
     UnkeptError for an object, bytes, or a list of objects or lists. Raises ValueError for a number
-    that is not finite or has more than 64 bits, a list of texts and numbers, or a text that UTF-8
+    that is not finite or has more than 63 bits, a list of texts and numbers, or a text that UTF-8
     can't hold.
     """
     if hasattr(value, "tolist"):  # NumPy's scalars and arrays
-        value = value.tolist()
+        value = _python(value)
     if not isinstance(value, list | tuple | set | frozenset):
         return _scalar(value)
     scalars = [scalar for scalar in (_scalar(member) for member in value) if scalar is not None]
     if len({isinstance(scalar, str) for scalar in scalars}) > 1:
         raise ValueError("a list of texts and numbers")
     return scalars or None
+
+
+def _python(value: Any) -> Any:
+    """Return a scalar or an array of NumPy as Python's values: numbers of less than double
+    precision with the digits that they are shown with, times to the microsecond."""
+    name = str(getattr(value, "dtype", ""))
+    if name.startswith("float") and name != "float64":
+        value = value.astype(str).astype(float)
+    elif name.endswith(("ns]", "ps]", "fs]", "as]")):  # would be integers
+        value = value.astype(f"{value.dtype.kind}8[us]")
+    return value.tolist()
+
+
+def as_typed(
+    records: Iterable[Mapping[str, Any]], types: Mapping[str, Any]
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the records of a data frame or of Parquet; numbers, and lists of numbers, of columns of
+    less than double precision get the type of the column back, so that 9.99 is 9.99."""
+    import numpy as np  # texts do without
+
+    floats = {n: re.search(r"(?i)(half)?float(16)?(?!64)", str(t)) for n, t in types.items()}
+    narrow = {n: np.float16 if any(m.groups()) else np.float32 for n, m in floats.items() if m}
+    for record in records:
+        typed = {name: record[name] for name in narrow if isinstance(record[name], float | list)}
+        yield {**record, **{name: narrow[name](value) for name, value in typed.items()}}
 
 
 def _scalar(value: Any) -> Scalar | None:
@@ -84,11 +120,14 @@ def _scalar(value: Any) -> Scalar | None:
         return _encodable(str(value))
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float | Decimal):
+    if isinstance(value, Real | Decimal):
         return _number(value)
     if isinstance(value, datetime):
-        zoned = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-        return iso(microseconds_of(zoned), days=False)
+        zoned = value.replace(tzinfo=UTC) if value.tzinfo is None else value
+        try:
+            return iso(microseconds_of(zoned), days=False)
+        except OverflowError:
+            raise ValueError(f"{value} is not within the years 1 to 9999") from None
     if isinstance(value, date):
         return value.isoformat()
     raise UnkeptError("an object" if isinstance(value, Mapping) else f"a {type(value).__name__}")
@@ -102,31 +141,71 @@ def _encodable(text: str) -> str:
     return text
 
 
-def _number(value: float | Decimal) -> int | float:
-    if value != value or abs(value) == float("inf"):
+def _number(value: Any) -> int | float:
+    if value in (float("inf"), -float("inf")):
         raise ValueError(f"{value} is not a finite number")
-    whole = value == int(value) and (not isinstance(value, float) or abs(value) < 2**53)
-    number = int(value) if whole else float(value)
-    if isinstance(number, int) and abs(number) > LARGEST_INTEGER:
-        raise ValueError(f"{number} has more than 64 bits; as a text it would be kept")
-    return number
+    if isinstance(value, float) and abs(value) >= 2**53:
+        return float(value)
+    if not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
+        raise ValueError(f"{value} has more than 63 bits; as a text it would be kept")
+    return int(value) if value == int(value) else float(value)
 
 
 def parse_date(text: str) -> int | None:
-    """Return the microseconds from 1970 to an ISO 8601 date or time; None for a text without."""
-    if not _ISO.fullmatch(text):
+    """Return the microseconds from 1970 to a day or time in ISO 8601; None for other texts, and for
+    years, months and days that a number or code may look like (see ``period``)."""
+    match = _ISO.fullmatch(text)
+    if match is None or not (match["whole"] or match["time"]):
+        return None
+    bounds = period(text)
+    return None if bounds is None else bounds[0]
+
+
+def period(text: str) -> tuple[int, int] | None:
+    """Return the first and the last microsecond of a year, month, week, day or time in ISO 8601;
+    None for another text. A time without a zone is in UTC, and a leap second belongs to the second
+    before."""
+    match = _ISO.fullmatch(text)
+    if match is None:
         return None
     try:
-        moment = datetime.fromisoformat(text)
-        zoned = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        day, last_day = _days(match["day"].upper())
+        if not match["time"]:
+            return microseconds_of(day), microseconds_of(last_day) + DAY - 1
+        if day != last_day:
+            return None
+        zone = (match["zone"] or "Z").upper().replace("UTC", "Z").replace("GMT", "Z")
+        clock = [match["hour"], match["minute"] or "00", match["second"] or "00"]
+        midnight = clock == ["24", "00", "00"] and not (match["fraction"] or "").strip(".,0")
+        clock = ["00" if midnight else clock[0], clock[1], "59" if clock[2] == "60" else clock[2]]
+        written = f"{day.date()}T{':'.join(clock)}{match['fraction'] or ''}{zone}"
+        moment = datetime.fromisoformat(written) + timedelta(days=midnight)
+        return (microseconds_of(moment),) * 2
     except (ValueError, OverflowError):
         return None
-    return microseconds_of(zoned)
+
+
+def _days(text: str) -> tuple[datetime, datetime]:
+    """Return the first and the last day of a year, month, week or day. Raises ValueError for none
+    in the calendar."""
+    year, rest = datetime(int(text[:4]), 1, 1, tzinfo=UTC), text[4:].lstrip("-")
+    if not rest:
+        return year, year.replace(month=12, day=31)
+    if len(rest) == 3 and rest.isdigit():
+        day = year + timedelta(days=int(rest) - 1)
+        if day.year != year.year:
+            raise ValueError
+        return day, day
+    if len(rest) == 2:
+        month = year.replace(month=int(rest))
+        return month, month.replace(day=monthrange(year.year, month.month)[1])
+    day = datetime.fromisoformat(text).replace(tzinfo=UTC)
+    return day, day + timedelta(days=6 * (len(rest) == 3))
 
 
 def microseconds_of(moment: datetime) -> int:
     """Return the microseconds from 1970 to a time with a zone."""
-    return (moment - _EPOCH) // _MICROSECOND
+    return (moment.astimezone(UTC) - _EPOCH) // _MICROSECOND
 
 
 def iso(microseconds: int, *, days: bool) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from lexicept.errors import InputError
 from lexicept.fields.columns import LISTING, MISSING, FieldColumn, FieldColumns, keyword_order
 from lexicept.fields.values import (
+    DAY,
     MOST_FIELDS,
     NOTHING,
     FieldKind,
@@ -25,9 +26,6 @@ from lexicept.storage.arrays import save_array
 from lexicept.storage.files import disk_errors, write_json
 from lexicept.storage.texts import TextStore
 from lexicept.vectors import Integers
-
-DAY = 86_400_000_000
-"""Microseconds of a day."""
 
 EXACT = 2**53
 """Whole numbers of at most this size are exact in a column that also has fractions."""

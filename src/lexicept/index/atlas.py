@@ -214,6 +214,7 @@ class Atlas(Sequence[Concept]):
             and self._digests.size == len(self._documents)
             and self._spans.shape == (self._examples.nnz, 2)
             and bool((self._sources < len(SOURCES)).all())
+            and all(np.isfinite(matrix.data).all() for matrix in matrices)
         )
         if not sound:
             raise IndexFormatError(f"{folder}: the files of this atlas do not fit together")

@@ -15,13 +15,13 @@ from lexicept.corpora import Document
 from lexicept.corpora.passages import rows
 from lexicept.corpora.records import DocumentStream, Place
 from lexicept.corpora.skipped import Skipped
-from lexicept.errors import InputError
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.fields.values import NOTHING, FieldKind
 from lexicept.fields.writing import FieldWriter
 from lexicept.index.atlas import Findings
 from lexicept.index.generations import IndexLayout, commit_generation, replace_generation
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.index.manifest import missing_from, read_manifest, resolved, write_files
+from lexicept.index.manifest import is_index, missing_from, read_manifest, resolved, write_files
 from lexicept.index.parts import PARTS, Parts, check_number, frequencies, part_name
 from lexicept.index.passages import PassageWriter
 from lexicept.index.reader import IndexReader
@@ -64,7 +64,8 @@ class IndexBuilder:
     ) -> None:
         self.path = Path(path).absolute()
         if overwrite and self.path.exists():
-            read_manifest(self.path)  # anything but an index is not replaced
+            if not is_index(self.path):
+                raise IndexFormatError(f"{self.path}: no index, and not replaced")
             path = self.path = resolved(path)
         replaces = overwrite or bool(missing_from(self.path))
         self.work = Workspace(path, "build", restart=restart, overwrite=replaces)

@@ -147,7 +147,7 @@ class Explainer:
         sources: dict[Dimension, Sources] = {}
         for name in self._with_characters():
             if numbers := [n for v, n in dimensions if v == name and (v, n) in query.fired]:
-                _, lock = self._encoders.encoder(name, self._weigher.query_encoder)
+                _, lock = self._encoders.encoder(name)
                 with lock:
                     by_number = query.sources[name](numbers)
                 sources |= {(name, number): places for number, places in by_number.items()}
@@ -162,7 +162,7 @@ class Explainer:
             numbers = [[n for v, n in listed if v == name] for listed in dimensions]
             if not any(numbers):
                 continue
-            encoder, lock = self._encoders.encoder(name, self._weigher.query_encoder)
+            encoder, lock = self._encoders.encoder(name)
             with lock:
                 spans = encoder.document_sources(contents, numbers)
             for of_document, by_number in zip(sources, spans, strict=True):

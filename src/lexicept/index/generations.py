@@ -100,12 +100,13 @@ def next_generation(index: IndexReader) -> Iterator[Path]:
 
 
 def replace_generation(path: Path, generation: Path) -> None:
-    """Move a generation on the same file system to an index, as the next generation. All of the
-    index but its manifest may be damaged. At any moment ``path`` is the old index or the new
+    """Move a generation on the same file system to an index, as the next generation. The index
+    may be damaged, or of another version. At any moment ``path`` is the old index or the new
     index; readers of the old index are not disturbed."""
     content = read_manifest(generation.parent)
     with _locked(path):
-        with _place_for_next(path, read_manifest(path)["generation"]) as folder:
+        newest = [path, *generations(path)][-1].name  # whatever the manifest says
+        with _place_for_next(path, newest) as folder:
             move(generation, folder)
             files = {
                 f"{folder.name}/{name.removeprefix(f'{generation.name}/')}": description

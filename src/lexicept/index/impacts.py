@@ -8,13 +8,13 @@ documents; see ``index.added_postings``.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,7 +24,7 @@ from lexicept.engines import ExactEngine, PostingsEngine
 from lexicept.engines.interface import single_precision
 from lexicept.engines.inverted import ByDimension, Inverted, PostingsWriter, inverted_in_groups
 from lexicept.engines.joined import JOINED, SIZES, JoinedEngine
-from lexicept.errors import IndexFormatError, InputError, check_count
+from lexicept.errors import Count, IndexFormatError, InputError, check_fields
 from lexicept.ops.posting_lists import SEGMENT
 from lexicept.ops.query_vectors import prune_within
 from lexicept.parallel.shards import Over, Rows, Shard, shards_of
@@ -62,10 +62,11 @@ class VocabularySettings:
     """Order in which limits keep a query's dimensions; a document's are always kept by weight."""
 
     def __post_init__(self) -> None:
-        if self.pruning not in get_args(Pruning):
-            raise InputError(f"pruning is weight or impact, not {self.pruning!r:.40}")
+        check_fields(self)
         budget = self.query_max_qd_flops
-        if budget is not None and not (type(budget) in (int, float) and 0 < budget < math.inf):
+        if budget is not None and not (
+            type(budget) in (int, float) and 0 < budget <= sys.float_info.max
+        ):
             problem = f"must be a number above 0 or none, not {budget!r:.40}"
             raise InputError(f"query_max_qd_flops {problem}")
         for side in ("query", "document"):
@@ -102,8 +103,8 @@ class VocabularySettings:
         importance = bounds if self.pruning == "impact" else None
         most = self.query_max_active_dims
         if self.query_max_qd_flops is not None:
-            postings = self.query_max_qd_flops * max(num_documents, 1)
-            return prune_within(weights, postings, df, importance, most or weights.shape[1])
+            postings = float(self.query_max_qd_flops) * max(num_documents, 1)
+            return prune_within(weights, postings, df, importance, min(most or df.size, df.size))
         return weights if most is None else prune_rows(weights, most, importance)
 
     def prune(
@@ -124,11 +125,11 @@ class RRASettings:
     below 1, or an unknown transform."""
 
     alpha: float = 1.0
-    iterations: int = 1
+    iterations: Count = 1
     transform: str = "1+x"
 
     def __post_init__(self) -> None:
-        check_count("iterations", self.iterations)
+        check_fields(self)
         if self.transform not in rra.TRANSFORMS:
             known = ", ".join(rra.TRANSFORMS)
             raise InputError(f"no transform {self.transform!r:.80}, only: {known}")

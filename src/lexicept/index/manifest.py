@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lexicept.errors import IndexFormatError
+from lexicept.errors import IndexFormatError, Whole, check_fields
+from lexicept.index.impacts import RRASettings, VocabularySettings
+from lexicept.index.parts import PARTS
 from lexicept.storage.files import read_json, write_json
-from lexicept.storage.manifest import generation_number, load_manifest
+from lexicept.storage.manifest import generation_number, generations, load_manifest
+from lexicept.vectorizers.interface import KINDS
 
 FORMAT = "lexicept index"
 VERSION = 11
@@ -18,6 +22,32 @@ MANIFEST = "manifest.json"
 ENGINES = "engines"
 MISSING = "missing"
 """Key of the vocabularies that an index lacks until its build ends."""
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """The members of a manifest. Raises KeyError, TypeError or ValueError for any others."""
+
+    format: str
+    version: int
+    lexicept: str
+    generation: str
+    files: dict[str, Any]
+    documents: Whole
+    vocabularies: Sequence[dict[str, Any]]
+    rra: dict[str, Any] | None
+    missing: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        names = {entry["name"]: VocabularySettings.from_json(entry) for entry in self.vocabularies}
+        sizes = [entry["size"] for entry in self.vocabularies]
+        sound = {*names, *self.missing} <= KINDS.keys() and len(names) == len(sizes)
+        if not sound or any(type(size) is not int or size < 0 for size in sizes):
+            raise ValueError("vocabularies that no index has")
+        if generation_number(self.generation) is None:
+            raise ValueError(f"no generation {self.generation!r:.80}")
+        RRASettings(**self.rra or {})
 
 
 def resolved(path: str | os.PathLike[str]) -> Path:
@@ -34,11 +64,33 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise IndexFormatError(f"{path}: there is no index here")
     if not (path / MANIFEST).exists():
         raise IndexFormatError(f"{path}: no index, or one that was never finished (no manifest)")
-    manifest = load_manifest(path / MANIFEST, FORMAT, VERSION)
-    generation, files = manifest.get("generation"), manifest.get("files")
-    if generation_number(generation) is None or not isinstance(files, dict):
-        raise IndexFormatError(f"{path}: its manifest is damaged")
+    manifest = load_manifest(path / MANIFEST, FORMAT, VERSION, "build it again with --overwrite")
+    try:
+        _Manifest(**manifest)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise IndexFormatError(f"{path / MANIFEST} is damaged: {error}") from None
     return manifest
+
+
+def is_index(path: Path) -> bool:
+    """Return True for an index, of another version or damaged too."""
+    holds_parts = path.is_dir() and any((g / PARTS).is_dir() for g in generations(path))
+    return holds_parts or bool(stated_manifest(path))
+
+
+def stated_manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest of an index of any version, which may be damaged; empty without one."""
+    try:
+        content = read_json(path / MANIFEST)
+    except IndexFormatError:
+        return {}
+    return content if content.get("format") == FORMAT else {}
+
+
+def older_version(path: Path) -> int | None:
+    """Return the version of an index that an older lexicept built; None for other paths."""
+    version = stated_manifest(path).get("version")
+    return version if type(version) is int and version < VERSION else None
 
 
 def missing_from(path: Path) -> list[str]:

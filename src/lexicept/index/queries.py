@@ -65,12 +65,8 @@ def parsed_queries(queries: object) -> list[ParsedQuery]:
 
 
 class QueryWeigher:
-    """Turns queries into weights: frequencies → weighting → pruning → added → boosts → steering.
-    Raises InputError for an unknown encoder of queries, or no static encoder.
-
-    Args:
-        query_encoder: "model", or "static" for the static encoder.
-    """
+    """Turns queries into weights: frequencies → weighting → pruning → added → boosts →
+    steering."""
 
     def __init__(
         self,
@@ -78,18 +74,8 @@ class QueryWeigher:
         vocabularies: Sequence[IndexVocabulary],
         derived: Derived,
         encoders: QueryEncoders,
-        query_encoder: str,
     ) -> None:
-        if query_encoder not in ("model", "static"):
-            raise InputError(f"query_encoder is model or static, not {query_encoder!r:.40}")
-        needs_model = any(vocabulary.kind.model for vocabulary in vocabularies)
-        if query_encoder == "static" and needs_model and not encoders.has_static:
-            raise InputError(
-                f"{path} has no static encoder of queries: only concepts that are latents of an "
-                "SAE with k have one"
-            )
-        self._path, self.query_encoder = path, query_encoder
-        self.encoders, self.derived = encoders, derived
+        self._path, self.encoders, self.derived = path, encoders, derived
         self.vocabularies = {vocabulary.name: vocabulary for vocabulary in vocabularies}
         self._searched = [*vocabularies]
         self._num_dimensions = derived.engine.num_dimensions
@@ -123,7 +109,7 @@ class QueryWeigher:
         if not "".join(texts).strip():  # dimensions alone need no model
             weights = sp.csr_array((len(texts), self._num_dimensions), dtype=np.float32)
         else:
-            frequencies = self.encoders.frequencies(searched, self.query_encoder, texts)
+            frequencies = self.encoders.frequencies(searched, texts)
             weights = self._weighted(searched, frequencies)
         return self._changed(weights, queries, searched)
 
@@ -131,7 +117,7 @@ class QueryWeigher:
         """Encode a query for search and explanation."""
         searched = self._searched if vocabulary is None else [self.vocabulary(vocabulary)]
         names = [vocabulary.name for vocabulary in searched]
-        encoded = self.encoders.encode(names, self.query_encoder, query.text)
+        encoded = self.encoders.encode(names, query.text)
         weights = self._weighted(searched, {name: encoded[name].tf for name in names})
         return SearchQuery(
             query.text,

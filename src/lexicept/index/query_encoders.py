@@ -17,7 +17,6 @@ from lexicept.errors import IndexFormatError
 from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.storage.files import disk_errors
 from lexicept.vectorizers.interface import (
-    STATIC,
     AnyVectorizer,
     EncodedQuery,
     JointVectorizer,
@@ -125,24 +124,20 @@ class QueryEncoders:
         self._vocabularies = {vocabulary.name: vocabulary for vocabulary in vocabularies}
         self._files = files
         self._loaded: dict[str, Vectorizer] = {}
-        self._for_queries: dict[tuple[str, str], QueryVectorizer] = {}
+        self._for_queries: dict[str, QueryVectorizer] = {}
         self.cache: QueryCache | None = None
         """Queries that the model encoded lately; None keeps none."""
         self.chance: float | None = None
         """Similarity to the collection that few random texts exceed; None before the first use."""
         # A model's matrix products use all processors: two at a time would slow each other down.
-        # A search of words, or by the static encoder, must not wait for a model.
+        # A search of words must not wait for a model.
         self._locks = {name: RLock() for name in self._vocabularies}
         self._by_model = [v for v in vocabularies if v.kind.model is not None]
         self._locks |= dict.fromkeys([v.name for v in self._by_model], RLock())
-        self._static_lock = RLock()
-        self.has_static = f"{folder.name}/concepts/{STATIC}" in files
-        """True if the index has a static encoder of queries."""
 
-    def lock(self, name: str, query_encoder: str = "model") -> RLock:
-        """Return the lock to hold while a vocabulary's vectorizer for queries works."""
-        is_static = query_encoder == "static" and self._vocabularies[name].kind.model is not None
-        return self._static_lock if is_static else self._locks[name]
+    def lock(self, name: str) -> RLock:
+        """Return the lock to hold while a vocabulary's vectorizer works."""
+        return self._locks[name]
 
     def get(self, name: str) -> Vectorizer:
         """Return a vocabulary's vectorizer. Raises IndexFormatError if the vectorizer does not fit
@@ -156,24 +151,22 @@ class QueryEncoders:
                 self._loaded[name] = self._load(name, load)
             return self._loaded[name]
 
-    def for_queries(self, name: str, query_encoder: str = "model") -> QueryVectorizer:
-        """Return a vocabulary's vectorizer for queries and explanations, by the model without torch
-        where possible, or by the static encoder, which must be there; see ``get``."""
-        kind = self._vocabularies[name].kind
-        encoder = "model" if kind.model is None else query_encoder
-        with self.lock(name, encoder):
-            if (encoder, name) not in self._for_queries:
-                self._for_queries[encoder, name] = self._light(name, encoder) or self.get(name)
-            return self._for_queries[encoder, name]
+    def for_queries(self, name: str) -> QueryVectorizer:
+        """Return a vocabulary's vectorizer for queries and explanations, without torch where
+        possible; see ``get``."""
+        with self._locks[name]:
+            if name not in self._for_queries:
+                self._for_queries[name] = self._light(name) or self.get(name)
+            return self._for_queries[name]
 
-    def _light(self, name: str, query_encoder: str) -> QueryVectorizer | None:
-        model, static = self._vocabularies[name].kind.model, query_encoder == "static"
-        if model is None or (not static and name in self._loaded):
+    def _light(self, name: str) -> QueryVectorizer | None:
+        model = self._vocabularies[name].kind.model
+        if model is None or name in self._loaded:
             return None
-        models = [] if model == name else [self.for_queries(model, query_encoder)]
+        models = [] if model == name else [self.for_queries(model)]
         if models and models[0] is self._loaded.get(model):
             return None
-        return self._load(name, partial(load_for_queries, name, models=models, static=static))
+        return self._load(name, partial(load_for_queries, name, models=models))
 
     def of(self, names: Sequence[str], few: bool = False) -> list[AnyVectorizer]:
         """Return the vectorizers of vocabularies, a joint vectorizer for a model's vocabularies.
@@ -194,7 +187,7 @@ class QueryEncoders:
         return joint
 
     def frequencies(
-        self, vocabularies: Sequence[IndexVocabulary], query_encoder: str, texts: Sequence[str]
+        self, vocabularies: Sequence[IndexVocabulary], texts: Sequence[str]
     ) -> dict[str, sp.csr_array]:
         """Return the term frequencies of queries [n, size] by vocabulary. Frequencies by a model
         come from ``cache``, if there is a cache."""
@@ -205,27 +198,25 @@ class QueryEncoders:
                 continue
             # One reading serves all vocabularies of the model.
             if vocabulary.kind.model is not None:
-                frequencies |= self._split(self._read(texts, query_encoder))
+                frequencies |= self._split(self._read(texts))
             else:
-                encoder, lock = self.encoder(name, query_encoder)
+                encoder, lock = self.encoder(name)
                 with lock:
                     frequencies[name] = encoder.queries(texts)
         return frequencies
 
-    def encode(
-        self, names: Sequence[str], query_encoder: str, text: str
-    ) -> dict[str, EncodedQuery]:
+    def encode(self, names: Sequence[str], text: str) -> dict[str, EncodedQuery]:
         """Encode a query in vocabularies, once by each model."""
         encoded: dict[str, EncodedQuery] = {}
         for name in names:
             if not self._vocabularies[name].kind.has_spans:
-                with self.lock(name, query_encoder):
-                    joint = cast(JointVectorizer, self._joint(self._loader(query_encoder)))
+                with self._locks[name]:
+                    joint = cast(JointVectorizer, self._joint(self.for_queries))
                     by_model = joint.encode_parts(text)
                 encoded |= zip((v.name for v in self._by_model), by_model, strict=True)
         for name in names:
             if name not in encoded:
-                encoder, lock = self.encoder(name, query_encoder)
+                encoder, lock = self.encoder(name)
                 with lock:
                     encoded[name] = encoder.encode_query(text)
         return encoded
@@ -236,12 +227,9 @@ class QueryEncoders:
             similarities: Floats = cast(Any, self.for_queries("texts")).similarities(texts)
         return similarities
 
-    def encoder(self, name: str, query_encoder: str) -> tuple[QueryVectorizer, RLock]:
+    def encoder(self, name: str) -> tuple[QueryVectorizer, RLock]:
         """Return the encoder of a vocabulary's queries, and the lock to hold during encoding."""
-        return self.for_queries(name, query_encoder), self.lock(name, query_encoder)
-
-    def _loader(self, query_encoder: str) -> Callable[[str], QueryVectorizer]:
-        return partial(self.for_queries, query_encoder=query_encoder)
+        return self.for_queries(name), self._locks[name]
 
     def _split(self, frequencies: sp.csr_array) -> dict[str, sp.csr_array]:
         """Return the columns of each vocabulary of the model."""
@@ -253,14 +241,14 @@ class QueryEncoders:
             for v in self._by_model
         }
 
-    def _read(self, texts: Sequence[str], query_encoder: str) -> sp.csr_array:
+    def _read(self, texts: Sequence[str]) -> sp.csr_array:
         """Return the model's term frequencies of queries [n, size]; new texts run the model."""
-        if self.cache is None or query_encoder == "static":
-            return self._encoded(texts, query_encoder)
+        if self.cache is None:
+            return self._encoded(texts)
         cached = {text: self.cache.get(text) for text in dict.fromkeys(texts)}
         entries = {text: entry for text, entry in cached.items() if entry is not None}
         if new := [text for text in cached if text not in entries]:
-            frequencies = self._encoded(new, query_encoder)
+            frequencies = self._encoded(new)
             entries |= zip(new, self.cache.put(new, frequencies), strict=True)
         return stack([entries[text] for text in texts], self._model_size)
 
@@ -268,10 +256,10 @@ class QueryEncoders:
     def _model_size(self) -> int:
         return sum(vocabulary.size for vocabulary in self._by_model)
 
-    def _encoded(self, texts: Sequence[str], query_encoder: str) -> sp.csr_array:
+    def _encoded(self, texts: Sequence[str]) -> sp.csr_array:
         """Return the model's term frequencies of queries [n, size], without the cache."""
-        with self.lock(self._by_model[0].name, query_encoder):
-            return self._joint(self._loader(query_encoder)).queries(texts)
+        with self._locks[self._by_model[0].name]:
+            return self._joint(self.for_queries).queries(texts)
 
     def _load(self, name: str, load: Callable[[Path], Q]) -> Q:
         path = self._folder.parent
@@ -296,11 +284,11 @@ class QueryEncoders:
             if {name, vocabulary.kind.model or name} <= equal:
                 self._locks[name] = older._locks[name]
                 self._loaded |= {n: v for n, v in older._loaded.items() if n == name}
-                self._for_queries |= {k: v for k, v in older._for_queries.items() if k[1] == name}
+                self._for_queries |= {n: v for n, v in older._for_queries.items() if n == name}
         names = [vocabulary.name for vocabulary in self._by_model]
         if names and {*names} <= equal:
             self._locks |= dict.fromkeys(names, older._locks[names[0]])
-            self._static_lock, self.cache = older._static_lock, older.cache
+            self.cache = older.cache
 
     def _checksums(self, name: str) -> dict[str, str]:
         """Return the checksums of a vectorizer's files."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator, Sequence
-from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -103,18 +102,10 @@ class IndexReader:
         self.vectorizers = QueryEncoders(folder, self.vocabularies, manifest["files"])
         words = next((v.dimensions for v in self.vocabularies if v.name == "words"), None)
         self._query_masks = QueryMasks(stored, self.masks, self.engine, self.vectorizers, words)
-        self._encode_by("model")
-        self._origin: IndexReader | None = None  # keeps the generation held
+        self.weigher = QueryWeigher(path, self.vocabularies, self.derived, self.vectorizers)
+        self.explainer = Explainer(self.weigher, stored)
         self.atlas = self._open_atlas()
         """Descriptions of the concepts; None without concepts or descriptions."""
-
-    def _encode_by(self, query_encoder: str) -> None:
-        self.query_encoder = query_encoder
-        """Encoder of the concepts of queries: "model", or "static" for the static encoder."""
-        self.weigher = QueryWeigher(
-            self.path, self.vocabularies, self.derived, self.vectorizers, query_encoder
-        )
-        self.explainer = Explainer(self.weigher, self._stored)
 
     @classmethod
     def open(
@@ -138,8 +129,8 @@ class IndexReader:
                     check_files(folder, current.content["files"], checksums=checksums)
                     index = cls(folder, current)
                 break
-            except (KeyError, TypeError, ValueError) as error:
-                raise IndexFormatError(f"{folder}: its manifest is damaged ({error})") from None
+            except InputError as error:
+                raise IndexFormatError(f"{folder} is damaged: {error}") from None
             except (IndexFormatError, OSError):
                 # An update may have removed this generation since the manifest was read.
                 if not current.stale():
@@ -191,15 +182,6 @@ class IndexReader:
         if "words" not in self.settings:
             return None
         return cast(WordVectorizer, self.vectorizers.get("words"))
-
-    def using(self, query_encoder: str) -> IndexReader:
-        """Return this index with another encoder of queries; InputError if there is none."""
-        if query_encoder == self.query_encoder:
-            return self
-        other = copy(self)
-        other._encode_by(query_encoder)
-        other._origin = self
-        return other
 
     def adopt(self, older: IndexReader) -> None:
         """Take over loaded and equal vectorizers of another generation."""

@@ -85,7 +85,7 @@ class Hits(list[Hit]):
         index = self._index
         if not (self and self._by_text) or self._vocabulary == "words":
             return False
-        if index.query_encoder != "model" or "texts" not in index.settings:
+        if "texts" not in index.settings:
             return False
         return has_few_words(index, self.query.text, [hit.number for hit in self])
 

@@ -19,17 +19,11 @@ from lexicept.index.manifest import ENGINES, read_manifest, resolved, unknown_en
 from lexicept.index.reader import IndexReader
 from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.models.exemplars import Exemplars
-from lexicept.models.static import StaticStates
 from lexicept.parallel.shards import shards_of
 from lexicept.progress import Progress, silent
-from lexicept.storage.files import read_json
 from lexicept.storage.manifest import damage
 from lexicept.storage.texts import TextStore
-from lexicept.vectorizers.interface import STATIC
 from lexicept.vectors import canonical_csr
-
-TOGETHER = 1024
-"""Hashes compared at once."""
 
 
 class Verification(NamedTuple):
@@ -89,7 +83,7 @@ def _misfits(root: Path, progress: Progress) -> Iterator[str]:
         try:
             check()
         except LexiceptError as error:
-            yield str(error)
+            yield f"{error}" if str(root) in str(error) else f"{index.folder}: {error}"
         progress("parts", done, len(checks))
 
 
@@ -101,16 +95,13 @@ def _check_texts(texts: Sequence[str]) -> None:
 def _check_ids(index: IndexReader) -> None:
     """Compare hashes of 64 bits, then the few ids with equal hashes: a set of all ids would take
     most of the memory of large indexes."""
-    hashes = np.fromiter(map(hash, index.ids), np.int64, len(index))
-    hashes.sort()
-    repeated = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
-    for start in range(0, repeated.size, TOGETHER):
-        some, seen = set(repeated[start : start + TOGETHER].tolist()), set()
-        for name in index.ids:
-            if hash(name) in some:
-                if name in seen:
-                    raise IndexFormatError(f"{index.folder}: two documents have one id")
-                seen.add(name)
+    hashes, counts = np.unique(
+        np.fromiter(map(hash, index.ids), np.int64, len(index)), return_counts=True
+    )
+    repeated = {*hashes[counts > 1].tolist()}
+    names = [name for name in index.ids if hash(name) in repeated]
+    if len({*names}) < len(names):
+        raise IndexFormatError(f"{index.folder}: two documents have one id")
 
 
 def _check_postings(index: IndexReader) -> None:
@@ -148,8 +139,6 @@ def _check_vocabulary(index: IndexReader, vocabulary: IndexVocabulary) -> None:
         index.vectorizer(vocabulary.name)
     elif vocabulary.kind.model != vocabulary.name:
         Exemplars.load(folder)
-    elif index.vectorizers.has_static:
-        StaticStates.load_file(folder / STATIC, read_json(folder / "model" / "config.json"))
 
 
 def _check_atlas(index: IndexReader, atlas: Atlas) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lexicept.errors import IndexFormatError
 from lexicept.index.impacts import VocabularySettings
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import KINDS, VocabularyKind
@@ -27,21 +26,20 @@ class IndexVocabulary(Vocabulary):
         """Return the label of a dimension; the number in a vocabulary without labels."""
         return str(dimension) if self.terms is None else self.terms[dimension]
 
-    def needs_model(self, query_encoder: str) -> bool:
-        """Return True if queries have to go through a neural network."""
-        return query_encoder == "model" and self.kind.model is not None
+    @property
+    def needs_model(self) -> bool:
+        """True if queries have to go through a neural network."""
+        return self.kind.model is not None
 
 
 def open_vocabularies(
     folder: Path, entries: Sequence[Mapping[str, Any]]
 ) -> tuple[IndexVocabulary, ...]:
     """Open the vocabularies of a generation by their entries in the manifest. Raises
-    IndexFormatError for damaged terms and unknown kinds."""
+    IndexFormatError for damaged terms."""
     vocabularies, start = [], 0
     for entry in entries:
         name, size = entry["name"], entry["size"]
-        if name not in KINDS:
-            raise IndexFormatError(f"{folder}: the vocabulary {name!r} has an unknown kind")
         vocabularies.append(
             IndexVocabulary(
                 name,

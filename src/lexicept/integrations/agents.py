@@ -43,13 +43,19 @@ Query = Annotated[
     str,
     Field(
         max_length=4_000,
+        coerce_numbers_to_str=True,
         description='What to look for, as a question or a few words. "exact phrase" must be there '
         "as it is, -word must not.",
     ),
 ]
 TopK = Annotated[int, Field(ge=1, le=20, description="Number of results.")]
 DocumentId = Annotated[
-    str, Field(max_length=2_000, description="Id of a document, as search shows it.")
+    str,
+    Field(
+        max_length=2_000,
+        coerce_numbers_to_str=True,
+        description="Id of a document, as search shows it.",
+    ),
 ]
 FilterText = Annotated[
     str | None,
@@ -78,8 +84,8 @@ class AgentTools:
         index: an opened index, refreshed after changes on disk.
     """
 
-    def __init__(self, index: Index, query_encoder: Literal["model", "static"] = "model") -> None:
-        self._index, self._encoder = index, query_encoder
+    def __init__(self, index: Index) -> None:
+        self._index = index
         self._refreshing = threading.Lock()
 
     def _fresh(self) -> Index:
@@ -99,9 +105,7 @@ class AgentTools:
         """Find documents by the words and the concepts (meanings) of a query, best first. Each
         result has the document's id, title, fields and a passage. Read a whole document with
         get_document, and ask explain why it was found."""
-        hits = self._fresh().search(
-            query, top_k, vocabulary=vocabulary, filter=filter, query_encoder=self._encoder
-        )
+        hits = self._fresh().search(query, top_k, vocabulary=vocabulary, filter=filter)
         notes = [hits.note] if hits.note else []
         if hits.did_you_mean:
             notes.append(f"did you mean: {hits.did_you_mean}")
@@ -111,13 +115,13 @@ class AgentTools:
         """Find similar documents: documents with the same words and concepts, best first."""
         index = self._fresh()
         query = index.like(document_id)
-        return _results(index.search(query, top_k, query_encoder=self._encoder), [])
+        return _results(index.search(query, top_k), [])
 
     def explain(self, query: Query, document_id: DocumentId) -> str:
         """Show why a document matches a query: each word and concept that both have, its share of
         the score, and which words of the query and of the document it stands for. The shares add
         up to the whole score."""
-        explanation = self._fresh().explain(query, document_id, query_encoder=self._encoder)
+        explanation = self._fresh().explain(query, document_id)
         score, content = explanation.score, explanation.content
         head = f'[{_name(document_id)}] for "{_name(query)}": score {score:.4g}'
         if not score:
@@ -162,6 +166,7 @@ class AgentTools:
             str,
             Field(
                 max_length=200,
+                coerce_numbers_to_str=True,
                 description="Text in a concept's name or words. Leave it out to list the most "
                 "useful concepts.",
             ),
@@ -239,14 +244,14 @@ class AgentTools:
         removed (0) or added. Without changes it shows what the query is made of. list_concepts
         finds the numbers of concepts."""
         index = self._fresh()
-        reader = index.reader.using(self._encoder)
+        reader = index.reader
         steering = _by_dimension(reader, "factors", factors)
         parsed = replace(index.parse(query), steering=steering)
         query_vector = reader.query_vectors([parsed]).data
         heaviest = float(query_vector.max(initial=0)) or 1.0
         weights = _by_dimension(reader, "add", add)
         changed = replace(parsed, added={key: w * heaviest for key, w in weights.items()})
-        hits = index.search(changed, top_k, filter=filter, query_encoder=self._encoder)
+        hits = index.search(changed, top_k, filter=filter)
         terms = [term for term in reader.query_terms(changed) if term.weight]
         weighted = [
             f"{term.weight:.3g} {_term_key(term.vocabulary, term.dimension, term.term)}"

@@ -9,17 +9,30 @@ import functools
 import inspect
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Callable
 from importlib.metadata import version
-from typing import Any, Literal, ParamSpec
+from pathlib import Path
+from typing import Any, ParamSpec
 
 import anyio
 import uvicorn
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.stdio import stdio_server
-from mcp.types import ToolAnnotations, jsonrpc_message_adapter
+from mcp.shared.message import SessionMessage
+from mcp.types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    ToolAnnotations,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
 
 from lexicept.errors import (
     InputError,
@@ -36,18 +49,29 @@ from lexicept.server.access import KeyRequired, read_key
 
 P = ParamSpec("P")
 
+ABSOLUTE = re.compile(r"(?<![\w:./\\])(?:[A-Za-z]:)?[/\\](?:[^\s'\"]*[/\\])?")
+"""The folders of an absolute path."""
+
 
 class _Server(MCPServer[None]):
-    """A server whose tools refuse arguments that they do not have."""
+    """A server whose tools take arguments as models fill them in, and refuse unknown ones."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
-        """Call a tool. Raises ToolError for an unknown argument."""
+        """Call a tool. An optional argument that is null or blank counts as left out. Raises
+        ToolError for an unknown argument."""
         for tool in await self.list_tools():
             if tool.name == name:
+                parameters = tool.input_schema["properties"]
                 try:
-                    check_known("argument", arguments, [*tool.input_schema["properties"]])
+                    check_known("argument", arguments, [*parameters])
                 except InputError as error:
                     raise ToolError(f"{name}: {error}") from None
+                required = tool.input_schema.get("required", ())
+                arguments = {
+                    key: int(value) if isinstance(value, float) and value.is_integer() else value
+                    for key, value in arguments.items()
+                    if key in required or (value is not None and str(value).strip())
+                }
         return await super().call_tool(name, arguments, context)
 
 
@@ -56,9 +80,7 @@ HOST = "127.0.0.1"
 
 
 @checked_arguments
-def mcp_server(
-    index: Index, *, query_encoder: Literal["model", "static"] = "model"
-) -> MCPServer[None]:
+def mcp_server(index: Index) -> MCPServer[None]:
     """Return a server of the Model Context Protocol with an index's tools.
 
     The tools search, explain, read a document, steer and, in an index of concepts, list and show
@@ -67,13 +89,8 @@ def mcp_server(
 
     Args:
         index: an opened index.
-        query_encoder: the encoder of the queries' concepts; see ``Index.search``.
-
-    Raises:
-        InputError: the index has no such encoder.
     """
-    reader = index.reader.using(query_encoder)
-    tools = AgentTools(index, query_encoder)
+    reader, tools = index.reader, AgentTools(index)
     kinds = reader.fields.kinds
     names = ", ".join(f"{name} ({kinds[name]})" for name in reader.masks.offered)
     about = f"Fields that filter can name: {names}." if names else "No fields to filter by."
@@ -95,7 +112,7 @@ def mcp_server(
         if "filter" in inspect.signature(tool).parameters:
             description += f" {about}"
         server.add_tool(
-            _told(tool),
+            _told(tool, index.path),
             description=" ".join(description.split()),
             annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
             structured_output=False,  # or every answer would be there twice
@@ -110,7 +127,6 @@ def serve(
     http: bool = False,
     port: int = 8000,
     engine: str = "exact",
-    query_encoder: Literal["model", "static"] = "model",
     api_key_file: str | os.PathLike[str] | None = None,
 ) -> None:
     """Serve an index's tools to a client of the Model Context Protocol until the client leaves.
@@ -121,19 +137,18 @@ def serve(
             standard input and output.
         port: the port of HTTP; 0 takes a free one.
         engine: the engine that searches a path; an opened index keeps its own.
-        query_encoder: the encoder of the queries' concepts; see ``Index.search``.
         api_key_file: a file of one line with the key of requests over HTTP; None requires no key.
 
     Raises:
-        InputError: the index has no such engine or encoder, the port can't be bound to, the file
-            holds no key, or a key without HTTP.
+        InputError: the index has no such engine, the port can't be bound to, the file holds no key,
+            or a key without HTTP.
         IndexFormatError: the path holds no index, or a damaged one.
     """
     if api_key_file is not None and not http:
         raise ParameterError("{0} requires {1}", "api_key_file", "http")
     key = None if api_key_file is None else read_key(api_key_file)
     opened = index if isinstance(index, Index) else open_index(index, engine=engine)
-    server = mcp_server(opened, query_encoder=query_encoder)
+    server = mcp_server(opened)
     if http:
         check_free(HOST, port)
         app = server.streamable_http_app(host=HOST)
@@ -141,31 +156,74 @@ def serve(
             app.add_middleware(KeyRequired, key=key)
         uvicorn.run(app, host=HOST, port=port, log_level="warning")
     else:
-        anyio.run(_serve_stdio, server)
+        try:
+            anyio.run(_serve_stdio, server)
+        except* BrokenPipeError:
+            pass  # the client has left
 
 
 async def _serve_stdio(server: MCPServer[None]) -> None:
-    """Serve standard input and output; requests that the SDK would drop are answered too."""
+    """Serve standard input and output until the input ends and its requests are answered; requests
+    that the SDK would drop are answered too."""
     stdin: Any = _requests()
-    async with stdio_server(stdin=stdin) as (read_stream, write_stream):
-        lowlevel = server._lowlevel_server
-        await lowlevel.run(read_stream, write_stream, lowlevel.create_initialization_options())
+    waiting: set[str] = set()  # ids of requests without an answer
+    to_server, requests = anyio.create_memory_object_stream[Any]()
+    to_client, answers = anyio.create_memory_object_stream[Any]()
+
+    async def pass_requests() -> None:
+        async with to_server, messages:
+            async for item in messages:
+                if isinstance(item, Exception):
+                    await written.send(SessionMessage(_refusal(item)))
+                    continue
+                if isinstance(item.message, JSONRPCRequest):
+                    waiting.add(str(item.message.id))
+                elif getattr(item.message, "method", "") == "notifications/cancelled":
+                    # A cancelled request has no answer.
+                    waiting.discard(str((item.message.params or {}).get("requestId")))
+                await to_server.send(item)
+            while waiting:
+                await anyio.sleep(0.01)
+
+    async def pass_answers() -> None:
+        async with written:
+            async for item in answers:
+                await written.send(item)
+                waiting.discard(str(getattr(item.message, "id", None)))
+
+    lowlevel = server._lowlevel_server
+    async with stdio_server(stdin=stdin) as (messages, written), anyio.create_task_group() as tasks:
+        tasks.start_soon(pass_requests)
+        tasks.start_soon(pass_answers)
+        await lowlevel.run(requests, to_client, lowlevel.create_initialization_options())
+
+
+def _refusal(error: Exception) -> JSONRPCError:
+    """Return JSON-RPC's answer to a line that is no message."""
+    code, message = PARSE_ERROR, "Parse error"
+    if isinstance(error, ValidationError) and error.errors()[0]["type"] != "json_invalid":
+        code, message = INVALID_REQUEST, "Invalid Request"
+    return JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=code, message=message))
 
 
 async def _requests() -> AsyncIterator[str]:
     """Yield the lines of standard input, in a form that the SDK answers."""
     async for content in anyio.wrap_file(sys.stdin.buffer):
-        line = content.decode(errors="replace")
-        yield line if _is_read(line) else _readable(line)
+        line = content.decode("utf-8-sig", errors="replace")
+        if line.strip():
+            yield line if _is_read(line) else _readable(line)
 
 
 def _readable(line: str) -> str:
-    """Return a request with "?" for lone surrogates, and without parameters that can't be read."""
+    """Return a request with "?" for lone surrogates, and without parameters that can't be read. A
+    message of another form is refused."""
     try:
         message = json.loads(line)
         request = {"jsonrpc": "2.0", "id": message["id"], "method": str(message["method"])}
     except (ValueError, TypeError, KeyError, RecursionError):
-        return line  # no request
+        return line
+    if isinstance(message["id"], bool) or not isinstance(message["id"], str | int):
+        return "{}"  # the SDK would take it for a notification
     given = json.dumps({**request, "params": message.get("params")}, ensure_ascii=False)
     given = given.encode(errors="replace").decode()
     return given if _is_read(given) else json.dumps({**request, "params": None})
@@ -174,20 +232,22 @@ def _readable(line: str) -> str:
 def _is_read(line: str) -> bool:
     """Return True if the SDK reads a message."""
     try:
-        jsonrpc_message_adapter.validate_json(line, by_name=False)
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        return not isinstance(message, JSONRPCNotification) or "id" not in json.loads(line)
     except ValueError:
         return False
-    return True
 
 
-def _told(tool: Callable[P, str]) -> Callable[P, str]:
-    """Return a tool with errors that a model can read."""
+def _told(tool: Callable[P, str], index: Path) -> Callable[P, str]:
+    """Return a tool with errors that a model can read, without folders of this machine."""
 
     @functools.wraps(tool)
     def call(*args: P.args, **kwargs: P.kwargs) -> str:
         try:
             return tool(*args, **kwargs)
         except (LexiceptError, OSError) as error:
-            raise ToolError(str(error)) from error
+            text, given = str(error).replace(f"{index.parent}{os.sep}", ""), str((args, kwargs))
+            told = ABSOLUTE.sub(lambda match: match[0] if match[0] in given else "", text)
+            raise ToolError(told) from error
 
     return call

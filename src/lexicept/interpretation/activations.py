@@ -6,21 +6,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 
 from lexicept.index.atlas import BINS, EXAMPLES
 from lexicept.interpretation.word_labels import Tallies
-from lexicept.models.encoder import Encoder, TokenActivations
-from lexicept.models.sae.states import READ
+from lexicept.models.pooled import TokenActivations, TokenReader
+from lexicept.models.windows import READ
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress
 from lexicept.sanitize import one_line
 from lexicept.segments import Booleans, csr_of_rows, firsts, ranks
-from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.vectorizers.interface import load_vectorizer
 from lexicept.vectors import Floats, Integers
 
 HELD_OUT = 5
@@ -51,9 +50,9 @@ Read: TypeAlias = Callable[[Iterable[list[str]]], Iterator[ReadTexts]]
 """Reads blocks of texts, in order."""
 
 
-def read_texts(encoder: Encoder, texts: Sequence[str]) -> ReadTexts:
+def read_texts(encoder: TokenReader, texts: Sequence[str]) -> ReadTexts:
     """Read texts through an encoder."""
-    windows = encoder.backbone.windows(texts)
+    windows = encoder.windows(texts)
     numbers = np.array([window.text for window in windows], np.int64)
     return ReadTexts(
         numbers, [window.word_spans() for window in windows], encoder.token_activations(windows)
@@ -64,7 +63,8 @@ class TextReader:
     """Reads texts by a saved ``ConceptVectorizer``'s encoder, in a process of its own."""
 
     def __init__(self, folder: Path) -> None:
-        self._encoder = ConceptVectorizer.load(folder).encoder
+        vectorizer: Any = load_vectorizer("concepts", folder)
+        self._encoder: TokenReader = vectorizer.encoder
 
     def documents(self, texts: Sequence[str]) -> ReadTexts:
         """Read texts, with all of their batches."""
@@ -73,7 +73,7 @@ class TextReader:
 
 
 @contextmanager
-def reading_on(cluster: Cluster | None, encoder: Encoder, folder: Path) -> Iterator[Read]:
+def reading_on(cluster: Cluster | None, encoder: TokenReader, folder: Path) -> Iterator[Read]:
     """Yield a reader of texts on a cluster or, without a cluster, on this machine. The encoder's
     ``ConceptVectorizer`` is saved in the folder, on a disk that all nodes see."""
     if cluster is None:
@@ -90,7 +90,9 @@ class FiringReader:
     ``read`` takes by number.
     """
 
-    def __init__(self, encoder: Encoder, texts: Sequence[str], read: Read | None = None) -> None:
+    def __init__(
+        self, encoder: TokenReader, texts: Sequence[str], read: Read | None = None
+    ) -> None:
         self._read_blocks = read or partial(map, partial(read_texts, encoder))
         self._texts = texts
         self._size = size = encoder.head.size
@@ -149,11 +151,11 @@ class FiringReader:
             fired = acts > 0
             if mask is None:
                 self.tokens += len(tokens)
-                self.firings += np.bincount(concepts[fired].numpy(), minlength=self._size)
+                self.firings += np.bincount(concepts[fired], minlength=self._size)
             else:
-                fired &= torch.from_numpy(mask)[concepts]
-            token, place = (indices.numpy() for indices in fired.nonzero(as_tuple=True))
-            concept, act = concepts.numpy()[token, place], acts.numpy()[token, place]
+                fired &= mask[concepts]
+            token = fired.nonzero()[0]
+            concept, act = concepts[fired], acts[fired]
             # Places of the words: window, start and end. A word fires as its strongest token.
             places = [(window, *texts.spans[window][place]) for window, place in tokens]
             table = np.array(places, np.int64).reshape(-1, 3)

@@ -12,18 +12,16 @@ from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
-import torch
-import torch.nn.functional as F
 
 from lexicept.explanation.contributions import unnamed
 from lexicept.index.atlas import SOURCES, Findings, unique_labels
 from lexicept.interpretation.activations import FiringReader, Read
 from lexicept.interpretation.word_labels import SIGNIFICANT, Firings, Name, Namer
-from lexicept.models.encoder import Encoder
+from lexicept.models.pooled import TokenReader
 from lexicept.progress import Progress, silent
 from lexicept.segments import Booleans, csr_of_rows, first_of_rows, firsts
 from lexicept.vectorizers.words import Tokenizer
-from lexicept.vectors import Floats, Integers, row_numbers
+from lexicept.vectors import Floats, Integers, row_numbers, unit_rows
 
 SAMPLE_TOKENS = 100_000
 """Number of tokens of the evenly spread sample of a collection."""
@@ -60,7 +58,7 @@ PRIOR = 500.0
 
 
 def describe(
-    encoder: Encoder,
+    encoder: TokenReader,
     texts: Sequence[str],
     tf: sp.csr_array,
     *,
@@ -118,7 +116,7 @@ def describe(
         detection=detection,
         histogram=reader.histogram,
         octave=reader.octave or 0,
-        nearest=nearest(head.directions.detach().float(), active, progress),
+        nearest=nearest(head.directions, active, progress),
     )
 
 
@@ -242,36 +240,32 @@ def weighted_log_odds(counts: sp.csr_array, background: Floats) -> sp.csr_array:
     return csr_of_rows(z[order], counts.indices[order], lengths, counts.shape)
 
 
-def nearest(vectors: torch.Tensor, active: Booleans, progress: Progress = silent) -> sp.csr_array:
+def nearest(vectors: Floats, active: Booleans, progress: Progress = silent) -> sp.csr_array:
     """Return the cosines of active vectors [M, d] with ``NEAREST`` active neighbours each, largest
     first [M, M]."""
     numbers = np.flatnonzero(active)
     count = min(NEAREST, max(0, numbers.size - 1))
     lengths = np.zeros(len(vectors), np.int64)
     lengths[numbers] = count
-    unit = F.normalize(vectors[torch.from_numpy(numbers).to(vectors.device)], dim=1)
-    values: list[Floats] = []
-    columns: list[Integers] = []
+    unit = unit_rows(vectors[numbers])
+    values = np.empty((len(unit), count), np.float32)
+    columns = np.empty((len(unit), count), np.int64)
     step = max(1, COSINES // max(1, len(unit)))
     for start in range(0, len(unit) if count else 0, step):
         cosines = unit[start : start + step] @ unit.T
-        cosines.diagonal(offset=start).fill_(-2.0)  # no concept is its own neighbour
-        largest = cosines.topk(count, dim=1)
-        values.append(largest.values.cpu().numpy().ravel())
-        columns.append(numbers[largest.indices.cpu().numpy().ravel()])
+        np.fill_diagonal(cosines[:, start:], -2.0)  # no concept is its own neighbour
+        rows = np.arange(len(cosines))
+        for rank in range(count):  # faster than a sort of all for few
+            best = cosines.argmax(axis=1)
+            values[start + rows, rank] = cosines[rows, best]
+            columns[start + rows, rank] = best
+            cosines[rows, best] = -2.0
         progress("neighbours", min(start + step, len(unit)), len(unit))
-    empty = np.zeros(0, np.int64)
-    return csr_of_rows(
-        np.concatenate([empty.astype(np.float32), *values]),
-        np.concatenate([empty, *columns]),
-        lengths,
-        (len(vectors), len(vectors)),
-    )
+    shape = (len(vectors), len(vectors))
+    return csr_of_rows(values.ravel(), numbers[columns.ravel()], lengths, shape)
 
 
-def names_for(
-    findings: Findings, names: Sequence[str], before: torch.Tensor, after: torch.Tensor
-) -> Findings:
+def names_for(findings: Findings, names: Sequence[str], before: Floats, after: Floats) -> Findings:
     """Return findings with earlier names of latents that changed little and can't be described.
 
     A latent without a name that fires on no word more than by chance keeps the earlier name if
@@ -279,13 +273,13 @@ def names_for(
     at least ``SAME_LATENT``.
     """
     size = min(len(before), len(after))
-    cosines = F.cosine_similarity(before[:size].float(), after[:size].float(), dim=1)
+    cosines = np.sum(unit_rows(before[:size]) * unit_rows(after[:size]), axis=1)
     described = np.zeros(len(findings.labels), bool)
     log_odds = findings.log_odds
     described[row_numbers(log_odds)[log_odds.data >= SIGNIFICANT]] = True
     labels, sources = list(findings.labels), findings.sources.copy()
     renamed = []
-    for latent in torch.nonzero(cosines >= SAME_LATENT).ravel().tolist():
+    for latent in np.flatnonzero(cosines >= SAME_LATENT).tolist():
         nameless = SOURCES[sources[latent]] in LITTLE_KNOWN and not described[latent]
         if nameless and names[latent] != unnamed(latent):
             labels[latent], sources[latent] = names[latent], SOURCES.index("words")

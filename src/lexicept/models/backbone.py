@@ -18,7 +18,13 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from lexicept.errors import InputError, check_count, message_of
 from lexicept.models import blocks
 from lexicept.models.half_bert import DTYPES, PRECISIONS, HalfBert, autocast, has_bfloat16
-from lexicept.models.loading import data_alone, no_remote_code, places, quiet_transformers
+from lexicept.models.loading import (
+    check_files,
+    data_alone,
+    no_remote_code,
+    places,
+    quiet_transformers,
+)
 from lexicept.models.lora import (
     copy_adapters,
     find_base,
@@ -174,6 +180,7 @@ class Backbone(Transformer):  # type: ignore[misc]
                 only; for SAEs of such states.
         """
         path = fetch(name)
+        check_files(Path(path))
         given = {"bidirectional": bidirectional, "dtype": dtype, "precision": precision}
         given |= {"special_tokens": special_tokens}
         options = {key: value for key, value in given.items() if value is not None}

@@ -6,13 +6,12 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from sentence_transformers import SparseEncoder
-from sentence_transformers.base.modules import Router
 
 from lexicept.errors import InputError, check_count, message_of
 from lexicept.models.backbone import Backbone
@@ -21,21 +20,11 @@ from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.hub import model_folder
 from lexicept.models.index_settings import IndexSettings
-from lexicept.models.lookup import Lookup
-from lexicept.models.pooled import (
-    KeptActivations,
-    TokenReader,
-    TokenStates,
-    pooled_activations,
-)
+from lexicept.models.pooled import POOL_CELLS, TokenReader, pooled_activations
 from lexicept.models.windows import Window, prompt_for
 from lexicept.storage.files import read_json
 from lexicept.storage.texts import TextStore
-from lexicept.vectors import Floats, Integers
 from lexicept.weighting import Weighting
-
-POOL_CELLS = 2**24
-"""Limit on the cells of one dense [texts, size] or [tokens, size] array: 64 MB."""
 
 _DEFAULT = IndexSettings()
 
@@ -44,20 +33,9 @@ _NAMES = "terms"
 HEAD_TYPES: tuple[type[Head], ...] = (SAEHead, VocabularyHead)
 """Heads that a saved encoder may end in: a new kind is a subclass of ``Head``, listed here."""
 
-_MODULES: dict[str, Any] = {
-    f"{module.__module__}.{module.__name__}": module for module in (Backbone, Lookup, *HEAD_TYPES)
+_HEAD_TYPES: dict[str, Any] = {
+    f"{head_type.__module__}.{head_type.__name__}": head_type for head_type in HEAD_TYPES
 }
-
-
-class TokenActivations(NamedTuple):
-    """The most active dimensions of tokens."""
-
-    acts: torch.Tensor
-    """Activations [tokens, k]."""
-    dimensions: torch.Tensor
-    """Dimensions [tokens, k]."""
-    tokens: list[tuple[int, int]]
-    """Each token's window, and position in the window."""
 
 
 class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
@@ -65,7 +43,6 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
 
     ``encode_query``, ``encode_document`` and ``save`` are those of sentence-transformers. A saved
     folder is loaded by ``Encoder.load``, or by ``SparseEncoder(path, trust_remote_code=True)``.
-    With a lookup, the lookup encodes queries instead of backbone and head.
     """
 
     index_settings: IndexSettings = _DEFAULT
@@ -79,23 +56,16 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
         cls,
         backbone: Backbone | None,
         head: Head,
-        lookup: Lookup | None = None,
         index_settings: IndexSettings = _DEFAULT,
     ) -> Self:
-        """Make an encoder of a backbone, a head and perhaps a lookup for queries; without a
-        backbone, of hidden states, for training over cached states. Raises InputError for different
-        sizes."""
+        """Make an encoder of a backbone and a head; without a backbone, of hidden states, for
+        training over cached states. Raises InputError for different sizes."""
         modules: list[Any] = [head] if backbone is None else [backbone, head]
         if backbone is not None and head.d_in != (d := backbone.get_embedding_dimension()):
             raise InputError(f"a head for states of size {head.d_in} on a backbone of size {d}")
-        if lookup is not None:
-            if lookup.num_dimensions != head.size:
-                raise InputError(f"a lookup of {lookup.num_dimensions} for a head of {head.size}")
-            modules = [Router.for_query_document([lookup], modules)]
         encoder = cls(modules=modules, similarity_fn_name="dot")
         encoder.index_settings = index_settings
         if backbone is not None:
-            encoder.cut(backbone.max_query_tokens, backbone.max_document_tokens)
             encoder.eval()
         return encoder
 
@@ -108,27 +78,21 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
         ``converters.open_encoder`` opens models of other libraries too.
         """
         folder = model_folder(path, revision)
-        listed = [folder / name for name in ("modules.json", "router_config.json")]
-        if not listed[0].exists():
+        listed = folder / "modules.json"
+        if not listed.exists():
             raise InputError(f"{folder}: no saved encoder (modules.json is missing)")
-        text = b"".join(file.read_bytes() for file in listed if file.is_file())
+        text = listed.read_bytes()
         if b'"sentence_transformers.' in text and b'"lexicept.' not in text:
             raise InputError(
                 f"{folder}: a model of sentence-transformers; lexicept model convert makes one of "
                 "lexicept's of it"
             )
         try:
-            entries = json.loads((folder / "modules.json").read_bytes())
-            if len(entries) == 1:
-                # A lookup for queries stands beside backbone and head in a router.
-                router = Router.load(str(folder), entries[0]["path"], module_classes=_MODULES)
-                sides = router.sub_modules
-                (lookup,), (backbone, head) = sides["query"], sides["document"]
-            else:
-                lookup, head_type = None, _MODULES[entries[1]["type"]]
-                backbone = Backbone.load(str(folder))
-                head = head_type.load(str(folder), subfolder=entries[1]["path"])
-            encoder = cls.of(backbone, head, lookup, IndexSettings.read(folder))
+            entries = json.loads(text)
+            backbone = Backbone.load(str(folder))
+            head_type = _HEAD_TYPES[entries[1]["type"]]
+            head = head_type.load(str(folder), subfolder=entries[1]["path"])
+            encoder = cls.of(backbone, head, IndexSettings.read(folder))
             encoder._read_settings(folder)
             if (folder / f"{_NAMES}.bin").exists():
                 encoder.names = TextStore(folder / _NAMES)
@@ -194,33 +158,14 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
         return decoded if embeddings.ndim == 2 else decoded[0]
 
     @property
-    def _document_modules(self) -> list[Any]:
-        """Modules for documents: backbone and head, or a head alone."""
-        if isinstance(self[0], Router):
-            return list(self[0].sub_modules["document"])
-        return list(self)
-
-    @property
     def backbone(self) -> Backbone:
         """The backbone."""
-        return cast(Backbone, self._document_modules[0])
+        return cast(Backbone, self[0])
 
     @property
     def head(self) -> Head:
         """The head."""
-        return cast(Head, self._document_modules[-1])
-
-    @property
-    def lookup(self) -> Lookup | None:
-        """Table of query weights; None if backbone and head encode queries."""
-        return self[0].sub_modules["query"][0] if isinstance(self[0], Router) else None
-
-    def cut(self, max_query_tokens: int | None, max_document_tokens: int | None) -> None:
-        """Set the lengths after which texts are cut; see ``Backbone.cut``. Queries that are looked
-        up have no special tokens."""
-        self.backbone.cut(max_query_tokens, max_document_tokens)
-        if self.lookup is not None:
-            self.lookup.max_query_tokens = max_query_tokens
+        return cast(Head, self[-1])
 
     @property
     def weighting(self) -> Weighting:
@@ -234,74 +179,13 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
         blocks = [sp.csr_array((0, self.head.size), dtype=np.float32)]
         for start in range(0, len(texts), step):
             some = texts[start : start + step]
-            if task == "query" and self.lookup is not None:
-                prompted = [self.prompt(task) + text for text in some]
-                blocks.append(_look_up(self.lookup, prompted, self.head))
-            else:
-                blocks.append(pooled_activations(self.head, self.read(some, task), len(some), task))
+            blocks.append(pooled_activations(self.head, self.read(some, task), len(some), task))
         return sp.csr_array(sp.vstack(blocks, format="csr"))
 
-    def token_activations(self, windows: Sequence[Window]) -> Iterator[TokenActivations]:
-        """Yield the most active dimensions of every token counted in windows: batches of windows,
-        on the CPU."""
-        head = self.head
-        limit = POOL_CELLS // head.size  # a head without k may find every dimension active
+    def windows(self, texts: Sequence[str], task: str = "document") -> list[Window]:
+        return self.backbone.windows(texts, task=task)
 
-        def encoded(states: torch.Tensor, tokens: list[tuple[int, int]]) -> TokenActivations:
-            with torch.inference_mode():
-                acts, dimensions = head.encode(states)
-            return TokenActivations(acts.cpu(), dimensions.cpu(), tokens)
-
-        if self.kept is not None:
-            yield from self._activations_in_order(windows, self.kept, limit)
-            return
-        for numbers, states in self.backbone.token_states(windows):
-            start = 0
-            tokens: list[tuple[int, int]] = []
-            for number in numbers:
-                left_out = windows[number].left_out
-                if tokens and len(tokens) + len(left_out) > limit:
-                    yield encoded(states[start : start + len(tokens)], tokens)
-                    start += len(tokens)
-                    tokens = []
-                tokens += [(number, place) for place, out in enumerate(left_out) if not out]
-            yield encoded(states[start:], tokens)
-
-    def _activations_in_order(
-        self, windows: Sequence[Window], kept: KeptActivations, limit: int
-    ) -> Iterator[TokenActivations]:
-        """Yield the activations of windows in order, kept or computed now: batches do not depend on
-        how many are kept."""
-        computed, k = KeptActivations(), self.head.settings.document_k
-        fresh = [window for window in windows if kept.find(window) is None]
-        for numbers, states in self.backbone.token_states(fresh):
-            assert k is not None
-            some = [fresh[number] for number in numbers]
-            computed.add(some, *self.head.largest_addends(states, k))
-        batch: list[tuple[Floats, Integers]] = []
-        tokens: list[tuple[int, int]] = []
-        for number, window in enumerate(windows):
-            of_window = kept.find(window) or computed.find(window)
-            if of_window is not None:
-                batch.append(of_window)
-                tokens += [(number, place) for place, out in enumerate(window.left_out) if not out]
-            if batch and (len(tokens) >= limit or number == len(windows) - 1):
-                acts = torch.from_numpy(np.concatenate([acts for acts, _ in batch]))
-                dimensions = torch.from_numpy(np.concatenate([places for _, places in batch]))
-                yield TokenActivations(acts, dimensions.long(), tokens)
-                batch, tokens = [], []
-
-    def read(self, texts: Sequence[str], task: str) -> TokenStates:
-        prompt = self.prompt(task)
-        windows = self.backbone.windows([prompt + text for text in texts], task=task)
-        return TokenStates(windows, self.backbone.token_states(windows, task))
-
-
-def _look_up(lookup: Lookup, texts: Sequence[str], head: Head) -> sp.csr_array:
-    """Return a lookup's query weights in the units of a head's pooled activations."""
-    with torch.inference_mode():
-        weights = lookup(lookup.preprocess(list(texts)))["sentence_embedding"]
-    pooled = sp.csr_array(weights.cpu().numpy())
-    if head.settings.pooling == "max":  # a head's weights are log1p of pooled activations
-        pooled.data = np.expm1(pooled.data)
-    return pooled
+    def token_states(
+        self, windows: Sequence[Window], task: str = "document"
+    ) -> Iterator[tuple[list[int], torch.Tensor]]:
+        return self.backbone.token_states(windows, task)

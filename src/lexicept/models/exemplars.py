@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from lexicept.errors import IndexFormatError
 from lexicept.models.largest_products import SPARE, LargestProducts
 from lexicept.storage.arrays import load_array, save_array
-from lexicept.vectors import Floats, Integers, canonical_entries
+from lexicept.vectors import Floats, Integers, canonical_entries, unit_rows
 
 KEPT: Mapping[str, int] = {"query": 16, "document": 32}
 """Number of exemplars of a query and a document, the largest cosines."""
@@ -38,9 +38,9 @@ class Exemplars:
     @classmethod
     def of(cls, means: Floats, most: int) -> Exemplars:
         """Make exemplars of the first ``most`` texts of a sample with mean states [m, d]."""
-        centre = _unit(means).mean(axis=0).astype(np.float32)
+        centre = unit_rows(means).mean(axis=0).astype(np.float32)
         # Files hold half precision: vectors must be equal before saving and after loading.
-        halves = _unit(_unit(means[:most]) - centre).astype(np.float16)
+        halves = unit_rows(unit_rows(means[:most]) - centre).astype(np.float16)
         return cls(halves.astype(np.float32), centre)
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class Exemplars:
                 kept = np.maximum(kept - TAKEN_OFF * np.maximum(cosines[:, count:], 0), 0)
             order = np.argsort(places[:, :count], axis=1)
             texts = np.arange(len(block))[:, None]
-            kept, places = _unit(kept)[texts, order], places[texts, order]
+            kept, places = unit_rows(kept)[texts, order], places[texts, order]
             lengths.append(np.count_nonzero(kept, axis=1))
             exemplars.append(places[kept > 0].astype(np.int32))
             weights.append(kept[kept > 0])
@@ -79,7 +79,7 @@ class Exemplars:
         return cosines
 
     def _from_centre(self, means: Floats) -> Floats:
-        directions = _unit(_unit(means) - self._centre)
+        directions = unit_rows(unit_rows(means) - self._centre)
         directions[~means.any(axis=1)] = 0
         return directions
 
@@ -109,10 +109,3 @@ class Exemplars:
         if states.shape[1] != centre.size:
             raise IndexFormatError(f"{folder}: exemplars of {states.shape[1]} for {centre.size}")
         return cls(states.astype(np.float32), centre)
-
-
-def _unit(states: Floats) -> Floats:
-    """Return states of unit length; zeros stay."""
-    lengths = np.linalg.norm(states, axis=1, keepdims=True)
-    units: Floats = states / np.maximum(lengths, np.finfo(np.float32).tiny)
-    return units

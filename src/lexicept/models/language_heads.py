@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
-from lexicept.errors import InputError, first_line_of, message_of, read_fields
+from lexicept.errors import InputError, first_line_of, read_fields
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.loading import no_remote_code, quiet_transformers
+from lexicept.models.loading import check_files, modules_of, no_remote_code, quiet_transformers
 from lexicept.models.sources import fetch
 from lexicept.storage.files import disk_errors, read_json
 
@@ -37,6 +36,7 @@ def language_head(name: str, *, trained: bool = False) -> VocabularyHead:
     decoder's that is not a norm and rows, and for a model that can't be loaded.
     """
     path = fetch(name)
+    check_files(Path(path))
     saved = _saved(Path(path))
     if saved is not None:
         return VocabularyHead.read(saved)
@@ -71,24 +71,6 @@ def _saved(folder: Path) -> Path | None:
         return None
     head_type = f"{VocabularyHead.__module__}.{VocabularyHead.__name__}"
     return next((place for kind, place in modules if kind == head_type), None)
-
-
-def modules_of(folder: Path) -> list[tuple[str, Path]]:
-    """Return type and folder of each module that ``modules.json`` and, for a router, then
-    ``router_config.json`` list; [] without the files."""
-    path = folder / "modules.json"
-    if not path.exists():
-        return []
-    try:
-        entries = json.loads(path.read_bytes())
-        modules = [(str(entry["type"]), folder / str(entry["path"])) for entry in entries]
-        path = modules[0][1] / "router_config.json"
-        behind = json.loads(path.read_bytes())["types"] if path.exists() else {}
-        return modules + [(str(kind), modules[0][1] / name) for name, kind in behind.items()]
-    except (
-        OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError
-    ) as error:  # fmt: skip
-        raise InputError(f"{path}: not a list of modules: {message_of(error)}") from None
 
 
 def library_settings(folder: Path) -> HeadSettings:

@@ -1,10 +1,9 @@
-"""A saved encoder without torch: BERT in ONNX Runtime, or a static encoder's estimates of BERT's
-states; an SAE with k; and pooling in NumPy."""
+"""A saved encoder without torch: BERT in ONNX Runtime; an SAE with k; and pooling in NumPy."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,12 @@ from tokenizers import Tokenizer
 from lexicept.models.heads.settings import HeadSettings, read_settings
 from lexicept.models.largest_products import LargestProducts
 from lexicept.models.onnx_bert import OnnxBert, damage_of, map_safetensors
-from lexicept.models.pooled import TokenReader, TokenStates
-from lexicept.models.static import StaticStates
+from lexicept.models.pooled import TokenReader
 from lexicept.models.windows import (
     BORDERS,
     UNLIMITED,
     Cut,
+    Window,
     cut_windows,
     prompt_for,
     read_tokenizer,
@@ -33,7 +32,7 @@ _BACKBONE = {"dtype": "float32", "bidirectional": True}
 
 
 class LightEncoder(TokenReader):
-    """An ``Encoder`` of a BERT and an SAE with k, equal but for rounding, or an estimate.
+    """An ``Encoder`` of a BERT and an SAE with k, equal but for rounding.
 
     Args:
         states: computes the states of tokens.
@@ -59,23 +58,15 @@ class LightEncoder(TokenReader):
         self._special = None if config.get("special_tokens") else special
 
     @classmethod
-    def load(cls, folder: Path, static: Path | None = None) -> LightEncoder | None:
-        """Load a saved encoder; None for a model that only ``Encoder`` can run.
-
-        Args:
-            static: the file of a static encoder, to estimate states by.
-
-        Raises InputError or IndexFormatError for damaged or missing files.
-        """
+    def load(cls, folder: Path) -> LightEncoder | None:
+        """Load a saved encoder; None for a model that only ``Encoder`` can run. Raises InputError
+        or IndexFormatError for damaged or missing files."""
         if (head := LatentHead.of(folder)) is None:
             return None
         config = _config(folder)
         if any(config.get(name, value) != value for name, value in _BACKBONE.items()):
             return None
-        if static is None:
-            states = OnnxBert.load(folder)
-        else:
-            states = StaticStates.load_file(static, read_json(folder / "config.json"))
+        states = OnnxBert.load(folder)
         tokenizer = read_tokenizer(folder / "tokenizer.json")
         # Tokens without an embedding are left to ``Backbone``.
         if states is None or tokenizer.get_vocab_size() > states.tokens:
@@ -87,14 +78,17 @@ class LightEncoder(TokenReader):
         prompts, default = self._config.get("prompts", {}), self._config.get("default_prompt_name")
         return prompt_for(task, prompts, default)
 
-    def read(self, texts: Sequence[str], task: str) -> TokenStates:
-        prompted = [self.prompt(task) + text for text in texts]
+    def windows(self, texts: Sequence[str], task: str = "document") -> list[Window]:
         # One by one: a batch starts threads, which a server's workers would multiply.
-        encodings = [self._tokenizer.encode(text) for text in prompted]
+        encodings = [self._tokenizer.encode(text) for text in texts]
         cut = Cut.after(self._config.get(f"max_{task}_tokens"), self._window)
         left = self._config.get("truncation_side") == "left"
-        windows = cut_windows(prompted, encodings, cut, special=self._special, left=left)
-        return TokenStates(windows, self._states.read(windows))
+        return cut_windows(texts, encodings, cut, special=self._special, left=left)
+
+    def token_states(
+        self, windows: Sequence[Window], task: str = "document"
+    ) -> Iterator[tuple[list[int], Floats]]:
+        return self._states.read(windows)
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -123,6 +117,9 @@ class LatentHead:
         shapes = [single[name].shape for name in ("mean", "b_dec", "b_enc")]
         if shapes != [(self.d_in,), (self.d_in,), (self.size,)]:
             raise ValueError("mean, b_dec and b_enc of other sizes than W_enc")
+        self.directions = single["W_enc"]
+        """Encoder row of each latent, f32 [size, d]."""
+        self.terms = None
         self._largest = LargestProducts(single["W_enc"], single["b_enc"])
 
     @classmethod
@@ -150,11 +147,15 @@ class LatentHead:
         with damage_of(folder / "sae.safetensors"):
             return cls(weights, centred, settings)
 
+    def largest_acts(self, states: Floats, k: int | None = None) -> tuple[Floats, Integers]:
+        """See ``Head.encode``."""
+        x = (states - self._mean) / self._scale - self._origin
+        products, latents = self._largest.of(x, k or self.settings.document_k or self.size)
+        return np.maximum(products, 0) * self._scale, latents
+
     def largest_addends(self, states: Floats, k: int) -> tuple[Floats, Integers]:
         """See ``Head``."""
-        x = (states - self._mean) / self._scale - self._origin
-        products, latents = self._largest.of(x, k)
-        acts = np.maximum(products, 0) * self._scale
+        acts, latents = self.largest_acts(states, k)
         return np.log1p(acts) if self.settings.pooling == "sum" else acts, latents
 
     def token_addends(self, states: Floats, dimensions: Sequence[int], task: str) -> Floats:

@@ -2,13 +2,88 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
 from transformers.utils import logging
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, message_of
+from lexicept.storage.files import read_json
+
+_NEEDED = {
+    "adapter_*": "adapter_config.json adapter_model.safetensors|adapter_model.bin",
+    "lexicept.json": "modules.json config_sentence_transformers.json",
+    "1_*Head": "sentence_bert_config.json",
+    "1_Pooling": "modules.json 1_Pooling/config.json",
+    "1_SpladePooling": "modules.json sentence_bert_config.json config_sentence_transformers.json",
+    "*_SpladePooling": "*_SpladePooling/config.json",
+    "document_0_*": "router_config.json document_0_*/sentence_bert_config.json",
+    "router_config.json": "modules.json config_sentence_transformers.json",
+    "sentence_bert_config.json": "config.json|adapter_config.json",
+    "tokenizer_config.json": "config.json|adapter_config.json tokenizer.json|vocab.*|*.model "
+    "model.safetensors|*.safetensors|*.bin|backbone.json",
+}
+"""Files and folders of a model → files, or alternatives, that must stand beside them."""
+
+_OBJECTS = "adapter_config|cfg|config|config_sentence_transformers|generation_config|lexicept|"
+_OBJECTS += "router_config|sae|sentence_bert_config|tokenizer|tokenizer_config"
+
+
+def modules_of(folder: Path) -> list[tuple[str, Path]]:
+    """Return type and folder of each module that ``modules.json`` and, for a router, then
+    ``router_config.json`` list; [] without the files."""
+    path = folder / "modules.json"
+    if not path.exists():
+        return []
+    try:
+        entries = json.loads(path.read_bytes())
+        modules = [(str(entry["type"]), folder / str(entry["path"])) for entry in entries]
+        path = modules[0][1] / "router_config.json"
+        behind = json.loads(path.read_bytes())["types"] if path.exists() else {}
+        return modules + [(str(kind), modules[0][1] / name) for name, kind in behind.items()]
+    except (
+        OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError
+    ) as error:  # fmt: skip
+        raise InputError(f"{path}: not a list of modules: {message_of(error)}") from None
+
+
+def check_files(folder: Path) -> None:
+    """Raise InputError for a missing or damaged file of a model's folder or its modules': the
+    libraries' errors don't name the file, and some make an empty tokenizer in its place."""
+    modules_of(folder)
+    places = (folder, *folder.glob("*/"), *folder.glob("*/*/")) if folder.is_dir() else ()
+    for place in places:
+        for sign, needed in _NEEDED.items():
+            for names in needed.split() if any(place.glob(sign)) else ():
+                files = [file for name in names.split("|") for file in place.glob(name)]
+                if not any(map(Path.is_file, files)):
+                    raise InputError(f"{place / names.split('|')[0]}: this model's file is missing")
+        for path in sorted(place.iterdir()):
+            _check_content(path)
+
+
+def _check_content(path: Path) -> None:
+    """Raise InputError for a damaged file of a model; other files pass."""
+    try:
+        if path.suffix == ".safetensors":
+            with safe_open(path, "pt"):
+                return
+        if path.name == "vocab.txt":
+            filled = path.stat().st_size > 0
+        else:
+            described = re.fullmatch(rf"({_OBJECTS})\.json", path.name)
+            filled = not described or bool(read_json(path, InputError))
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path}: this model's file is damaged: {error}") from None
+    # For a transformer's empty configuration, the libraries would take defaults.
+    beside = path.name == "config.json" and (path.parent / "tokenizer_config.json").exists()
+    if not filled and (beside or path.name in ("tokenizer.json", "sae.json", "vocab.txt")):
+        raise InputError(f"{path}: this model's file has no values")
 
 
 def places(kwargs: dict[str, Any]) -> dict[str, Any]:

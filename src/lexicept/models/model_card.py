@@ -22,7 +22,7 @@ library_name: sentence-transformers
 # {title}
 
 A learned sparse encoder, made with lexicept: {origin}, {layers} blocks, then a {head} of
-{size:,} dimensions with {pooling} pooling{queries}.
+{size:,} dimensions with {pooling} pooling.
 
 ```python
 from lexicept.models.encoder import Encoder
@@ -53,7 +53,6 @@ def make_card(encoder: Encoder, title: str, origin: str | None = None) -> str:
         head=type(head).__name__,
         size=head.size,
         pooling=head.settings.pooling,
-        queries="" if encoder.lookup is None else ", and queries by a lookup, without inference",
         place=FOLDER,
     )
 

@@ -65,14 +65,16 @@ def is_plain(config: Mapping[str, Any]) -> bool:
 
 
 @contextmanager
-def damage_of(path: Path) -> Iterator[None]:
-    """Turn errors of a file's contents into InputErrors that name the file."""
+def damage_of(path: Path, other: Path | None = None) -> Iterator[None]:
+    """Turn errors of a file's contents, or of two files together, into InputErrors that name the
+    file, or both."""
+    problem = "damaged or missing" if other is None else f"damaged or missing, or {other} is"
     try:
         yield
     except LexiceptError:
         raise
     except Exception as error:  # ONNX Runtime raises many kinds
-        raise InputError(f"{path}: damaged or missing: {message_of(error)}") from None
+        raise InputError(f"{path}: {problem}: {message_of(error)}") from None
 
 
 def map_safetensors(path: Path) -> dict[str, Any]:
@@ -224,9 +226,9 @@ class OnnxBert:
             return None
         if adapters.exists():
             added = map_safetensors(stored)
-            with damage_of(stored):
+            with damage_of(stored, adapters):
                 _add_adapters(weights, added, settings["lora_alpha"] / settings["r"])
-        with damage_of(path):
+        with damage_of(path, folder / "config.json"):
             return cls(weights, config)
 
     def read(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], Floats]]:

@@ -116,7 +116,7 @@ def write_onnx(encoder: Encoder, folder: Path, number: Number = "float32") -> di
     """
     backbone, head = encoder.backbone, encoder.head
     _require_exportable(encoder)
-    sides = ("document", "query") if encoder.lookup is None else ("document",)
+    sides = ("document", "query")
     settings = head.settings
     # Alike but for the index's pruning of queries.
     as_document = replace(
@@ -125,7 +125,7 @@ def write_onnx(encoder: Encoder, folder: Path, number: Number = "float32") -> di
         query_max_active_dims=settings.document_max_active_dims,
         query_scale=1.0,
     )
-    alike = len(sides) == 2 and settings == as_document
+    alike = settings == as_document
     files = {side: "model.onnx" if alike else f"{side}.onnx" for side in sides}
     for side, name in files.items():
         if not (folder / name).exists():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,20 @@ import scipy.sparse as sp
 
 from lexicept.models.windows import Window
 from lexicept.vectors import Floats, Integers, canonical_entries
+
+POOL_CELLS = 2**24
+"""Limit on the cells of one dense [texts, size] or [tokens, size] array: 64 MB."""
+
+
+class TokenActivations(NamedTuple):
+    """The most active dimensions of tokens."""
+
+    acts: Floats
+    """Activations, f32 [tokens, k]."""
+    dimensions: Integers
+    """Dimensions, int64 [tokens, k]."""
+    tokens: list[tuple[int, int]]
+    """Each token's window, and position in the window."""
 
 
 class TokenStates(NamedTuple):
@@ -90,12 +104,24 @@ class TokenReader:
         """Return the prompt before every text of a task, query or document."""
         raise NotImplementedError
 
+    def windows(self, texts: Sequence[str], task: str = "document") -> list[Window]:
+        """Cut texts of a task, with prompts or without, into windows."""
+        raise NotImplementedError
+
+    def token_states(
+        self, windows: Sequence[Window], task: str = "document"
+    ) -> Iterator[tuple[list[int], Any]]:
+        """Yield the states of all tokens counted in windows; see ``Backbone.token_states``."""
+        raise NotImplementedError
+
     def read(self, texts: Sequence[str], task: str) -> TokenStates:
         """Return the states of the tokens of prompts and texts, computed during iteration.
 
         Offsets count from the prompt's start.
         """
-        raise NotImplementedError
+        prompt = self.prompt(task)
+        windows = self.windows([prompt + text for text in texts], task)
+        return TokenStates(windows, self.token_states(windows, task))
 
     def encode_activations(self, texts: Sequence[str], task: str = "document") -> sp.csr_array:
         """Return the pooled activations of texts of a task (query or document): CSR f32 [n, size].
@@ -112,6 +138,48 @@ class TokenReader:
         tf = pooled_activations(self.head, self.read(texts, task), len(texts), task, means, kept)
         return tf, means.result()
 
+    def token_activations(self, windows: Sequence[Window]) -> Iterator[TokenActivations]:
+        """Yield the most active dimensions of every token counted in windows of documents: batches
+        of windows."""
+        limit = POOL_CELLS // self.head.size  # a head without k may find every dimension active
+        if self.kept is not None:
+            yield from self._activations_in_order(windows, self.kept, limit)
+            return
+        for window_numbers, states in self.token_states(windows):
+            start = 0
+            tokens: list[tuple[int, int]] = []
+            for number in window_numbers:
+                if tokens and len(tokens) + len(windows[number].left_out) > limit:
+                    acts, dimensions = self.head.largest_acts(states[start : start + len(tokens)])
+                    yield TokenActivations(acts, dimensions, tokens)
+                    start += len(tokens)
+                    tokens = []
+                tokens += [(number, position) for position in windows[number].counted()]
+            acts, dimensions = self.head.largest_acts(states[start:])
+            yield TokenActivations(acts, dimensions, tokens)
+
+    def _activations_in_order(
+        self, windows: Sequence[Window], kept: KeptActivations, limit: int
+    ) -> Iterator[TokenActivations]:
+        """Yield the activations of windows in order, kept or computed now: batches do not depend on
+        how many are kept."""
+        computed, k = KeptActivations(), self.head.settings.document_k
+        fresh = [window for window in windows if kept.find(window) is None]
+        for window_numbers, states in self.token_states(fresh):
+            some = [fresh[number] for number in window_numbers]
+            computed.add(some, *self.head.largest_addends(states, k))
+        batch: list[tuple[Floats, Integers]] = []
+        tokens: list[tuple[int, int]] = []
+        for number, window in enumerate(windows):
+            of_window = kept.find(window) or computed.find(window)
+            if of_window is not None:
+                batch.append(of_window)
+                tokens += [(number, position) for position in window.counted()]
+            if batch and (len(tokens) >= limit or number == len(windows) - 1):
+                acts, dimensions = map(np.concatenate, zip(*batch, strict=True))
+                yield TokenActivations(acts, dimensions.astype(np.int64), tokens)
+                batch, tokens = [], []
+
     def token_shares(
         self, read: TokenStates, dimensions: Sequence[Sequence[int]], task: str
     ) -> list[dict[int, list[TokenShare]]]:
@@ -123,7 +191,7 @@ class TokenReader:
             start = 0
             for number in numbers:
                 window = read.windows[number]
-                places = [place for place, out in enumerate(window.left_out) if not out]
+                places = window.counted()
                 # A batch holds the counted tokens of its windows, one window after another.
                 window_states = states[start : start + len(places)]
                 start += len(places)

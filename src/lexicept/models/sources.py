@@ -27,9 +27,6 @@ _PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128
 Dtype = Literal["float32", "bfloat16", "float16"]
 """Type of a model's weights."""
 
-"""Implementation of attention, by transformers' names: plain products, PyTorch's fused kernel, or
-FlashAttention 2, which requires a GPU, half precision and the package ``flash-attn``."""
-
 
 def resolve(name: str) -> str:
     """Return the folder or hub name of a model; the package's folder for the default backbone.

@@ -21,6 +21,9 @@ LONGEST_WINDOW = 512
 BORDERS = ("bos_token", "eos_token", "cls_token", "sep_token")
 """Names of the tokens that are special wherever they are."""
 
+READ = 512
+"""Documents read together, so that texts of similar length share a batch."""
+
 UNLIMITED = 10**9
 """The limit of a tokenizer without a limit, which may be infinite."""
 
@@ -42,6 +45,10 @@ class Window(NamedTuple):
     def word_spans(self) -> list[tuple[int, int]]:
         """Return start and end of every token's word, or of the token itself, in characters."""
         return whole_words(self.words, self.offsets)
+
+    def counted(self) -> list[int]:
+        """Return the positions of the tokens that are not left out."""
+        return [position for position, out in enumerate(self.left_out) if not out]
 
     def key(self) -> tuple[int, int]:
         """Return a hash of 128 bits of the tokens."""

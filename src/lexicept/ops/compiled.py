@@ -80,9 +80,7 @@ class Kernel:
             return self._dispatcher
 
     def _compile(self) -> Any:
-        import numba
-
-        from lexicept.ops.machine_code import Cache
+        from lexicept.ops.machine_code import Cache, numba
 
         call_kernels()
         # Numba compiles calls of its own functions only: dispatchers replace the called kernels.

@@ -8,6 +8,7 @@ pickles like numba's files: whoever can write there can run code, as with ``__py
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
 import warnings
 from collections.abc import Callable, Iterable
@@ -15,12 +16,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numba
-from numba.core.caching import CompileResultCacheImpl, NullCache
-from numba.core.serialize import dumps
-
 from lexicept.errors import LexiceptWarning
 from lexicept.storage.files import replacing
+from lexicept.storage.surroundings import without
+
+with without(".numba_config.yaml"):
+    import numba as numba
+    from numba.core.caching import CompileResultCacheImpl, NullCache
+    from numba.core.serialize import dumps
+
+# It is read again by each compilation, and could name a folder of pickled machine code.
+numba.config._config_fname = os.devnull
 
 DIGEST = 32
 """Bytes of a SHA-256."""

@@ -145,8 +145,8 @@ def search_postings_reference(
 
 
 def all_scores(segment: int, postings: Postings, query: WeightedQuery) -> Floats:
-    """Return the scores of all documents, f32 [N]. Raises IndexError if damaged postings name a
-    document outside of a segment."""
+    """Return the scores of all documents, f32 [N], infinite for NaN. Raises IndexError if damaged
+    postings name a document outside of a segment."""
     scores = (postings.offsets * np.float32(query.offset_factor)).astype(np.float32)
     for number, first in enumerate(range(0, scores.size, segment)):
         segment_scores = scores[first : first + segment]
@@ -159,6 +159,7 @@ def all_scores(segment: int, postings: Postings, query: WeightedQuery) -> Floats
             else:
                 documents, weights = list_reference(postings, number, dimension)
                 segment_scores[documents] += factor * weights
+    scores[np.isnan(scores)] = np.inf  # the engine refuses infinite scores
     return scores
 
 
@@ -245,7 +246,7 @@ def push_few(few, first, totals, documents, scores, size):
     bar = lowest_result(scores, size)
     for i in range(few.size):
         score = totals[few[i]]
-        if score > bar:
+        if not score <= bar:  # above, or NaN
             size = push(scores, documents, size, score, first + np.int64(few[i]))
             bar = lowest_result(scores, size)
     return size
@@ -260,12 +261,12 @@ def push_above(count, first, totals, documents, scores, size):
         # Most blocks have no result. A count without branches, as wide as a score, is vectorised.
         above = np.uint32(0)
         for i in range(block, stop):
-            above = np.uint32(above + np.uint32(totals[i] > bar))
+            above = np.uint32(above + np.uint32(not totals[i] <= bar))
         if above == 0:
             continue
         for i in range(block, stop):
             score = totals[i]
-            if score > bar:
+            if not score <= bar:
                 size = push(scores, documents, size, score, first + i)
                 bar = lowest_result(scores, size)
     return size
@@ -281,8 +282,10 @@ def lowest_result(scores, size):
 def push(scores, documents, size, score, document):
     """Put a document on a binary heap, instead of the worst on a full heap; return the heap's size.
 
-    The worst is on top: the lowest score, and of equal scores the latest document.
+    The worst is on top: the lowest score, and of equal scores the latest document. NaN becomes
+    infinity, the best.
     """
+    score = score if score == score else np.float32(np.inf)
     if size < scores.size:
         # Room at the end: better parents move down.
         hole = size

@@ -16,7 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from lexicept.errors import InputError, LexiceptError, ParameterError
+from lexicept.errors import InputError, LexiceptError, ParameterError, require
 from lexicept.storage.files import replace_file
 
 RETRIES = 3
@@ -204,17 +204,19 @@ def _join(address: str, workers: int | None) -> Any:
     # Ray sends no usage statistics, and hides no GPU from tasks that reserve none.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise InputError(f"{error.name} missing: pip install 'lexicept[ray]'") from None
-    quiet = {"log_to_driver": False, "configure_logging": False}
+    require("ray", "ray")
+    import ray
+
+    job = ray.job_config.JobConfig()
+    # Or Ray has workers import from the current folder first, before Python's own library.
+    job._runtime_env_has_working_dir = lambda: True
+    options = {"job_config": job, "log_to_driver": False, "configure_logging": False}
     try:
         if address == "local":
-            ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
+            ray.init(address="local", num_cpus=workers, include_dashboard=False, **options)
         else:
             _knock(address)
-            ray.init(address=address, **quiet)
+            ray.init(address=address, **options)
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"no Ray cluster at {address!r}: {_first_line(error)}") from None
     return ray

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -19,11 +20,12 @@ from lexicept.pipelines.documents import Documents, as_documents, folder_of
 from lexicept.pipelines.index import Index
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress, reporting
-from lexicept.vectorizers.interface import STATIC
 from lexicept.vectorizers.words import QUERY_STOP_WORDS, WordVectorizer, missing_analysis
 from lexicept.weighting import BM25, Unchanged
 
 if TYPE_CHECKING:
+    import scipy.sparse as sp
+
     from lexicept.models.backbone import Backbone
     from lexicept.parallel.ray import Cluster
     from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -83,14 +85,15 @@ def build(
             lists these, with the reasons.
         ray: the HOST:PORT of a Ray cluster that encodes documents and derives postings, or "local".
         ray_workers: the number of Ray processes; by default one for each processor, or GPU.
-        overwrite: replace an index at ``out``, in one step; those who have opened the old one
-            keep reading that.
+        overwrite: replace an index at ``out``, in one step, even one that is damaged or of another
+            version; those who have opened the old one keep reading that.
         restart: discard an interrupted build instead of resuming it.
         progress: True shows a line on standard error; a callback gets the reports.
 
     Raises:
         InputError: parameters that do not go together, a bad document, something at ``out``, an
-            interrupted build with other arguments, or a package or model that is missing.
+            interrupted build with other arguments, a package or model that is missing, or a model
+            that finds no concept in any document.
         IndexFormatError: with ``overwrite``, what is at ``out`` is no index.
     """
     names = VOCABULARIES[vocabulary]
@@ -127,7 +130,8 @@ def build(
         if "words" in names:
             # BM25's queries count words: their weights say little about which matter.
             settings = VocabularySettings(BM25(), pruning="impact")
-            builder.add_vocabulary(words, settings, progress=report)
+            tf = builder.add_vocabulary(words, settings, progress=report)
+            _check_postings(builder, "words", tf)
         if "concepts" in names:
             if "words" in names and builder.publish_early(["concepts"], weight_bits):
                 report("searchable by words", 0, 0, f"lexicept search {os.fspath(out)} …")
@@ -148,8 +152,6 @@ def _shares(totals: Mapping[str, float]) -> dict[str, float]:
     sample = totals.get("states", 1.0)
     others = max(0.0, totals.get("words", sample) / sample - 1)
     read = {"words": 0.02, "model": 0.2, "states": 1.0, "training": 1.0, "concepts": 0.3 + others}
-    if "query encoder" in totals:  # which only another backbone than lexicept-mini's needs
-        read["query encoder"] = 0.6
     return {**read, "naming": 0.1, "neighbours": 0.1}
 
 
@@ -170,9 +172,7 @@ def _add_concepts(
     """Encode the documents, and describe concepts that have no labels, and lexicept-mini's."""
     from lexicept.interpretation.activations import reading_on
     from lexicept.interpretation.describe import describe, names_for
-    from lexicept.models.light_encoder import LatentHead
     from lexicept.models.pooled import KeptActivations
-    from lexicept.training.static import static_of, write_static
 
     concepts = fitted.concepts
     folder = builder.folder(concepts.name)
@@ -182,9 +182,7 @@ def _add_concepts(
         if concepts.encoder.backbone.known is not None:  # which descriptions will read again
             concepts.encoder.kept = KeptActivations(concepts.encoder.backbone.known)
         activations = builder.add_vocabulary(fitted.texts.joint, settings, TEXTS, progress=progress)
-    has_head = concepts.encoder.lookup is None and LatentHead.of(folder / "model") is not None
-    if has_head and (static := static_of(concepts.encoder, builder.documents(), progress)):
-        write_static(folder / STATIC, static)
+    _check_postings(builder, concepts.name, activations, stacklevel=5)
     if concepts.named and labels is None and fitted.names is None:
         return
     # States that adaptation left here are not computed again elsewhere.
@@ -201,8 +199,22 @@ def _add_concepts(
             progress=progress,
         )
     if fitted.names is not None and fitted.rows is not None:
-        findings = names_for(findings, fitted.names, fitted.rows, concepts.head.rows.detach())
+        rows = concepts.head.rows.float().numpy(force=True)
+        findings = names_for(findings, fitted.names, fitted.rows, rows)
     builder.add_atlas(findings)
+
+
+def _check_postings(
+    builder: IndexBuilder, name: str, tf: sp.csr_array, stacklevel: int = 4
+) -> None:
+    """Warn if no document has a posting. Raises InputError for concepts if a document has a
+    word."""
+    if tf.nnz:
+        return
+    message = f"no {name} in any document"
+    if name == "concepts" and any(re.search(r"\w", text) for text in builder.contents):
+        raise InputError(f"{message}: the model gives empty vectors, its training has collapsed")
+    warnings.warn(f"{message}: searches by {name} find nothing", LexiceptWarning, stacklevel)
 
 
 def _labels(

@@ -15,10 +15,9 @@ from lexicept.models.windows import prompt_for
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress
 from lexicept.storage.files import read_json
+from lexicept.vectors import Floats
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from lexicept.models.backbone import Backbone
     from lexicept.models.encoder import Encoder
     from lexicept.training.adaptation import Adaptation, Effort
@@ -35,7 +34,7 @@ class Fitted(NamedTuple):
     """Effort of their adaptation; None where they were not adapted."""
     names: Sequence[str] | None = None
     """Names that concepts keep if the documents say nothing about them."""
-    rows: Tensor | None = None
+    rows: Floats | None = None
     """Encoder rows of the concepts with these names [M, d]."""
     read: Sequence[int] | None = None
     """Numbers of the documents whose states the backbone has kept."""
@@ -104,9 +103,8 @@ class ConceptSource:
         from lexicept.models.sources import Reference
 
         loaded = self._load()
-        model = loaded if isinstance(loaded, Backbone) else loaded.encoder
-        backbone = model if isinstance(model, Backbone) else model.backbone
-        model.cut(
+        backbone = loaded if isinstance(loaded, Backbone) else loaded.encoder.backbone
+        backbone.cut(
             self.settings.max_query_tokens or backbone.max_query_tokens,
             self.settings.max_document_tokens or backbone.max_document_tokens,
         )
@@ -161,7 +159,7 @@ class ConceptSource:
         packaged = self.packaged
         if not (self.adapted or packaged):
             return Fitted(loaded)
-        encoder, rows = loaded.encoder, loaded.head.rows.detach().clone()
+        encoder, rows = loaded.encoder, loaded.head.rows.float().numpy(force=True).copy()
         names = loaded.terms if loaded.named else None
         if not self.adapted:
             documents = read_to_describe(encoder, builder.contents, folder, progress)

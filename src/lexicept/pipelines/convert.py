@@ -25,10 +25,9 @@ Layout = Literal[
     "dictionary-learning",
     "sentence-transformers",
     "splade",
-    "opensearch",
     "onnx",
 ]
-"""Layouts written by ``convert``; the last four are for models."""
+"""Layouts written by ``convert``; the last three are for models."""
 
 READ = 64
 """Documents that are read at once for a decoder."""
@@ -52,8 +51,8 @@ def convert(
     """Convert a pretrained SAE, or a model whose dimensions are sub-words, and describe it.
 
     The source is recognised by the names of files. SAEs: Llama Scope, Gemma Scope, SAELens,
-    sparsify and dictionary_learning. Models: naver/splade's, sentence-transformers' SparseEncoder,
-    OpenSearch's and lexicept's. Pickles are read for SAEs only, and only tensors inside.
+    sparsify and dictionary_learning. Models: naver/splade's, sentence-transformers' SparseEncoder
+    and lexicept's. Pickles are read for SAEs only, and only tensors inside.
 
     ``onnx`` takes any model, also with latents: graphs turn token ids into dimensions and weights.
     The layouts of SAE libraries also take a model of lexicept's, and write the SAE of the head. An
@@ -200,6 +199,5 @@ def _convert_model(
         "layers": backbone.num_layers,
         "dimensions": head.size,
         "pooling": head.settings.pooling,
-        "queries": "a table of weights" if encoder.lookup is not None else "the same model",
         "long_texts": f"{cut} {backbone.one_window} tokens",
     }

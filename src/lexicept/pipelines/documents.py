@@ -13,6 +13,7 @@ from lexicept.corpora.json_lines import DOCUMENT_TEXTS, to_document
 from lexicept.corpora.records import DocumentStream, Place, Records
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError
+from lexicept.fields.values import as_typed
 
 Documents: TypeAlias = Iterable[str | Mapping[str, Any] | Document] | str | os.PathLike[str] | Any
 """Texts, dicts (``text``, and optionally ``id``, ``title`` and fields), ``Document`` tuples, a data
@@ -68,14 +69,14 @@ def folder_of(documents: Documents, without: Collection[str]) -> Folder | None:
     return Folder(name, Skipped(name, KINDS), without)
 
 
-def _rows(frame: Any) -> Iterator[dict[str, Any]]:
+def _rows(frame: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a pandas or Polars frame as dicts, without the index."""
     columns = [str(column) for column in frame.columns]
     if not set(columns) & set(DOCUMENT_TEXTS):
         raise InputError(f"the data frame has no column 'text', only: {', '.join(columns)}")
     rows = frame.iter_rows() if hasattr(frame, "iter_rows") else frame.itertuples(False, None)
-    for row in rows:
-        yield dict(zip(columns, row, strict=True))
+    records = (dict(zip(columns, row, strict=True)) for row in rows)
+    yield from as_typed(records, dict(zip(columns, frame.dtypes, strict=True)))
 
 
 def _data_set(data: Any) -> Iterable[Mapping[str, Any]]:
@@ -86,8 +87,7 @@ def _data_set(data: Any) -> Iterable[Mapping[str, Any]]:
         raise InputError(f"a dictionary of data sets: choose one of its splits: {splits}")
     if columns is not None and not set(columns) & {*DOCUMENT_TEXTS, "passages"}:
         raise InputError(f"the data set has no column 'text', only: {', '.join(columns)}")
-    rows: Iterable[Mapping[str, Any]] = data
-    return rows
+    return as_typed(data, getattr(data, "features", None) or {})
 
 
 def _numbered(items: Iterable[Any], first: int, taken: Collection[str]) -> Records[Document]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from lexicept.corpora import Query
 from lexicept.errors import InputError, LexiceptError, ParameterError, checked_arguments, require
@@ -106,7 +106,6 @@ def evaluate(
     engine: str = "exact",
     measures: Sequence[str] = (),
     ignore_identical_ids: bool = False,
-    query_encoder: Literal["model", "static"] = "model",
     syntax: bool = False,
     out: str | os.PathLike[str] | None = None,
     curves: bool = False,
@@ -130,7 +129,6 @@ def evaluate(
         measures: more measures, in ir_measures' notation, such as "AP" and "P@5".
         ignore_identical_ids: drop a hit with the id of the query, from runs too, as BEIR does for
             collections with documents as queries (ArguAna, Quora).
-        query_encoder: the encoder of the queries' concepts; see ``Index.search``.
         syntax: read phrases in quotes, -words and field:value in the queries; False searches for
             the plain texts.
         out: a folder to write to: ``evaluation.json``; ``queries.csv``, the values of every query;
@@ -144,8 +142,8 @@ def evaluate(
 
     Raises:
         InputError: parameters that do not go together; no such dataset, split, engine, measure,
-            system or static encoder; no judgements of documents in an index or queries in a run; a
-            malformed run; ``out`` can't be created; or curves without matplotlib.
+            or system; no judgements of documents in an index or queries in a run; a malformed run;
+            ``out`` can't be created; or curves without matplotlib.
         IndexFormatError: a path that holds no index, or a damaged one.
     """
     if curves and out is None:
@@ -158,7 +156,7 @@ def evaluate(
         require("report", "matplotlib")
     for measure in measures:
         depth_of(measure)  # unknown ones are refused before any search
-    reader = reader_of(index, engine=engine).using(query_encoder)
+    reader = reader_of(index, engine=engine)
     resolved = resolve_systems(systems, reader)
     if curves and not any(isinstance(system, SearchedIndex) for system in resolved.values()):
         raise ParameterError(

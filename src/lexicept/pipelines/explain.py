@@ -46,7 +46,7 @@ def explain(
         query: a text.
         document: a text, a dict (``text``, and optionally ``id`` and ``title``) or a ``Document``.
         model: a folder or a hub's name of a SPLADE model, a sentence-transformers
-            ``SparseEncoder``, a model of OpenSearch or lexicept, or a pretrained SAE; "lexicept-
+            ``SparseEncoder``, a model of lexicept, or a pretrained SAE; "lexicept-
             mini", the model in the package; or a loaded ``SparseEncoder``. An SAE's weights are
             ``log1p`` of the latents' maxima over the tokens, as in SPLADE.
         backbone: the Hugging Face model of an SAE's states; all-MiniLM-L6-v2 by default.

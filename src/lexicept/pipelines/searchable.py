@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning, check_count, checked_arguments
@@ -28,9 +28,6 @@ from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
 
 LOOK_SECONDS = 1.0
 """Seconds between looks of searches at whether the index on disk has changed."""
-
-QueryEncoderName = Literal["model", "static"]
-"""Encoders of a query's concepts and whole text."""
 
 
 class OpenedIndex:
@@ -54,7 +51,7 @@ class OpenedIndex:
         """True if the index on disk has changed since the snapshot; see ``refresh``."""
         return self.reader.stale()
 
-    def _snapshot(self, query_encoder: str = "model") -> IndexReader:
+    def _snapshot(self) -> IndexReader:
         """Return the snapshot. Warn once if the index on disk has changed since."""
         reader, now = self._reader, time.monotonic()
         if reader is None:
@@ -70,7 +67,7 @@ class OpenedIndex:
                 problem = "has changed since it was opened: searches see it as it was"
                 message = f"{reader.path} {problem}; refresh() reads it anew"
                 warnings.warn(message, LexiceptWarning, stacklevel=3)
-        return reader if query_encoder == "model" else reader.using(query_encoder)
+        return reader
 
     def parse(self, query: str) -> ParsedQuery:
         """Return the parts of a query: words, phrases, excluded words, conditions.
@@ -90,7 +87,6 @@ class OpenedIndex:
         boosts: Mapping[str, float] | None = None,
         feedback: Marked | None = None,
         explain: bool = False,
-        query_encoder: QueryEncoderName = "model",
         filter: Filter | None = None,  # noqa: A002
     ) -> Hits:
         """Return the best documents for a query, best first, ties in document order.
@@ -108,18 +104,16 @@ class OpenedIndex:
                 results to take for relevant. The largest words and concepts of the documents are
                 added to the query; ``added`` of the results lists them, and steering removes them.
             explain: whether each hit gets the exact decomposition of the score.
-            query_encoder: "model" runs the concept model; "static" estimates the model's token
-                states from a table fitted to the collection instead, in some 60 % of the time.
             filter: conditions on fields: a text such as ``"year >= 2020 and tag in ['bio']"``, or a
                 dict such as ``{"year": {">=": 2020}, "tag": ["bio"]}``.
 
         Raises:
             InputError: a query that is no text, an unknown vocabulary, ``top_k`` below 1, an
                 unknown id in ``feedback``, an unknown dimension or a factor out of range in
-                steering or boosts, no static encoder, a malformed filter, a condition that does
-                not fit the fields, or a phrase without a searched word.
+                steering or boosts, a malformed filter, a condition that does not fit the fields, or
+                a phrase without a searched word.
         """
-        reader = self._snapshot(query_encoder)
+        reader = self._snapshot()
         parsed = _with(reader.parse(query), steering, boosts, filter)
         if feedback is not None:
             parsed = with_feedback(reader, parsed, feedback, vocabulary)
@@ -134,7 +128,6 @@ class OpenedIndex:
         vocabulary: str | None = None,
         boosts: Mapping[str, float] | None = None,
         threads: int | None = None,
-        query_encoder: QueryEncoderName = "model",
         filter: Filter | None = None,  # noqa: A002
     ) -> list[Hits]:
         """Return the best documents for each query; arguments as in ``search``.
@@ -148,7 +141,7 @@ class OpenedIndex:
         Raises:
             InputError: ``queries`` are no list, ``threads`` below 1, or an error of ``search``.
         """
-        reader = self._snapshot(query_encoder)
+        reader = self._snapshot()
         if isinstance(queries, str) or not isinstance(queries, Iterable):
             raise InputError(f"queries are a list of texts, not {queries!r:.40}")
         parsed = [_with(reader.parse(query), None, boosts, filter) for query in queries]
@@ -186,7 +179,6 @@ class OpenedIndex:
         filter: Filter | None = None,  # noqa: A002
         most: int = 10,
         vocabulary: str | None = None,
-        query_encoder: QueryEncoderName = "model",
     ) -> dict[str, list[ValueCount]]:
         """Return the most frequent values of fields, with numbers of documents.
 
@@ -199,7 +191,7 @@ class OpenedIndex:
         Raises:
             InputError: an unknown field, ``most`` below 1, or an error of ``search``.
         """
-        reader = self._snapshot(query_encoder)
+        reader = self._snapshot()
         if query is None:
             return reader.masks.counts(fields, reader.masks.of(filter), most)
         parsed = _with(reader.parse(query), None, None, filter)
@@ -213,17 +205,13 @@ class OpenedIndex:
         vocabulary: str | None = None,
         steering: DimensionNumbers | None = None,
         boosts: Mapping[str, float] | None = None,
-        query_encoder: QueryEncoderName = "model",
     ) -> Explanation:
         """Return the exact decomposition of a document's score; arguments as in ``search``.
-
-        With "static" the words behind a document's concepts are estimated too; a concept that the
-        estimate does not find has no words there.
 
         Raises:
             InputError: an unknown document, or an error of ``search``.
         """
-        reader = self._snapshot(query_encoder)
+        reader = self._snapshot()
         parsed = _with(reader.parse(query), steering, boosts)
         return reader.explain(parsed, document_id, vocabulary)
 

@@ -14,13 +14,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from unittest.mock import patch
 
 from lexicept.corpora import is_folder_of_files
 from lexicept.errors import InputError, check_count, checked_arguments, require
-from lexicept.index.manifest import MANIFEST
+from lexicept.index.manifest import is_index, older_version, read_manifest
 from lexicept.pipelines.opened import IndexLike, reader_of
-from lexicept.storage.manifest import generations
 
 LOW_PRIORITY = 10
 """Priority (nice) of the process that builds an index beside the server."""
@@ -34,7 +33,6 @@ def serve(
     port: int = 8000,
     workers: int = 1,
     engine: str = "exact",
-    query_encoder: Literal["model", "static"] = "model",
     query_cache_mb: int = 32,
     api_key_file: str | os.PathLike[str] | None = None,
     url_prefix: str | None = None,
@@ -44,7 +42,7 @@ def serve(
     A folder of documents is indexed beside it, in ``FOLDER.index``, by a process of low priority:
     searches by words are served after seconds, concepts once they are there. Later calls bring the
     index into step with the folder. Changes of an index are served within seconds. Each worker
-    loads the concept model, unless queries are encoded by the static encoder.
+    loads the concept model.
 
     Args:
         index: an opened index, the path of one, or a folder of documents.
@@ -52,17 +50,15 @@ def serve(
         port: the port; 0 takes a free port.
         workers: processes behind the port.
         engine: the engine for a path; an opened index keeps its engine.
-        query_encoder: encoder of the queries' concepts; see ``Index.search``. With "static" no
-            model is loaded.
         query_cache_mb: memory of each worker for queries that the model encoded, in MB; 0 for none.
         api_key_file: a file with the API key, a single line; by default no key is required.
         url_prefix: the address before a document's id, which the page then links to, as in
             ``https://example.org/docs/``; a document's field ``url`` comes before it.
 
     Raises:
-        InputError: an unusable address or ``url_prefix``, no such engine or static encoder, a
-            number out of range, no key in the file, a folder that can't be indexed, or the extra
-            ``serve`` or, for an index with concepts, ``search`` is not installed.
+        InputError: an unusable address or ``url_prefix``, no such engine, a number out of range, no
+            key in the file, a folder that can't be indexed, or the extra ``serve`` or, for an index
+            with concepts, ``search`` is not installed.
         IndexFormatError: no index, or a damaged index.
     """
     require("serve", "fastapi", "fastapi_offline", "prometheus_client", "uvicorn")
@@ -80,10 +76,11 @@ def serve(
         read_key(api_key_file)
     checked_prefix(url_prefix)
     with ExitStack() as stack:
-        if isinstance(index, str | os.PathLike) and _holds_documents(index):
-            index = stack.enter_context(_indexed_beside(index))
-        reader = reader_of(index, engine=engine).using(query_encoder)
-        needs_model = any(entry.needs_model(query_encoder) for entry in reader.vocabularies)
+        given = Path(index) if isinstance(index, str | os.PathLike) else None
+        if given and is_folder_of_files(given) and not is_index(given):
+            index = stack.enter_context(_indexed_beside(given))
+        reader = reader_of(index, engine=engine)
+        needs_model = any(vocabulary.needs_model for vocabulary in reader.vocabularies)
         if needs_model and find_spec("sentence_transformers") is None:
             require("search", "onnxruntime", "tokenizers")
         path = index if isinstance(index, str | os.PathLike) else reader.path
@@ -91,7 +88,6 @@ def serve(
             os.path.abspath(path),
             host,
             reader.searcher.name,
-            query_encoder,
             query_cache_mb,
             None if api_key_file is None else os.path.abspath(api_key_file),
             url_prefix,
@@ -103,7 +99,7 @@ def serve(
             folder = tempfile.TemporaryDirectory(prefix="lexicept-")
             variables["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(folder)
         # Workers are fresh processes: the environment holds the settings.
-        stack.enter_context(_environment(variables))
+        stack.enter_context(patch.dict(os.environ, variables, PYTHONSAFEPATH="1"))
         uvicorn.run(
             "lexicept.server.app:from_environment",
             factory=True,
@@ -116,19 +112,15 @@ def serve(
         )
 
 
-def _holds_documents(path: str | os.PathLike[str]) -> bool:
-    """Return True for a folder of files that is no index, not even a damaged one."""
-    folder = Path(path)
-    return is_folder_of_files(path) and not ((folder / MANIFEST).exists() or generations(folder))
-
-
 @contextmanager
 def _indexed_beside(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield the index of a folder of documents, as soon as it can be searched. Until the block
     ends, another process builds it, or brings it into step with the folder."""
     path = Path(f"{os.path.abspath(folder)}.index")
+    if path.exists() and older_version(path) is None:
+        read_manifest(path)  # or the process would tell of it too
     run = "from lexicept.cli import main; main()"
-    command = [sys.executable, "-c", run, "sync", os.fspath(folder), str(path)]
+    command = [sys.executable, "-P", "-c", run, "sync", os.fspath(folder), str(path)]
     plain = {**os.environ, "TERM": "dumb"}  # the server writes to the terminal too
     # A session of its own: Ctrl-C in the terminal ends the server, and the server the process.
     with subprocess.Popen(
@@ -136,7 +128,7 @@ def _indexed_beside(folder: str | os.PathLike[str]) -> Iterator[Path]:
     ) as sync:
         try:
             os.setpriority(os.PRIO_PROCESS, sync.pid, LOW_PRIORITY)
-            while not (path / MANIFEST).exists():
+            while not is_index(path) or older_version(path) is not None:
                 if sync.poll() is not None:
                     raise InputError(f"{os.fspath(folder)}: no index, and none could be built")
                 time.sleep(0.05)
@@ -160,18 +152,3 @@ def check_free(host: str, port: int) -> None:
                 "port, or 0 for a free one"
             ) from None
         raise InputError(f"can't serve at {host}:{port}: {error}") from error
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for the time of the block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

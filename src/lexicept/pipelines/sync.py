@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Container
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -11,15 +13,15 @@ from lexicept.corpora import Document, is_folder_of_files
 from lexicept.corpora.folder import KINDS, UNREAD, Folder, file_of
 from lexicept.corpora.records import DocumentStream, readable
 from lexicept.corpora.skipped import Skipped
-from lexicept.errors import InputError, checked_arguments
+from lexicept.errors import IndexFormatError, InputError, LexiceptWarning, checked_arguments
+from lexicept.index import manifest
 from lexicept.index.generations import changing, remove_unread
-from lexicept.index.manifest import missing_from, read_files, read_manifest, resolved
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import Changes, apply
-from lexicept.pipelines.build import build, places_of
+from lexicept.pipelines.build import VOCABULARIES, build, places_of
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress, reporting
-from lexicept.storage.files import sha256
+from lexicept.storage.files import read_json, sha256
 
 
 class Synced(NamedTuple):
@@ -58,7 +60,8 @@ def sync(
     """Make an index hold what the files of a folder hold.
 
     The first time it builds the index; an interrupted build resumes, or starts over if the folder
-    has changed since its index was searchable by words. Afterwards it reads the files
+    has changed since its index was searchable by words. An index that an older lexicept built, and
+    this one can't read, is built again, with a warning. Afterwards it reads the files
     whose contents changed, whatever their times say, and in one step adds, replaces and deletes
     documents; interrupted, it leaves the index as it was. A renamed file is a document deleted and
     another added. Files that can't be read are skipped, and their documents in the index stay.
@@ -68,7 +71,7 @@ def sync(
         folder: folder of files, see ``lexicept.build``.
         index: the folder of the index; built if there is none.
         vocabulary: what to index, for a new index, as are the parameters below; see
-            ``lexicept.build``.
+            ``lexicept.build``. An index that is built again keeps its vocabulary and language.
         language: language of the stop words and the stemmer (ISO 639-1 code).
         model: a saved concept model, a folder or a Hugging Face name.
         concepts: the source of the concepts.
@@ -80,15 +83,20 @@ def sync(
     Raises:
         InputError: no such folder, a BEIR folder, no documents in it, or another process is
             changing the index.
-        IndexFormatError: something else is at ``index``, or a damaged index.
+        IndexFormatError: something else is at ``index``, a damaged index, or one that a newer
+            lexicept built.
     """
     if not is_folder_of_files(folder):
         problem = "has a corpus.jsonl, a collection to build from" if os.path.isdir(folder) else ""
         raise InputError(f"{os.fspath(folder)}: {problem or 'no such folder'}")
     skipped = Skipped(os.fspath(folder), KINDS, quiet=True)  # the result names them
     source = Folder(folder, skipped, places_of(index))
-    started = Path(index).exists()
-    if not started or missing_from(resolved(index)):
+    started, path = Path(index).exists(), manifest.resolved(index)
+    if (older := manifest.older_version(path)) is not None:
+        vocabulary, language = _choices_of(path, vocabulary, language)
+        note = f"version {older} of an older lexicept: built again from {os.fspath(folder)} alone"
+        warnings.warn(f"{path}: {note}", LexiceptWarning, stacklevel=3)
+    if not started or older is not None or manifest.missing_from(path):
         with build(
             source,
             index,
@@ -98,7 +106,8 @@ def sync(
             concepts=concepts,
             limits=limits,
             strict=strict,
-            restart=restart or (started and _differs(resolved(index), folder)),
+            overwrite=older is not None,
+            restart=restart or (started and older is None and _differs(path, folder)),
             progress=progress,
         ) as built:
             return Synced(len(built), 0, 0, 0, **_skipped(source))
@@ -124,7 +133,7 @@ class _Update(Container[str]):
 
     def __init__(self, index: IndexReader, source: Folder, progress: Progress) -> None:
         self.index, self.source = index, source
-        self.known = read_files(index.folder) or {}
+        self.known = manifest.read_files(index.folder) or {}
         self.files = source.files()
         indexed = {file_of(name) for name in index.passages.names()}
         self.changed: dict[str, str] = {}
@@ -161,9 +170,20 @@ class _Update(Container[str]):
         return name in self.changed and self.source.checksums.get(name) != UNREAD
 
 
+def _choices_of(index: Path, vocabulary: Any, language: str) -> tuple[Any, str]:
+    """Return the vocabulary and the language that an older index was built with, or the given
+    ones where it does not tell."""
+    with suppress(IndexFormatError, KeyError, TypeError):
+        stated = manifest.stated_manifest(index)
+        names = tuple(entry["name"] for entry in stated["vocabularies"])
+        vocabulary = {VOCABULARIES[v]: v for v in ("words", "concepts")}.get(names, "all")
+        language = read_json(index / stated["generation"] / "words" / "tokenizer.json")["language"]
+    return vocabulary, language
+
+
 def _differs(index: Path, folder: str | os.PathLike[str]) -> bool:
     """Return True if a folder has other files, or files of other contents, than an index."""
-    known = read_files(index / read_manifest(index)["generation"]) or {}
+    known = manifest.read_files(index / manifest.read_manifest(index)["generation"]) or {}
     skipped = Skipped(os.fspath(folder), KINDS, quiet=True)
     files = Folder(folder, skipped, places_of(index)).files()
     return known.keys() != files.keys() or any(

@@ -90,7 +90,7 @@ def _resolve(system: System, index: IndexReader) -> _NamedSystem:
     if isinstance(system, Mapping):
         raise InputError("a run in memory needs a name: systems={'name': run}")
     if not isinstance(system, str | os.PathLike):
-        return _index(reader_of(system), index)
+        return _index(reader_of(system))
     text = os.fspath(system)
     if text in ("words", "concepts", "all"):
         return _vocabulary(text, index)
@@ -98,7 +98,7 @@ def _resolve(system: System, index: IndexReader) -> _NamedSystem:
         return _NamedSystem(text, text, _bm25(text))
     path = Path(text)
     if path.is_dir():
-        return _index(IndexReader.open(path), index)
+        return _index(IndexReader.open(path))
     if not path.exists():
         raise InputError(
             f"no system {text!r}: it is {_NAMES}, the folder of an index or the file of a TREC run"
@@ -121,10 +121,8 @@ def _in_memory(name: str, run: Run) -> Run:
     return run
 
 
-def _index(reader: IndexReader, like: IndexReader) -> _NamedSystem:
-    """Return another index, with the query encoder of the first."""
-    other = reader.using(like.query_encoder) if "concepts" in reader.settings else reader
-    return _NamedSystem(reader.path.name, str(reader.path), SearchedIndex(other, None))
+def _index(reader: IndexReader) -> _NamedSystem:
+    return _NamedSystem(reader.path.name, str(reader.path), SearchedIndex(reader, None))
 
 
 def _vocabulary(name: str, index: IndexReader) -> _NamedSystem:

@@ -46,7 +46,8 @@ def train(
 
     Raises:
         InputError: a configuration with unknown names or impossible values, data that do not fit
-            together, or ``out`` holds a finished run or one of another configuration.
+            together, ``out`` holds a finished run or one of another configuration, or the vectors
+            of all queries or documents end up empty.
         NotFiniteError: the loss is not finite.
     """
     require("train", *MODULES)

@@ -1,12 +1,13 @@
 """The syntax of queries: exact phrases, words to leave out, and conditions on fields.
 
     query  = { phrase | "-" phrase | "-" word | field ":" value | "-" field ":" value | words }
-    phrase = a text in " or in “ and ”
+    phrase = a text in double quotation marks of a language, such as " ", “ ”, « » and 「 」
     field  = the name of a field of the index, in ` if it has spaces
     value  = a word, or a text in quotes; for numbers and dates also <, <=, > or >= and a value, or
              two values with ".." between them, of which one may be missing
 
-Everything else is plain words, and a query of plain words stays as it is.
+Opening brackets and "+" may stand before each of these. Everything else is plain words, and a query
+of plain words stays as it is.
 """
 
 from __future__ import annotations
@@ -16,24 +17,40 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
-from unicodedata import normalize
+from unicodedata import category, normalize
 
 from lexicept.errors import InputError
 from lexicept.fields.filters import Condition, Expression, Not, all_of
-from lexicept.fields.normal_forms import normal, with_marks
-from lexicept.fields.values import FieldKind, Scalar
+from lexicept.fields.normal_forms import normal, pattern
+from lexicept.fields.values import FieldKind, Scalar, period
 
 DimensionNumbers: TypeAlias = Mapping[tuple[str, int], float]
 """Weights of dimensions, or factors on weights, by vocabulary and dimension."""
 
-_QUOTES = {'"': '"', "“": "”"}
+# Single marks, of which some are apostrophes, are plain.
+_MARKS = r"[\p{Quotation_Mark}--['＇\u2018-\u201b]]"
+_BRACKETS = rf"[\p{{Ps}}--{_MARKS}]"
 
-_SIGN = re.compile('[-:"“]')
-"""Signs of the syntax: a query without a sign is plain words."""
+_START = (
+    rf"\s*(?P<item>[+{_BRACKETS}]*(?P<minus>-?)(?P<inside>{_BRACKETS}*))"
+    r"(?:(?P<field>`(?:\\.|[^`\\])+`|[^\W\d][\w.-]*):)?"
+)
 
-_START = re.compile(r"(?P<minus>-?)(?:(?P<field>`(?:\\.|[^`\\])+`|[^\W\d][\w.-]*):)?")
+# Straight marks close each other, and so do all others, whose roles differ by language.
+_QUOTED = (
+    rf'["＂](?P<text>[^"＂]*)["＂]|[{_MARKS}--["＂]](?P<text>[^{_MARKS}--["＂]]*)[{_MARKS}--["＂]]'
+)
 
-_WORD = re.compile(r"[^\W\d_]\w")
+# Marks within a word are plain, but for those that only open; a colon belongs to the word before.
+_PLAIN = rf"(?P<text>(?:\S(?!(?<![\w\p{{M}}:-]){_MARKS}|[{_MARKS}&&\p{{Ps}}]))*\S?)"
+
+_CLOSING = r"(?r)\p{Pe}*"
+"""The closing brackets at the end of a text."""
+
+_SIGN = re.compile(r'[-:"]|[^\x00-\x7f]')
+"""Signs that the syntax may have: a query without a sign is plain words."""
+
+_WORD = r"[^\W\d_]\w"
 
 _COMPARED = re.compile(r"(?P<operator><=|>=|<|>)(?P<value>.+)", re.DOTALL)
 
@@ -110,64 +127,55 @@ class _QueryParser:
         self._phrases: list[str] = []
         self._without: list[str] = []
         self._conditions: list[Expression] = []
-        self._last = {opening: text.rfind(closing) for opening, closing in _QUOTES.items()}
+        self._required: list[bool | None] = []
+        """Of each item: True for a phrase or condition, None for the word OR."""
 
     def parsed(self) -> ParsedQuery:
-        place = 0
-        while (place := self._skip_spaces(place)) < len(self._text):
-            place = self._item(place)
+        position, end = 0, len(self._text.rstrip())
+        while position < end:
+            position = self._item(position)
         if not (self._phrases or self._without or self._conditions):
             return ParsedQuery(self._text)
+        items = self._required
+        for before, item, after in zip(items, items[1:], items[2:], strict=False):
+            if item is None and (before or after):
+                problem = "OR beside a phrase or a condition, of which all must hold"
+                raise InputError(f"{problem}: search for each alone, or leave out the quotes")
         condition = all_of(self._conditions) if self._conditions else None
         words = " ".join(self._words)
         return ParsedQuery(words, tuple(self._phrases), tuple(self._without), condition)
 
-    def _skip_spaces(self, place: int) -> int:
-        while place < len(self._text) and self._text[place].isspace():
-            place += 1
-        return place
-
-    def _item(self, place: int) -> int:
-        """Take the item at a place; return the item's end."""
+    def _item(self, position: int) -> int:
+        """Take the item at a position, behind spaces; return the item's end."""
+        start = pattern(_START).match(self._text, position)
         # A name before a colon counts only as a field of the index.
-        start = with_marks(_START, self._text).match(self._text, place)
-        assert start is not None  # all of it is optional
-        negated, name = bool(start["minus"]), _name(start["field"])
-        is_field = name is not None and name in self._kinds
-        after = start.end() if is_field else place + negated
-        end = self._closing_quote(after)
-        if end is not None and (is_field or name is None):
-            inner = self._text[after + 1 : end]
-            return self._take(inner, name, negated, quoted=True, place=place, end=end + 1)
-        end = after
-        while end < len(self._text) and not self._text[end].isspace():
-            end += 1
-        inner = self._text[after:end]
-        return self._take(inner, name if is_field else None, negated, False, place, end)
-
-    def _closing_quote(self, place: int) -> int | None:
-        """Return the place of the closing quote; None without a quoted text here."""
-        opening = self._text[place : place + 1]
-        if opening not in _QUOTES or self._last[opening] <= place:
-            return None
-        return self._text.index(_QUOTES[opening], place + 1)
-
-    def _take(
-        self, inner: str, name: str | None, negated: bool, quoted: bool, place: int, end: int
-    ) -> int:
-        if name is not None and inner:
+        name = _name(start["field"])
+        name = name if name in self._kinds else None
+        quoted = pattern(_QUOTED).match(self._text, start.end() if name else start.end("inside"))
+        end_of_sign = start.end() if name else start.end("minus")
+        match = quoted or pattern(_PLAIN).match(self._text, end_of_sign)
+        negated, written = bool(start["minus"]), self._text[start.start("item") : match.end()]
+        inner = match["text"]
+        if name and not quoted and not pattern(r"\p{Ps}").search(inner):
+            inner = inner[: pattern(_CLOSING).search(inner).start()]
+        end = match.end() if quoted else match.start() + len(inner)
+        after = self._text[end : end + 1] or " "
+        if negated and start["inside"] and (name or quoted) and category(after) != "Pe":
+            raise InputError("a minus before a bracket leaves out a single phrase or value")
+        if name and inner:
             kind = self._kinds[name].kind
-            condition = _condition(name, inner, kind) if not quoted else _equal(name, inner)
+            condition = _equal(name, inner) if quoted else _condition(name, inner, kind)
             self._conditions.append(Not(condition) if negated else condition)
-        elif quoted and re.search(r"\w", inner):
+            self._required.append(not negated)
+        elif re.search(r"\w", inner) if quoted else negated and pattern(_WORD).match(normal(inner)):
             (self._without if negated else self._phrases).append(inner)
-            if not negated:
-                self._words.append(inner)
-        elif negated and not quoted and with_marks(_WORD, inner).match(normal(inner)):
-            self._without.append(inner)
-        else:
-            self._words.append(self._text[place:end])
-        return end
+            self._words += [] if negated else [inner]
+            self._required.append(not negated)
+        # Punctuation by itself, such as the bracket behind a phrase, is no text to score by.
+        elif pattern(r"[^\p{P}+]").search(written):
+            self._words.append(written)
+            self._required.append(None if re.findall(r"\w+", written) == ["OR"] else False)
+        return int(match.end())
 
 
 def _name(written: str | None) -> str | None:
@@ -183,15 +191,16 @@ def _equal(name: str, value: Scalar) -> Condition:
 
 def _condition(name: str, value: str, kind: str) -> Expression:
     """Return the condition ``name:value`` on a field of a kind."""
-    if kind == "keyword":
-        return _equal(name, value)
     compared, between = _COMPARED.fullmatch(value), _RANGE.fullmatch(value)
+    ends = [("=", value)]
     if compared is not None:
-        return Condition(name, compared["operator"], (_scalar(compared["value"], kind),))
-    if between is not None and (between["first"] or between["last"]):
-        ends = ((">=", between["first"]), ("<=", between["last"]))
-        return all_of([Condition(name, sign, (_scalar(end, kind),)) for sign, end in ends if end])
-    return _equal(name, _scalar(value, kind))
+        ends = [(compared["operator"], compared["value"])]
+    elif between is not None and (between["first"] or between["last"]):
+        ends = [(">=", between["first"]), ("<=", between["last"])]
+    ends = [(sign, end) for sign, end in ends if end]
+    if kind == "keyword" and not all(period(end) for _, end in ends):
+        return _equal(name, value)
+    return all_of([Condition(name, sign, (_scalar(end, kind),)) for sign, end in ends])
 
 
 def _scalar(value: str, kind: str) -> Scalar:

@@ -24,6 +24,7 @@ from lexicept.evaluation.sweep import Point, pareto_front
 from lexicept.measures import NDCG, QD_FLOPS, RR, e2
 from lexicept.sanitize import one_line, shortened
 from lexicept.storage.files import replace_file
+from lexicept.storage.surroundings import without
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -218,7 +219,8 @@ def _labelled_axes(figure: Figure, x_label: str, y_label: str) -> Axes:
 @contextmanager
 def _figure(width: float, height: float, *, legend_frame: bool = False) -> Iterator[Figure]:
     """Yield a figure, in inches, whatever the user's settings of matplotlib are."""
-    from matplotlib import style
+    with without("matplotlibrc"):
+        from matplotlib import style
     from matplotlib.figure import Figure
 
     settings = STYLE | {"legend.frameon": legend_frame}

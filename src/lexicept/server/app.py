@@ -52,8 +52,6 @@ class ServerSettings:
     host: str = LOOPBACK[0]
     """The server's address."""
     engine: str = "exact"
-    query_encoder: str = "model"
-    """Encoder of queries: model, or static."""
     query_cache_mb: int = QUERY_CACHE_MB
     """Memory for queries that the model encoded, in MB; 0 for none."""
     api_key_file: str | None = None

@@ -84,7 +84,7 @@ class SearchRequest:
     def needs_model(self) -> bool:
         """True if a model reads the query."""
         return any(
-            vocabulary.needs_model(self.index.query_encoder)
+            vocabulary.needs_model
             for vocabulary in self.index.vocabularies
             if self.vocabulary in (None, vocabulary.name)
         )
@@ -100,13 +100,12 @@ class QueuedSearch:
 
 class Reader:
     """Serves searches from an index, and moves to a new generation after an update. Raises
-    InputError for no such engine or encoder, or if the index has changed since the
-    engine was built. Raises IndexFormatError for no index, or a damaged index.
+    InputError for no such engine, or if the index has changed since the engine was built. Raises
+    IndexFormatError for no index, or a damaged index.
 
     Args:
         engine: the name of the engine. An engine that was built before an update serves the older
             generation until the server is started again.
-        query_encoder: model or static; static ignores generations without a static encoder.
         query_cache: bytes of memory for queries that the model encoded; 0 keeps none.
         metrics: counts cache hits and misses, and queries encoded together.
     """
@@ -116,12 +115,11 @@ class Reader:
         path: str | os.PathLike[str],
         *,
         engine: str = "exact",
-        query_encoder: str = "model",
         query_cache: int = QUERY_CACHE_MB * 2**20,
         metrics: Metrics | None = None,
     ) -> None:
         self.path = Path(path)
-        self._engine, self._query_encoder, self._query_cache = engine, query_encoder, query_cache
+        self._engine, self._query_cache = engine, query_cache
         self._metrics = metrics or Metrics()
         self._seen = self._tried = manifest_identity(self.path)
         """The manifest of the generation that is served, and the one that was tried last."""
@@ -141,7 +139,6 @@ class Reader:
         index = IndexReader.open(self.path, engine=self._engine)
         if self._query_cache:
             index.vectorizers.cache = QueryCache(self._query_cache)
-        index = index.using(self._query_encoder)
         return Generation(index, SummaryCache(index))
 
     @asynccontextmanager

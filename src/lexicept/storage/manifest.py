@@ -31,11 +31,11 @@ def save_manifest(path: Path, content: Mapping[str, Any]) -> None:
     replace_file(path, b'{\n "sha256": "%b",%b' % (digest, body.removeprefix(b"{")))
 
 
-def load_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
+def load_manifest(path: Path, kind: str, version: int, rebuild: str) -> dict[str, Any]:
     """Return the content of a manifest of ``save_manifest``.
 
-    Raises IndexFormatError unless ``kind`` is the format, and for another version or any changed
-    byte.
+    Raises IndexFormatError unless ``kind`` is the format, and for another version, with the advice
+    ``rebuild`` for an older one, or any changed byte.
     """
     try:
         raw = path.read_bytes()
@@ -44,10 +44,12 @@ def load_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
     content = parse_json(raw, path)
     if content.get("format") != kind:
         raise IndexFormatError(f"{path.parent}: not a {kind}")
-    if content.get("version") != version:
+    if (written := content.get("version")) != version:
+        newer = type(written) is int and written > version
+        advice = "a newer one reads it" if newer else rebuild
         raise IndexFormatError(
-            f"{path.parent}: {kind} version {content.get('version')!r:.20}; this lexicept reads "
-            f"version {version}: rebuild it"
+            f"{path.parent}: {kind} version {written!r:.20}; this lexicept reads version "
+            f"{version}: {advice}"
         )
     sealed = _SEALED.fullmatch(raw)
     if sealed is None or hashlib.sha256(b"{" + sealed[2]).hexdigest().encode() != sealed[1]:

@@ -28,7 +28,7 @@ from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.pooled import MeanStates
 from lexicept.models.sae.model import SAE
-from lexicept.models.sae.states import READ
+from lexicept.models.windows import READ
 from lexicept.ops.linear_topk import top_activations
 from lexicept.ops.sparse_linear import sum_by_group, sum_chosen
 from lexicept.progress import Progress, silent
@@ -140,8 +140,6 @@ def check_adaptable(encoder: Encoder) -> None:
     sae = encoder.head.autoencoder
     if sae is None or sae.k is None:
         raise InputError("only the concepts of an SAE with k can be adapted")
-    if encoder.lookup is not None:
-        raise InputError("concepts that queries look up can't be adapted: the table would not fit")
 
 
 def adapt(

@@ -87,9 +87,6 @@ class ModelSettings:
     """Mean number of active dimensions per token before training, by an equal shift of all biases;
     null leaves the biases. Without k a head may begin with half of the dimensions active, too many
     for a short training to undo."""
-    query: Literal["encoder", "lookup"] | None = None
-    """Query encoder: the same encoder, or a learned table of one weight per sub-word or word, with
-    the idf as the first weight; null for the setting of ``start``, or ``encoder``."""
     pooling: Pooling | None = None
     """Pooling of token activations to a text's: max, sum (of logarithms) or sqrt_sum (the root of
     the sum); null for the head's setting, max for a new head."""

@@ -14,7 +14,6 @@ from torch import Tensor
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates
-from lexicept.models.lookup import Lookup
 from lexicept.storage.sequences import NumberOf
 from lexicept.training.candidates.late_interaction import LateInteraction
 from lexicept.training.candidates.lists import CandidateList
@@ -189,7 +188,7 @@ class Collator:
 
     sampler: Sampler
     data: TrainingData
-    source: Backbone | tuple[CachedStates | None, CachedStates]
+    source: Backbone | tuple[CachedStates, CachedStates]
     """A backbone, to run in the model, or cached states of queries and documents."""
     max_tokens: tuple[int, int] = (64, 256)
     """Limits of a query and a document, where texts are cut."""
@@ -197,8 +196,6 @@ class Collator:
     """Texts through the model at once; None for all."""
     words: bool = False
     """True if the score needs BM25."""
-    lookup: Lookup | None = None
-    """Query encoder without a backbone."""
 
     def __call__(self, numbers: Sequence[dict[str, int]]) -> dict[str, Any]:
         """Return a batch for the items ``{"number": n}`` of a ``datasets.Dataset``."""
@@ -272,12 +269,7 @@ class Collator:
     def _texts(self, side: int, numbers: list[int]) -> dict[str, Any]:
         """Return the features of texts by number."""
         limit = self.max_tokens[side]
-        if self.lookup is not None and not side:
-            tokens = self.lookup.preprocess([self.data.queries[number] for number in numbers])
-            return {name: tokens[name][:, :limit] for name in ("input_ids", "attention_mask")}
         if isinstance(self.source, tuple):
-            states = self.source[side]
-            assert states is not None
-            return states.features(numbers, limit)
+            return self.source[side].features(numbers, limit)
         texts = self.data.documents if side else self.data.queries
         return self.source.preprocess([texts[number] for number in numbers], max_length=limit)

@@ -21,7 +21,6 @@ from lexicept.models.heads.base import Head
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
-from lexicept.models.lookup import Lookup
 from lexicept.models.lora import add_adapters
 from lexicept.models.sae.pretrained import USUAL_L0, find_pretrained_sae
 from lexicept.models.sae.states import origin_of
@@ -65,7 +64,7 @@ def load_models(config: TrainingConfig) -> Loaded:
     settings = config.model
     loaded = _load_start(settings) if settings.start is not None else _load_parts(config)
     backbone = loaded.backbone
-    (loaded.start or backbone).cut(
+    backbone.cut(
         settings.max_query_tokens or backbone.max_query_tokens,
         settings.max_document_tokens or backbone.max_document_tokens,
     )
@@ -133,13 +132,7 @@ def initial_encoder(run: RunFolder, data: TrainingData, loaded: Loaded) -> Encod
         encoder = Encoder.of(loaded.backbone, _language_head(run, loaded, loaded.head, data))
     else:
         encoder = Encoder.of(loaded.backbone, loaded.head)
-    backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
-    if settings.query == "lookup" and lookup is None:
-        lookup = Lookup.for_head(head, backbone.tokenizer)
-        lookup.set_idf(data.documents)
-        encoder = Encoder.of(backbone, head, lookup, encoder.index_settings)
-    elif settings.query == "encoder":
-        encoder = Encoder.of(backbone, head, index_settings=encoder.index_settings)
+    backbone, head = encoder.backbone, encoder.head
     weighting = {name: getattr(settings, name) for name in ("weighting", "k1", "b")}
     encoder.index_settings = replace(encoder.index_settings, **weighting)
     # Training starts from a query scale of 1, and may learn another.
@@ -224,15 +217,13 @@ def set_trainable(encoder: Encoder, config: TrainingConfig) -> None:
     """Choose the parameters to learn: the head's, adapters of the backbone, or the backbone's; an
     SAE's decoder with the reconstruction loss."""
     settings = config.model
-    backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
+    backbone, head = encoder.backbone, encoder.head
     backbone.requires_grad_(settings.trained == "all")
     if settings.trained == "lora":
         backbone.model = add_adapters(backbone.model, backbone.source, settings.lora_rank)
     if config.optimizer.gradient_checkpointing and settings.trained != "head":
         checkpoint_blocks(backbone)
     head.requires_grad_(not settings.freeze_head)
-    if lookup is not None:
-        lookup.requires_grad_(True)
     head.freeze_unused(decoder=not config.loss.reconstruction)
     if head.autoencoder is not None and settings.trained != "head":
         head.autoencoder.origin.pop("model", None)  # a trained backbone is another model

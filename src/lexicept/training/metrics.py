@@ -14,6 +14,7 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.model_card import make_card
 from lexicept.progress import Progress
 from lexicept.storage.files import replace_file, replacing
+from lexicept.storage.surroundings import without
 from lexicept.storage.yaml_text import read_yaml
 from lexicept.training.config import TrainingConfig
 from lexicept.training.settings import to_mapping
@@ -91,7 +92,8 @@ def saved_validation(run: Path) -> dict[str, float]:
 
 def write_curves(metrics: list[dict[str, Any]], path: Path) -> None:
     """Plot losses, nDCG@10 and QD-FLOPs against steps as one PNG."""
-    from matplotlib.figure import Figure
+    with without("matplotlibrc"):
+        from matplotlib.figure import Figure
 
     training = [line for line in metrics if "loss" in line]
     validation = [line for line in metrics if "eval_ndcg" in line]

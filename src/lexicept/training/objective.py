@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -275,15 +275,21 @@ class Objective(nn.Module):
     def recount(
         self, side: Literal["query", "document"], batches: Iterable[tuple[dict[str, Any], int]]
     ) -> None:
-        """Replace the document frequencies of ``df_flops`` by the frequencies in a sample: batches
-        of features, with the number of texts to count, from the first."""
+        """Replace the document frequencies of ``df_flops`` by the frequencies in a sample; see
+        ``encode``."""
+        self._df(side).recount(self.encode(side, batches))
+
+    @torch.no_grad()
+    def encode(
+        self, side: Literal["query", "document"], batches: Iterable[tuple[dict[str, Any], int]]
+    ) -> Iterator[Tensor]:
+        """Yield the vectors [texts, V] of batches of features, each with the number of texts to
+        keep, from the first."""
         training = self.model.training
         self.model.eval()  # no dropout, which would also use up random numbers
         try:
-            with torch.no_grad():
-                self._df(side).recount(
-                    self._run(features, side).vectors[:count] for features, count in batches
-                )
+            for features, count in batches:
+                yield self._run(features, side).vectors[:count]
         finally:
             self.model.train(training)
 

@@ -59,7 +59,8 @@ def train(
     ``optimizer.sharded`` the processes divide the backbone and write the same files. Raises
     InputError if the folder holds a finished run or another configuration's, or another process
     works there, for data that do not fit together, or without a teacher for distillation. Raises
-    NotFiniteError if the loss is not finite; the message has the ids of the batch's queries.
+    NotFiniteError if the loss is not finite; the message has the ids of the batch's queries. Raises
+    InputError if the vectors of all queries or documents end up empty.
 
     Args:
         prepared: folder of data and states, in place of the run's ``work``, for successive runs
@@ -124,16 +125,16 @@ class _Prepared(NamedTuple):
 
 def _prepare(run: RunFolder, run_data: RunData, encoder: Encoder) -> _Prepared:
     config, data = run.config, run_data.training
-    backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
-    source: Backbone | tuple[CachedStates | None, CachedStates] = backbone
+    backbone, head = encoder.backbone, encoder.head
+    source: Backbone | tuple[CachedStates, CachedStates] = backbone
     model = encoder
     # With a frozen backbone, the head alone runs in a step, on cached token states.
     if config.model.trained == "head":
         source = (
-            None if lookup else run.states(backbone, data.queries, "queries"),
+            run.states(backbone, data.queries, "queries"),
             run.states(backbone, data.documents, "documents"),
         )
-        model = Encoder.of(None, head, lookup, encoder.index_settings)
+        model = Encoder.of(None, head, encoder.index_settings)
     settings = config.data
     limits = (settings.max_query_tokens, settings.max_document_tokens)
     if data.teacher is not None and config.teacher.max_sim:
@@ -154,7 +155,6 @@ def _prepare(run: RunFolder, run_data: RunData, encoder: Encoder) -> _Prepared:
         limits,
         config.optimizer.mini_batch,
         words=config.loss.words > 0,
-        lookup=lookup,
     )
     return _Prepared(model, objective, collator, evaluator)
 
@@ -189,8 +189,7 @@ def _evaluator(
         training_corpus = settings.corpus is None and settings.documents is None
         name = "documents" if training_corpus else "validation-documents"
         documents = run.states(encoder.backbone, contents, name)
-        if encoder.lookup is None:
-            queries = run.states(encoder.backbone, texts, "validation-queries")
+        queries = run.states(encoder.backbone, texts, "validation-queries")
     return RetrievalEvaluator(
         NamedTexts(list(data.validation.queries), queries),
         NamedTexts(ids, documents),
@@ -212,15 +211,11 @@ def _draw(ids: Sequence[str], count: int, qrels: Sequence[Qrel], seed: int) -> l
 
 def _finish(run: RunFolder, encoder: Encoder, objective: Objective) -> None:
     """Publish the model, with its card and curves."""
-    backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
+    backbone, head = encoder.backbone, encoder.head
     # Beside words, the learned balance of both scores becomes a factor on query weights.
     learned = run.config.loss.words > 0
     scale = objective.query_scale if learned else run.config.model.query_scale
-    if lookup is None:
-        head.configure(query_scale=scale)
-    else:
-        with torch.no_grad():
-            lookup.weight.mul_(scale)
+    head.configure(query_scale=scale)
     path, metrics = run.path, read_metrics(run.work / "metrics.jsonl")
     encoder.eval()
     # The adapters are saved on their own first, as merging ends them.

@@ -2,8 +2,8 @@
 
 The first dimension of every backbone weight is cut into one shard for each process, and with it the
 gradient and AdamW's moments. A block's weights are gathered for the block's forward and backward
-pass and freed afterwards; gradients are averaged over the processes and divided again. Heads,
-lookups and factors are whole in every process.
+pass and freed afterwards; gradients are averaged over the processes and divided again. Heads and
+factors are whole in every process.
 
 Checkpoints and models have whole tensors, as in training with one process. All processes pass
 through the backbone together: see ``Shards.rounds``.

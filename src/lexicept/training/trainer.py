@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -56,6 +57,9 @@ LOGGING_STEPS = 10
 
 SIDES: tuple[Literal["query", "document"], ...] = ("query", "document")
 """The two kinds of texts, in the order of a batch's features."""
+
+CHECKED = 64
+"""Queries, and documents, that are encoded at the end to see that vectors have weights."""
 
 _SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 """Schedule → the library's name; the library's ``constant`` has no warm-up."""
@@ -158,12 +162,30 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
     def fit(self) -> None:
         """Train from the last checkpoint, if any, and return to the best checkpoint unless
         ``validation.checkpoint`` is ``last``. Raises NotFiniteError if the loss is not finite; the
-        message has the ids of the queries."""
+        message has the ids of the queries. Raises InputError if the model has learned to give
+        queries or documents empty vectors."""
         folder = Path(self.args.output_dir)
         self.train(resume_from_checkpoint=last_checkpoint(folder))
         self.accelerator.wait_for_everyone()  # the first process may still be writing
         if self._keep_best and self.state.best_global_step:
             self._load_from_checkpoint(str(folder / f"checkpoint-{self.state.best_global_step}"))
+        for number, side in enumerate(SIDES):
+            vectors = self.objective.encode(side, self._sample(number, CHECKED))
+            count = torch.stack([torch.count_nonzero(batch) for batch in vectors]).sum()
+            if not self.accelerator.reduce(count, "sum"):
+                raise InputError(
+                    f"the training collapsed: the vector of every {side} is empty after "
+                    f"{self.state.global_step} steps; a lower {side}_regularizer.weight (now "
+                    f"{self.objective.sides[side].weight:g}) or optimizer.learning_rate (now "
+                    f"{self.args.learning_rate:g}) may help"
+                )
+
+    def _sample(self, number: int, count: int) -> Iterator[tuple[dict[str, Any], int]]:
+        """Yield batches of this process's share of a sample of texts; see ``Collator.sample``."""
+        size = self.collator.mini_batch or self.args.train_batch_size
+        share = (self.accelerator.process_index, self.accelerator.num_processes)
+        for features, texts in self.collator.sample(number, count, size, share, self.args.seed):
+            yield self._prepare_inputs(features), texts
 
     def log(self, logs: dict[str, float], *arguments: Any, **named: Any) -> None:
         """Log, with the factor on the student's scores and the factor's learning rate."""
@@ -239,10 +261,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         # The mark keeps accumulated batches of one step from counting twice.
         if not sampled or step % settings.df_every or self._counted.get(side) == step:
             return
-        size = self.collator.mini_batch or self.args.train_batch_size
-        share = (self.accelerator.process_index, self.accelerator.num_processes)
-        batches = self.collator.sample(number, settings.df_texts, size, share, self.args.seed)
-        self.objective.recount(side, ((self._prepare_inputs(x), count) for x, count in batches))
+        self.objective.recount(side, self._sample(number, settings.df_texts))
         self._counted[side] = step
 
     def training_step(self, *arguments: Any, **named: Any) -> Tensor:

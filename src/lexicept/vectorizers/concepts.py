@@ -17,8 +17,8 @@ from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.pretrained import find_pretrained_sae
 from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.storage.texts import TextStore
-from lexicept.vectorizers.encoded import EncodedConcepts, spans_of
-from lexicept.vectorizers.interface import EncodedQuery, WeightedText
+from lexicept.vectorizers.encoded import EncodedConcepts
+from lexicept.vectorizers.interface import WeightedText
 
 
 @dataclass(frozen=True)
@@ -100,24 +100,6 @@ class ConceptVectorizer(EncodedConcepts):
     def kind(self) -> str:
         """Kind of the dimensions: concepts, sub-words or words."""
         return self.head.dimension_kind(len(self.encoder.backbone.tokenizer))
-
-    def encode_query(self, text: str) -> EncodedQuery:
-        """See ``EncodedConcepts``. Without inference on queries, the sources are tokens that name
-        the dimension."""
-        lookup, prompt = self.encoder.lookup, self.encoder.prompt("query")
-        if lookup is None:
-            return super().encode_query(text)
-
-        def named(dimensions: Sequence[int]) -> dict[int, Sources]:
-            places = lookup.places(prompt + text)
-            spans = {
-                dimension: [(*place, 1 / len(places[dimension])) for place in places[dimension]]
-                for dimension in dimensions
-                if dimension in places
-            }
-            return spans_of(text, dimensions, spans, prompt)
-
-        return EncodedQuery(self.queries([text]), named)
 
     def weigh(self, text: str, task: str) -> WeightedText:
         """Encode a text for a task, query or document, with the weights of the head, not of an

@@ -17,7 +17,7 @@ from lexicept.models.pooled import (
     pooled_activations,
 )
 from lexicept.models.windows import Window
-from lexicept.vectorizers.interface import STATIC, EncodedQuery
+from lexicept.vectorizers.interface import EncodedQuery
 from lexicept.vectors import Floats
 
 LISTED = 8
@@ -35,12 +35,12 @@ class EncodedConcepts:
         self.encoder: Any = encoder
 
     @classmethod
-    def load_light(cls, folder: Path, *, static: bool = False) -> EncodedConcepts | None:
+    def load_light(cls, folder: Path) -> EncodedConcepts | None:
         """Load the encoder of a saved ``ConceptVectorizer`` without torch; see
         ``LightEncoder.load``."""
         from lexicept.models.light_encoder import LightEncoder
 
-        encoder = LightEncoder.load(folder / "model", folder / STATIC if static else None)
+        encoder = LightEncoder.load(folder / "model")
         return None if encoder is None else cls(encoder)
 
     @property
@@ -88,8 +88,7 @@ class EncodedConcepts:
             places = [
                 windows[number].offsets[place]
                 for number in numbers
-                for place, out in enumerate(windows[number].left_out)
-                if not out
+                for place in windows[number].counted()
             ]
             for (start, end), numbers, of_token in zip(
                 places, dimensions.tolist(), acts.tolist(), strict=True

@@ -47,9 +47,6 @@ KINDS = {
 }
 """The vocabularies that an index may have."""
 
-STATIC = "static.safetensors"
-"""The file of a static encoder of queries in the folder of its vocabulary."""
-
 
 class EncodedQuery(NamedTuple):
     """A query, encoded once for search and explanation."""
@@ -151,13 +148,12 @@ def parts_of(vectorizer: AnyVectorizer) -> Sequence[Vectorizer]:
 
 
 def load_for_queries(
-    name: str, folder: Path, models: Sequence[QueryVectorizer] = (), *, static: bool = False
+    name: str, folder: Path, models: Sequence[QueryVectorizer] = ()
 ) -> QueryVectorizer | None:
     """Load the saved vectorizer of a vocabulary for queries and explanations alone, without torch.
 
     Args:
         models: see ``load_vectorizer``.
-        static: encode queries by the static encoder in place of the model.
 
     Returns:
         None for a model that needs torch, or if torch is there but not the packages in its place.
@@ -169,14 +165,14 @@ def load_for_queries(
     if kind.queries is None:
         return None
     if find_spec("onnxruntime") is None or find_spec("tokenizers") is None:
-        if static or find_spec("sentence_transformers") is None:
+        if find_spec("sentence_transformers") is None:
             require("search", "onnxruntime", "tokenizers", hint=", or search the words alone")
         return None
     module, vectorizer = kind.queries
     vectorizer_type = getattr(importlib.import_module(module), vectorizer)
     if models:
         return cast(QueryVectorizer, vectorizer_type.load(folder, models[0]))
-    return cast(QueryVectorizer | None, vectorizer_type.load_light(folder, static=static))
+    return cast(QueryVectorizer | None, vectorizer_type.load_light(folder))
 
 
 def load_vectorizer(name: str, folder: Path, models: Sequence[object] = ()) -> Vectorizer:

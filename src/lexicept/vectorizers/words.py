@@ -22,7 +22,14 @@ import Stemmer
 
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation.contributions import Sources, Span, whole
-from lexicept.fields.normal_forms import normal, origins, pattern, word_matches, words_of
+from lexicept.fields.normal_forms import (
+    normal,
+    origins,
+    pattern,
+    without_optional,
+    word_matches,
+    words_of,
+)
 from lexicept.storage.files import read_json, write_json
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import CountedPart, EncodedQuery
@@ -115,8 +122,8 @@ class Tokenizer:
     """A text's terms, in order, for one language: a code of ISO 639-1. Raises InputError for other
     languages.
 
-    Terms are made of words in normal form (NFKC, case folded by the language's rules), without
-    single letters.
+    Terms are made of words in normal form (see ``form``; NFKC, case folded by the language's
+    rules), without single letters.
 
     Args:
         other_stop_words: words that are no terms, beyond the language's stop words.
@@ -148,8 +155,9 @@ class Tokenizer:
         return terms
 
     def form(self, text: str) -> str:
-        """Return the normal form of a text, without case."""
-        text = normal(text)
+        """Return the normal form of a text, without case, optional vowel points and other digits
+        than 0 to 9."""
+        text = without_optional(normal(text))
         if self._dotless:
             text = text.replace("I", "ı")
         if text.isascii():

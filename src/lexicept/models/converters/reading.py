@@ -1,14 +1,12 @@
-"""Read models of naver/splade, sentence-transformers and OpenSearch as lexicept's encoders.
+"""Read models of naver/splade and sentence-transformers as lexicept's encoders.
 
-All three compute a language model's logits, apply ``log1p(ReLU)``, and pool over all tokens of a
-text, special tokens included. Texts are cut at the model's limit. OpenSearch's queries are encoded
-by a table of weights.
+Both compute a language model's logits, apply ``log1p(ReLU)``, and pool over all tokens of a text,
+special tokens included. Texts are cut at the model's limit.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -18,11 +16,9 @@ from typing import Any
 
 import torch
 from sentence_transformers import SparseEncoder
-from sentence_transformers.base.modules import Router
 from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.sparse_encoder.modules import (
     SparseAutoEncoder,
-    SparseStaticEmbedding,
     SpladePooling,
 )
 from torch import Tensor
@@ -36,15 +32,17 @@ from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.hub import is_name, model_folder, refuse_missing, suggestion
 from lexicept.models.index_settings import IndexSettings
-from lexicept.models.language_heads import language_head, library_settings, modules_of
-from lexicept.models.loading import data_alone, quiet_transformers
-from lexicept.models.lookup import Lookup
+from lexicept.models.language_heads import language_head, library_settings
+from lexicept.models.loading import check_files, data_alone, modules_of, quiet_transformers
 from lexicept.models.sources import MINI, MINI_FOLDER, fetch
 from lexicept.models.windows import LONGEST_WINDOW
 from lexicept.storage.texts import TextStore
 
 WEIGHT_FILES = ("query_token_weights.txt", "idf.json")
-"""Files of OpenSearch's models that hold the query tokens' weights, by precedence."""
+"""Files of OpenSearch's models that hold the query tokens' weights."""
+
+_TABLES = (".SparseStaticEmbedding", ".Lookup")
+"""Endings of the classes of modules that weigh the tokens of queries."""
 
 SMALL_FILES = ("modules.json", "model/modules.json", "router_config.json", "config.json")
 """Files by which a model on the hub is recognised."""
@@ -61,7 +59,6 @@ class Kind(StrEnum):
 
     sentence_transformers = "sentence-transformers"
     splade = "splade"
-    opensearch = "opensearch"
     lexicept = "lexicept"
 
 
@@ -75,17 +72,19 @@ def open_encoder(source: str | os.PathLike[str]) -> Encoder:
         if not is_name(source):
             refuse_missing(source)
         raise InputError(
-            f"{os.fspath(source)}: no model of sentence-transformers, naver/splade, OpenSearch or "
-            "lexicept; an SAE alone goes with a backbone, not as a model"
+            f"{os.fspath(source)}: no model of sentence-transformers, naver/splade or lexicept; an "
+            "SAE alone goes with a backbone, not as a model"
         )
+    inner = folder / "model"
+    _refuse_query_table(os.fspath(source), inner if (inner / "modules.json").exists() else folder)
     if kind is not Kind.lexicept:
         return read_model(folder, kind)
-    if not (folder / "model" / "modules.json").exists():
+    if not (inner / "modules.json").exists():
         encoder = Encoder.load(folder)
         if folder == MINI_FOLDER:
             encoder.backbone.adapters = folder
         return encoder
-    encoder, names = Encoder.load(folder / "model"), TextStore(folder / "terms")
+    encoder, names = Encoder.load(inner), TextStore(folder / "terms")
     if len(names) != encoder.head.size:
         raise InputError(f"{folder}: {len(names)} names for another number of dimensions")
     encoder.names = names
@@ -106,6 +105,7 @@ def find_model(source: str | os.PathLike[str]) -> tuple[Path, Kind | None]:
     folder = Path(os.path.expanduser(name))
     if not folder.exists() and "/" not in name:
         raise InputError(f"{name}: no such folder{suggestion(folder)}")
+    check_files(folder)
     return folder, recognise(folder) if folder.is_dir() else None
 
 
@@ -117,15 +117,22 @@ def recognise(folder: Path) -> Kind | None:
         kind.startswith("lexicept.") for kind, _ in modules
     ):
         return Kind.lexicept
-    plain = Kind.sentence_transformers
-    if not modules:
-        config = _read(folder / "config.json")
-        if not isinstance(config, dict) or not {"architectures", "model_type"} & {*config}:
-            return None
-        _require_head(folder, config)
-        plain = Kind.splade
-    weighted = any((folder / name).exists() for name in WEIGHT_FILES)
-    return Kind.opensearch if weighted else plain
+    if modules:
+        return Kind.sentence_transformers
+    config = _read(folder / "config.json")
+    if not isinstance(config, dict) or not {"architectures", "model_type"} & {*config}:
+        return None
+    _require_head(folder, config)
+    return Kind.splade
+
+
+def _refuse_query_table(name: str, folder: Path) -> None:
+    """Raise InputError for a model whose queries have a table of weights in place of the model."""
+    tables = [kind for kind, _ in modules_of(folder) if kind.endswith(_TABLES)]
+    if tables or any((folder / file).exists() for file in WEIGHT_FILES):
+        raise InputError(
+            f"{name}: a table of weights encodes its queries, not the model that encodes documents"
+        )
 
 
 def _require_head(folder: Path, config: Mapping[str, Any]) -> None:
@@ -154,8 +161,7 @@ def _read(path: Path) -> Any:
 
 def read_model(folder: Path, kind: Kind) -> Encoder:
     """Read a model of a layout by ``recognise``, not lexicept's, as an encoder with vectors equal
-    to the model's library. An OpenSearch model without ``modules.json`` is from the first two
-    generations, which apply the logarithm once.
+    to the model's library.
 
     Raises InputError if the model does not pool a language model's logits (CSR does not), has
     pickled weights, Python code or another similarity than the dot product, or is damaged."""
@@ -163,24 +169,14 @@ def read_model(folder: Path, kind: Kind) -> Encoder:
         _require_safetensors(folder)
         return _read_decoder(folder)
     source = load_in_own_library(folder)
-    transformer, queries = _library_modules(folder, source)
-    limit, path = source.max_active_dims, _place_of_transformer(folder)
+    transformer, modules = _transformer(folder, source), modules_of(folder)
+    path = modules[0][1] if modules else folder
     backbone = _backbone(path, transformer.max_seq_length, bidirectional=True)
     head = language_head(str(path), trained=True)
     head.settings = library_settings(folder)
     require_same_logits(str(folder), transformer.model, backbone, head)
-    lookup = None
-    if queries is not None:
-        lookup = _lookup(folder, queries.tokenizer, queries.weight.detach(), head.size)
-    elif kind is Kind.opensearch:
-        weight = _token_weights(folder, transformer.tokenizer)
-        lookup = _lookup(folder, transformer.tokenizer, weight, head.size)
-    if lookup is not None:  # queries have the length of the lookup's tokenizer
-        backbone.cut(None, backbone.max_document_tokens)
-    encoder = Encoder.of(backbone, head, lookup, IndexSettings("splade"))
+    encoder = Encoder.of(backbone, head, IndexSettings("splade"))
     encoder.prompts, encoder.default_prompt_name = source.prompts, source.default_prompt_name
-    if lookup is not None:  # the head's limit does not apply to a lookup
-        encoder.max_active_dims = limit
     return encoder
 
 
@@ -216,16 +212,9 @@ def load_in_own_library(folder: Path) -> SparseEncoder:
         ) from None
 
 
-def _library_modules(
-    folder: Path, source: SparseEncoder
-) -> tuple[Transformer, SparseStaticEmbedding | None]:
-    """Return the transformer before SPLADE's pooling and, behind a router, the queries' table."""
-    modules, queries = list(source), None
-    if len(modules) == 1 and isinstance(modules[0], Router):
-        routes = modules[0].sub_modules
-        sides = [list(routes[name]) if name in routes else [] for name in ("query", "document")]
-        if len(sides[0]) == 1 and isinstance(sides[0][0], SparseStaticEmbedding):
-            (queries,), modules = sides
+def _transformer(folder: Path, source: SparseEncoder) -> Transformer:
+    """Return the transformer before SPLADE's pooling."""
+    modules = list(source)
     names = " → ".join(type(module).__name__ for module in modules)
     if any(isinstance(module, SparseAutoEncoder) for module in modules):
         raise InputError(
@@ -243,15 +232,7 @@ def _library_modules(
         )
     if getattr(modules[0], "do_lower_case", False):
         raise InputError(f"{folder}: do_lower_case outside the tokenizer can't be kept")
-    return modules[0], queries
-
-
-def _place_of_transformer(folder: Path) -> Path:
-    """Return the folder of the language model."""
-    modules = modules_of(folder)
-    first = modules[0][1] if modules else folder
-    router = _read(first / "router_config.json")
-    return first if router is None else first / router["structure"]["document"][0]
+    return modules[0]
 
 
 def _backbone(path: Path, length: int | None, *, bidirectional: bool) -> Backbone:
@@ -284,43 +265,7 @@ def check_backbone(name: str, *, own_head: bool) -> None:
     similarity = config.get("similarity_fn_name")
     if sparse and similarity not in (None, "dot"):
         raise InputError(f"{name}: its vectors are compared by {similarity}, not by dot products")
-    tables = [kind for kind in kinds if kind.endswith((".SparseStaticEmbedding", ".Lookup"))]
-    if tables or any((folder / file).exists() for file in WEIGHT_FILES):
-        raise InputError(
-            f"{name}: a table encodes its queries: model.start keeps both sides, model.backbone "
-            "only the documents'"
-        )
-
-
-def _lookup(folder: Path, tokenizer: Any, weight: Tensor, size: int) -> Lookup:
-    if len(weight) > size or not bool((weight.isfinite() & (weight >= 0)).all()):
-        raise InputError(
-            f"{folder}: queries need a weight of at least 0 for each of {size} tokens at most"
-        )
-    # Rows of the head beyond the tokenizer have no token.
-    padded = torch.cat([weight.float(), torch.zeros(size - len(weight))])
-    return Lookup(tokenizer, padded, frozen=True)
-
-
-def _token_weights(folder: Path, tokenizer: Any) -> Tensor:
-    """Read the query tokens' weights [tokens] of an OpenSearch model; 0 for unlisted tokens."""
-    path = next(folder / name for name in WEIGHT_FILES if (folder / name).exists())
-    vocabulary: Mapping[str, int] = tokenizer.get_vocab()
-    weight = torch.zeros(len(vocabulary))
-    try:
-        if path.suffix == ".json":
-            named = json.loads(path.read_bytes()).items()
-        else:
-            lines = path.read_text().split("\n")
-            named = [line.split("\t") for line in lines if line.strip()]
-        for token, number in named:
-            if not math.isfinite(float(number)):
-                raise ValueError(f"{token!r} weighs {number}")
-            if token in vocabulary:
-                weight[vocabulary[token]] = float(number)
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path}: not a weight for each token: {error}") from None
-    return weight
+    _refuse_query_table(name, folder)
 
 
 def _is_decoder(folder: Path) -> bool:
@@ -350,7 +295,7 @@ def _read_decoder(folder: Path) -> Encoder:
     head = language_head(str(folder), trained=True)
     head.settings = HeadSettings()
     require_same_logits(str(folder), model, backbone, head)
-    return Encoder.of(backbone, head, index_settings=IndexSettings("splade"))
+    return Encoder.of(backbone, head, IndexSettings("splade"))
 
 
 TOLERANCE = 1e-3

@@ -1,9 +1,7 @@
-"""Write lexicept's encoders as models of naver/splade, sentence-transformers and OpenSearch."""
+"""Write lexicept's encoders as models of naver/splade and sentence-transformers."""
 
 from __future__ import annotations
 
-import json
-import shutil
 import warnings
 from copy import deepcopy
 from pathlib import Path
@@ -11,11 +9,9 @@ from typing import Any
 
 import torch
 from sentence_transformers import SparseEncoder
-from sentence_transformers.base.modules import Router
 from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.sentence_transformer.modules import WordWeights
-from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
-from torch.nn.functional import relu
+from sentence_transformers.sparse_encoder.modules import SpladePooling
 from transformers import AutoModelForMaskedLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
@@ -26,28 +22,22 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import outer_layers, token_terms
 from lexicept.models.loading import quiet_transformers
-from lexicept.models.lookup import Lookup
 from lexicept.models.windows import BORDERS
-from lexicept.storage.files import remove, replace_file, write_json
-
-_DOCUMENTS = "document_0_Transformer"
-"""Folder of the language model behind a router; OpenSearch expects the root instead."""
+from lexicept.storage.files import remove
 
 
 def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
     """Write an encoder into an empty folder so that other libraries load it, without lexicept and
     without any code.
 
-    All layouts are folders that ``SparseEncoder`` loads. Those of naver/splade and OpenSearch have
-    the masked language model at the root, for ``AutoModelForMaskedLM``; OpenSearch's also has files
-    with the query tokens' weights. No layout reads long texts in windows: texts are cut at the
-    backbone's limit. Queries that are looked up keep a separate length; all other queries get the
-    documents' length, with a warning about a change. Raises InputError if the layout can't express
-    the encoder; see ``_require_expressible``."""
-    backbone, lookup = encoder.backbone, encoder.lookup
+    Both layouts are folders that ``SparseEncoder`` loads, with the masked language model at the
+    root, for ``AutoModelForMaskedLM``. None reads long texts in windows: texts are cut at the
+    backbone's limit. Queries get the documents' length, with a warning about a change. Raises
+    InputError if the layout can't express the encoder; see ``_require_expressible``."""
+    backbone = encoder.backbone
     head = _require_expressible(encoder, kind)
     length = min(backbone.window, backbone.max_query_tokens or backbone.window)
-    if lookup is None and length != backbone.one_window:
+    if length != backbone.one_window:
         message = f"{kind} has one length: queries will be cut after {backbone.one_window} tokens"
         warnings.warn(f"{message} like documents, not after {length}", LexiceptWarning, 2)
     work = folder / "masked"
@@ -66,15 +56,8 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
         require_same_logits("the written model", transformer.model, backbone, head)
         activation = "log1p_relu" if head.settings.double_log else "relu"
         pooling = SpladePooling(head.settings.pooling, activation)
-        modules: list[Any] = [transformer, *_without_special(backbone), pooling]
-        if lookup is not None:
-            query_tokenizer = deepcopy(lookup.tokenizer)
-            query_tokenizer.model_max_length = lookup.longest_query
-            weight = relu(lookup.weight.detach())
-            table = SparseStaticEmbedding(query_tokenizer, weight, frozen=True)
-            modules = [Router.for_query_document([table], modules)]
         converted = SparseEncoder(
-            modules=modules,
+            modules=[transformer, *_without_special(backbone), pooling],
             prompts=encoder.prompts,
             default_prompt_name=encoder.default_prompt_name,
             similarity_fn_name="dot",
@@ -83,19 +66,16 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
         )
         converted.save(str(folder), create_model_card=False)
     remove(work)
-    if kind is Kind.opensearch and lookup is not None:
-        _lift_documents(folder)
-        _write_token_weights(lookup, folder)
 
 
 def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
     """Return the head; raise InputError for the first property without a place in a layout."""
-    backbone, head, lookup = encoder.backbone, encoder.head, encoder.lookup
+    backbone, head = encoder.backbone, encoder.head
     settings = head.settings
     # Limits that a layout has no place for.
     limits = ("query_k", "document_k", "query_max_active_dims", "document_max_active_dims")
     limited = [name for name in limits if getattr(settings, name) is not None]
-    pools_itself = kind in (Kind.splade, Kind.opensearch)
+    pools_itself = kind is Kind.splade
     if not pools_itself and settings.query_max_active_dims == settings.document_max_active_dims:
         limited = [name for name in limited if name not in limits[2:]]
     if settings.pruning != "weight" and settings.query_max_active_dims is not None:
@@ -125,16 +105,8 @@ def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
         (pools_itself and settings.pooling != "max", "that layout's readers take the maximum"),
         (settings.pooling == "sqrt_sum", "that layout has no root of sums (pooling sqrt_sum)"),
         (
-            kind is Kind.splade and (settings.double_log or lookup is not None),
-            "a second logarithm or a query side without inference is in no reader of that layout",
-        ),
-        (
-            kind is Kind.opensearch and lookup is None,
-            "OpenSearch's models have a query side without inference: this one has none",
-        ),
-        (
-            lookup is not None and lookup.num_dimensions != len(lookup.tokenizer.get_vocab()),
-            "its queries' vocabulary and their tokenizer's differ in size",
+            pools_itself and settings.double_log,
+            "a second logarithm is in no reader of that layout",
         ),
     ):
         if refused:
@@ -176,25 +148,3 @@ def _without_special(backbone: Backbone) -> list[Any]:
     special |= set(tokenizer.convert_ids_to_tokens(tokenizer("")["input_ids"]))
     # All terms are listed, since the library looks up a missing term in lower case.
     return [WordWeights(terms, {term: float(term not in special) for term in terms})]
-
-
-def _lift_documents(folder: Path) -> None:
-    """Move the language model to the root, where OpenSearch's tools look for it."""
-    for file in (folder / _DOCUMENTS).iterdir():
-        shutil.move(file, folder / file.name)
-    (folder / _DOCUMENTS).rmdir()
-    router = json.loads((folder / "router_config.json").read_bytes())
-    router["types"][""] = router["types"].pop(_DOCUMENTS)
-    places = router["structure"]["document"]
-    router["structure"]["document"] = ["" if place == _DOCUMENTS else place for place in places]
-    write_json(folder / "router_config.json", router)
-
-
-def _write_token_weights(lookup: Lookup, folder: Path) -> None:
-    """Write tokens and weights as OpenSearch reads them: separated by tabs, and as JSON."""
-    tokens = lookup.tokenizer.convert_ids_to_tokens(range(lookup.num_dimensions))
-    weights = relu(lookup.weight.detach()).tolist()
-    named = dict(zip(tokens, weights, strict=True))
-    write_json(folder / "idf.json", named)
-    lines = "".join(f"{token}\t{weight!r}\n" for token, weight in named.items() if weight)
-    replace_file(folder / "query_token_weights.txt", lines.encode())

@@ -80,9 +80,9 @@ class Head(Module):  # type: ignore[misc]
         return None
 
     @property
-    def directions(self) -> Tensor:
-        """Direction of each dimension in the space of states [size, d]."""
-        return self.rows
+    def directions(self) -> Floats:
+        """Direction of each dimension in the space of states, f32 [size, d]."""
+        return self.rows.float().numpy(force=True)
 
     def dimension_kind(self, num_tokens: int) -> str:
         """Return the kind of the dimensions (concepts, sub-words or words) over a tokenizer of
@@ -156,6 +156,12 @@ class Head(Module):  # type: ignore[misc]
             acts = acts.scatter(1, column[fired], fired_acts)[:, :other]
         addends: Floats = self._addends(self._scaled(acts)).cpu().numpy()
         return addends
+
+    @torch.inference_mode()
+    def largest_acts(self, states: Tensor) -> tuple[Floats, Integers]:
+        """Return the documents' activations and dimensions of ``encode`` as arrays."""
+        acts, dimensions = self.encode(states)
+        return acts.cpu().numpy(), dimensions.cpu().numpy()
 
     @torch.inference_mode()
     def largest_addends(self, states: Tensor, k: int) -> tuple[Floats, Integers]:

@@ -14,6 +14,7 @@ from lexicept.models.heads.settings import HeadSettings, read_settings
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.sae.model import SAE
 from lexicept.storage.files import write_json
+from lexicept.vectors import Floats
 
 
 class SAEHead(Head):
@@ -75,8 +76,8 @@ class SAEHead(Head):
         return None if self.inner is None else self.inner.transform
 
     @property
-    def directions(self) -> Tensor:
-        return self.sae.W_dec
+    def directions(self) -> Floats:
+        return self.sae.W_dec.float().numpy(force=True)
 
     def reconstruct(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Return normalised input and reconstruction of ``Head.reconstruct``, with the documents'

@@ -74,7 +74,7 @@ def find_pretrained_sae(
     where, files, folder_of = _open_source(source)
     candidates = _recognise(files, where)
     if not candidates:
-        names = ", ".join(dict.fromkeys(kind.name for kind in LAYOUTS))
+        names = ", ".join(f"{k.name} with {k.config_file} and {k.weights_file}" for k in LAYOUTS)
         raise InputError(f"{where}: there is no SAE of a known layout ({names})")
     best = _choose(candidates, where, layer, width, l0)
     path = f"{where}/{best.folder}".rstrip("/")

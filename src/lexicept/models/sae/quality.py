@@ -12,7 +12,8 @@ from torch import Tensor
 from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.sae.model import SAE
-from lexicept.models.sae.states import READ, Reader, backbone_reader
+from lexicept.models.sae.states import Reader, backbone_reader
+from lexicept.models.windows import READ
 from lexicept.progress import Progress, silent
 
 EDGES = tuple(-6 + step / 2 for step in range(13))

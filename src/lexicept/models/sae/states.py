@@ -13,10 +13,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from lexicept.models.backbone import Backbone
 from lexicept.models.sae.model import layer_of
+from lexicept.models.windows import READ
 from lexicept.vectors import Integers
-
-READ = 512
-"""Documents read together, so that texts of similar length share a batch."""
 
 SINK = 10.0
 """Length, in medians, above which a state is an attention sink, such as a decoder's first token or

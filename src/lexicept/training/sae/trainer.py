@@ -19,7 +19,6 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.sae.model import SAE
 from lexicept.models.sae.states import (
-    READ,
     Position,
     Reader,
     Shuffling,
@@ -27,6 +26,7 @@ from lexicept.models.sae.states import (
     backbone_reader,
     origin_of,
 )
+from lexicept.models.windows import READ
 from lexicept.progress import Progress, silent
 from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
 from lexicept.training.sae.objectives import OBJECTIVES, Outcome, SAEObjective

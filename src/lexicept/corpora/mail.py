@@ -1,0 +1,152 @@
+"""Mails: a file each (.eml), or many in a mailbox (.mbox)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
+from email.utils import parsedate_to_datetime
+from functools import partial
+from itertools import chain
+from typing import Any, cast
+
+from lexicept.corpora.budgets import LARGEST, NothingToRead, check_time, note
+from lexicept.corpora.html import parse_html
+from lexicept.corpora.lines import open_bytes
+from lexicept.corpora.passages import TITLES, Parsed, Section, with_passages
+from lexicept.corpora.records import Document, Place, Records
+from lexicept.corpora.text_encoding import BinaryError, decode_text
+from lexicept.errors import LexiceptError
+from lexicept.sanitize import one_line
+
+MOST_PARTS = 1_000
+"""Most parts of a mail, in one another or side by side."""
+
+_END = b"From the end\n"
+"""A line in place of the one before the next mail."""
+
+ReadAttachment = Callable[[str, bytes], Parsed]
+"""Reads an attachment by its name and bytes; raises NothingToRead for an unreadable one."""
+
+
+def parse_mail(path: str, content: bytes, attachment: ReadAttachment) -> Parsed:
+    """Parse a mail: the subject is the title, sender, recipients and date are fields, and the text,
+    else the HTML, is the text; attachments are sections with their names as titles.
+
+    Raises NothingToRead for a file that is no mail.
+    """
+    try:
+        # A mail of thousands of mails in one another overflows Python's stack.
+        mail = message_from_bytes(content, policy=default)
+        if not {"from", "subject", "date", "to", "received"} & {name.lower() for name in mail}:
+            raise NothingToRead("no mail: headers are missing")
+        sections = list(_sections(path, mail, attachment))
+    except RecursionError:
+        raise NothingToRead("too many parts inside one another") from None
+    texts = (text for section in sections for text in (section.title, section.text))
+    fields = {"sender": _header(mail, "from"), "to": _header(mail, "to"), "date": _date(mail)}
+    known = {name: value for name, value in fields.items() if value}
+    subject = _header(mail, "subject")
+    return Parsed("\n\n".join(filter(None, texts)), subject, tuple(sections), known)
+
+
+def _header(mail: EmailMessage, name: str) -> str:
+    """Return a header in one line; nothing if it is absent or damaged."""
+    try:
+        return " ".join(one_line(str(mail[name] or "")).split())
+    except Exception:  # the parsers of headers raise errors of many kinds
+        return ""
+
+
+def _date(mail: EmailMessage) -> datetime | None:
+    try:
+        return parsedate_to_datetime(_header(mail, "date"))
+    except (ValueError, OverflowError, IndexError):
+        return None
+
+
+def _sections(path: str, mail: EmailMessage, attachment: ReadAttachment) -> Iterator[Section]:
+    mails = [mail, *(part for part in mail.walk() if part.get_content_type() == "message/rfc822")]
+    bodies = {id(_body(each.get_payload(0) if each is not mail else mail)) for each in mails}
+    for index, part in enumerate(mail.walk()):
+        check_time()
+        if index > MOST_PARTS:
+            note(f"only {MOST_PARTS:,} parts are read")
+            return
+        attached = part.get_filename() or part.get_content_disposition() == "attachment"
+        is_text = part.get_content_maintype() == "text" and not attached
+        # Of the forms of a text, such as plain and HTML, one is read.
+        if not part.is_multipart() and (not is_text or id(part) in bodies):
+            yield from _read(path, part, attachment)
+
+
+def _body(mail: Any) -> EmailMessage | None:
+    """Return the part with the text: plain, else HTML."""
+    try:
+        return cast("EmailMessage | None", mail.get_body(("plain", "html")))
+    except Exception:  # of a damaged structure
+        return None
+
+
+def _read(path: str, part: EmailMessage, attachment: ReadAttachment) -> Iterator[Section]:
+    """Yield the sections of a part; an unreadable attachment is noted."""
+    content: Any = part.get_payload(decode=True) or b""
+    name = os.path.basename(one_line(part.get_filename() or ""))
+    try:
+        if name:
+            parsed = attachment(name, content)
+        elif part.get_content_type() == "text/html":
+            parsed = parse_html(path, content)
+        elif part.get_content_maintype() == "text":
+            parsed = Parsed("", "", (Section(_text(part, content)),))
+        else:
+            return
+    except (BinaryError, NothingToRead, LexiceptError) as error:
+        note(f"attachment {name or part.get_content_type()} skipped: {error or 'binary'}")
+        return
+    for section in parsed.sections:
+        titles = dict.fromkeys(title for title in (name, section.title) if title)
+        yield section._replace(title=TITLES.join(titles))
+
+
+def _text(part: EmailMessage, content: bytes) -> str:
+    """Decode a text by its declared encoding, else by its bytes."""
+    try:
+        text = content.decode(part.get_content_charset() or "ascii")
+    except (LookupError, UnicodeDecodeError):
+        text = decode_text(content)
+    if part.get_param("format") == "flowed":  # a blank at a line's end: the paragraph goes on
+        text = text.replace("\r\n", "\n").replace("-- \n", "--\n").replace(" \n", " ")
+    return text.replace("\r\n", "\n").strip()
+
+
+def read_mailbox(path: str, attachment: ReadAttachment) -> Records[Document]:
+    """Yield the mails of a mailbox, in order; the id is the number in the file."""
+    with open_bytes(path) as file:
+        lines: list[bytes] = []
+        number = size = 0
+        for line in chain(iter(partial(file.readline, LARGEST), b""), [_END]):
+            begins = line.startswith(b"From ") and (not lines or not lines[-1].strip())
+            if begins or line is _END:
+                if number and lines:
+                    read = partial(_mail, path, str(number), b"".join(lines), attachment)
+                    yield Place(path, number, "mail"), read
+                number, lines, size = number + 1, [], 0
+                continue
+            size += len(line)
+            if size <= LARGEST:
+                # Lines of a mail that begin with From are quoted.
+                lines.append(line[1:] if line.lstrip(b">").startswith(b"From ") else line)
+
+
+def _mail(path: str, number: str, content: bytes, attachment: ReadAttachment) -> Document:
+    try:
+        parsed = parse_mail(path, content, attachment)
+    except NothingToRead as reason:
+        raise Place(path, int(number), "mail").error(str(reason)) from None
+    return with_passages(
+        Document(number, parsed.text, parsed.title, parsed.fields), parsed.sections
+    )

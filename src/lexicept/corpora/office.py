@@ -1,0 +1,316 @@
+"""Office documents: Open XML (.docx, .pptx, .xlsx) and OpenDocument (.odt, .odp, .ods)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from xml.etree.ElementTree import Element
+
+from lexicept.corpora.budgets import NothingToRead, check_time
+from lexicept.corpora.markdown import anchor_of
+from lexicept.corpora.passages import Block, Heading, Parsed, parsed_blocks
+from lexicept.corpora.zipped_xml import ENCRYPTED, Archive, child, described, get, text_of
+
+CELLS = "\t"
+"""Stands between the cells of a row, as in Markdown's tables."""
+
+MOST_REPEATED = 1_000
+"""Most copies of a cell or row that a sheet repeats."""
+
+
+def parse_office(path: str, content: bytes) -> Parsed:
+    """Parse a file by its extension. Headings, slides and sheets name passages; the title, the
+    author and the dates of the file are fields. Macros and references are left alone.
+
+    Raises NothingToRead for an encrypted or damaged file, or one over its budget.
+    """
+    archive = Archive(content)
+    extension = os.path.splitext(path.lower())[1]
+    blocks = [block for block in _READERS[extension](archive) if block]
+    properties = "docProps/core.xml" if extension.endswith("x") else "meta.xml"
+    title, fields = described(archive.xml(properties).iter())
+    return parsed_blocks(blocks, title, fields)
+
+
+def _heading(level: int, text: str) -> Iterator[Block]:
+    if text:
+        yield Heading(level, text, anchor_of(text))
+
+
+def _main(archive: Archive, default: str) -> str:
+    """Return the main member of an Open XML archive. Raises NothingToRead if absent."""
+    for relation in archive.xml("_rels/.rels"):
+        if get(relation, "Type").endswith("/officeDocument"):
+            default = get(relation, "Target").lstrip("/")
+    if default not in archive.names:
+        raise NothingToRead(f"damaged: {default} is missing")
+    return default
+
+
+class _Word:
+    """The blocks of a text document of Open XML."""
+
+    DROPPED = frozenset({"del", "moveFrom", "instrText", "delText", "Fallback", "pPr", "rPr"})
+    BLANKS = {"tab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "p": "\n"}  # noqa: RUF012
+
+    def __init__(self, archive: Archive) -> None:
+        self._name = _main(archive, "word/document.xml")
+        self._archive, related = archive, archive.related(self._name)
+        named = (name for name in related.values() if name.endswith("styles.xml"))
+        styles = archive.xml(next(named, "word/styles.xml"))
+        self._levels = dict(self._styles(styles.iter("style")))
+        self._notes = [n for n in related.values() if re.search(r"(foot|end)notes\.xml$", n)]
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield headings, paragraphs and tables, and the notes at the end."""
+        yield from self._below(self._archive.xml(self._name).find("body"))
+        for name in self._notes:
+            for note in self._archive.xml(name):
+                if not get(note, "type"):
+                    yield from self._below(note)
+
+    def _styles(self, styles: Iterable[Element]) -> Iterator[tuple[str, int]]:
+        """Yield the level of each style of headings."""
+        for style in styles:
+            name = child(style, "name")
+            stated = "" if name is None else get(name, "val").lower()
+            outline = child(style, "pPr", "outlineLvl")
+            if match := re.fullmatch(r"heading (\d)", stated):
+                yield get(style, "styleId"), int(match[1])
+            elif stated == "title":
+                yield get(style, "styleId"), 1
+            elif outline is not None and get(outline, "val") in set("012345678"):
+                yield get(style, "styleId"), int(get(outline, "val")) + 1
+
+    def _below(self, element: Element | None) -> Iterator[Block]:
+        for below in () if element is None else element:
+            check_time()
+            if below.tag == "p":
+                style, outline = child(below, "pPr", "pStyle"), child(below, "pPr", "outlineLvl")
+                level = 0 if style is None else self._levels.get(get(style, "val"), 0)
+                if outline is not None and get(outline, "val") in set("012345678"):
+                    level = int(get(outline, "val")) + 1
+                text = self._text(below).strip()
+                yield from _heading(level, " ".join(text.split())) if level else [text]
+            elif below.tag == "tbl":
+                cells = ((map(self._text, row.iter("tc"))) for row in below.iter("tr"))
+                yield _table(cells)
+            elif below.tag in ("sdt", "sdtContent", "ins", "customXml", "moveTo"):
+                yield from self._below(below)
+
+    def _text(self, element: Element) -> str:
+        """Return the text that a reader sees: without deletions and hidden runs."""
+        if element.tag == "t":
+            return element.text or ""
+        if element.tag in self.DROPPED or _is_hidden(element):
+            return ""
+        return "".join(map(self._text, element)) + self.BLANKS.get(element.tag, "")
+
+
+def _is_hidden(run: Element) -> bool:
+    vanish = child(run, "rPr", "vanish")
+    return vanish is not None and get(vanish, "val") not in ("0", "false")
+
+
+def _table(rows: Iterable[Iterable[str]]) -> str:
+    """Return a line for each row that is not empty."""
+    lines = []
+    for row in rows:
+        check_time()
+        lines.append(CELLS.join(" ".join(cell.split()) for cell in row).rstrip())
+    return "\n".join(line for line in lines if line)
+
+
+def _slides(archive: Archive) -> Iterator[Block]:
+    """Yield the slides of an Open XML presentation: titles, texts, tables and notes."""
+    name = _main(archive, "ppt/presentation.xml")
+    related = archive.related(name)
+    for index, slide in enumerate(archive.xml(name).iter("sldId"), 1):
+        path = related.get(next((v for k, v in slide.items() if k.endswith("}id")), ""), "")
+        yield from _slide(archive, path, index)
+
+
+def _slide(archive: Archive, path: str, index: int) -> Iterator[Block]:
+    title, texts = "", []
+    root = archive.xml(path)
+    for shape in root.iter():
+        check_time()
+        if shape.tag == "sp":
+            placeholder = child(shape, "nvSpPr", "nvPr", "ph")
+            lines = _lines(shape.find("txBody"))
+            role = "" if placeholder is None else get(placeholder, "type")
+            if role in ("title", "ctrTitle") and not title:
+                title = " ".join(lines)
+            elif role not in ("dt", "ftr", "sldNum"):
+                texts.append("\n".join(lines))
+        elif shape.tag == "tbl":
+            rows = ((" ".join(_lines(cell)) for cell in row.iter("tc")) for row in shape.iter("tr"))
+            texts.append(_table(rows))
+    yield from _heading(1 if index == 1 else 2, title or f"slide {index}")
+    yield from texts
+    for name in archive.related(path).values():
+        if "notesSlide" in name:
+            for shape in archive.xml(name).iter("sp"):
+                placeholder = child(shape, "nvSpPr", "nvPr", "ph")
+                if placeholder is not None and get(placeholder, "type") == "body":
+                    yield "\n".join(_lines(shape.find("txBody")))
+
+
+def _lines(body: Element | None) -> list[str]:
+    """Return the paragraphs of a shape."""
+    lines = []
+    for paragraph in () if body is None else body.iter("p"):
+        runs = (run for run in paragraph.iter() if run.tag in ("t", "br", "tab"))
+        parts = (run.text or "" if run.tag == "t" else " " for run in runs)
+        lines.append(" ".join("".join(parts).split()))
+    return [line for line in lines if line]
+
+
+class _Sheets(NamedTuple):
+    """What the cells of an Open XML workbook refer to."""
+
+    strings: list[str]
+    formats: list[str]
+    """The number format of each style."""
+    start: datetime
+    """The day of number 0."""
+
+    def shown(self, cell: Element) -> str:
+        """Return a cell's value as it is displayed."""
+        stored_as, value = get(cell, "t"), text_of(cell.find("v"))
+        if stored_as == "inlineStr":
+            return text_of(cell.find("is"))
+        if stored_as == "s":
+            return (
+                self.strings[int(value)]
+                if value.isdecimal() and int(value) < len(self.strings)
+                else ""
+            )
+        if stored_as == "b":
+            return {"1": "TRUE", "0": "FALSE"}.get(value, value)
+        if stored_as in ("str", "e", "d"):
+            return value
+        style = get(cell, "s")
+        known = style.isdecimal() and int(style) < len(self.formats)
+        return self._number(value, self.formats[int(style)] if known else "")
+
+    def _number(self, value: str, pattern: str) -> str:
+        try:
+            number = float(value)
+        except ValueError:
+            return value
+        letters = re.sub(r'"[^"]*"|\\.|\[(?!h+\]|m+\]|s+\])[^\]]*\]', "", pattern.lower())
+        if re.search(r"[ymdhs]", letters) and abs(number) < 2_958_466:
+            moment = self.start + timedelta(seconds=round(number * 86_400))
+            has_day, has_hour = re.search(r"[yd]|mmm", letters), re.search(r"[hs]", letters)
+            if not has_day:
+                return f"{moment:%H:%M:%S}".removesuffix(":00")
+            return f"{moment:%Y-%m-%d %H:%M}" if has_hour else f"{moment:%Y-%m-%d}"
+        if "%" in letters:
+            return f"{100 * number:.10g}%"
+        return f"{number:.15g}"
+
+
+_FORMATS = {9: "0%", 10: "0.00%", **dict.fromkeys(range(14, 18), "d/m/y"), 22: "d/m/y h:m"}
+_FORMATS |= dict.fromkeys((18, 19, 20, 21, 45, 46, 47), "h:m:s")
+"""Number formats that Open XML gives by their number, as far as they matter here."""
+
+
+def _workbook(archive: Archive) -> Iterator[Block]:
+    """Yield the visible sheets of an Open XML workbook, each with a heading."""
+    name = _main(archive, "xl/workbook.xml")
+    book, related = archive.xml(name), archive.related(name)
+
+    def other(end: str) -> Element:
+        return archive.xml(next((path for path in related.values() if path.endswith(end)), ""))
+
+    strings = ["".join(t.text or "" for t in s.iter("t")) for s in other("sharedStrings.xml")]
+    styles = other("styles.xml")
+    own = {get(f, "numFmtId"): get(f, "formatCode") for f in styles.iter("numFmt")}
+    ids = [get(style, "numFmtId") for style in styles.findall("cellXfs/xf")]
+    formats = [own.get(i) or _FORMATS.get(int(i) if i.isdecimal() else 0, "") for i in ids]
+    properties = child(book, "workbookPr")
+    from_1904 = properties is not None and get(properties, "date1904") in ("1", "true")
+    start = datetime(1904, 1, 1) if from_1904 else datetime(1899, 12, 30)
+    sheets = _Sheets(strings, formats, start)
+    for sheet in book.iter("sheet"):
+        if get(sheet, "state") in ("hidden", "veryHidden"):
+            continue
+        id_ = next((value for key, value in sheet.items() if key.endswith("}id")), "")
+        rows = archive.xml(related.get(id_, "")).iter("row")
+        table = _table(map(sheets.shown, row.iter("c")) for row in rows)
+        if table:
+            yield from _heading(2, get(sheet, "name"))
+            yield table
+
+
+def _open_document(archive: Archive) -> Iterator[Block]:
+    """Yield headings, paragraphs, tables, slides and sheets of OpenDocument."""
+    if any(get(entry, "algorithm-name") for entry in archive.xml("META-INF/manifest.xml").iter()):
+        raise NothingToRead(ENCRYPTED)
+    if "content.xml" not in archive.names:
+        raise NothingToRead("damaged: content.xml is missing")
+    body = child(archive.xml("content.xml"), "body")
+    for part in () if body is None else body:
+        yield from _open_blocks(part)
+
+
+def _open_blocks(element: Element) -> Iterator[Block]:
+    slide = 0
+    for below in element:
+        check_time()
+        if below.tag == "h":
+            level = get(below, "outline-level")
+            yield from _heading(int(level) if level in set("123456789") else 1, _open_text(below))
+        elif below.tag == "p":
+            yield _open_text(below)
+        elif below.tag == "table":
+            sheet = element.tag == "spreadsheet"
+            yield from _heading(2, get(below, "name")) if sheet else ()
+            yield _table(_open_rows(below))
+        elif below.tag == "page":
+            slide += 1
+            yield from _heading(1 if slide == 1 else 2, get(below, "name") or f"slide {slide}")
+            yield from _open_blocks(below)
+        elif below.tag not in ("tracked-changes", "sequence-decls", "forms", "annotation"):
+            yield from _open_blocks(below)
+
+
+def _open_rows(table: Element) -> Iterator[Iterator[str]]:
+    for row in table.iter("table-row"):
+        yield (
+            text
+            for cell in row
+            if cell.tag == "table-cell"
+            for text in [" ".join(map(_open_text, cell.iter("p")))] * _repeated(cell)
+        )
+
+
+def _repeated(cell: Element) -> int:
+    """Return how often a cell stands side by side: filler at the end of a row stands once."""
+    count = get(cell, "number-columns-repeated")
+    return min(int(count), MOST_REPEATED) if count.isdecimal() and len(cell) else 1
+
+
+def _open_text(element: Element) -> str:
+    """Return a paragraph's text, with notes in place."""
+    blanks = {"s": " ", "tab": " ", "note-body": " ", "line-break": "\n"}
+    text = blanks.get(element.tag, "") + (element.text or "")
+    for below in element:
+        if below.tag not in ("annotation", "note-citation"):
+            text += _open_text(below)
+        text += below.tail or ""
+    return text if element.tag not in ("p", "h") else text.strip()
+
+
+_READERS: dict[str, Callable[[Archive], Iterator[Block]]] = {
+    ".docx": lambda archive: _Word(archive).blocks(),
+    ".pptx": _slides,
+    ".xlsx": _workbook,
+    **dict.fromkeys((".odt", ".odp", ".ods"), _open_document),
+}
+EXTENSIONS = tuple(_READERS)
+"""Extensions of office documents."""

@@ -1,0 +1,113 @@
+"""Encodings of texts: damaged UTF-8, labels, UTF-16 without a mark, and what says so."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexicept.corpora import read_documents
+from lexicept.corpora.text_encoding import BinaryError, decode_text, encoding_of
+from lexicept.errors import LexiceptWarning
+
+JAPANESE = "楽器の修理についての案内です。ヴァイオリンの弦を交換しました。"
+KOREAN = "악기 수리 안내입니다. 샾에서 똠방각하를 만났습니다."
+
+
+@pytest.mark.parametrize(
+    ("codec", "text"),
+    [
+        ("euc_jp", JAPANESE),
+        ("cp932", JAPANESE + "①㈱髙橋"),
+        ("iso2022_jp", JAPANESE),
+        ("cp949", KOREAN),
+        ("gb18030", "小提琴维修店在市中心更换了琴弦，价格是三百元。"),
+        ("big5", "小提琴維修店在市中心更換了琴弦，價格是三百元。"),
+        ("cp1255", "תיקון כינורות במרכז העיר. החלפת מיתרים עולה שלושת אלפים."),
+        ("cp1256", "تصليح الكمان في وسط المدينة. استبدال الأوتار يكلف ثلاثة آلاف."),
+        ("cp1250", "Příliš žluťoučký kůň úpěl ďábelské ódy."),
+        ("iso8859_2", "Naprawa skrzypiec w centrum. Wymiana strun kosztuje trzysta złotych."),
+        ("cp1251", "Ремонт скрипок в центре города."),
+        ("koi8_r", "Ремонт скрипок в центре города."),
+        ("cp1253", "Επισκευή βιολιών στο κέντρο της πόλης."),
+        ("cp1254", "Keman tamiri şehir merkezinde yapılır. Tel değişimi üç yüz lira."),
+        ("cp874", "ซ่อมไวโอลินใจกลางเมือง เปลี่ยนสายราคาสามร้อยบาท"),
+        ("cp1252", "café"),
+        ("cp1252", "It’s the owner’s “shop”… really"),
+    ],
+)
+def test_short_texts_are_read_in_the_likeliest_encoding(codec, text):
+    assert decode_text(text.encode(codec)) == text
+    # A text about HTML declares nothing.
+    about = f"<meta charset=utf-16> {text}"
+    assert decode_text(about.encode(codec)) == about
+
+
+@pytest.mark.parametrize(
+    "text", [KOREAN, JAPANESE + "\n", "Ремонт скрипок", "תיקון כינורות", "ซ่อม ไวโอลิน", "Ein Text"]
+)
+def test_utf_16_of_any_script_needs_no_mark(text):
+    for encoding in ("utf-16-le", "utf-16-be"):
+        assert decode_text(text.encode(encoding)) == text
+    assert decode_text(text.encode("utf-16-le") + b"a") == text + "\ufffd"
+
+
+def test_zeros_elsewhere_are_binary():
+    for content in (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"\x7fELF\2\1\1\0\0\0\0\0", b"\0\1\0\2"):
+        with pytest.raises(BinaryError):
+            decode_text(content)
+
+
+@given(st.text("äßж楽", min_size=9), st.data())
+def test_a_damaged_byte_is_a_replacement(text, data):
+    content = text.encode()
+    position = data.draw(st.integers(0, len(text)))
+    damaged = text[:position].encode() + b"\xff" + text[position:].encode()
+    assert decode_text(damaged) == f"{text[:position]}\ufffd{text[position:]}"
+    truncated = decode_text(content[:-1])
+    assert truncated == text[:-1] + "\ufffd"
+
+
+def test_replacements_in_the_text_are_no_damage():
+    text = "caf\ufffd " * 9
+    assert decode_text(text.encode()) == text
+    assert encoding_of([text.encode() + b"\xe9"]) == "utf-8"
+    assert decode_text("Köln".encode("cp1252")) == "Köln"
+
+
+def test_blocks_may_divide_characters():
+    content = "楽器の修理".encode() + b"\xff"
+    assert encoding_of(content[index : index + 1] for index in range(len(content))) == "utf-8"
+    assert encoding_of([b"caf", b"\xe9"]) != "utf-8"
+
+
+def test_files_of_every_format_are_read_with_replacements_and_named(tmp_path):
+    good = "Müller aus Köln übt"
+    damaged = good.encode() + b" \xff x"
+    files = {
+        "a.txt": damaged,
+        "a.md": damaged,
+        "a.rst": damaged,
+        "a.html": b"<meta charset=utf-8><p>" + damaged,
+        "a.csv": b"id,text\n1," + damaged,
+        "a.tsv": b"id\ttext\n1\t" + damaged,
+        "a.jsonl": b'{"id": 1, "text": "' + damaged + b'"}',
+        "a.json": b'[{"id": 1, "text": "' + damaged + b'"}]',
+        "sound.txt": good.encode(),
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.warns(LexiceptWarning) as caught:
+        documents = {
+            document.id.split("#")[0]: document.text for document in read_documents(tmp_path)
+        }
+    assert documents == dict.fromkeys(files, f"{good} \ufffd x") | {"sound.txt": good}
+    (message,) = [str(warning.message) for warning in caught]
+    assert message == (
+        f"{tmp_path}: 8 documents read with U+FFFD for damaged characters: "
+        "a.csv#1, a.html, a.json#1, a.jsonl#1, a.md, and 3 more"
+    )
+
+
+@pytest.mark.parametrize(("codec", "text"), [("cp932", JAPANESE), ("cp949", KOREAN)])
+def test_tables_in_other_encodings(tmp_path, codec, text):
+    (tmp_path / "a.csv").write_bytes(f"id,text\r\nx,{text}\r\ny,b\r\n".encode(codec))
+    assert [document.text for document in read_documents(tmp_path / "a.csv")] == [text, "b"]
