@@ -173,7 +173,6 @@ def test_nested_texts_are_read(tmp_path, name, content):
         ("cells.ipynb", '{"cells": ' + "[" * 100_000),
         ("values.json", "[" * 100_000),
         ("lines.jsonl", "[" * 100_000 + "\n" + '{"a":' * 100_000),
-        ("ids.jsonl", json.dumps({"id": "#" * 50_000, "text": "x"})),
     ],
 )
 def test_too_deep_is_skipped(folder, name, content):
@@ -207,8 +206,17 @@ def test_equal_headings_have_anchors_of_their_own(tmp_path):
 
 
 def test_fields_beyond_the_most_are_left_out(tmp_path):
-    rows = [{"text": "x"} | {f"f{n}": 1 for n in range(s, s + 600)} for s in (0, 500, 1_500)]
+    rows = [{"text": "owls"} | {f"f{n}": 1 for n in range(s, s + 600)} for s in (0, 500, 1_500)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.warns(LexiceptWarning, match="'f1000' .*699 more: is one of more than 1,000"):
         index = lexicept.build(tmp_path / "a.jsonl", tmp_path / "i", vocabulary="words")
     assert [len(index.document(str(n)).fields) for n in (1, 2, 3)] == [600, 500, 0]
+
+
+def test_an_id_has_few_anchors(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        "".join(json.dumps({"id": "a" + "#" * n, "text": "x"}) + "\n" for n in (16, 17))
+    )
+    with pytest.raises(InputError, match="an id has at most 16 #"):
+        list(read_documents(path, strict=True))
