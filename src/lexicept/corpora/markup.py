@@ -152,11 +152,9 @@ def _subtitles(text: str) -> Iterator[Block]:
 _READERS: dict[str, Callable[[str], Iterator[Block]]] = {
     ".mdx": _mdx,
     ".tex": _tex,
-    ".adoc": _asciidoc,
-    ".asciidoc": _asciidoc,
+    **dict.fromkeys((".adoc", ".asciidoc"), _asciidoc),
     ".org": _org,
-    ".srt": _subtitles,
-    ".vtt": _subtitles,
+    **dict.fromkeys((".srt", ".vtt"), _subtitles),
 }
 EXTENSIONS = tuple(_READERS)
 """Extensions of these formats."""
