@@ -429,9 +429,9 @@ def test_fields_that_are_long_or_hardly_repeat_are_not_offered(tmp_path):
     index = build(tmp_path / "i", *rows)
     assert index.reader.masks.offered == ["tag", "half", "author"]
     assert index.info()["unoffered_fields"] == ["year", "description", "aliases", "rare"]
-    days = [{"text": "a", "n": n / 3, "day": f"{1900 + n}-01-01"} for n in range(52)]
+    days = [{"text": "cats", "n": n / 3, "day": f"{1900 + n}-01-01"} for n in range(52)]
     assert build(tmp_path / "days", *days).reader.masks.offered == ["day"]
-    days += [{"text": "b", "n": 0}] * 54
+    days += [{"text": "dogs", "n": 0}] * 54
     assert build(tmp_path / "more", *days).reader.masks.offered == ["n", "day"]
     assert index.facets(["aliases"], most=1) == {"aliases": [("a0", 1)]}
     assert index.search("sleep", 1, filter="description = 'number 7'")[0].id == "d7"
@@ -476,11 +476,11 @@ def test_a_change_keeps_the_types(tmp_path, name, value, problem):
 def test_members_of_json_and_columns_of_csv_are_fields(tmp_path):
     path = tmp_path / "c.jsonl"
     path.write_text(
-        '{"_id": "a", "id": 1, "text": "cats", "body": "y", "metadata": {"url": "u", "n": 1}, "n": 2}'
+        '{"_id": "a", "id": 1, "text": "x", "body": "y", "metadata": {"url": "u", "n": 1}, "n": 2}'
     )
     assert list(read_documents(path)) == [Document("a", "x", "", {"url": "u", "n": 2})]
     path = tmp_path / "c.csv"
-    path.write_text(",id,text,Price,Code,Day\n0,a,x,3,007,2020-01-01\n1,b,y,,8,\n2,c,z,-.5,9,\n")
+    path.write_text(",id,text,Price,Code,Day\n0,a,cats,3,007,2020-01-01\n1,b,dogs,,8,\n2,c,owls,-.5,9,\n")
     index = lexicept.build(path, tmp_path / "i", vocabulary="words")
     assert {n: str(kind) for n, kind in index.reader.fields.kinds.items()} == {
         "column 1": "number",
@@ -525,7 +525,7 @@ def test_columns_of_a_data_frame_are_fields(tmp_path):
     frame = pandas.DataFrame(
         {
             "id": ["a", "b"],
-            "text": ["x", "y"],
+            "text": ["cats", "dogs"],
             "n": [1.0, None],
             "day": pandas.to_datetime(["2020-01-01", None]),
             "tag": [["s", "t"], np.array(["u"])],
