@@ -288,7 +288,10 @@ def test_values_decide_the_kind_of_a_field(tmp_path):
 
 
 def test_times_keep_their_instant(tmp_path):
-    rows = [{"text": "cats", "at": "2020-01-01T02:00+02:00"}, {"text": "cats", "at": date(2020, 1, 2)}]
+    rows = [
+        {"text": "cats", "at": "2020-01-01T02:00+02:00"},
+        {"text": "cats", "at": date(2020, 1, 2)},
+    ]
     assert [d.fields["at"] for d in build(tmp_path / "day", *rows).documents()] == [
         "2020-01-01",
         "2020-01-02",
@@ -480,7 +483,9 @@ def test_members_of_json_and_columns_of_csv_are_fields(tmp_path):
     )
     assert list(read_documents(path)) == [Document("a", "x", "", {"url": "u", "n": 2})]
     path = tmp_path / "c.csv"
-    path.write_text(",id,text,Price,Code,Day\n0,a,cats,3,007,2020-01-01\n1,b,dogs,,8,\n2,c,owls,-.5,9,\n")
+    path.write_text(
+        ",id,text,Price,Code,Day\n0,a,cats,3,007,2020-01-01\n1,b,dogs,,8,\n2,c,owls,-.5,9,\n"
+    )
     index = lexicept.build(path, tmp_path / "i", vocabulary="words")
     assert {n: str(kind) for n, kind in index.reader.fields.kinds.items()} == {
         "column 1": "number",
