@@ -1,29 +1,18 @@
 """Office documents: text, headings, tables and fields, and files that are made to do harm."""
 
-import io
-import zipfile
-
 import pytest
 
 from lexicept.corpora import read_documents
 from lexicept.corpora.budgets import NothingToRead
 from lexicept.corpora.office import parse_office
 from lexicept.corpora.passages import Section
+from support.archives import archive
 
 W = 'xmlns:w="urn:w" xmlns:r="urn:r"'
 RELATIONS = '<Relationships xmlns="urn:p">{}</Relationships>'
 CORE = """<cp:coreProperties xmlns:cp="urn:c" xmlns:dc="urn:dc" xmlns:dcterms="urn:t">
 <dc:title>{}</dc:title><dc:creator>Ann Lee</dc:creator>
 <dcterms:modified>2024-03-01T10:00:00Z</dcterms:modified></cp:coreProperties>"""
-
-
-def archive(**members):
-    """A zip archive; a name has __ for / and _dot_ for the last point."""
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
-        for name, text in members.items():
-            file.writestr(name.replace("__", "/").replace("_dot_", "."), text)
-    return content.getvalue()
 
 
 def relations(**targets):
