@@ -106,9 +106,10 @@ def replace_generation(path: Path, generation: Path) -> None:
     index; readers of the old index are not disturbed."""
     content = read_manifest(generation.parent)
     with _locked(path):
-        current = stated_manifest(path).get("generation")
-        if generation_number(current) is None:  # a damaged manifest
-            current = [path, *generations(path)][-1].name
+        stated = stated_manifest(path).get("generation")
+        newest = [path, *generations(path)][-1].name
+        # Without a readable manifest the folders tell.
+        current = newest if generation_number(stated) is None else str(stated)
         with _place_for_next(path, current) as folder:
             move(generation, folder)
             files = {
