@@ -97,7 +97,7 @@ class Budget:
         """Count a record. Raises NothingToRead if there are too many, or the time is spent."""
         self.records -= 1
         if self.records < 0:
-            raise NothingToRead(_TOO_MANY)
+            raise NothingToRead("too many records for the size")
         if self.seconds < 0:
             raise self._slow()
 
@@ -111,8 +111,6 @@ class Budget:
         return NothingToRead(f"slow, over {self._allowed:.0f} seconds of processor time")
 
 
-_TOO_MANY = "too many records for the size"
-
 _RUNNING: ContextVar[Budget | None] = ContextVar("running", default=None)
 """The budget of the file that is read."""
 
@@ -121,12 +119,6 @@ def check_time(*_: object) -> None:
     """Raise NothingToRead if the file that is read has taken too much processor time."""
     if (budget := _RUNNING.get()) is not None:
         budget.check_time()
-
-
-def check_record_count(count: int) -> None:
-    """Raise NothingToRead for too many records in the file that is read."""
-    if (budget := _RUNNING.get()) is not None and count > budget.records:
-        raise NothingToRead(_TOO_MANY)
 
 
 def check_bytes(count: int) -> None:

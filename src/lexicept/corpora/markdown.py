@@ -39,11 +39,7 @@ DEEPEST = 10
 
 # No mark stands inside another one: else the time would grow with the square.
 _SHORTCODE = re.compile(
-    "|".join(
-        rf"\{{{mark}(?:(?!\{{{mark}|{end}\}}).){{0,4000}}+{end}\}}"
-        for mark, end in ((r"\{", r"\}"), "%%", "##")
-    ),
-    re.S,
+    r"\{\{(?:(?!\{\{|\}\}).){0,4000}+\}\}|\{([%#])(?:(?!\{\1|\1\}).){0,4000}+\1\}", re.S
 )
 """Shortcodes, variables and comments of Hugo, Jekyll, Jinja and the like."""
 _CODE_SHORTCODE = re.compile(r"\{[{%][<%]?-?\s*(highlight|code|codeblock)\b")
@@ -61,7 +57,7 @@ _MYST_ROLE = re.compile(r"\{[\w:-]+\}$")
 _MYST_DIRECTIVE = re.compile(
     r"\{(?!code|literal|math|toctree|include|figure|image|mermaid)[\w:-]+\}"
 )
-_ANCHOR = re.compile(r"#([\w:.-]+)")
+_ANCHOR = re.compile(r"\{[^{}#]*#([\w:.-]++)[^{}]*\}$")
 
 
 def parse_markdown(text: str) -> Parsed:
@@ -115,7 +111,7 @@ def _shown(tokens: Sequence[Token], depth: int) -> Iterator[tuple[str, Block]]:
                 # A heading inside a quotation or a list heads no section.
                 if before.type == "heading_open" and before.level == 0:
                     words = " ".join(spelled.split())
-                    anchor = _ANCHOR.search(_attributes(token.content))
+                    anchor = _ANCHOR.search(token.content)
                     level = int(before.tag[1:])
                     yield "", Heading(level, words, anchor[1] if anchor else anchor_of(words))
                 else:
@@ -130,11 +126,6 @@ def _shown(tokens: Sequence[Token], depth: int) -> Iterator[tuple[str, Block]]:
             case "html_block":
                 for block in _Tags.of(token.content).blocks:
                     yield "", block.text if isinstance(block, Heading) and token.level else block
-
-
-def _attributes(heading: str) -> str:
-    """Return the attributes in braces at the end of a heading."""
-    return heading.rpartition("{")[2] if heading.endswith("}") else ""
 
 
 def label_of(text: str) -> str:

@@ -12,9 +12,6 @@ from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.fields.values import NOTHING, FieldChecker, FieldKind, Fields
 
-LONGEST_ID = 4_096
-"""Most characters of an id."""
-
 MOST_PARTS = 16
 """Most # in an id, which may each separate a document from a passage."""
 
@@ -246,9 +243,8 @@ def id_of(name: str) -> str:
 
 def check_id(place: Place, value: str) -> None:
     """Raise InputError unless ``value`` can stand in a TREC run or qrels file."""
-    if len(value) > LONGEST_ID or value.count("#") > MOST_PARTS:
-        limits = f"{LONGEST_ID:,} characters and {MOST_PARTS} #"
-        raise place.error(f"bad id {value[:40]!r}...: an id has at most {limits}")
+    if value.count("#") > MOST_PARTS:
+        raise place.error(f"bad id {value[:40]!r}...: an id has at most {MOST_PARTS} #")
     if value.split() != [value] or "\0" in value:
         raise place.error(f"bad id {value!r}: an id is not empty and holds no whitespace or NUL")
 

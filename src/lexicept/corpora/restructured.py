@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -32,9 +34,6 @@ _UNTITLED = {"ifconfig", "only"}
 """Directives whose argument is a condition."""
 
 _SETTINGS = {
-    "_disable_config": True,
-    "docinfo_xform": False,
-    "doctitle_xform": False,
     "file_insertion_enabled": False,
     "halt_level": 6,
     "line_length_limit": MOST_CHARACTERS,
@@ -48,29 +47,31 @@ _SETTINGS = {
 def parse_restructured(text: str) -> Parsed:
     """Parse a text; the title is the first title of the highest level. Nothing is included or run.
 
-    A text that docutils fails on, or with a very long name, stays as written. Raises InputError
-    if docutils is missing.
+    A text that docutils fails on, or with a very long name, stays as written. Raises InputError if
+    docutils is missing.
     """
     require("files", "docutils")
-    if any(len(name[0]) > LONGEST_NAME for name in _NAME.finditer(text)):
-        return Parsed(text, "", (Section(text),))
-    publish: Any = import_module("docutils.core").publish_doctree
     try:
-        with _known(text):
-            parser, reader = _parser(), _reader()
-            tree = publish(text, reader=reader, parser=parser, settings_overrides=_SETTINGS)
-        return parsed_blocks(list(_blocks(tree, 1)))
+        if all(len(name[0]) <= LONGEST_NAME for name in _NAME.finditer(text)):
+            with _known(text):
+                return parsed_blocks(list(_blocks(_tree(text), 1)))
     except NothingToRead:
         raise
     # A parser of strangers' texts, of its own errors and of Python's.
     except Exception:
-        return Parsed(text, "", (Section(text),))
+        pass
+    return Parsed(text, "", (Section(text),))
 
 
-def _parser() -> Any:
-    """Return a parser that checks the time at each line, mark in a line, message and
-    substitution."""
+def _tree(text: str) -> Any:
+    """Return the tree of a text, with substitutions replaced. Other references look the same
+    without their targets, which take docutils the square of the time to find.
+
+    Lines, marks in lines, messages and substitutions check the time.
+    """
     states: Any = import_module("docutils.parsers.rst.states")
+    references: Any = import_module("docutils.transforms.references")
+    text_node: Any = import_module("docutils.nodes").Text
 
     def timed(read: Any) -> Any:
         def checked(*place: Any) -> Any:
@@ -82,30 +83,25 @@ def _parser() -> Any:
     class Timed(dict[Any, Any]):
         __getitem__ = timed(dict.__getitem__)
 
-    class Parser(import_module("docutils.parsers.rst").Parser):  # type: ignore[misc]
-        def setup_parse(self, text: str, document: Any) -> None:
-            super().setup_parse(text, document)
-            document.note_source = timed(document.note_source)
-            document.reporter.attach_observer(check_time)
-            document.substitution_defs = Timed()
-
-    inliner, text_node = states.Inliner(), import_module("docutils.nodes").Text
+    inliner = states.Inliner()
+    inliner.dispatch = {mark: timed(read) for mark, read in inliner.dispatch.items()}
     # Addresses look the same unmarked, and take the square of the time to find.
     inliner.implicit_inline = lambda text, line: [text_node(text)] if text else []
-    inliner.dispatch = {mark: timed(read) for mark, read in inliner.dispatch.items()}
-    return Parser(inliner=inliner)
+    document = import_module("docutils.utils").new_document("", copy(_settings()))
+    document.note_source = timed(document.note_source)
+    document.reporter.attach_observer(check_time)
+    document.substitution_defs = Timed()
+    import_module("docutils.parsers.rst").Parser(inliner=inliner).parse(text, document)
+    references.Substitutions(document).apply()
+    return document
 
 
-def _reader() -> Any:
-    """Return a reader that replaces substitutions alone: other references need no targets to be
-    shown, and docutils takes the square of the time to find them."""
-    references: Any = import_module("docutils.transforms.references")
-
-    class Reader(import_module("docutils.readers.standalone").Reader):  # type: ignore[misc]
-        def get_transforms(self) -> list[Any]:
-            return [references.Substitutions]
-
-    return Reader()
+@cache
+def _settings() -> Any:
+    frontend: Any = import_module("docutils.frontend")
+    settings = frontend.get_default_settings(import_module("docutils.parsers.rst").Parser)
+    vars(settings).update(_SETTINGS)
+    return settings
 
 
 @contextmanager

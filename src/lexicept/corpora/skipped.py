@@ -12,6 +12,9 @@ EXAMPLES = 5
 DAMAGED = "damaged"
 """Reason to skip a file that breaks off, or a parser refuses."""
 
+DETAILED = (DAMAGED, "front matter ignored")
+"""Reasons that differ from file to file."""
+
 MESSAGES = 20
 """Most errors in a warning."""
 
@@ -87,17 +90,14 @@ class Skipped:
 
 
 def by_reason(files: list[tuple[str, str]]) -> list[str]:
-    """Return the counts and first names for each reason; files with reasons of their own have a
-    line each."""
+    """Return the counts and first names for each reason; each ``DETAILED`` file has a line."""
     groups: dict[str, list[str]] = {}
-    detailed: set[str] = set()
     for name, reason in files:
         kind, _, damage = reason.partition(": ")
         groups.setdefault(kind, []).append(f"{name}: {damage}" if damage else name)
-        detailed |= {kind} if damage else set()
-    lines: list[str] = []
+    lines = []
     for kind, names in sorted(groups.items(), key=lambda group: -len(group[1])):
-        most, separator = (MESSAGES, "\n    ") if kind in detailed else (EXAMPLES, ", ")
+        most, separator = (MESSAGES, "\n    ") if kind in DETAILED else (EXAMPLES, ", ")
         shown = _shortened(separator.join(names[:most]), len(names) - most, separator)
         lines.append(f"{len(names):,} {kind}: {shown}")
     return lines

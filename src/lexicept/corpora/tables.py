@@ -11,7 +11,7 @@ from importlib import import_module
 from itertools import chain, islice
 from typing import Any
 
-from lexicept.corpora.budgets import check_bytes, check_record_count
+from lexicept.corpora.budgets import check_bytes
 from lexicept.corpora.json_lines import DOCUMENT_TEXTS, RESERVED, to_document
 from lexicept.corpora.records import Document, Place, Records, readable
 from lexicept.errors import InputError, require
@@ -123,9 +123,7 @@ def read_parquet(path: str) -> Records[Document]:
     require("parquet", "pyarrow")
     parquet = import_module("pyarrow.parquet")
     with _sound(path), parquet.ParquetFile(path) as file:
-        metadata = file.metadata
-        check_record_count(metadata.num_rows)
-        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        groups = map(file.metadata.row_group, range(file.num_row_groups))
         check_bytes(sum(group.total_byte_size for group in groups))
         rows = chain.from_iterable(_batches(file))
         types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
