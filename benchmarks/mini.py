@@ -1,10 +1,10 @@
-"""``python -m benchmarks.mini FOLDER:SPLIT ... --out OUT``: the default build beside BM25, the
-dense model whose states it reads, and late interaction over these states, in one run.
+"""``python -m benchmarks.mini FOLDER:SPLIT ... --out OUT``: the default build beside BM25 and
+the dense model whose states it reads, in one run.
 
 All settings are fixed beforehand. Differences from all vocabularies together have 95 %
 confidence intervals: paired bootstrap over queries. ``--plot`` draws words and concepts against
-cost, with settings that were chosen on the collections that it names. Indexes, embeddings and
-token states are kept in OUT, and an interrupted run goes on from there.
+cost, with settings that were chosen on the collections that it names. Indexes and
+embeddings are kept in OUT, and an interrupted run goes on from there.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def _tested(
     document_dims = job.document_max_active_dims or limits.document_max_active_dims
     for dataset in job.test:
         with fetching(dataset.name, data):
-            encoder.cut(dataset.max_query_tokens or lengths[0], lengths[1])
+            encoder.backbone.cut(dataset.max_query_tokens or lengths[0], lengths[1])
             collection = encoded(encoder, model, dataset, job.rra, data)
         if job.curve:
             measure_curve(collection, measurements, limits.pruning)
@@ -140,7 +140,7 @@ def _tested(
                 measure_time(searched, measurements)
         if "anisotropy" in metrics and isinstance(encoder.head, SAEHead):
             measurements.values |= _anisotropy(encoder, model.config, dataset, data)
-    encoder.cut(*lengths)
+    encoder.backbone.cut(*lengths)
     if job.mteb:
         from reproduction.mteb_tasks import evaluate_tasks
 

@@ -395,7 +395,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
         lambda f, m: changed(f, m, settings(max_active_dims="x")),
     ),
     "weights": (
-        "model.safetensors: this model's file is damaged",
+        "model.safetensors: can't be read",
         lambda f, m: changed(f, m, lambda f: (f / "model.safetensors").write_bytes(b"x" * 40)),
     ),
     "modules": ("modules.json", lambda f, m: changed(f, m, lambda f: damage(f / "modules.json"))),

@@ -1,11 +1,11 @@
 """EPUB: chapters in the order of the spine, and books that can't be read."""
 
 import pytest
-from test_office import archive
 
 from lexicept.corpora.budgets import NothingToRead
 from lexicept.corpora.epub import parse_epub
 from lexicept.corpora.passages import Section
+from support.archives import archive
 
 CONTAINER = (
     '<container xmlns="urn:c"><rootfiles><rootfile full-path="O/b.opf"/></rootfiles></container>'

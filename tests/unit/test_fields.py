@@ -188,7 +188,7 @@ def test_dates_of_any_form_are_compared(tmp_path, dates):
 
 
 def test_codes_that_look_like_dates_stay_texts(tmp_path):
-    documents = [{"id": code, "text": "x", "code": code} for code in ("2020-001", "2020-999")]
+    documents = [{"id": code, "text": "cats", "code": code} for code in ("2020-001", "2020-999")]
     index = lexicept.build(documents, tmp_path / "i", vocabulary="words")
     assert [hit.id for hit in index.search("code:2020-001")] == ["2020-001"]
     with pytest.raises(InputError, match="a keyword, which >= does not compare"):
@@ -277,23 +277,26 @@ def test_fields_are_typed_and_take_no_space_where_there_are_none(tmp_path):
 
 
 def test_values_decide_the_kind_of_a_field(tmp_path):
-    rows = [{"text": "x", "seen": "2020-01-01"}, {"text": "x", "seen": "unknown"}]
+    rows = [{"text": "cats", "seen": "2020-01-01"}, {"text": "cats", "seen": "unknown"}]
     index = build(tmp_path / "i", *rows)
     assert index.reader.fields.kinds == {"seen": FieldKind("keyword")}
     assert [d.fields["seen"] for d in index.documents()] == ["2020-01-01", "unknown"]
-    index = build(tmp_path / "i2", *({"text": "x", "n": n} for n in (1, 2.5, 2**53)))
+    index = build(tmp_path / "i2", *({"text": "cats", "n": n} for n in (1, 2.5, 2**53)))
     assert [d.fields["n"] for d in index.documents()] == [1, 2.5, 2**53]
-    whole = build(tmp_path / "w", *({"text": "x", "n": n} for n in (2**63 - 1, -(2**63) + 1)))
+    whole = build(tmp_path / "w", *({"text": "cats", "n": n} for n in (2**63 - 1, -(2**63) + 1)))
     assert [d.fields["n"] for d in whole.documents()] == [2**63 - 1, -(2**63) + 1]
 
 
 def test_times_keep_their_instant(tmp_path):
-    rows = [{"text": "x", "at": "2020-01-01T02:00+02:00"}, {"text": "x", "at": date(2020, 1, 2)}]
+    rows = [
+        {"text": "cats", "at": "2020-01-01T02:00+02:00"},
+        {"text": "cats", "at": date(2020, 1, 2)},
+    ]
     assert [d.fields["at"] for d in build(tmp_path / "day", *rows).documents()] == [
         "2020-01-01",
         "2020-01-02",
     ]
-    rows.append({"text": "x", "at": "2020-01-01T12:00:00.000001"})
+    rows.append({"text": "cats", "at": "2020-01-01T12:00:00.000001"})
     assert [d.fields["at"] for d in build(tmp_path / "time", *rows).documents()] == [
         "2020-01-01T00:00:00Z",
         "2020-01-02T00:00:00Z",
@@ -303,32 +306,32 @@ def test_times_keep_their_instant(tmp_path):
 
 def test_what_documents_do_not_agree_on_is_refused(tmp_path):
     path = tmp_path / "i"
-    year = {"id": "old", "text": "x", "year": "about 1900"}
+    year = {"id": "old", "text": "cats", "year": "about 1900"}
     assert refusal(path, CATS, year).startswith(
         "the documents, document 2: document 'old': the field 'year' is a number in document "
         "'cats', but here 'about 1900'"
     )
-    assert "a list of texts and numbers" in refusal(path, {"text": "x", "a": [1, "b"]})
+    assert "a list of texts and numbers" in refusal(path, {"text": "cats", "a": [1, "b"]})
     assert "the field 'a': inf is not a finite number" in refusal(
-        path, {"text": "x", "a": [float("inf")]}
+        path, {"text": "cats", "a": [float("inf")]}
     )
-    assert "has more than 63 bits" in refusal(path, {"text": "x", "a": 2**63})
-    assert "lone surrogate '\\ud800'" in refusal(path, {"text": "x", "a": "\ud800"})
+    assert "has more than 63 bits" in refusal(path, {"text": "cats", "a": 2**63})
+    assert "lone surrogate '\\ud800'" in refusal(path, {"text": "cats", "a": "\ud800"})
     assert "fields must be a mapping, not 5" in refusal(
         path, Document("a", "x", "", 5), Document("b", "x", "", {})
     )
-    large = [{"id": "n", "text": "x", "n": 2**53 + 1}, {"text": "x", "n": 0.5}]
+    large = [{"id": "n", "text": "cats", "n": 2**53 + 1}, {"text": "cats", "n": 0.5}]
     assert "document 'n': the field 'n' is 9007199254740993, which has too many digits" in refusal(
         path, *large
     )
-    crowd = {"text": "x", **{f"f{n}": n for n in range(1001)}}
+    crowd = {"text": "cats", **{f"f{n}": n for n in range(1001)}}
     assert "document '1': the field 'f1000' is one of more than 1,000 fields" in refusal(
         path, crowd
     )
 
 
 def test_what_is_not_kept_is_listed(tmp_path):
-    rows = [{"id": str(n), "text": "x", "by": [{"name": "A"}], "": 1} for n in range(3)]
+    rows = [{"id": str(n), "text": "cats", "by": [{"name": "A"}], "": 1} for n in range(3)]
     with pytest.warns(LexiceptWarning) as caught:
         index = build(tmp_path / "i", *rows)
     assert sorted(str(warning.message) for warning in caught) == [
@@ -429,9 +432,9 @@ def test_fields_that_are_long_or_hardly_repeat_are_not_offered(tmp_path):
     index = build(tmp_path / "i", *rows)
     assert index.reader.masks.offered == ["tag", "half", "author"]
     assert index.info()["unoffered_fields"] == ["year", "description", "aliases", "rare"]
-    days = [{"text": "a", "n": n / 3, "day": f"{1900 + n}-01-01"} for n in range(52)]
+    days = [{"text": "cats", "n": n / 3, "day": f"{1900 + n}-01-01"} for n in range(52)]
     assert build(tmp_path / "days", *days).reader.masks.offered == ["day"]
-    days += [{"text": "b", "n": 0}] * 54
+    days += [{"text": "dogs", "n": 0}] * 54
     assert build(tmp_path / "more", *days).reader.masks.offered == ["n", "day"]
     assert index.facets(["aliases"], most=1) == {"aliases": [("a0", 1)]}
     assert index.search("sleep", 1, filter="description = 'number 7'")[0].id == "d7"
@@ -466,7 +469,7 @@ def test_changes_keep_fields(tmp_path):
 def test_a_change_keeps_the_types(tmp_path, name, value, problem):
     index = build(tmp_path / "i", CATS)
     with pytest.raises(InputError, match=f"document 'new': {problem}"):
-        index.add([{"id": "new", "text": "x", name: value}], strict=True)
+        index.add([{"id": "new", "text": "cats", name: value}], strict=True)
     assert fields(index) == {"cats": dict(index.document("cats").fields)}
 
 
@@ -480,7 +483,9 @@ def test_members_of_json_and_columns_of_csv_are_fields(tmp_path):
     )
     assert list(read_documents(path)) == [Document("a", "x", "", {"url": "u", "n": 2})]
     path = tmp_path / "c.csv"
-    path.write_text(",id,text,Price,Code,Day\n0,a,x,3,007,2020-01-01\n1,b,y,,8,\n2,c,z,-.5,9,\n")
+    path.write_text(
+        ",id,text,Price,Code,Day\n0,a,cats,3,007,2020-01-01\n1,b,dogs,,8,\n2,c,owls,-.5,9,\n"
+    )
     index = lexicept.build(path, tmp_path / "i", vocabulary="words")
     assert {n: str(kind) for n, kind in index.reader.fields.kinds.items()} == {
         "column 1": "number",
@@ -525,7 +530,7 @@ def test_columns_of_a_data_frame_are_fields(tmp_path):
     frame = pandas.DataFrame(
         {
             "id": ["a", "b"],
-            "text": ["x", "y"],
+            "text": ["cats", "dogs"],
             "n": [1.0, None],
             "day": pandas.to_datetime(["2020-01-01", None]),
             "tag": [["s", "t"], np.array(["u"])],

@@ -24,7 +24,7 @@ from lexicept.models.sae.pretrained import find_pretrained_sae
 from reproduction.query_generation import generate_queries
 from support import sae_files
 from support.heads import make_head
-from support.library_models import inference_free, modules, save_library, save_masked
+from support.library_models import modules, save_library, save_masked
 from support.tiny import save_bert, save_decoder, tiny_backbone
 
 CODE = """
@@ -156,10 +156,6 @@ def library(folder: Path) -> None:
     save_library(folder, modules(save_masked(folder.with_name("masked"))))
 
 
-def library_router(folder: Path) -> None:
-    inference_free(folder, save_masked(folder.with_name("masked")))
-
-
 def sae(make: Callable[[Path], Any]) -> Callable[[Path], None]:
     def save(folder: Path) -> None:
         folder.mkdir()
@@ -190,7 +186,6 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], Load]] = {
     "naver/splade": (save_masked, open_encoder),
     "decoder as a model": (lambda folder: save_decoder(folder), open_encoder),
     "sentence-transformers": (library, open_encoder),
-    "sentence-transformers, router": (library_router, open_encoder),
     "lexicept": (encoder("vocabulary"), open_encoder),
     "lexicept, SAE": (encoder("sae"), open_encoder),
     "Llama Scope": (sae(sae_files.llama_scope), as_sae),

@@ -1,29 +1,18 @@
 """Office documents: text, headings, tables and fields, and files that are made to do harm."""
 
-import io
-import zipfile
-
 import pytest
 
 from lexicept.corpora import read_documents
 from lexicept.corpora.budgets import NothingToRead
 from lexicept.corpora.office import parse_office
 from lexicept.corpora.passages import Section
+from support.archives import archive
 
 W = 'xmlns:w="urn:w" xmlns:r="urn:r"'
 RELATIONS = '<Relationships xmlns="urn:p">{}</Relationships>'
 CORE = """<cp:coreProperties xmlns:cp="urn:c" xmlns:dc="urn:dc" xmlns:dcterms="urn:t">
 <dc:title>{}</dc:title><dc:creator>Ann Lee</dc:creator>
 <dcterms:modified>2024-03-01T10:00:00Z</dcterms:modified></cp:coreProperties>"""
-
-
-def archive(**members):
-    """A zip archive; a name has __ for / and _dot_ for the last point."""
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
-        for name, text in members.items():
-            file.writestr(name.replace("__", "/").replace("_dot_", "."), text)
-    return content.getvalue()
 
 
 def relations(**targets):
@@ -59,7 +48,9 @@ def test_headings_and_fields_of_a_text_document():
     assert parsed.fields == {"author": "Ann Lee", "modified": "2024-03-01T10:00:00Z"}
 
 
-@pytest.mark.parametrize("title", ["", "PowerPoint Presentation", "Microsoft Word - a.doc", "Report.docx"])
+@pytest.mark.parametrize(
+    "title", ["", "PowerPoint Presentation", "Microsoft Word - a.doc", "Report.docx"]
+)
 def test_programs_give_no_title(title):
     assert parse_office("a.docx", docx(paragraph("owls"), title)).title == ""
     assert parse_office("a.docx", docx(paragraph("owls"), "On owls")).title == "On owls"

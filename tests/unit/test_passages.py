@@ -175,6 +175,7 @@ collections = st.lists(
 )
 
 
+@pytest.mark.filterwarnings("ignore:no words in any document")
 @settings(max_examples=30)
 @given(collection=collections, query=st.text("abc ", max_size=6), top_k=st.integers(1, 4))
 def test_the_results_are_the_best_documents_exactly(tmp_path_factory, collection, query, top_k):

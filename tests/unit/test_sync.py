@@ -180,6 +180,41 @@ def test_folders_that_are_refused(folder, path, tmp_path):
     assert read_files(lexicept.open(path).reader.folder) is not None
 
 
+def test_further_files_are_included(folder, path, tmp_path):
+    for name in ("a.py", "sub/b.PY", "sub/c.py", ".hidden.py", "sub/d.js", "e.data"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(f"def hoot(): {name}")
+    (folder / "f.py").write_bytes(b"\0\1\2")
+    assert counts(sync(folder, path)) == (15, 0, 0, 0)
+    include = ["**/*.py", "sub/*.js"]
+    done = lexicept.sync(folder, path, vocabulary="words", include=include)
+    assert counts(done) == (3, 0, 0, 15)
+    assert ids(path, "hoot") == ["a.py", "sub/c.py", "sub/d.js"]
+    assert dict(done.skipped) == {
+        **{".hidden.py": "hidden", "e.data": ".data", "f.py": "binary"},
+        "sub/b.PY": ".py (which --include '*.py' reads)",
+    }
+    # Later calls repeat the patterns, unless they have others.
+    (folder / "g.py").write_text("hoot")
+    assert counts(sync(folder, path)) == (1, 0, 0, 18)
+    done = lexicept.sync(folder, path, vocabulary="words", include=["*.data"])
+    assert counts(done) == (1, 0, 4, 15)
+    with (
+        pytest.warns(LexiceptWarning, match="4 files skipped"),
+        lexicept.build(folder, tmp_path / "built", vocabulary="words", include=include) as built,
+    ):
+        assert len(built) == 19
+    assert counts(sync(folder, tmp_path / "built")) == (0, 0, 0, 19)
+
+
+def test_patterns_need_a_folder(folder, path):
+    for documents in (["a text"], folder / "stock.csv"):
+        with pytest.raises(InputError, match="include chooses among files, and this is no folder"):
+            lexicept.build(documents, path, vocabulary="words", include=["*.py"])
+    with pytest.raises(InputError, match="include must be"):
+        lexicept.build(folder, path, vocabulary="words", include="*.py")
+
+
 def test_the_command(folder, path, run):
     (folder / "pic.png").write_bytes(b"x")
     first = run("sync", folder, path, "--vocabulary", "words")

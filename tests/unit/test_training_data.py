@@ -1,5 +1,4 @@
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from lexicept.errors import InputError
 from lexicept.models.cached_states import CachedStates
 from lexicept.training.candidates import teacher_mining
-from lexicept.training.candidates.late_interaction import LateInteraction
 from lexicept.training.candidates.lists import CandidateList, write_lists
 from lexicept.training.data import (
     Collator,
@@ -181,20 +179,6 @@ def test_scores_of_pairs_by_hand(tmp_path):
         make_data(tmp_path).words([0], [0])
 
 
-def test_max_sim_is_added_with_its_weight(tmp_path, bert):
-    data = with_words_and_teacher(tmp_path)
-    before = data.teach([0, 2], [3, 1])
-    states = (
-        CachedStates.build(tmp_path / "states", bert, data.queries),
-        CachedStates.build(tmp_path / "states", bert, data.documents),
-    )
-    late = LateInteraction(*states, (64, 256))
-    data.teacher = replace(data.teacher, max_sim_weight=60.0, late_interaction=late)
-    expected = before + 60 * late.scores([0, 2], [3, 1])
-    assert torch.allclose(data.teach([0, 2], [3, 1]), expected)
-    assert (data.teach([0, 2], [3, 1]) - before).abs().min() > 1
-
-
 class Fixed:
     """A sampler of chosen samples."""
 
@@ -350,7 +334,7 @@ def test_mining_that_was_killed_goes_on(tmp_path, monkeypatch):
     assert seen == [("mining", 3, 3)]
 
 
-@pytest.mark.parametrize("teacher", [None, TeacherScores(max_sim_weight=60.0)])
+@pytest.mark.parametrize("teacher", [None, TeacherScores()])
 def test_mining_without_a_teacher(tmp_path, teacher):
     data = make_data(tmp_path, teacher=teacher)
     with pytest.raises(InputError, match=r"data\.mining: teacher needs teacher\.dense"):

@@ -557,24 +557,6 @@ def test_candidates_of_words_and_of_the_teacher(places, dense_encoder, tmp_path)
 
 
 @pytest.mark.parametrize("trained", ["head", "all"])
-def test_max_sim_is_a_teacher(places, tmp_path, trained):
-    """Of the states before training; a run that was killed goes on to the same end."""
-    config = configuration(
-        places, model={"trained": trained}, teacher={"bm25_weight": 0.0, "max_sim": 60}
-    )
-    train(config, tmp_path / "unbroken")
-    assert metrics(tmp_path / "unbroken")[0]["kl"] > 0
-    killed_run(config, tmp_path / "killed", kill_in_step, 5)
-    train(config, tmp_path / "killed")
-    assert_same_model(tmp_path / "unbroken" / "model", tmp_path / "killed" / "model")
-    other = configuration(
-        places, model={"trained": trained}, teacher={"bm25_weight": 0.0, "max_sim": 6}
-    )
-    train(other, tmp_path / "other")
-    assert metrics(tmp_path / "other")[0]["kl"] != metrics(tmp_path / "unbroken")[0]["kl"]
-
-
-@pytest.mark.parametrize("trained", ["head", "all"])
 def test_a_validation_over_some_documents_has_the_relevant_ones(
     places, tmp_path, monkeypatch, trained
 ):

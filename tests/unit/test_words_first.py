@@ -118,17 +118,22 @@ def test_a_folder_is_indexed_beside_the_server(tmp_path, monkeypatch):
     folder = tmp_path / "files"
     folder.mkdir()
     (folder / "ants.md").write_text("Some ants sleep.")
+    (folder / "ants.py").write_text(
+        "ants = 1 # and this text is much longer than the other, of ants"
+    )
     served = []
 
     def look(*_: object, **options: object) -> None:
         path = tmp_path / "files.index"
-        served.extend(hit.id for hit in IndexReader.open(path).search(["ants"], 1, "words")[0])
+        served.extend(hit.id for hit in IndexReader.open(path).search(["ants"], 9, "words")[0])
 
     monkeypatch.setattr("uvicorn.run", look)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LexiceptWarning)
-        serve.serve(folder, port=0)
-    assert served == ["ants.md"]
+        serve.serve(folder, port=0, include=["*.py"])
+    assert sorted(served) == ["ants.md", "ants.py"]
+    with pytest.raises(InputError, match="include chooses among files, and this is an index"):
+        serve.serve(tmp_path / "files.index", port=0, include=["*.py"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="none could be built"):
         serve.serve(tmp_path / "empty", port=0)

@@ -59,6 +59,21 @@ RECORDS: dict[str, Callable[[str], Records[Document]]] = {
 EXTENSIONS = (*ONE_DOCUMENT, *RECORDS)
 """Extensions of readable files."""
 
+NEWER = {
+    **dict.fromkeys((".doc", ".docm", ".dot", ".dotx", ".rtf", ".wpd", ".pages"), ".docx"),
+    **dict.fromkeys((".ppt", ".pps", ".ppsx", ".pptm", ".key"), ".pptx"),
+    **dict.fromkeys((".xls", ".xlsb", ".xlsm", ".numbers"), ".xlsx"),
+    **{".mobi": ".epub", ".msg": ".eml"},
+}
+"""Readable kinds that programs save files of other kinds as."""
+
+SOURCE_CODE = frozenset((
+    ".bat", ".c", ".cc", ".clj", ".cpp", ".cs", ".css", ".dart", ".ex", ".go", ".h", ".hpp", ".hs",
+    ".java", ".jl", ".js", ".jsx", ".kt", ".lua", ".m", ".php", ".pl", ".ps1", ".py", ".r", ".rb",
+    ".rs", ".scala", ".sh", ".sql", ".swift", ".toml", ".ts", ".tsx", ".vue", ".yaml", ".yml",
+))  # fmt: skip
+"""Extensions of files that are read where they are asked for."""
+
 _PACKAGES = {**dict.fromkeys(_HTML, ("turbohtml", "files")), ".pdf": ("pypdf", "files")}
 _PACKAGES |= dict.fromkeys(_RESTRUCTURED, ("docutils", "files"))
 _PACKAGES |= dict.fromkeys((*_OFFICE, ".epub"), ("defusedxml", "files"))

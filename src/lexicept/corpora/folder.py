@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path, PurePath
 
 from lexicept.corpora.budgets import LARGEST, NothingToRead
 from lexicept.corpora.files import (
     EXTENSIONS,
+    NEWER,
     ONE_DOCUMENT,
+    RECORDS,
+    SOURCE_CODE,
     extension_of,
     missing_package,
     read_file,
@@ -28,13 +32,17 @@ KINDS = f"{', '.join(EXTENSIONS)} files"
 UNREAD = ""
 """In place of the checksum of an unreadable file, which is tried again next time."""
 
+INCLUDED = "#include"
+"""In place of a file's id, before the patterns of further files in a list of checksums."""
+
 
 class Folder:
     """The files of a folder and of the folders inside.
 
     Hidden files and folders (named with a dot first), links to folders, which may lead back, links
     to files outside, and the folders ``without``, such as the index itself, are left out.
-    ``skipped`` notes the reasons.
+    ``skipped`` notes the reasons. Files of other kinds whose paths match a pattern in ``include``
+    are read as text.
     """
 
     def __init__(
@@ -42,10 +50,12 @@ class Folder:
         path: str | os.PathLike[str],
         skipped: Skipped,
         without: Collection[str | os.PathLike[str]] = (),
+        include: Sequence[str] = (),
     ) -> None:
         self.path, self.skipped = os.fspath(path), skipped
         self._without = {os.path.realpath(folder) for folder in without}
-        self.checksums: dict[str, str] = {}
+        self._include = tuple(include)
+        self.checksums: dict[str, str] = {INCLUDED: "\n".join(include)} if include else {}
         """The SHA-256 of each file by id; ``UNREAD`` after errors, or without a parser."""
 
     def files(self) -> dict[str, str]:
@@ -66,7 +76,7 @@ class Folder:
                     self.checksums[name] = UNREAD
                     raise NothingToRead(needed)
                 with readable(path):
-                    if os.path.getsize(path) > LARGEST and path.lower().endswith(ONE_DOCUMENT):
+                    if os.path.getsize(path) > LARGEST and extension_of(path) not in RECORDS:
                         raise NothingToRead(f"larger than {LARGEST / 2**20:.0f} MiB")
                     checksum = sha256(Path(path))
                 for record in within_budget(path, read_file(path, name), self.skipped):
@@ -104,8 +114,12 @@ class Folder:
                     if not left_out(name, self._reason(os.path.join(parent, name), name))
                 ]
                 for name in names:
-                    if not left_out(name, _kind(os.path.join(parent, name), name, root)):
-                        yield (inside / name).as_posix()
+                    path = (inside / name).as_posix()
+                    # With a slash before it, **/ stands for no folder, too.
+                    forms = ((form, p) for form in (path, f"/{path}") for p in self._include)
+                    included = any(fnmatchcase(form, pattern) for form, pattern in forms)
+                    if not left_out(name, _kind(os.path.join(parent, name), name, root, included)):
+                        yield path
 
     def _reason(self, place: str, name: str) -> str | None:
         """Return the reason to leave a folder out; None for a readable folder."""
@@ -121,8 +135,9 @@ def file_of(document_id: str) -> str:
     return document_id.partition("#")[0]
 
 
-def _kind(path: str, name: str, root: str) -> str | None:
-    """Return the reason to skip a file: hidden, or the kind; None for a readable file."""
+def _kind(path: str, name: str, root: str, included: bool) -> str | None:
+    """Return the reason to skip a file: hidden, or the kind, with what would read it; None for a
+    readable file, or one ``included``."""
     if name.startswith("."):
         return "hidden"
     if os.path.islink(path):
@@ -134,9 +149,15 @@ def _kind(path: str, name: str, root: str) -> str | None:
     if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe or a device may never end
         return "pipes, sockets and devices"
     extension = extension_of(name)
-    if extension in EXTENSIONS and not (name.lower().endswith(".gz") and extension in ONE_DOCUMENT):
+    zipped = name.lower().endswith(".gz") and extension in ONE_DOCUMENT
+    if included or (extension in EXTENSIONS and not zipped):
         return None
-    return os.path.splitext(name)[1].lower() or "without an extension"
+    extension = os.path.splitext(name)[1].lower()
+    if extension in SOURCE_CODE:
+        return f"{extension} (which --include '*{extension}' reads)"
+    if extension in NEWER:
+        return f"{extension} (to be saved as {NEWER[extension]})"
+    return extension or "without an extension"
 
 
 def _raise(path: str, name: str, reason: str) -> Document:

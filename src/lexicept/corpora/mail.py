@@ -147,6 +147,5 @@ def _mail(path: str, number: str, content: bytes, attachment: ReadAttachment) ->
         parsed = parse_mail(path, content, attachment)
     except NothingToRead as reason:
         raise Place(path, int(number), "mail").error(str(reason)) from None
-    return with_passages(
-        Document(number, parsed.text, parsed.title, parsed.fields), parsed.sections
-    )
+    mail = Document(number, parsed.text, parsed.title, parsed.fields)
+    return with_passages(mail, parsed.sections)

@@ -1,162 +1,222 @@
-"""Text formats with marks, as a reader sees the text: MDX, LaTeX, AsciiDoc, Org and subtitles.
-
-Each function takes a file's text and returns headings and blocks. No command or include is run.
-"""
+"""LaTeX, AsciiDoc, Org, MDX and subtitles as a person sees them: rules take out marks, comments
+and commands; headings name passages."""
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from unicodedata import lookup, normalize
 
-from lexicept.corpora.markdown import anchor_of, markdown_blocks
+from lexicept.corpora.budgets import check_time
+from lexicept.corpora.markdown import anchor_of, parse_markdown
 from lexicept.corpora.passages import Block, Heading, Parsed, parsed_blocks
+from lexicept.fields.values import parse_date
 
-_FENCE = re.compile(r"[ \t]*(```+|~~~+)")
-_MODULE_LINE = re.compile(r"(import|export)\b")
+Rule = tuple[str, str | Callable[[re.Match[str]], str]]
+"""A regular expression, whose ^ and $ are ends of lines, and the replacement."""
 
-
-def parse_markup(extension: str, text: str) -> Parsed:
-    """Parse a text of an extension of ``EXTENSIONS``."""
-    return parsed_blocks([block for block in _READERS[extension](text) if block])
-
-
-def _heading(level: int, text: str) -> Iterator[Block]:
-    if text := " ".join(text.split()):
-        yield Heading(level, text, anchor_of(text))
-
-
-def _mdx(text: str) -> Iterator[Block]:
-    """Yield Markdown without imports, exports, expressions and the names of components."""
-    kept: list[str] = []
-    fence, module = "", False
-    for line in text.splitlines():
-        mark = _FENCE.match(line)
-        if mark and (not fence or line.strip() == fence):
-            fence = "" if fence else mark[1]
-        elif not fence:
-            module = bool(line.strip()) and (module or bool(_MODULE_LINE.match(line)))
-            if module:
-                continue
-            line = re.sub(r"\{/\*.*?\*/\}|\{[^{}]*\}", "", line)
-            line = re.sub(r"</?(?:[A-Z][^<>]{0,1000})?>", "", line)
-        kept.append(line)
-    yield from markdown_blocks("\n".join(kept))
-
-
-_LEVELS = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4}
-_LEVELS |= {"paragraph": 5, "title": 1, "frametitle": 2}
-_SECTION = re.compile(
-    r"\\(" + "|".join(_LEVELS) + r")\*?[ \t]*(?:\[[^\]\n]*\][ \t]*)?\{([^{}\n]*)\}"
-)
-_SILENT = re.compile(
-    r"\\(?:label|ref|eqref|cite\w*|bibliography\w*|usepackage|documentclass|includegraphics|input|"
-    r"include|vspace|hspace|pagestyle|newcommand|renewcommand|setlength|begin|end|index|date)"
-    r"\*?(?:\[[^\]]*\])*(?:\{[^{}]*\})*"
-)
-
-
-def _tex(text: str) -> Iterator[Block]:
-    """Yield the body of LaTeX without commands; formulas stay as they are written."""
-    text = re.sub(r"(?<!\\)%[^\n]*", "", text)
-    titles = re.findall(r"\\title\s*\{([^{}]*)\}", text[:100_000])
-    _, begun, body = text.partition(r"\begin{document}")
-    body = body.partition(r"\end{document}")[0] if begun else text
-    yield from _heading(1, titles[0] if begun and titles else "")
-    end = 0
-    for match in _SECTION.finditer(body):
-        yield from _paragraphs(_plain_tex(body[end : match.start()]))
-        if match[1] != "title":
-            yield from _heading(_LEVELS[match[1]], _plain_tex(match[2]))
-        end = match.end()
-    yield from _paragraphs(_plain_tex(body[end:]))
-
-
-def _plain_tex(text: str) -> str:
-    text = _SILENT.sub("", text)
-    text = re.sub(r"\\(?:item|par|maketitle|newline|\\)(?![a-zA-Z])\s?", "\n", text)
-    text = re.sub(r"\\([%&$#_{}])", r"\1", text)
-    text = re.sub(r"\\[a-zA-Z]+\*?[ \t]*(?:\[[^\]\n]*\])?", "", text)
-    return re.sub(r"[{}~]", lambda match: " " if match[0] == "~" else "", text)
-
-
-def _paragraphs(text: str) -> Iterator[Block]:
-    yield from (paragraph.strip() for paragraph in re.split(r"\n[ \t]*\n", text))
-
-
-def _by_lines(text: str, heading: re.Pattern[str], dropped: re.Pattern[str]) -> Iterator[Block]:
-    """Yield headings, whose marks give the level, and the paragraphs between, without lines that
-    are dropped."""
-    paragraph: list[str] = []
-    for line in [*text.splitlines(), ""]:
-        match = heading.match(line)
-        if match or not line.strip():
-            yield "\n".join(paragraph)
-            paragraph = []
-        if match:
-            yield from _heading(len(match[1]), _unmarked(match[2]))
-        elif not dropped.match(line):
-            paragraph.append(_unmarked(line.rstrip()))
-    yield "\n".join(paragraph)
-
-
-_INLINE = re.compile(r"(?<![\w*_=~/+`])([*_=~`+]{1,2})(?=\S)([^\n]{0,200}?\S)\1(?![\w*_=~/+`])")
-_LINKS = re.compile(
-    r"\[\[[^\[\]]{0,500}\]\[([^\[\]]{0,500})\]\]|"
-    r"(?:link:|xref:|https?://|mailto:)[^\s\[]{1,500}\[([^\[\]]{1,500})\]|"
-    r"<<[^,<>]{0,200},([^<>]{0,500})>>"
-)
-
-
-def _unmarked(line: str) -> str:
-    """Return a line of AsciiDoc or Org without marks of style, with the labels of links."""
-    line = _LINKS.sub(lambda match: match[1] or match[2] or match[3] or "", line)
-    return _INLINE.sub(r"\2", line)
-
-
-def _asciidoc(text: str) -> Iterator[Block]:
-    text = re.sub(r"^////+\n.*?^////+$", "", text, flags=re.S | re.M)
-    heading = re.compile(r"(={1,6})[ \t]+(\S.*)")
-    dropped = re.compile(
-        r"//|:[\w!-]+:|\[.*\]$|(----|====|\.\.\.\.|\*\*\*\*|____|\|===|--|\+)\s*$|(include|image)::"
+# Possessive: the time stays linear in unclosed braces.
+_BRACES = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+)\}"
+_BRACKETS = r"\[[^\[\]\n]*+\]"
+_LEVELS = dict.fromkeys(("part", "chapter"), 1) | {"section": 2, "frametitle": 2, "subsection": 3}
+_LEVELS |= {"subsubsection": 4, "paragraph": 5}
+_ACCENTS = dict(
+    zip(
+        "`'^~\"=.uvHckr",
+        "\u0300\u0301\u0302\u0303\u0308\u0304\u0307\u0306\u030c\u030b\u0327\u0328\u030a",
+        strict=True,
     )
-    return _by_lines(re.sub(r"^[.|](?=[^\s.=])", "", text, flags=re.M), heading, dropped)
+)
+_LETTERS = {
+    "ss": "ß", "ae": "æ", "AE": "Æ", "oe": "œ", "OE": "Œ", "o": "ø", "O": "Ø", "aa": "å", "AA": "Å",
+    "l": "ł", "L": "Ł", "i": "ı", "S": "§", "dots": "…", "ldots": "…",
+}  # fmt: skip
 
 
-def _org(text: str) -> Iterator[Block]:
-    titles = re.findall(r"^#\+title:[ \t]*(\S.*)$", text, flags=re.I | re.M)
-    yield from _heading(1, titles[0] if titles else "")
-    text = re.sub(r"^[ \t]*:(PROPERTIES|LOGBOOK):[ \t]*\n.*?^[ \t]*:END:[ \t]*$", "", text, flags=re.S | re.M)  # fmt: skip  # noqa: E501
-    text = re.sub(r"^(\*+[ \t]+)(?:TODO|DONE)[ \t]+|[ \t]+:[\w@:]{1,100}:[ \t]*$", r"\1", text, flags=re.M)  # fmt: skip  # noqa: E501
-    heading = re.compile(r"(\*{1,9})[ \t]+(\S.*)")
-    yield from _by_lines(text, heading, re.compile(r"[ \t]*#([ +]|$)|(SCHEDULED|DEADLINE|CLOSED):"))
+def _accented(match: re.Match[str]) -> str:
+    return normalize("NFC", match[2] + _ACCENTS[match[1]])
 
 
-_TIME = re.compile(r"(?:\d+:)?\d{1,2}:\d{2}[.,]\d{1,3}[ \t]*-->")
+def _symbol(match: re.Match[str]) -> str:
+    """Return the letter that a command of LaTeX stands for; "" for another command."""
+    name = match[1]
+    try:
+        return lookup(f"GREEK {'CAPITAL' if name.istitle() else 'SMALL'} LETTER {name}")
+    except KeyError:
+        return _LETTERS.get(name, "")
 
 
-def _subtitles(text: str) -> Iterator[Block]:
-    """Yield the spoken lines, without counters, times and tags."""
-    spoken: list[str] = []
-    for cue in re.split(r"\n[ \t]*\n", text.replace("\r\n", "\n")):
-        lines = cue.strip().split("\n")
-        times = [index for index, line in enumerate(lines) if _TIME.match(line.strip())]
-        if times:
-            words = " ".join(lines[times[0] + 1 :])
-            words = html.unescape(re.sub(r"<[^<>]{0,200}>|\{\\[^{}]{0,200}\}", "", words)).strip()
-            if words and words not in spoken[-1:]:  # rolling captions repeat the line before
-                spoken.append(words)
-    yield "\n".join(spoken)
+def _marked(level: int | str, words: str) -> str:
+    """Return a heading between marks, by which ``_blocks`` divides a text."""
+    return f"\x02{level}{words.strip()}\x02"
 
 
-_READERS: dict[str, Callable[[str], Iterator[Block]]] = {
-    ".mdx": _mdx,
-    ".tex": _tex,
-    ".adoc": _asciidoc,
-    ".asciidoc": _asciidoc,
-    ".org": _org,
-    ".srt": _subtitles,
-    ".vtt": _subtitles,
+_TEX: tuple[Rule, ...] = (
+    (r"(?<!\\)%.*\n?", ""),
+    (r"(?s)\A.*\\begin\{document\}|\\end\{document\}.*", ""),
+    (
+        rf"\\({'|'.join(_LEVELS)})\b\*?(?:{_BRACKETS})?\s*{_BRACES}",
+        lambda match: _marked(_LEVELS[match[1]], match[2]),
+    ),
+    (
+        r"\\(?:label|(?:page|auto|eq|[cC])?ref|[cC]ite\w*|bibliograph\w+|input|include\w*|use\w+"
+        r"|documentclass|(?:this)?pagestyle|[vh]space|set\w+|(?:re)?newcommand|title|author|date"
+        rf"|graphicspath|definecolor|index|hypersetup)\b\*?(?:\s*+(?:{_BRACKETS}|{_BRACES}))*+",
+        "",
+    ),
+    (rf"\\(?:href|textcolor|color|fontsize)\s*{_BRACES}", ""),
+    (
+        r"\\(?:begin|end)\s*\{(?:tabular.?|array|longtable|minipage)\}(?:\[\w*\]|\{[^{}]*+\})*+",
+        "\n",
+    ),
+    (rf"\\(?:begin|end)\s*\{{[^{{}}]*+\}}(?:{_BRACKETS})?", "\n"),
+    (r"\\item\b\s*(?:\[([^\[\]\n]*+)\])?", r"\n\1 "),
+    (r"""\\([`'^~"=.])\s*\{?\\?([A-Za-z])\}?""", _accented),
+    (r"\\([uvHckr])\s*\{\\?([A-Za-z])\}", _accented),
+    (r"(?<![ \t])[ \t]*+(?<!\\)&[ \t]*", "\t"),
+    (rf"\\\\\*?(?:{_BRACKETS})?|\\(?:par|newline)\b", "\n"),
+    (r"~|\\[ ,;:!]", " "),
+    (r"``|''", '"'),
+    (r"---?", "–"),
+    (r"\\verb\*?([^\w\s*])(.{0,500}?)\1", r"\2"),
+    (rf"\\([A-Za-z]+)\*?(?:{_BRACKETS})?[ \t]*", _symbol),
+    (r"(?<!\\)[${}]|\\[\[\]()]", ""),
+    (r"\\([%&$#_{}])", r"\1"),
+    (r"^[ \t]+|(?<![ \t])[ \t]+$", ""),
+)
+
+_ORG: tuple[Rule, ...] = (
+    (r"(?is)^[ \t]*#\+begin_comment\b.*?(?:^[ \t]*#\+end_comment[^\n]*$|\Z)", ""),
+    (
+        r"(?i)^[ \t]*:(?:properties|logbook):[ \t]*\n(?:(?![ \t]*:end:).*\n){0,50}+[ \t]*:end:.*$",
+        "",
+    ),
+    (r"^[ \t]*(?:#(?:\+.*|[ \t].*)?|(?:SCHEDULED|DEADLINE|CLOSED):.*)$", ""),
+    (
+        r"^(\*+) (?:(?:TODO|DONE|NEXT|WAITING|COMMENT) )?(?:\[#\w\] )?(.*?)(?:[ \t]+:[\w@#%:]+:)?$",
+        lambda match: _marked(min(len(match[1]), 9), match[2]),
+    ),
+    (r"^[ \t]*\|[-+|]*\|?[ \t]*$", ""),
+    (
+        r"^[ \t]*\|[ \t]*(.*?)[ \t]*\|?[ \t]*$",
+        lambda m: re.sub(r"(?<![ \t])[ \t]*\|[ \t]*", "\t", m[1]),
+    ),
+    (r"^([ \t]*)(?:[-+]|\d+[.)])[ \t]+(?:\[[ xX-]\][ \t]+)?", r"\1"),
+    (r"\[\[[^\[\]\n]*+\]\[([^\[\]\n]*+)\]\]", r"\1"),
+    (r"\[\[([^\[\]\n]*+)\]\]", r"\1"),
+    (r"\[fn:[^\[\]:\n]*+:?([^\[\]\n]*+)\]", r"\1"),
+    (r"(?<![^\s('\"{])([*/_=~+])(\S(?:[^\n]{0,500}?\S)?)\1(?![^\s.,;:!?)'\"}-])", r"\2"),
+)
+
+_ADOC: tuple[Rule, ...] = (
+    (r"(?s)^////+\n.*?(?:^////+$|\Z)|^//(?!/)[^\n]*$", ""),
+    (r"^(?::!?[\w-]+!?:.*|(?:include|ifn?def|ifeval|endif|toc)::.*|\[.*\]|<<<|'''|\+)$", ""),
+    (r"^(={1,6}) +(.+)$", lambda match: _marked(len(match[1]), match[2])),
+    (r"^(?:-{2,}|={4,}|\*{4,}|_{4,}|\.{4,}|\+{4,}|```.*|[|,:!]={3,})$", ""),
+    (r"^\.(?=[^\s.])", ""),
+    (
+        r"^\|.*$",
+        lambda m: re.sub(r"(?<![ \t])[ \t]*(?:[\d.+*<>^]{0,9}[a-z]?)\|[ \t]*", "\t", m[0]).strip(),
+    ),
+    (r"^[ \t]*(?:[*.]{1,5}|-)[ \t]+(?:\[[ x*]\][ \t]+)?", ""),
+    (r"\b(?:image|video|audio)::?[^\s\[\]]*+\[(?:alt=)?\"?([^\[\]\",\n]*+)[^\[\]\n]*+\]", r"\1"),
+    (r"\b(?:link|xref|mailto|https?):[^\s\[\]]*+\[([^\[\]\n]+)\]", r"\1"),
+    (r"\b(?:kbd|btn|menu|footnote|stem|pass)(?::[^\s\[\]:]*)?:?\[([^\[\]\n]*+)\]", r" \1"),
+    (r"<<[^<>,\n]*+,?[ \t]*([^<>\n]*+)>>|\[\[[^\[\]\n]*+\]\]|\(\(\([^()\n]*+\)\)\)", r"\1"),
+    (r"(?<!\w)(\*\*|__|``|##|[*_`#])(?=\S)([^\n]{1,500}?)(?<=\S)\1(?!\w)", r"\2"),
+    (r"(?<=\S)([\^~])(\S{1,40})\1", r"\2"),
+)
+
+_CODE = r"(?s)(^[ \t]*(```|~~~).*?(?:^[ \t]*\2|\Z)|`[^`\n]*`)"
+_MDX: tuple[Rule, ...] = (
+    (rf"{_CODE}|^(?:import|export)\b.*?(?:\n[ \t]*\n|\Z)", r"\1"),
+    (rf"{_CODE}|\{{/\*.*?(?:\*/\}}|\Z)", r"\1"),
+    (
+        rf"{_CODE}|</?(?:[A-Z][\w.]*|(?=>))((?:[^<>{{}}\"']|\"[^\"]*\"|'[^']*'|{_BRACES})*+)>",
+        lambda m: (
+            m[1] or " ".join(re.findall(r"\b(?:title|label|alt|summary)=[\"'](.+?)[\"']", m[3]))
+        ),
+    ),
+    (rf"{_CODE}|\{{[\"'`]([^\"'`{{}}]*)[\"'`]\}}", lambda match: match[1] or match[3]),
+    (rf"{_CODE}|{_BRACES}", r"\1"),
+)
+
+_SUBTITLES: tuple[Rule, ...] = (
+    (r"(?s)\A\ufeff?WEBVTT.*?\n[ \t]*\n|^(?:NOTE|STYLE|REGION)\b.*?(?:\n[ \t]*\n|\Z)", ""),
+    (r"^(?:[^\n]*\n)?[\d:.,]+[ \t]*-->.*$", ""),
+    (r"<[^<>\n]*+>|\{\\[^{}\n]*+\}", ""),
+    (r"(?<![ \t])[ \t]*\n\s*", "\n"),
+)
+
+
+def _replaced(text: str, rules: Iterable[Rule]) -> str:
+    text = text.replace("\r\n", "\n").replace("\x02", " ")
+    for pattern, replacement in rules:
+        text = re.sub(pattern, replacement, text, flags=re.M)
+        check_time()
+    return text
+
+
+def _blocks(marked: str) -> Iterator[Block]:
+    for index, piece in enumerate(marked.split("\x02")):
+        if index % 2:
+            words = " ".join(piece[1:].split())
+            yield Heading(int(piece[0]), words, anchor_of(words))
+        elif text := re.sub(r"\n\s*\n", "\n\n", piece).strip():
+            yield text
+
+
+def _parsed(text: str, rules: Iterable[Rule], stated: dict[str, str]) -> Parsed:
+    """Return a document; ``stated`` has its title, author and date as the text states these."""
+    title = " ".join(stated.pop("title", "").split())
+    fields: dict[str, Any] = {name: " ".join(value.split()) for name, value in stated.items()}
+    if parse_date(fields.get("date", "")) is None:
+        fields.pop("date", None)
+    kept = {name: value for name, value in fields.items() if value}
+    return parsed_blocks(list(_blocks(_replaced(text, rules))), title, kept)
+
+
+def _tex(text: str) -> Parsed:
+    commands = re.findall(rf"\\(title|author|date)\s*(?:{_BRACKETS})?\s*{_BRACES}", text)
+    return _parsed(text, _TEX, {name: _replaced(value, _TEX) for name, value, *_ in commands})
+
+
+def _org(text: str) -> Parsed:
+    keywords = re.findall(r"(?im)^#\+(title|author|date):[ \t]*(.*)$", text)
+    return _parsed(text, _ORG, {name.lower(): value.strip("<>[]") for name, value in keywords})
+
+
+def _adoc(text: str) -> Parsed:
+    attributes = dict(re.findall(r"(?m)^:([\w-]+):[ \t]+(.*)$", text))
+    stated = {"author": attributes.get("author", ""), "date": attributes.get("revdate", "")}
+    if header := re.match(r"(= .+\n)(\w[^\n<;:]*)(?: <.*)?\n(?:v?\d.*?([\d-]*)\n)?", text):
+        stated = {"author": header[2], "date": header[3] or stated["date"]}
+        text = header[1] + text[header.end() :]
+    text = re.sub(r"\{([\w-]+)\}", lambda match: attributes.get(match[1], match[0]), text)
+    return _parsed(text, _ADOC, stated)
+
+
+def _mdx(text: str) -> Parsed:
+    return parse_markdown(_replaced(text, _MDX))
+
+
+def _subtitles(text: str) -> Parsed:
+    lines = html.unescape(_replaced(text, _SUBTITLES)).strip().split("\n")
+    # Rolling captions repeat the line before.
+    spoken = [line for line, before in zip(lines, ["", *lines], strict=False) if line != before]
+    return parsed_blocks(["\n".join(spoken)])
+
+
+_READERS: dict[str, Callable[[str], Parsed]] = {
+    **{".mdx": _mdx, ".tex": _tex, ".adoc": _adoc, ".asciidoc": _adoc, ".org": _org},
+    **{".srt": _subtitles, ".vtt": _subtitles},
 }
 EXTENSIONS = tuple(_READERS)
 """Extensions of these formats."""
+
+
+def parse_markup(extension: str, text: str) -> Parsed:
+    """Parse a text of an extension of ``EXTENSIONS``; nothing is included or run."""
+    return _READERS[extension](text)

@@ -96,8 +96,7 @@ class _Word:
                 text = self._text(below).strip()
                 yield from _heading(level, " ".join(text.split())) if level else [text]
             elif below.tag == "tbl":
-                cells = ((map(self._text, row.iter("tc"))) for row in below.iter("tr"))
-                yield _table(cells)
+                yield _table(map(self._text, row.iter("tc")) for row in below.iter("tr"))
             elif below.tag in ("sdt", "sdtContent", "ins", "customXml", "moveTo"):
                 yield from self._below(below)
 
@@ -169,6 +168,10 @@ def _lines(body: Element | None) -> list[str]:
     return [line for line in lines if line]
 
 
+def _item(texts: list[str], index: str) -> str:
+    return texts[int(index)] if index.isdecimal() and int(index) < len(texts) else ""
+
+
 class _Sheets(NamedTuple):
     """What the cells of an Open XML workbook refer to."""
 
@@ -184,18 +187,12 @@ class _Sheets(NamedTuple):
         if stored_as == "inlineStr":
             return text_of(cell.find("is"))
         if stored_as == "s":
-            return (
-                self.strings[int(value)]
-                if value.isdecimal() and int(value) < len(self.strings)
-                else ""
-            )
+            return _item(self.strings, value)
         if stored_as == "b":
             return {"1": "TRUE", "0": "FALSE"}.get(value, value)
         if stored_as in ("str", "e", "d"):
             return value
-        style = get(cell, "s")
-        known = style.isdecimal() and int(style) < len(self.formats)
-        return self._number(value, self.formats[int(style)] if known else "")
+        return self._number(value, _item(self.formats, get(cell, "s")))
 
     def _number(self, value: str, pattern: str) -> str:
         try:
@@ -241,8 +238,7 @@ def _workbook(archive: Archive) -> Iterator[Block]:
             continue
         id_ = next((value for key, value in sheet.items() if key.endswith("}id")), "")
         rows = archive.xml(related.get(id_, "")).iter("row")
-        table = _table(map(sheets.shown, row.iter("c")) for row in rows)
-        if table:
+        if table := _table(map(sheets.shown, row.iter("c")) for row in rows):
             yield from _heading(2, get(sheet, "name"))
             yield table
 

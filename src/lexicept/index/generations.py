@@ -21,6 +21,7 @@ from lexicept.index.manifest import (
     VERSION,
     read_manifest,
     resolved,
+    stated_manifest,
     unknown_entries,
 )
 from lexicept.index.parts import Parts
@@ -105,8 +106,11 @@ def replace_generation(path: Path, generation: Path) -> None:
     index; readers of the old index are not disturbed."""
     content = read_manifest(generation.parent)
     with _locked(path):
-        newest = [path, *generations(path)][-1].name  # whatever the manifest says
-        with _place_for_next(path, newest) as folder:
+        stated = stated_manifest(path).get("generation")
+        newest = [path, *generations(path)][-1].name
+        # Without a readable manifest the folders tell.
+        current = newest if generation_number(stated) is None else str(stated)
+        with _place_for_next(path, current) as folder:
             move(generation, folder)
             files = {
                 f"{folder.name}/{name.removeprefix(f'{generation.name}/')}": description

@@ -61,9 +61,8 @@ class _Server(MCPServer[None]):
         ToolError for an unknown argument."""
         for tool in await self.list_tools():
             if tool.name == name:
-                parameters = tool.input_schema["properties"]
                 try:
-                    check_known("argument", arguments, [*parameters])
+                    check_known("argument", arguments, [*tool.input_schema["properties"]])
                 except InputError as error:
                     raise ToolError(f"{name}: {error}") from None
                 required = tool.input_schema.get("required", ())
@@ -246,7 +245,7 @@ def _told(tool: Callable[P, str], index: Path) -> Callable[P, str]:
         try:
             return tool(*args, **kwargs)
         except (LexiceptError, OSError) as error:
-            text, given = str(error).replace(f"{index.parent}{os.sep}", ""), str((args, kwargs))
+            text, given = str(error).replace(str(index), index.name), str((args, kwargs))
             told = ABSOLUTE.sub(lambda match: match[0] if match[0] in given else "", text)
             raise ToolError(told) from error
 

@@ -73,13 +73,11 @@ def _check_content(path: Path) -> None:
         if path.suffix == ".safetensors":
             with safe_open(path, "pt"):
                 return
-        if path.name == "vocab.txt":
-            filled = path.stat().st_size > 0
-        else:
-            described = re.fullmatch(rf"({_OBJECTS})\.json", path.name)
-            filled = not described or bool(read_json(path, InputError))
+        filled = path.name != "vocab.txt" or path.stat().st_size > 0
+        if re.fullmatch(rf"({_OBJECTS})\.json", path.name):
+            filled = bool(read_json(path, InputError))
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path}: this model's file is damaged: {error}") from None
+        raise InputError(f"{path}: can't be read: {error}") from None
     # For a transformer's empty configuration, the libraries would take defaults.
     beside = path.name == "config.json" and (path.parent / "tokenizer_config.json").exists()
     if not filled and (beside or path.name in ("tokenizer.json", "sae.json", "vocab.txt")):

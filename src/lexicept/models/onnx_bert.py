@@ -47,9 +47,8 @@ _ADAPTERS: dict[str, Any] = {
 
 _LORA = re.compile(r"base_model\.model\.(.*)\.lora_A\.weight")
 
-_STORED = {"F32": "<f4", "F16": "<f2", "I8": "<i1", "U8": "<u1", "I32": "<i4"}
+_STORED = {"F32": "<f4", "F16": "<f2"}
 """Types of safetensors that are read; others are bytes."""
-
 
 MATRIX_STEPS = 63
 """Largest whole number of a matrix in 8 bits: the sum of two products has to fit 16 bits on
@@ -132,12 +131,8 @@ class GraphBuilder:
         inputs = [x, self.weight(weight, columns, rows), self.weight(factors, rows), "", bias]
         return self.add("DynamicQuantizeMatMul", inputs, name, domain=RUNTIME)
 
-    def load(self, *, threads: int | None = None, **outputs: Declared) -> Self:
-        """Load the graph into ONNX Runtime, on the CPU.
-
-        Args:
-            threads: of an operation; by default OMP_NUM_THREADS, or all.
-        """
+    def load(self, **outputs: Declared) -> Self:
+        """Load the graph into ONNX Runtime, on the CPU, with OMP_NUM_THREADS threads, or all."""
         import onnxruntime
 
         self._fields += [(12, _declared(name, *declared)) for name, declared in outputs.items()]
@@ -151,8 +146,7 @@ class GraphBuilder:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # errors are raised, too
         default = os.environ.get("OMP_NUM_THREADS", "")
-        threads = threads or (int(default) if default.isdecimal() else 0)
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = int(default) if default.isdecimal() else 0
         # Threads that wait for work leave the processor to other threads.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         # ONNX Runtime refers to the memory of the weights, which the graph keeps.
@@ -180,25 +174,19 @@ class OnnxBert:
 
     batch_tokens = 256
     """Most tokens of a batch, padding included, unless a single window has more."""
-    threads: int | None = None
-    """See ``GraphBuilder.load``."""
 
     def __init__(self, weights: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-        self._blocks = _blocks(weights, config, self.threads)
-        self._words = self._rows(weights, "embeddings.word_embeddings")
+        self._blocks = _blocks(weights, config)
+        self._words = weights["embeddings.word_embeddings.weight"]
         self._places = weights["embeddings.position_embeddings.weight"]
         self._type = weights["embeddings.token_type_embeddings.weight"][0]
         self.tokens, self.positions = len(self._words), len(self._places)
         """Number of tokens with an embedding, and most tokens of a text."""
         self.d = len(self._type)
         """Size of a state."""
-        sizes = {self._words[:1].shape[1], self._places.shape[1], self.d}
+        sizes = {self._words.shape[1], self._places.shape[1], self.d}
         if sizes != {config["hidden_size"]}:
             raise ValueError("embeddings of other sizes than the blocks")
-
-    def _rows(self, weights: Mapping[str, Any], name: str) -> Any:
-        """Return a table whose rows are read by token."""
-        return weights[f"{name}.weight"]
 
     @classmethod
     def load(cls, folder: Path) -> OnnxBert | None:
@@ -267,9 +255,7 @@ def _add_adapters(weights: dict[str, Floats], added: Mapping[str, Floats], facto
             weights[f"{match[1]}.weight"] = change
 
 
-def _blocks(
-    weights: Mapping[str, Floats], config: Mapping[str, Any], threads: int | None
-) -> GraphBuilder:
+def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> GraphBuilder:
     """Load the blocks of a BERT.
 
     Inputs are the sums of embeddings ``x`` [texts * length, d]; ``mask`` [texts, length], 0 for
@@ -304,7 +290,7 @@ def _blocks(
         inner = graph.add("Gelu", [inner], f"{block}.gelu", domain=RUNTIME)
         outer = graph.linear(inner, f"{block}.output.dense", d, inner_d)
         x = add_norm(outer, read, f"{block}.output")
-    return graph.load(threads=threads, **{x: states})
+    return graph.load(**{x: states})
 
 
 def rounded(name: str, matrix: Floats) -> dict[str, Any]:

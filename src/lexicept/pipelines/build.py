@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -52,6 +52,7 @@ def build(
     concepts: ConceptSettings = ConceptSettings(),
     limits: Limits = Limits(),
     weight_bits: int = 32,
+    include: Sequence[str] = (),
     strict: bool = False,
     ray: str | None = None,
     ray_workers: int | None = None,
@@ -81,6 +82,9 @@ def build(
         concepts: the source of the concepts, and how their model reads texts.
         limits: weighting of concepts, and the most concepts of a query or document.
         weight_bits: bits of a posting's weight: 32, or 8 for half the size.
+        include: patterns of further files of a folder to read, as text, such as "*.py" for source
+            code; matched with the path in the folder, where * stands for any characters. ``sync``
+            repeats them.
         strict: stop at the first file or document that can't be read; else a warning at the end
             lists these, with the reasons.
         ray: the HOST:PORT of a Ray cluster that encodes documents and derives postings, or "local".
@@ -117,7 +121,7 @@ def build(
         IndexBuilder(out, cluster, restart=restart, overwrite=overwrite) as builder,
         reporting(progress, _shares if source.packaged or source.learned else None) as report,
     ):
-        folder = folder_of(documents, places_of(out))
+        folder = folder_of(documents, places_of(out), include)
         fresh = as_documents(documents if folder is None else folder, strict=strict)
         # A source that may be refused is loaded before the first pass over the documents.
         loaded = source.load() if "concepts" in names and not source.packaged else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.json_lines import DOCUMENT_TEXTS, to_document
 from lexicept.corpora.records import DocumentStream, Place, Records
 from lexicept.corpora.skipped import Skipped
-from lexicept.errors import InputError
+from lexicept.errors import InputError, ParameterError
 from lexicept.fields.values import as_typed
 
 Documents: TypeAlias = Iterable[str | Mapping[str, Any] | Document] | str | os.PathLike[str] | Any
@@ -58,15 +58,19 @@ def as_documents(
     return DocumentStream(_numbered(documents, first, taken), skipped, strict=strict)
 
 
-def folder_of(documents: Documents, without: Collection[str]) -> Folder | None:
+def folder_of(
+    documents: Documents, without: Collection[str], include: Sequence[str] = ()
+) -> Folder | None:
     """Return the folder of files of these documents, less the folders ``without``; None for
-    documents of another kind."""
+    documents of another kind. Raises InputError for patterns without a folder."""
     if isinstance(documents, Folder):
         return documents
     if not isinstance(documents, str | os.PathLike) or not is_folder_of_files(documents):
+        if include:
+            raise ParameterError("{0} chooses among files, and this is no folder", "include")
         return None
     name = os.fspath(documents)
-    return Folder(name, Skipped(name, KINDS), without)
+    return Folder(name, Skipped(name, KINDS), without, include)
 
 
 def _rows(frame: Any) -> Iterator[Mapping[str, Any]]:

@@ -10,14 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
 
 from lexicept.corpora import is_folder_of_files
-from lexicept.errors import InputError, check_count, checked_arguments, require
+from lexicept.errors import InputError, ParameterError, check_count, checked_arguments, require
 from lexicept.index.manifest import is_index, older_version, read_manifest
 from lexicept.pipelines.opened import IndexLike, reader_of
 
@@ -36,6 +36,7 @@ def serve(
     query_cache_mb: int = 32,
     api_key_file: str | os.PathLike[str] | None = None,
     url_prefix: str | None = None,
+    include: Sequence[str] = (),
 ) -> None:
     """Serve a page to search, explain and steer, and an HTTP API, until interrupted.
 
@@ -54,6 +55,7 @@ def serve(
         api_key_file: a file with the API key, a single line; by default no key is required.
         url_prefix: the address before a document's id, which the page then links to, as in
             ``https://example.org/docs/``; a document's field ``url`` comes before it.
+        include: patterns of further files of a folder to read, see ``lexicept.build``.
 
     Raises:
         InputError: an unusable address or ``url_prefix``, no such engine, a number out of range, no
@@ -78,7 +80,9 @@ def serve(
     with ExitStack() as stack:
         given = Path(index) if isinstance(index, str | os.PathLike) else None
         if given and is_folder_of_files(given) and not is_index(given):
-            index = stack.enter_context(_indexed_beside(given))
+            index = stack.enter_context(_indexed_beside(given, include))
+        elif include:
+            raise ParameterError("{0} chooses among files, and this is an index", "include")
         reader = reader_of(index, engine=engine)
         needs_model = any(vocabulary.needs_model for vocabulary in reader.vocabularies)
         if needs_model and find_spec("sentence_transformers") is None:
@@ -113,7 +117,7 @@ def serve(
 
 
 @contextmanager
-def _indexed_beside(folder: str | os.PathLike[str]) -> Iterator[Path]:
+def _indexed_beside(folder: str | os.PathLike[str], include: Sequence[str]) -> Iterator[Path]:
     """Yield the index of a folder of documents, as soon as it can be searched. Until the block
     ends, another process builds it, or brings it into step with the folder."""
     path = Path(f"{os.path.abspath(folder)}.index")
@@ -121,6 +125,7 @@ def _indexed_beside(folder: str | os.PathLike[str]) -> Iterator[Path]:
         read_manifest(path)  # or the process would tell of it too
     run = "from lexicept.cli import main; main()"
     command = [sys.executable, "-P", "-c", run, "sync", os.fspath(folder), str(path)]
+    command += [f"--include={pattern}" for pattern in include]
     plain = {**os.environ, "TERM": "dumb"}  # the server writes to the terminal too
     # A session of its own: Ctrl-C in the terminal ends the server, and the server the process.
     with subprocess.Popen(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from lexicept.corpora import Document, is_folder_of_files
-from lexicept.corpora.folder import KINDS, UNREAD, Folder, file_of
+from lexicept.corpora.folder import INCLUDED, KINDS, UNREAD, Folder, file_of
 from lexicept.corpora.records import DocumentStream, readable
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning, checked_arguments
@@ -53,6 +53,7 @@ def sync(
     model: str | os.PathLike[str] | None = None,
     concepts: ConceptSettings = ConceptSettings(),
     limits: Limits = Limits(),
+    include: Sequence[str] = (),
     strict: bool = False,
     restart: bool = False,
     progress: bool | Progress = False,
@@ -76,6 +77,8 @@ def sync(
         model: a saved concept model, a folder or a Hugging Face name.
         concepts: the source of the concepts.
         limits: weights and limits of the concepts.
+        include: patterns of further files to read, see ``lexicept.build``; by default those that
+            the index was made with.
         strict: stop at the first file or document that can't be read; the index stays as it was.
         restart: discard an interrupted build of a new index instead of resuming it.
         progress: True shows a line on standard error; a callback gets the reports.
@@ -90,8 +93,8 @@ def sync(
         problem = "has a corpus.jsonl, a collection to build from" if os.path.isdir(folder) else ""
         raise InputError(f"{os.fspath(folder)}: {problem or 'no such folder'}")
     skipped = Skipped(os.fspath(folder), KINDS, quiet=True)  # the result names them
-    source = Folder(folder, skipped, places_of(index))
     started, path = Path(index).exists(), manifest.resolved(index)
+    source = Folder(folder, skipped, places_of(index), include or _included(path))
     if (older := manifest.older_version(path)) is not None:
         vocabulary, language = _choices_of(path, vocabulary, language)
         note = f"version {older} of an older lexicept: built again from {os.fspath(folder)} alone"
@@ -107,7 +110,7 @@ def sync(
             limits=limits,
             strict=strict,
             overwrite=older is not None,
-            restart=restart or (started and older is None and _differs(path, folder)),
+            restart=restart or (started and older is None and _differs(path, source)),
             progress=progress,
         ) as built:
             return Synced(len(built), 0, 0, 0, **_skipped(source))
@@ -181,11 +184,20 @@ def _choices_of(index: Path, vocabulary: Any, language: str) -> tuple[Any, str]:
     return vocabulary, language
 
 
-def _differs(index: Path, folder: str | os.PathLike[str]) -> bool:
+def _included(index: Path) -> list[str]:
+    """Return the patterns of further files that an index was made with; none without an index."""
+    known: dict[str, str] = {}
+    with suppress(IndexFormatError, KeyError, TypeError):
+        known = manifest.read_files(index / manifest.stated_manifest(index)["generation"]) or {}
+    return known[INCLUDED].split("\n") if INCLUDED in known else []
+
+
+def _differs(index: Path, source: Folder) -> bool:
     """Return True if a folder has other files, or files of other contents, than an index."""
     known = manifest.read_files(index / manifest.read_manifest(index)["generation"]) or {}
-    skipped = Skipped(os.fspath(folder), KINDS, quiet=True)
-    files = Folder(folder, skipped, places_of(index)).files()
+    known.pop(INCLUDED, None)
+    files = source.files()
+    source.skipped.files.clear()  # the build notes them again
     return known.keys() != files.keys() or any(
         checksum not in (UNREAD, _checksum(files[name])) for name, checksum in known.items()
     )

@@ -285,6 +285,4 @@ def _teacher(
         query_vectors, document_vectors = embeddings(
             teacher.dense, queries, documents, folder, run.progress, bf16=bf16
         )
-    return TeacherScores(
-        query_vectors, document_vectors, teacher.dense_weight, teacher.bm25_weight, teacher.max_sim
-    )
+    return TeacherScores(query_vectors, document_vectors, teacher.dense_weight, teacher.bm25_weight)

@@ -162,8 +162,8 @@ class DataSettings:
     lists: Text | None = None
     """File of candidate lists (see ``lexicept data mine``); null mines candidates."""
     mining: Literal["words", "teacher", "both"] = "words"
-    """Source of mined candidates: BM25; the teacher's scores of every query and document, without
-    MaxSim and for up to about a million documents; or both."""
+    """Source of mined candidates: BM25; the teacher's scores of every query and document, for up
+    to about a million documents; or both."""
     mining_depth: Count = 100
     """Mined candidates per query and source."""
     negatives: Whole = 1
@@ -184,7 +184,7 @@ class DataSettings:
 @settings
 class TeacherSettings:
     """Teacher scores of a batch's queries and documents: a weighted sum of a dense model's
-    similarity, BM25 and MaxSim."""
+    similarity and BM25."""
 
     dense: Text | None = None
     """Dense model for ``SentenceTransformer``, with embeddings cached on disk."""
@@ -192,14 +192,11 @@ class TeacherSettings:
     """Weight of the dense similarity; for a cosine, the inverse of a temperature."""
     bm25_weight: NotNegative = 0.0
     """Weight of BM25 over the documents' words."""
-    max_sim: NotNegative = 0.0
-    """Weight of MaxSim: late interaction over token states of the untrained backbone, centred,
-    normalised, cut as in ``data`` and cached on disk."""
 
     @property
     def scores_all(self) -> bool:
         """True with a source of scores for any query and any document."""
-        return bool(self.dense or self.bm25_weight or self.max_sim)
+        return bool(self.dense or self.bm25_weight)
 
 
 @settings

@@ -15,7 +15,6 @@ from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates
 from lexicept.storage.sequences import NumberOf
-from lexicept.training.candidates.late_interaction import LateInteraction
 from lexicept.training.candidates.lists import CandidateList
 from lexicept.vectors import Floats
 
@@ -25,7 +24,7 @@ CHECKED_LISTS = 1000
 
 @dataclass(frozen=True)
 class TeacherScores:
-    """Teacher for any query and any document, from embeddings and states on disk."""
+    """Teacher for any query and any document, from embeddings on disk."""
 
     queries: Floats | None = None
     """Embeddings [queries, d], compared by dot product: of unit length for a cosine."""
@@ -35,10 +34,6 @@ class TeacherScores:
     """Weight of the embeddings' dot product."""
     bm25_weight: float = 0.0
     """Weight of BM25."""
-    max_sim_weight: float = 0.0
-    """Weight of MaxSim."""
-    late_interaction: LateInteraction | None = None
-    """Token states for MaxSim; None leaves MaxSim out."""
 
 
 class WordWeights(NamedTuple):
@@ -104,9 +99,6 @@ class TrainingData:
             q = torch.from_numpy(np.asarray(self.teacher.queries[queries], np.float32))
             d = torch.from_numpy(np.asarray(self.teacher.documents[documents], np.float32))
             scores += self.teacher.dense_weight * (q @ d.T)
-        if self.teacher.late_interaction is not None:
-            late = self.teacher.late_interaction.scores(queries, documents)
-            scores += self.teacher.max_sim_weight * late
         return scores
 
 

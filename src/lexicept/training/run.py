@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +22,6 @@ from lexicept.models.encoder import Encoder
 from lexicept.models.lora import has_adapters, merge_adapters
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import disk_errors, move, remove, replace_file, sync_folder
-from lexicept.training.candidates.late_interaction import LateInteraction
 from lexicept.training.collection import RunData, open_corpus, read_run_data
 from lexicept.training.config import TrainingConfig, write_yaml
 from lexicept.training.data import Collator, Sampler
@@ -74,7 +72,7 @@ def train(
     if (config.loss.kl or config.loss.margin_mse) and not taught:
         raise InputError(
             "loss.kl and loss.margin_mse require teacher.dense, teacher.bm25_weight, "
-            "teacher.max_sim, or data.lists with scores"
+            "or data.lists with scores"
         )
     processes = PartialState(cpu=not torch.accelerator.is_available(), timeout=PREPARATION)
     writes = processes.is_main_process
@@ -136,15 +134,6 @@ def _prepare(run: RunFolder, run_data: RunData, encoder: Encoder) -> _Prepared:
         )
         model = Encoder.of(None, head, encoder.index_settings)
     settings = config.data
-    limits = (settings.max_query_tokens, settings.max_document_tokens)
-    if data.teacher is not None and config.teacher.max_sim:
-        # MaxSim over the states of the untrained backbone.
-        states = [
-            run.states(backbone, texts, name)
-            for texts, name in ((data.queries, "queries"), (data.documents, "documents"))
-        ]
-        late_interaction = LateInteraction(states[0], states[1], limits)
-        data.teacher = replace(data.teacher, late_interaction=late_interaction)
     objective = Objective.from_config(model, head, config)
     evaluator = _evaluator(run, run_data, encoder, objective)
     sampler = Sampler(data, settings.negatives, settings.positive_share, config.optimizer.seed)
@@ -152,7 +141,7 @@ def _prepare(run: RunFolder, run_data: RunData, encoder: Encoder) -> _Prepared:
         sampler,
         data,
         source,
-        limits,
+        (settings.max_query_tokens, settings.max_document_tokens),
         config.optimizer.mini_batch,
         words=config.loss.words > 0,
     )
