@@ -46,9 +46,13 @@ def nfcorpus(data):
 def ndcg(nfcorpus, documents, queries):
     ids, _, query_ids, _, qrels = nfcorpus
     found = ExactEngine.build(documents).search(queries, 10)
+    # The notes rank equal scores as trec_eval does, by falling ids.
+    ranked = (
+        sorted(((float(s), ids[d]) for d, s in zip(*r, strict=True)), reverse=True) for r in found
+    )
     run = {
-        query: {ids[d]: float(s) for d, s in zip(*result, strict=True)}
-        for query, result in zip(query_ids, found, strict=True)
+        query: {document: score for score, document in result}
+        for query, result in zip(query_ids, ranked, strict=True)
     }
     return evaluate(qrels, run, ["nDCG@10"])["nDCG@10"]
 

@@ -170,6 +170,11 @@ def test_nested_texts_are_read(tmp_path, name, content):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
+        (
+            "bomb.rst",
+            "".join(f".. |s{n}| replace:: |s{n + 1}| |s{n + 1}|\n" for n in range(40))
+            + ".. |s40| replace:: owls\n\n|s0|\n",
+        ),
         ("cells.ipynb", '{"cells": ' + "[" * 100_000),
         ("values.json", "[" * 100_000),
         ("lines.jsonl", "[" * 100_000 + "\n" + '{"a":' * 100_000),

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.corpora import html, passages
+from lexicept.corpora import budgets, html
+from lexicept.corpora.budgets import Budget, NothingToRead
 from lexicept.corpora.html import parse_html
-from lexicept.corpora.passages import NothingToRead, limited_time
 from lexicept.corpora.text_encoding import BinaryError
 
 
@@ -157,15 +157,16 @@ def test_xhtml_is_xml_where_it_is_well_formed():
     assert text_of("<a>" * 5_000 + "x" + "</a>" * 5_000, "a.xhtml") == "x"
 
 
-def test_few_tags_that_stand_for_many_elements_are_refused(monkeypatch):
+def test_few_tags_that_stand_for_many_elements_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(html, "SECONDS", 0.02)
     page = "".join(f"<b a{index}><p>" for index in range(20_000))
     with pytest.raises(NothingToRead, match="too many elements for its size"):
         text_of(page)
     assert text_of("<div>" * 10_000 + "x") == "x"
-    monkeypatch.setattr(passages, "SECONDS", 0.0)
-    with limited_time(1), pytest.raises(NothingToRead, match="slow, over 0 seconds"):
-        text_of("<p>a" * 100_000)
+    monkeypatch.setattr(budgets, "SECONDS", 0.0)
+    (tmp_path / "a.html").write_text("")
+    with pytest.raises(NothingToRead, match="slow, over 0 seconds"):
+        Budget(str(tmp_path / "a.html")).run("a.html", lambda: text_of("<p>a" * 100_000))
 
 
 @given(st.text("<>/!-ab h1p&#;\x01\x02\"'=", max_size=80))

@@ -71,7 +71,7 @@ class Budget:
         self.bytes = EXPANDED + EXPANSION * size
         self.flaws: list[str] = []
         """What was ignored of the file."""
-        self._end = self._earliest = 0.0
+        self.end = self.earliest = 0.0
 
     def run(self, source: object, read: Callable[[], Result]) -> Result:
         """Return what a function returns that reads ``source``, the file or a record of it.
@@ -81,7 +81,7 @@ class Budget:
         """
         token = _RUNNING.set(self)
         start = time.thread_time()
-        self._end, self._earliest = start + self.seconds, time.perf_counter() + self.seconds
+        self.end, self.earliest = start + self.seconds, time.perf_counter() + self.seconds
         try:
             return read()
         except (LexiceptError, NothingToRead):
@@ -99,15 +99,10 @@ class Budget:
         if self.records < 0:
             raise NothingToRead("too many records for the size")
         if self.seconds < 0:
-            raise self._slow()
+            raise self.slow()
 
-    def check_time(self) -> None:
-        """Raise NothingToRead if the time of this run is spent."""
-        # Processor time takes ten times as long to ask for, and never runs ahead.
-        if time.perf_counter() > self._earliest and time.thread_time() > self._end:
-            raise self._slow()
-
-    def _slow(self) -> NothingToRead:
+    def slow(self) -> NothingToRead:
+        """Return the error of a file that takes too long."""
         return NothingToRead(f"slow, over {self._allowed:.0f} seconds of processor time")
 
 
@@ -115,10 +110,15 @@ _RUNNING: ContextVar[Budget | None] = ContextVar("running", default=None)
 """The budget of the file that is read."""
 
 
-def check_time(*_: object) -> None:
-    """Raise NothingToRead if the file that is read has taken too much processor time."""
-    if (budget := _RUNNING.get()) is not None:
-        budget.check_time()
+def check_time(*_: object) -> bool:
+    """Raise NothingToRead if the file that is read has taken too much processor time. Returns False
+    otherwise, as rules of parsers do that don't apply."""
+    budget = _RUNNING.get()
+    # Processor time takes ten times as long to ask for as time, and never runs ahead.
+    late = budget is not None and time.perf_counter() > budget.earliest
+    if budget is not None and late and time.thread_time() > budget.end:
+        raise budget.slow()
+    return False
 
 
 def check_bytes(count: int) -> None:

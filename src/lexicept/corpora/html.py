@@ -104,7 +104,6 @@ def _shown(document: Any) -> Iterator[str | _Mark]:
     # A stack of its own: XML may be nested deeper than Python's.
     stack: list[Iterator[Any]] = [chain(document.children, [_Mark("block", "")])]
     while stack:
-        check_time()
         node = next(stack[-1], None)
         if node is None:
             stack.pop()
@@ -113,12 +112,15 @@ def _shown(document: Any) -> Iterator[str | _Mark]:
         elif isinstance(node, turbohtml.Text | turbohtml.CData):
             yield node.data
         elif isinstance(node, turbohtml.Element) and not _is_hidden(node):
-            tag = node.tag
+            check_time()
+            tag, role = node.tag, _ROLES.get(node.tag)
             # With the shadow trees that a page declares.
             inside = node.select(_IN_SVG) if tag == "svg" else node.flattened_children
-            mark = _Mark(_ROLES.get(tag, ""), tag)
-            end = "" if tag == "br" else mark._replace(is_end=True)
-            stack.append(chain([mark, _alternative(node)], inside, [end]))
+            if role is None:
+                stack.append(chain(_alternative(node), inside))
+            else:
+                ends = [] if tag == "br" else [_Mark(role, tag, True)]
+                stack.append(chain([_Mark(role, tag)], inside, ends))
 
 
 def _is_hidden(node: Any) -> bool:
@@ -129,10 +131,11 @@ def _is_hidden(node: Any) -> bool:
     return _ROLES.get(node.tag) == "hidden" or hidden or closed or "popover" in attributes
 
 
-def _alternative(node: Any) -> str:
-    """Return the text in place of an image."""
-    image = node.tag in ("area", "img") or (node.tag == "input" and node.attr("type") == "image")
-    return f" {node.attr('alt') or ''} " if image else ""
+def _alternative(node: Any) -> list[str]:
+    """Return the text in place of an image; nothing for other elements."""
+    tag, attributes = node.tag, node.attrs
+    image = tag == "input" and (attributes.get("type") or "").lower() == "image"
+    return [f" {attributes.get('alt') or ''} "] if image or tag in ("area", "img") else []
 
 
 def _blocks(document: Any) -> Iterator[tuple[str, Block]]:
@@ -147,11 +150,11 @@ def _blocks(document: Any) -> Iterator[tuple[str, Block]]:
         role = piece.role
         if role == "ruby":
             readings.append(" ")
-        elif role == "box" or (inside["heading"] and role not in ("heading", "", "reading")):
+        elif role == "box" or (inside["heading"] and role not in ("heading", "reading")):
             text.append(" ")
         elif inside["lines"] and role == "block":
             text.append("\n")
-        elif role not in ("", "reading"):
+        elif role != "reading":
             if words := _spelled(text, readings, bool(inside["lines"])):
                 level = int(piece.tag[1]) if inside["heading"] else 0
                 heading = Heading(level, words, anchor_of(words)) if level else words

@@ -240,16 +240,9 @@ def _parser() -> MarkdownIt:
     parser.block.ruler.before("fence", "shortcode", _shortcode_lines, ends)
     parser.block.ruler.before("fence", "container", _container, ends)
     parser.inline.ruler.before("link", "shortcode", _inline_mark)
-    parser.block.ruler.before("table", "time", _time)
-    parser.block.ruler.before("time", "deep", _deep)
-    parser.inline.ruler.before("text", "time", _time)
+    parser.block.ruler.before("table", "deep", _deep)
+    parser.inline.ruler.before("text", "time", check_time)
     return parser
-
-
-def _time(*_: object) -> bool:
-    """Check the time at each line, and at each place of a line with a mark."""
-    check_time()
-    return False
 
 
 def _inline_mark(state: StateInline, silent: bool) -> bool:
@@ -271,6 +264,7 @@ def _inline_mark(state: StateInline, silent: bool) -> bool:
 
 def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     """Read blocks too deep in others as they are written; the parser would drop them."""
+    check_time()
     if silent or state.level < NESTING - 2:
         return False
     last = start + 1

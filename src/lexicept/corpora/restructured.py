@@ -25,6 +25,9 @@ _NAME = re.compile(r"[\w.+:-]++")
 LONGEST_NAME = 250
 """Most characters of a name: docutils takes the square of the time to tell names of roles apart."""
 
+LONGEST_SUBSTITUTION = 10_000
+"""Most characters of a substitution."""
+
 _CODE = {"code", "code-block", "sourcecode", "doctest", "testcode", "testoutput", "math", "prompt"}
 _HIDDEN = {
     "currentmodule", "graphviz", "highlight", "index", "inheritance-diagram", "literalinclude",
@@ -92,6 +95,8 @@ def _tree(text: str) -> Any:
     document.reporter.attach_observer(check_time)
     document.substitution_defs = Timed()
     import_module("docutils.parsers.rst").Parser(inliner=inliner).parse(text, document)
+    # Substitutions inside one another may stand for more text than memory holds.
+    document.settings.line_length_limit = LONGEST_SUBSTITUTION
     references.Substitutions(document).apply()
     return document
 

@@ -80,7 +80,7 @@ def _rows(frame: Any) -> Iterator[Mapping[str, Any]]:
         raise InputError(f"the data frame has no column 'text', only: {', '.join(columns)}")
     rows = frame.iter_rows() if hasattr(frame, "iter_rows") else frame.itertuples(False, None)
     records = (dict(zip(columns, row, strict=True)) for row in rows)
-    yield from as_typed(records, dict(zip(columns, frame.dtypes, strict=True)))
+    yield from as_typed(records, dict(zip(columns, getattr(frame, "dtypes", ()), strict=False)))
 
 
 def _data_set(data: Any) -> Iterable[Mapping[str, Any]]:
