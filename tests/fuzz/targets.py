@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from functools import partial
@@ -351,6 +352,81 @@ def files(**named: str) -> Callable[[Path], None]:
     return partial(write_files, files={n.replace("__", "."): text for n, text in named.items()})
 
 
+W, R = 'xmlns:w="urn:w"', 'xmlns:r="urn:r"'
+TAR = '<Relationships xmlns="urn:p"><Relationship Id="r1" Target="{}"/></Relationships>'
+ZIPPED = {
+    "docx": {
+        "word/document.xml": f"<w:document {W}><w:body><w:p><w:pPr><w:pStyle w:val='H'/></w:pPr>"
+        "<w:r><w:t>Owls</w:t></w:r></w:p><w:tbl><w:tr><w:tc><w:p><w:r><w:t>hoot</w:t></w:r></w:p>"
+        "</w:tc></w:tr></w:tbl></w:body></w:document>",
+        "word/styles.xml": f"<w:styles {W}><w:style w:styleId='H'><w:name w:val='heading 1'/>"
+        "</w:style></w:styles>",
+        "docProps/core.xml": "<c><title>Birds</title><creator>Ann</creator></c>",
+    },
+    "pptx": {
+        "ppt/presentation.xml": f"<p {R}><sldId id='256' r:id='r1'/></p>",
+        "ppt/_rels/presentation.xml.rels": TAR.format("slide1.xml"),
+        "ppt/slide1.xml": "<s><sp><nvSpPr><nvPr><ph type='title'/></nvPr></nvSpPr><txBody><p>"
+        "<t>Owls</t></p></txBody></sp></s>",
+    },
+    "xlsx": {
+        "xl/workbook.xml": f"<b {R}><sheet name='Birds' r:id='r1'/></b>",
+        "xl/_rels/workbook.xml.rels": TAR.format("sheet1.xml"),
+        "xl/sheet1.xml": "<w><row><c><v>45352.5</v></c><c t='inlineStr'><is><t>owl</t></is></c>"
+        "<c t='s'><v>0</v></c><c s='0'><v>1e300</v></c></row></w>",
+    },
+    "ods": {
+        "content.xml": "<d xmlns:t='urn:t'><body><spreadsheet><table t:name='Birds'><table-row>"
+        "<table-cell t:number-columns-repeated='2'><p>owl</p></table-cell></table-row></table>"
+        "</spreadsheet></body></d>",
+        "meta.xml": "<m><title>Birds</title></m>",
+    },
+    "epub": {
+        "META-INF/container.xml": "<c><rootfile full-path='b.opf'/></c>",
+        "b.opf": "<p><item id='a' href='a.xhtml' media-type='application/xhtml+xml'/>"
+        "<itemref idref='a'/></p>",
+        "a.xhtml": "<html><body><h1>Owls</h1><p>They hoot.</p></body></html>",
+    },
+}
+"""Members of zipped formats."""
+
+MAIL = """From: Ann <ann@a.org>
+Subject: =?utf-8?q?V=C3=B6gel?=
+Date: Fri, 1 Mar 2024 10:00:00 +0100
+Content-Type: multipart/mixed; boundary=b
+
+--b
+Content-Type: text/plain; charset=utf-8; format=flowed
+Content-Transfer-Encoding: quoted-printable
+
+Owls=20
+hoot
+--b
+Content-Type: text/html; name=a.html
+Content-Disposition: attachment; filename=a.html
+Content-Transfer-Encoding: base64
+
+PHA+Y2F0cw==
+--b--
+"""
+
+
+def read_zipped(extension: str, folder: Path) -> None:
+    """Zip the members, which may be damaged, and read the archive."""
+    path = folder / f"a.{extension}"
+    with zipfile.ZipFile(path, "w") as archive:
+        for member in sorted((folder / "members").rglob("*")):
+            if member.is_file():
+                archive.write(member, member.relative_to(folder / "members"))
+    exhaust(read_documents(path))
+
+
+def zipped_target(extension: str) -> Target:
+    members = {f"members/{name}": text for name, text in ZIPPED[extension].items()}
+    read = partial(read_zipped, extension)
+    return Target(partial(write_files, files=members), read, changed="members/**/*")
+
+
 def _targets() -> Iterator[tuple[str, Target]]:
     yield "manifest", Target(write_index, use_index, reseal, "index/manifest.json")
     yield (
@@ -367,6 +443,17 @@ def _targets() -> Iterator[tuple[str, Target]]:
     yield "tsv", Target(files(a__tsv="id\ttitle\ttext\n1\tA\tcats é\n2\t\tx\n"), documents)
     yield "json", Target(files(a__json=json.dumps(DOCUMENTS)), documents)
     yield "csv", Target(files(a__csv='id,title,text\n1,A,"cats, é"\n2,,x\n'), documents)
+    yield from ((extension, zipped_target(extension)) for extension in ZIPPED)
+    yield "mail", Target(files(a__eml=MAIL), documents)
+    yield "mailbox", Target(files(a__mbox=f"From ann\n{MAIL}\n\nFrom bob\n{MAIL}"), documents)
+    yield "tex", Target(files(a__tex='\\section{Owls} % x\nThey \\emph{h\\"oot}.\n'), documents)
+    yield (
+        "adoc",
+        Target(files(a__adoc="= Owls\nAnn\n\n* https://a.org[b] {author}\n"), documents),
+    )
+    yield "org", Target(files(a__org="#+title: Owls\n* TODO a :b:\n[[x][y]] /z/ |a|\n"), documents)
+    yield "mdx", Target(files(a__mdx="import x\n\n# Owls\n\n<A b={c}>hoot</A> `d`\n"), documents)
+    yield "srt", Target(files(a__srt="1\n00:00:01,0 --> 00:00:02,0\n<i>hoot</i>\n"), documents)
     yield (
         "text-folder",
         Target(
