@@ -28,6 +28,7 @@ from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import largest_weights, prune_rows
 from lexicept.weighting import BM25
 from reproduction.alpha import KnownItems, choose_alpha, known_item_ndcg
+from reproduction.vector_queries import from_vectors
 
 NDCG = "nDCG@10"
 Found = Iterable[tuple[np.ndarray, np.ndarray]]
@@ -138,7 +139,7 @@ def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
 def rra(folder: Path, vocabulary: Path, fixed: float = 1.25) -> Table:
     """Measure RRA on SPLADE-v3 vectors, at a fixed α and at one chosen by pseudo-queries."""
     ids, X, query_ids, Q, _ = read_vectors(folder, vocabulary, 0.01)
-    items = KnownItems.mismatched(*pseudo_queries.from_vectors(X))
+    items = KnownItems.mismatched(*from_vectors(X))
     qrels = list(read_qrels(folder))
     choice = choose_alpha(lambda settings: Derived.reweighted(X, settings), items)
     rows, plain = [], {}

@@ -31,6 +31,7 @@ from reproduction.stored import (
     published_vectors,
     words_of,
 )
+from reproduction.vector_queries import from_vectors
 
 BATCH = 1024
 """Texts that a hub's encoder reads at once."""
@@ -157,7 +158,7 @@ def vectors_collection(job: RetrievalJob, dataset: DatasetSettings, data: Data) 
     numbers = [number for number, name in enumerate(vectors.query_ids) if name in judged_ids]
 
     def items(count: int) -> KnownItems:
-        documents, queries = pseudo_queries.from_vectors(vectors.documents.load(), count)
+        documents, queries = from_vectors(vectors.documents.load(), count)
         return KnownItems.mismatched(documents, queries)
 
     return Collection(

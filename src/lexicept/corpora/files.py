@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
+from typing import TypeAlias
 
 from lexicept.corpora import comma_separated, json_lines, tables, tsv
 from lexicept.corpora.budgets import LARGEST, MOST_SECONDS, Budget, NothingToRead
@@ -26,23 +27,27 @@ from lexicept.corpora.restructured import parse_restructured
 from lexicept.corpora.skipped import Skipped
 from lexicept.corpora.text_encoding import BinaryError, decode_text
 
-_TEXTS = (".txt", ".text")
-_RESTRUCTURED = (".rst", ".rest")
-_MARKDOWN = (".md", ".markdown")
-_HTML = (".html", ".htm", ".xhtml")
+Parser: TypeAlias = Callable[[str, bytes], Parsed]
 
-ONE_DOCUMENT = (
-    *_TEXTS,
-    *_MARKDOWN,
-    *_RESTRUCTURED,
-    *_HTML,
-    ".ipynb",
-    ".pdf",
-    *_OFFICE,
-    ".epub",
-    ".eml",
-    *_MARKUP,
-)
+
+def _of_text(parse: Callable[[str, str], Parsed]) -> Parser:
+    return lambda path, content: parse(path, decode_text(content))
+
+
+_PLAIN = _of_text(lambda _, text: Parsed(text, "", (Section(text),)))
+_PARSERS: dict[str, Parser] = {
+    **dict.fromkeys((".txt", ".text"), _PLAIN),
+    **dict.fromkeys((".md", ".markdown"), _of_text(lambda _, text: parse_markdown(text))),
+    **dict.fromkeys((".rst", ".rest"), _of_text(lambda _, text: parse_restructured(text))),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), parse_html),
+    ".ipynb": _of_text(parse_notebook),
+    ".pdf": parse_pdf,
+    **dict.fromkeys(_OFFICE, parse_office),
+    ".epub": parse_epub,
+    ".eml": lambda path, content: parse_mail(path, content, parse_attachment),
+    **dict.fromkeys(_MARKUP, _of_text(lambda p, text: parse_markup(extension_of(p), text))),
+}
+ONE_DOCUMENT = tuple(_PARSERS)
 """Extensions of files that are one document."""
 
 RECORDS: dict[str, Callable[[str], Records[Document]]] = {
@@ -74,8 +79,11 @@ SOURCE_CODE = frozenset((
 ))  # fmt: skip
 """Extensions of files that are read where they are asked for."""
 
-_PACKAGES = {**dict.fromkeys(_HTML, ("turbohtml", "files")), ".pdf": ("pypdf", "files")}
-_PACKAGES |= dict.fromkeys(_RESTRUCTURED, ("docutils", "files"))
+_PACKAGES = {
+    **dict.fromkeys((".html", ".htm", ".xhtml"), ("turbohtml", "files")),
+    ".pdf": ("pypdf", "files"),
+}
+_PACKAGES |= dict.fromkeys((".rst", ".rest"), ("docutils", "files"))
 _PACKAGES |= dict.fromkeys((*_OFFICE, ".epub"), ("defusedxml", "files"))
 _PACKAGES[".parquet"] = ("pyarrow", "parquet")
 
@@ -150,7 +158,7 @@ def read_one(path: str, name: str) -> Document:
     if not content.strip():
         raise NothingToRead("empty")
     try:
-        parsed = _parsed(path, content)
+        parsed = _PARSERS.get(extension_of(path), _PLAIN)(path, content)
     except BinaryError:
         raise NothingToRead("binary") from None
     if len(parsed.text) > MOST_CHARACTERS:
@@ -160,39 +168,15 @@ def read_one(path: str, name: str) -> Document:
     return with_passages(Document(name, parsed.text, parsed.title, parsed.fields), parsed.sections)
 
 
-def _parsed(path: str, content: bytes) -> Parsed:
-    lower = path.lower()
-    if lower.endswith(".pdf"):
-        return parse_pdf(path, content)
-    if lower.endswith(_HTML):
-        return parse_html(path, content)
-    if lower.endswith(_OFFICE):
-        return parse_office(path, content)
-    if lower.endswith(".epub"):
-        return parse_epub(path, content)
-    if lower.endswith(".eml"):
-        return parse_mail(path, content, parse_attachment)
-    text = decode_text(content)
-    if lower.endswith(".ipynb"):
-        return parse_notebook(path, text)
-    if lower.endswith(_RESTRUCTURED):
-        return parse_restructured(text)
-    if lower.endswith(_MARKDOWN):
-        return parse_markdown(text)
-    if lower.endswith(_MARKUP):
-        return parse_markup(extension_of(path), text)
-    return Parsed(text, "", (Section(text),))
-
-
 def parse_attachment(name: str, content: bytes) -> Parsed:
     """Parse an attachment as a file of its name. Raises NothingToRead for a file that is not one
     document, or whose reader's package is missing."""
-    extension = extension_of(name)
-    if extension not in ONE_DOCUMENT:
+    extension = os.path.splitext(name.lower())[1]
+    if extension not in _PARSERS:
         raise NothingToRead(extension or "without an extension")
     if needed := missing_package(extension):
         raise NothingToRead(needed)
-    return _parsed(name, content)
+    return _PARSERS[extension](name, content)
 
 
 def _within(name: str, read: Callable[[], Document]) -> Document:
