@@ -99,7 +99,7 @@ def test_any_error_of_a_reader_skips_its_file(folder, monkeypatch, error, name):
     def fail(*_: object) -> None:
         raise error("planned")
 
-    monkeypatch.setattr(files, "_parsed", lambda *given: fail() if name in given[0] else PLAIN)
+    monkeypatch.setitem(files._PARSERS, Path(name).suffix, fail)
     monkeypatch.setitem(files.RECORDS, ".jsonl", fail_later(fail))
     (folder / name).write_text('{"text": "x"}\n')
     index = folder.parent / f"{folder.name}.index"
@@ -112,9 +112,6 @@ def test_any_error_of_a_reader_skips_its_file(folder, monkeypatch, error, name):
     with pytest.raises(InputError, match=f"{name}: can't be read: {error.__name__}"):
         list(read_documents(folder / name))
     assert [skipped[0] for skipped in lexicept.sync(folder, index).skipped] == [name]
-
-
-PLAIN = files.Parsed("zebras", "", ())
 
 
 def fail_later(fail):

@@ -102,8 +102,9 @@ def test_files_of_every_format_are_read_with_replacements_and_named(tmp_path):
     assert documents == dict.fromkeys(files, f"{good} \ufffd x") | {"sound.txt": good}
     (message,) = [str(warning.message) for warning in caught]
     assert message == (
-        f"{tmp_path}: 8 documents read with U+FFFD for damaged characters: "
-        "a.csv#1, a.html, a.json#1, a.jsonl#1, a.md, and 3 more"
+        f"{tmp_path}: 8 files read in part\n  8 damaged characters read as U+FFFD: "
+        + ", ".join(f"{tmp_path}/a.{end}" for end in ("csv", "html", "json", "jsonl", "md"))
+        + ", and 3 more"
     )
 
 

@@ -131,7 +131,6 @@ def _read_documents(source: str, skipped: Skipped) -> Records[Document]:
         corpus = beir.corpus_file(source)
         if corpus is None:
             return Folder(source, skipped).documents()
-        skipped.kinds = ""  # U+FFFD of a data set is the data set's
         return _only(corpus, json_lines.read_documents(corpus, anonymous=False), skipped)
     if os.path.exists(source):
         if source.lower().endswith(ONE_DOCUMENT):

@@ -22,13 +22,8 @@ _BRACES = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+)\}"
 _BRACKETS = r"\[[^\[\]\n]*+\]"
 _LEVELS = dict.fromkeys(("part", "chapter"), 1) | {"section": 2, "frametitle": 2, "subsection": 3}
 _LEVELS |= {"subsubsection": 4, "paragraph": 5}
-_ACCENTS = dict(
-    zip(
-        "`'^~\"=.uvHckr",
-        "\u0300\u0301\u0302\u0303\u0308\u0304\u0307\u0306\u030c\u030b\u0327\u0328\u030a",
-        strict=True,
-    )
-)
+_MARKS = "\u0300\u0301\u0302\u0303\u0308\u0304\u0307\u0306\u030c\u030b\u0327\u0328\u030a"
+_ACCENTS = dict(zip("`'^~\"=.uvHckr", _MARKS, strict=True))
 _LETTERS = {
     "ss": "ß", "ae": "æ", "AE": "Æ", "oe": "œ", "OE": "Œ", "o": "ø", "O": "Ø", "aa": "å", "AA": "Å",
     "l": "ł", "L": "Ł", "i": "ı", "S": "§", "dots": "…", "ldots": "…",
@@ -198,10 +193,6 @@ def _adoc(text: str) -> Parsed:
     return _parsed(text, _ADOC, stated)
 
 
-def _mdx(text: str) -> Parsed:
-    return parse_markdown(_replaced(text, _MDX))
-
-
 def _subtitles(text: str) -> Parsed:
     lines = html.unescape(_replaced(text, _SUBTITLES)).strip().split("\n")
     # Rolling captions repeat the line before.
@@ -210,7 +201,8 @@ def _subtitles(text: str) -> Parsed:
 
 
 _READERS: dict[str, Callable[[str], Parsed]] = {
-    **{".mdx": _mdx, ".tex": _tex, ".adoc": _adoc, ".asciidoc": _adoc, ".org": _org},
+    ".mdx": lambda text: parse_markdown(_replaced(text, _MDX)),
+    **{".tex": _tex, ".adoc": _adoc, ".asciidoc": _adoc, ".org": _org},
     **{".srt": _subtitles, ".vtt": _subtitles},
 }
 EXTENSIONS = tuple(_READERS)

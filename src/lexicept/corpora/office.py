@@ -14,9 +14,6 @@ from lexicept.corpora.markdown import anchor_of
 from lexicept.corpora.passages import Block, Heading, Parsed, parsed_blocks
 from lexicept.corpora.zipped_xml import ENCRYPTED, Archive, child, described, get, text_of
 
-CELLS = "\t"
-"""Stands between the cells of a row, as in Markdown's tables."""
-
 MOST_REPEATED = 1_000
 """Most copies of a cell or row that a sheet repeats."""
 
@@ -75,24 +72,22 @@ class _Word:
     def _styles(self, styles: Iterable[Element]) -> Iterator[tuple[str, int]]:
         """Yield the level of each style of headings."""
         for style in styles:
-            name = child(style, "name")
-            stated = "" if name is None else get(name, "val").lower()
-            outline = child(style, "pPr", "outlineLvl")
+            stated = get(child(style, "name"), "val").lower()
+            outline = get(child(style, "pPr", "outlineLvl"), "val")
             if match := re.fullmatch(r"heading (\d)", stated):
                 yield get(style, "styleId"), int(match[1])
             elif stated == "title":
                 yield get(style, "styleId"), 1
-            elif outline is not None and get(outline, "val") in set("012345678"):
-                yield get(style, "styleId"), int(get(outline, "val")) + 1
+            elif outline in set("012345678"):
+                yield get(style, "styleId"), int(outline) + 1
 
     def _below(self, element: Element | None) -> Iterator[Block]:
         for below in () if element is None else element:
             check_time()
             if below.tag == "p":
-                style, outline = child(below, "pPr", "pStyle"), child(below, "pPr", "outlineLvl")
-                level = 0 if style is None else self._levels.get(get(style, "val"), 0)
-                if outline is not None and get(outline, "val") in set("012345678"):
-                    level = int(get(outline, "val")) + 1
+                level = self._levels.get(get(child(below, "pPr", "pStyle"), "val"), 0)
+                outline = get(child(below, "pPr", "outlineLvl"), "val")
+                level = int(outline) + 1 if outline in set("012345678") else level
                 text = self._text(below).strip()
                 yield from _heading(level, " ".join(text.split())) if level else [text]
             elif below.tag == "tbl":
@@ -119,7 +114,7 @@ def _table(rows: Iterable[Iterable[str]]) -> str:
     lines = []
     for row in rows:
         check_time()
-        lines.append(CELLS.join(" ".join(cell.split()) for cell in row).rstrip())
+        lines.append("\t".join(" ".join(cell.split()) for cell in row).rstrip())
     return "\n".join(line for line in lines if line)
 
 
@@ -135,12 +130,12 @@ def _slides(archive: Archive) -> Iterator[Block]:
 def _slide(archive: Archive, path: str, index: int) -> Iterator[Block]:
     title, texts = "", []
     root = archive.xml(path)
+    if get(root, "show") == "0":  # hidden
+        return
     for shape in root.iter():
         check_time()
         if shape.tag == "sp":
-            placeholder = child(shape, "nvSpPr", "nvPr", "ph")
-            lines = _lines(shape.find("txBody"))
-            role = "" if placeholder is None else get(placeholder, "type")
+            lines, role = _lines(shape.find("txBody")), _role(shape)
             if role in ("title", "ctrTitle") and not title:
                 title = " ".join(lines)
             elif role not in ("dt", "ftr", "sldNum"):
@@ -152,10 +147,12 @@ def _slide(archive: Archive, path: str, index: int) -> Iterator[Block]:
     yield from texts
     for name in archive.related(path).values():
         if "notesSlide" in name:
-            for shape in archive.xml(name).iter("sp"):
-                placeholder = child(shape, "nvSpPr", "nvPr", "ph")
-                if placeholder is not None and get(placeholder, "type") == "body":
-                    yield "\n".join(_lines(shape.find("txBody")))
+            shapes = (shape for shape in archive.xml(name).iter("sp") if _role(shape) == "body")
+            yield from ("\n".join(_lines(shape.find("txBody"))) for shape in shapes)
+
+
+def _role(shape: Element) -> str:
+    return get(child(shape, "nvSpPr", "nvPr", "ph"), "type")
 
 
 def _lines(body: Element | None) -> list[str]:
@@ -229,8 +226,7 @@ def _workbook(archive: Archive) -> Iterator[Block]:
     own = {get(f, "numFmtId"): get(f, "formatCode") for f in styles.iter("numFmt")}
     ids = [get(style, "numFmtId") for style in styles.findall("cellXfs/xf")]
     formats = [own.get(i) or _FORMATS.get(int(i) if i.isdecimal() else 0, "") for i in ids]
-    properties = child(book, "workbookPr")
-    from_1904 = properties is not None and get(properties, "date1904") in ("1", "true")
+    from_1904 = get(child(book, "workbookPr"), "date1904") in ("1", "true")
     start = datetime(1904, 1, 1) if from_1904 else datetime(1899, 12, 30)
     sheets = _Sheets(strings, formats, start)
     for sheet in book.iter("sheet"):

@@ -14,18 +14,15 @@ import regex
 from lexicept.corpora.budgets import NothingToRead, check_time
 from lexicept.corpora.passages import TOO_LONG, Parsed, Section, authored
 from lexicept.corpora.records import MOST_CHARACTERS
+from lexicept.corpora.zipped_xml import ENCRYPTED
 from lexicept.errors import InputError, message_of, require
 
-ENCRYPTED = "encrypted"
 NO_TEXT = "without text, such as scanned pages"
 
 _DIVISION = regex.compile(r"([-\u2010\xad])[ \t]*(\n|\f)\s*(\p{Ll}[\p{L}\p{M}]*)")
 """A hyphen at the end of a line or page, and the rest of the word."""
 
 _BEGINNING = regex.compile(r"[\p{L}\p{M}]*\p{Ll}\p{M}*\Z")
-
-LONGEST_WORD = 60
-"""Most characters before a hyphen."""
 
 _WORD = regex.compile(r"[\p{L}\p{M}]+")
 
@@ -76,7 +73,7 @@ def undivided(text: str) -> str:
 
     def whole(match: Any) -> str:
         hyphen, end, after = match.groups()
-        before = _BEGINNING.search(text[max(0, match.start() - LONGEST_WORD) : match.start()])
+        before = _BEGINNING.search(text[max(0, match.start() - 60) : match.start()])
         if before is None:
             return str(match[0])
         parts = {before[0].lower(), after} <= words and (before[0] + after).lower() not in words

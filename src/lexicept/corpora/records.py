@@ -166,8 +166,6 @@ class DocumentStream(Iterator[Document]):
         errors, empty = None if self._strict else self._skipped, True
         for document in checked(self._records, errors, self._kinds):
             empty = False
-            if "\ufffd" in document.text or "\ufffd" in document.title:
-                self._skipped.replaced.append(document.id)
             if self._leave_out is None or not self._leave_out(document):
                 yield document
         if empty and self._skipped.first is not None and not self._skipped.quiet:

@@ -12,9 +12,6 @@ EXAMPLES = 5
 DAMAGED = "damaged"
 """Reason to skip a file that breaks off, or a parser refuses."""
 
-DETAILED = (DAMAGED, "front matter ignored")
-"""Reasons that differ from file to file."""
-
 MESSAGES = 20
 """Most errors in a warning."""
 
@@ -43,8 +40,6 @@ class Skipped:
         self.errors: list[str] = []
         """Errors of unreadable records, ``MESSAGES`` at most."""
         self.num_errors = 0
-        self.replaced: list[str] = []
-        """Ids of documents with U+FFFD."""
         self.first: str | None = None
         """The first error of a file or record."""
 
@@ -75,13 +70,6 @@ class Skipped:
             lines = [f"{self.source}: {files} skipped, only {self.kinds} are read"]
             lines += [f"  {line}" for line in by_reason(self.files)]
             warnings.warn("\n".join(lines), LexiceptWarning, stacklevel=3)
-        if self.replaced and self.kinds:  # other sources than files give no bytes
-            documents = _counted(len(self.replaced), "document")
-            names = _shortened(
-                ", ".join(self.replaced[:EXAMPLES]), len(self.replaced) - EXAMPLES, ", "
-            )
-            message = f"{self.source}: {documents} read with U+FFFD for damaged characters: {names}"
-            warnings.warn(message, LexiceptWarning, stacklevel=3)
         if self.num_errors:
             documents = _counted(self.num_errors, "document")
             text = _shortened("\n  ".join(self.errors), self.num_errors - MESSAGES, "\n  ")
@@ -90,14 +78,14 @@ class Skipped:
 
 
 def by_reason(files: list[tuple[str, str]]) -> list[str]:
-    """Return the counts and first names for each reason; each ``DETAILED`` file has a line."""
+    """Return the counts and first names for each reason; files with details have a line each."""
     groups: dict[str, list[str]] = {}
     for name, reason in files:
         kind, _, damage = reason.partition(": ")
         groups.setdefault(kind, []).append(f"{name}: {damage}" if damage else name)
     lines = []
     for kind, names in sorted(groups.items(), key=lambda group: -len(group[1])):
-        most, separator = (MESSAGES, "\n    ") if kind in DETAILED else (EXAMPLES, ", ")
+        most, separator = (MESSAGES, "\n    ") if ": " in names[0] else (EXAMPLES, ", ")
         shown = _shortened(separator.join(names[:most]), len(names) - most, separator)
         lines.append(f"{len(names):,} {kind}: {shown}")
     return lines

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from importlib import import_module
 from itertools import chain
 
+from lexicept.corpora.budgets import note
+
 MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32-le",  # begins like UTF-16's
@@ -86,6 +88,8 @@ def encoding_of(blocks: Iterable[bytes]) -> str:
         num_continued += len(block) - len(text)
     if num_damaged * _VALID_PER_DAMAGED > num_continued or b"\x1b$" in damaged:
         return likeliest(damaged)
+    if num_damaged:
+        note("damaged characters read as U+FFFD")
     return UTF_8
 
 

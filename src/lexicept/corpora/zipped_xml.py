@@ -20,9 +20,6 @@ ENCRYPTED = "encrypted"
 MOST_MEMBERS = 10_000
 """Most files of an archive."""
 
-CHUNK = 2**16
-"""Bytes that are decompressed at once."""
-
 DEEPEST = 500
 """Most elements inside one another."""
 
@@ -59,7 +56,7 @@ class Archive:
         chunks = []
         try:
             with self._zip.open(name) as member:
-                while chunk := member.read(CHUNK):  # the size in the archive may be a lie
+                while chunk := member.read(2**16):  # the size in the archive may be a lie
                     self._size += len(chunk)
                     check_bytes(self._size)
                     if self._size > LARGEST:
@@ -110,9 +107,10 @@ def _local(name: str) -> str:
     return name.rpartition("}")[2]
 
 
-def get(element: Element, name: str) -> str:
+def get(element: Element | None, name: str) -> str:
     """Return an attribute by its name without a namespace; an empty text if absent."""
-    return next((value for key, value in element.items() if _local(key) == name), "")
+    attributes = () if element is None else element.items()
+    return next((value for key, value in attributes if _local(key) == name), "")
 
 
 def child(element: Element | None, *names: str) -> Element | None:

@@ -108,11 +108,6 @@ class SAE(nn.Module):
         """Return the input of W_enc [n, d] for x [n, d]."""
         return x - self.b_dec if self.centred else x
 
-    def pre_acts(self, x: Tensor) -> Tensor:
-        """Return p of every latent [n, num_latents] for x [n, d]."""
-        bias = self.b_enc - self.W_enc @ self.b_dec if self.centred else self.b_enc
-        return torch.addmm(bias, x, self.W_enc.T)
-
     def pre_acts_of(self, x: Tensor, latents: Tensor) -> Tensor:
         """Return p of chosen latents [n, k] for x [n, d]; only rows of chosen latents get a
         gradient."""
