@@ -108,6 +108,16 @@ def _without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda _: None)
 
 
+@pytest.fixture(autouse=True)
+def _path_of_children() -> Iterator[None]:
+    """A command in this process keeps its children from importing from the current folder; the
+    children of later tests do."""
+    before = dict(os.environ)
+    yield
+    if "PYTHONSAFEPATH" not in before:
+        os.environ.pop("PYTHONSAFEPATH", None)
+
+
 @pytest.fixture
 def _no_leaks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     """No file of the test is open or mapped after it, even before garbage is collected."""
