@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from sentence_transformers.sentence_transformer.modules import Transformer
 from sentence_transformers.util import get_device_name
 from torch import Tensor, nn
-from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
 from lexicept.errors import InputError, check_count, message_of
 from lexicept.models import blocks
+from lexicept.models.eight_bits import FILE, dequantised
 from lexicept.models.half_bert import DTYPES, PRECISIONS, HalfBert, autocast, has_bfloat16
 from lexicept.models.loading import (
     check_files,
@@ -297,6 +298,8 @@ class Backbone(Transformer):  # type: ignore[misc]
     ) -> PreTrainedModel:
         """Load the weights or the weights of a reference, and merge adapters into the base's."""
         folder = Path(model_name_or_path, model_kwargs.get("subfolder") or "")
+        if (path := folder / FILE).exists():
+            return _packaged_model(config, path)
         reference = Reference.read(folder) if folder.is_dir() else None
         where, weights, adapted = places(model_kwargs), model_name_or_path, False
         if is_peft_model or reference is not None:  # subfolder and revision are the folder's alone
@@ -416,3 +419,11 @@ class Backbone(Transformer):  # type: ignore[misc]
     def _unknown(self) -> int:
         unknown = self.tokenizer.unk_token_id
         return self._padding if unknown is None or unknown in self.unreadable else int(unknown)
+
+
+def _packaged_model(config: PretrainedConfig, path: Path) -> PreTrainedModel:
+    """Return the model of the packaged encoder's weights, in single precision."""
+    model = AutoModel.from_config(config, add_pooling_layer=False)
+    weights = dequantised(path, config.num_hidden_layers)
+    model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
+    return cast(PreTrainedModel, model.eval())

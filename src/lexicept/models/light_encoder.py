@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from lexicept.models.eight_bits import FILE, EightBitBert
 from lexicept.models.heads.settings import HeadSettings, read_settings
 from lexicept.models.largest_products import LargestProducts
 from lexicept.models.onnx_bert import OnnxBert, damage_of, map_safetensors
@@ -66,7 +67,12 @@ class LightEncoder(TokenReader):
         config = _config(folder)
         if any(config.get(name, value) != value for name, value in _BACKBONE.items()):
             return None
-        states = OnnxBert.load(folder)
+        if (path := folder / FILE).exists():
+            states: OnnxBert | None = EightBitBert.load_file(
+                path, read_json(folder / "config.json")
+            )
+        else:
+            states = OnnxBert.load(folder)
         tokenizer = read_tokenizer(folder / "tokenizer.json")
         # Tokens without an embedding are left to ``Backbone``.
         if states is None or tokenizer.get_vocab_size() > states.tokens:

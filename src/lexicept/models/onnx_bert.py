@@ -47,7 +47,7 @@ _ADAPTERS: dict[str, Any] = {
 
 _LORA = re.compile(r"base_model\.model\.(.*)\.lora_A\.weight")
 
-_STORED = {"F32": "<f4", "F16": "<f2"}
+_STORED = {"F32": "<f4", "F16": "<f2", "I8": "i1", "U8": "u1"}
 """Types of safetensors that are read; others are bytes."""
 
 MATRIX_STEPS = 63
@@ -123,7 +123,9 @@ class GraphBuilder:
         return name
 
     def linear(self, x: str, name: str, rows: int, columns: int) -> str:
-        """Add ``x weightᵀ + bias`` with a weight [rows, columns], which may be ``rounded``."""
+        """Add ``x weightᵀ + bias`` with a weight [rows, columns], which may be ``rounded``, and x
+        ``smoothed``."""
+        x = self.smoothed(x, name)
         weight, bias = f"{name}.weight", self.weight(f"{name}.bias", rows)
         if (factors := f"{weight}.factors") not in self._weights:
             weight = self.weight(weight, rows, columns)
@@ -131,8 +133,14 @@ class GraphBuilder:
         inputs = [x, self.weight(weight, columns, rows), self.weight(factors, rows), "", bias]
         return self.add("DynamicQuantizeMatMul", inputs, name, domain=RUNTIME)
 
-    def load(self, **outputs: Declared) -> Self:
-        """Load the graph into ONNX Runtime, on the CPU, with OMP_NUM_THREADS threads, or all."""
+    def smoothed(self, x: str, name: str) -> str:
+        """Add ``x`` times the factors of its columns, if there are such for the input ``name``."""
+        factors = f"{name}.smoothing"
+        return self.add("Mul", [x, factors], f"{name}.x") if factors in self._weights else x
+
+    def load(self, threads: int | None = None, **outputs: Declared) -> Self:
+        """Load the graph into ONNX Runtime, on the CPU; by default with OMP_NUM_THREADS threads, or
+        all."""
         import onnxruntime
 
         self._fields += [(12, _declared(name, *declared)) for name, declared in outputs.items()]
@@ -145,7 +153,7 @@ class GraphBuilder:
         content = _message([(1, 8), (7, _message(self._fields)), *versions])
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # errors are raised, too
-        default = os.environ.get("OMP_NUM_THREADS", "")
+        default = os.environ.get("OMP_NUM_THREADS", "") if threads is None else str(threads)
         options.intra_op_num_threads = int(default) if default.isdecimal() else 0
         # Threads that wait for work leave the processor to other threads.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -174,10 +182,12 @@ class OnnxBert:
 
     batch_tokens = 256
     """Most tokens of a batch, padding included, unless a single window has more."""
+    threads: int | None = None
+    """Threads of a batch; see ``GraphBuilder.load``."""
 
     def __init__(self, weights: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-        self._blocks = _blocks(weights, config)
-        self._words = weights["embeddings.word_embeddings.weight"]
+        self._blocks = _blocks(weights, config, self.threads)
+        self._words = self._word_embeddings(weights)
         self._places = weights["embeddings.position_embeddings.weight"]
         self._type = weights["embeddings.token_type_embeddings.weight"][0]
         self.tokens, self.positions = len(self._words), len(self._places)
@@ -187,6 +197,9 @@ class OnnxBert:
         sizes = {self._words.shape[1], self._places.shape[1], self.d}
         if sizes != {config["hidden_size"]}:
             raise ValueError("embeddings of other sizes than the blocks")
+
+    def _word_embeddings(self, weights: Mapping[str, Any]) -> Any:
+        return weights["embeddings.word_embeddings.weight"]
 
     @classmethod
     def load(cls, folder: Path) -> OnnxBert | None:
@@ -255,7 +268,9 @@ def _add_adapters(weights: dict[str, Floats], added: Mapping[str, Floats], facto
             weights[f"{match[1]}.weight"] = change
 
 
-def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> GraphBuilder:
+def _blocks(
+    weights: Mapping[str, Floats], config: Mapping[str, Any], threads: int | None
+) -> GraphBuilder:
     """Load the blocks of a BERT.
 
     Inputs are the sums of embeddings ``x`` [texts * length, d]; ``mask`` [texts, length], 0 for
@@ -278,8 +293,9 @@ def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> GraphBu
     x = graph.add("LayerNormalization", ["x", *norm("embeddings")], "sums", axis=-1, epsilon=eps)
     for block in (f"encoder.layer.{number}" for number in range(config["num_hidden_layers"])):
         by_text = []
+        attending = graph.smoothed(x, f"{block}.attention.self")
         for kind in ("query", "key", "value"):
-            projection = graph.linear(x, f"{block}.attention.self.{kind}", d, d)
+            projection = graph.linear(attending, f"{block}.attention.self.{kind}", d, d)
             by_text.append(graph.add("Reshape", [projection, "shape"], f"{projection}.by_text"))
         inputs, attended = [*by_text, "", "mask"], f"{block}.attended"
         graph.add("MultiHeadAttention", inputs, attended, domain=RUNTIME, num_heads=heads)
@@ -290,7 +306,7 @@ def _blocks(weights: Mapping[str, Floats], config: Mapping[str, Any]) -> GraphBu
         inner = graph.add("Gelu", [inner], f"{block}.gelu", domain=RUNTIME)
         outer = graph.linear(inner, f"{block}.output.dense", d, inner_d)
         x = add_norm(outer, read, f"{block}.output")
-    return graph.load(**{x: states})
+    return graph.load(threads, **{x: states})
 
 
 def rounded(name: str, matrix: Floats) -> dict[str, Any]:
