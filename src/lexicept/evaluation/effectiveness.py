@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import ir_measures
 import numpy as np
-import scipy.sparse as sp
 
 from lexicept.corpora import Qrel, Query
 from lexicept.engines.interface import Ranking
@@ -24,6 +23,7 @@ from lexicept.evaluation.runs import (
 from lexicept.index.builder import Contents
 from lexicept.index.conditions import places_by_mask
 from lexicept.index.impacts import Derived, VocabularySettings
+from lexicept.index.queries import WeightedQueries
 from lexicept.index.reader import IndexReader
 from lexicept.measures import EFFECTIVENESS, RR, SearchCosts, search_costs
 from lexicept.queries.syntax import ParsedQuery
@@ -144,30 +144,35 @@ def evaluate_index(
     judged: JudgedQueries,
     vocabulary: str | None = None,
     *,
-    vectors: sp.csr_array | None = None,
+    weighted: WeightedQueries | None = None,
+    rescore: bool = True,
     bm25_e2: float | None = None,
 ) -> SystemResults:
     """Measure effectiveness and cost of an index on judged queries. Raises InputError for no
     judgements, an unknown vocabulary or measure, or a refused search.
 
     Args:
-        vectors: the weights of the queries in all vocabularies [n, V]; None encodes the queries.
+        weighted: the queries in all vocabularies; None encodes the queries.
+        rescore: see ``IndexReader.search``. Costs are those of the postings alone.
         bm25_e2: the E² of plain BM25 over the same texts; None searches by BM25.
 
     Returns:
         The values of the measures of effectiveness and of ``lexicept.measures.COSTS``.
     """
     parsed = judged.parsed(index)
-    if vectors is None:
-        vectors = index.query_vectors(parsed, vocabulary)
+    if weighted is None:
+        weighted = index.weigh(parsed, vocabulary)
     elif vocabulary is not None:
-        span = index.span(vocabulary)
-        vectors = place_columns([(span.start, vectors[:, span])], vectors.shape[1])
-    hits = index.rank(vectors, judged.depth, parsed)
+        span, weights = index.span(vocabulary), weighted.weights
+        placed = place_columns([(span.start, weights[:, span])], weights.shape[1])
+        weighted = WeightedQueries(placed)
+    if not rescore:
+        weighted = weighted._replace(text_vectors=None)
+    hits = index.rank(weighted, judged.depth, parsed)
     results = evaluate_run(judged.cut(run_of_hits(judged.query_ids, hits)), judged)
     span = slice(None) if vocabulary is None else index.span(vocabulary)
     costs = SearchCosts(
-        vectors[:, span],
+        weighted.weights[:, span],
         index.engine.df[span],
         index.engine.num_documents,
         results.values[RR.name],

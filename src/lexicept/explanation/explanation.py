@@ -15,6 +15,9 @@ from lexicept.sanitize import safe
 SHOWN = 10
 """Contributions in the ``repr`` of an explanation."""
 
+SIMILARITY = "similar as a whole"
+"""Name of the similarity of whole texts in tables."""
+
 CELL = 40
 """Most characters of a cell in the ``repr``."""
 
@@ -35,13 +38,17 @@ class Explanation:
     """The id of the scored passage; None for a document indexed whole."""
     stop_words: tuple[str, ...] = ()
     """The query's words that are not searched: function words and single letters."""
+    similarity: float = 0.0
+    """20 times the cosine of the texts' vectors, at least 0; 0 for a search of one vocabulary, and
+    for an index without vectors."""
 
     @property
     def score(self) -> float:
-        """The sum of the contributions and the prior. The sum is exact up to double precision. A
-        search adds the same n numbers, none negative, in single precision: both differ by at
-        most (n + 1) · 2⁻²⁴ of the score."""
-        return math.fsum([self.prior, *(entry.score for entry in self.contributions)])
+        """The sum of the contributions, the prior and the similarity. The sum is exact up to double
+        precision. A search adds the same n numbers in single precision: both differ by at
+        most (n + 1) · 2⁻²⁴ of the score, where no prior is negative."""
+        added = (self.prior, self.similarity)
+        return math.fsum([*added, *(entry.score for entry in self.contributions)])
 
     @property
     def note(self) -> str:
@@ -62,6 +69,8 @@ class Explanation:
         if remainder:
             more = f"{len(contributions) - SHOWN} more"
             lines.append((*self._share(remainder), "", more, "", ""))
+        if self.similarity:
+            lines.append((*self._share(self.similarity), "", SIMILARITY, "", ""))
         if self.prior:
             lines.append((*self._share(self.prior), "", "document prior", "", ""))
         title = f"Explanation of {self.document_id!r} for {self.query!r}: {self.score:.4f}"
@@ -85,6 +94,7 @@ class Explanation:
             "content": self.content,
             "score": score,
             "prior": self.prior,
+            "similarity": self.similarity,
             "stop_words": self.stop_words,
             "contributions": [
                 {**entry._asdict(), "share": entry.score / score} for entry in self.contributions

@@ -35,7 +35,7 @@ from lexicept.storage.manifest import describe_files, generation_name
 from lexicept.storage.sequences import LazySequence
 from lexicept.storage.texts import TextWriter
 from lexicept.storage.workspace import Workspace, refuse_existing
-from lexicept.vectorizers.interface import AnyVectorizer, parts_of
+from lexicept.vectorizers.interface import DocumentEncoder
 
 
 class IndexBuilder:
@@ -81,6 +81,7 @@ class IndexBuilder:
             raise
         self._sizes: dict[str, int] = {}
         self._settings: dict[str, VocabularySettings] = {}
+        self._vector_size = 0
 
     def add_documents(self, documents: Iterable[Document], settings: Mapping[str, Any]) -> None:
         """Store the documents; unfinished work on the same documents and settings is resumed.
@@ -106,15 +107,21 @@ class IndexBuilder:
         write_files(self._generation, files)
 
     def add_vocabulary(
-        self, vectorizer: AnyVectorizer, *settings: VocabularySettings, progress: Progress = silent
+        self,
+        vectorizer: DocumentEncoder,
+        settings: VocabularySettings,
+        progress: Progress = silent,
+        *,
+        vector_size: int = 0,
     ) -> sp.csr_array:
-        """Count or encode all documents; return their tf in the first vocabulary, memory-mapped [N,
-        size]. The vectorizer is saved. Raises InputError for
-        unfinished work on another model of this vocabulary."""
-        vectorizers = parts_of(vectorizer)
+        """Count or encode all documents; return their tf, memory-mapped [N, size]. The vectorizer
+        is saved. Raises InputError for unfinished work on another model of this vocabulary.
+
+        Args:
+            vector_size: components of the documents' vectors, which follow the tf; 0 for none.
+        """
         folder = self.folder(vectorizer.name)
-        for each in vectorizers:
-            self.folder(each.name).mkdir()
+        folder.mkdir()
         units = None
         if not vectorizer.grows:
             vectorizer.save(folder)
@@ -124,14 +131,15 @@ class IndexBuilder:
             )
             units = self.work.units(f"{vectorizer.name}-tf")
         encode = encode_on(self._cluster, vectorizer, folder)
-        writer = TermFrequencyWriter(vectorizer, self.contents, encode, units)
+        writer = TermFrequencyWriter(vectorizer, self.contents, encode, units, vector_size)
         part = self._generation / PARTS / part_name(1)
-        tf = writer.write([frequencies(part, each.name) for each in vectorizers], progress)
+        tf = writer.write(frequencies(part, vectorizer.name), progress)
         if vectorizer.grows:
             vectorizer.save(folder)
-        for each, chosen in zip(vectorizers, settings, strict=True):
-            self._sizes[each.name], self._settings[each.name] = each.size, chosen
-        return tf[0]
+        self._sizes[vectorizer.name] = tf.shape[1]
+        self._settings[vectorizer.name] = settings
+        self._vector_size = vector_size or self._vector_size
+        return tf
 
     def folder(self, vocabulary: str) -> Path:
         """Return the folder of the saved vectorizer of a vocabulary."""
@@ -185,7 +193,7 @@ class IndexBuilder:
         are not finite, or if another process is writing to the index to replace."""
         if not self._sizes:
             raise InputError("an index needs at least one vocabulary")
-        layout = IndexLayout(self._sizes, self._settings, rra, weight_bits)
+        layout = IndexLayout(self._sizes, self._settings, rra, weight_bits, self._vector_size)
         commit_generation(self._index, self._generation, layout, self._over)
         if (self._overwrite or self._early) and self.path.exists():
             replace_generation(self.path, self._generation)

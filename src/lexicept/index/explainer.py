@@ -13,14 +13,17 @@ from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
 from lexicept.explanation.explanation import Explanation
 from lexicept.index.queries import Dimension, QueryWeigher, SearchQuery
 from lexicept.index.stored import StoredDocuments
+from lexicept.index.text_vectors import TextVectors
 from lexicept.vectors import Floats, Integers
 
 
 class Explainer:
     """Explains the scores of an index for the queries of a weigher."""
 
-    def __init__(self, weigher: QueryWeigher, stored: StoredDocuments) -> None:
-        self._weigher, self._stored = weigher, stored
+    def __init__(
+        self, weigher: QueryWeigher, stored: StoredDocuments, vectors: TextVectors | None
+    ) -> None:
+        self._weigher, self._stored, self._vectors = weigher, stored, vectors
         self._derived, self._encoders = weigher.derived, weigher.encoders
 
     def terms(self, query: SearchQuery) -> list[QueryTerm]:
@@ -44,10 +47,20 @@ class Explainer:
         preferred = mask is not None and mask.allowed[document].any()
         allowed[document] = mask.allowed[document] if mask is not None and preferred else True
         factors = query.vector @ self._derived.background
-        ((best, scores),) = self._derived.engine.search(
-            query.vector, 1, factors, mask=Mask(allowed)
+        ((entries, scores),) = self._derived.engine.search(
+            query.vector, len(passages), factors, mask=Mask(allowed)
         )
-        return (int(best[0]), float(scores[0])) if best.size else (passages[0], None)
+        if not entries.size:
+            return passages[0], None
+        scores = scores + self._similarities(query, entries)
+        best = np.lexsort((entries, -scores))[0]
+        return int(entries[best]), float(scores[best])
+
+    def _similarities(self, query: SearchQuery, numbers: Integers) -> Floats:
+        """Return the similarities of whole texts that a search adds to the scores [n]."""
+        if self._vectors is None or query.text_vectors is None:
+            return np.zeros(len(numbers), np.float32)
+        return self._vectors.similarities(query.text_vectors[0], numbers)
 
     def explain(
         self,
@@ -59,10 +72,7 @@ class Explainer:
     ) -> list[Explanation]:
         """Return explanations of the scores of documents or passages, with ``spans`` also the
         characters that activate each dimension. Raises IndexFormatError for an explanation that
-        does not add up to the score that a search found.
-
-        Args:
-        """
+        does not add up to the score that a search found."""
         vector, engine = query.vector, self._derived.engine
         query_weights = vector.data.astype(np.float64)
         contents = [self._stored.document(number).content for number in numbers]
@@ -74,6 +84,7 @@ class Explainer:
         # A search finds nothing for a query that matches no posting, whatever the priors.
         matches = engine.matches(vector.indices)
         factor = float((vector @ self._derived.background)[0]) if matches else 0.0
+        similarities = self._similarities(query, np.array(numbers, np.int64))
         explanations = [
             Explanation(
                 query.text,
@@ -83,8 +94,12 @@ class Explainer:
                 float(engine.offsets[number]) * factor,
                 self._stored.passage_id(number),
                 query.stop_words,
+                # A search adds the similarity to a score alone, which is never 0.
+                float(similarity) if of_document else 0.0,
             )
-            for number, content, of_document in zip(numbers, contents, contributions, strict=True)
+            for number, content, of_document, similarity in zip(
+                numbers, contents, contributions, similarities, strict=True
+            )
         ]
         for explanation, score in zip(explanations, scores, strict=True):
             # Twice the difference that rounding can make.
@@ -143,7 +158,7 @@ class Explainer:
     def _query_sources(self, query: SearchQuery, dimensions: Sequence[Dimension]) -> list[Sources]:
         """Return the characters of a query behind dimensions; none for added dimensions."""
         sources: dict[Dimension, Sources] = {}
-        for name in self._with_characters():
+        for name in self._weigher.vocabularies:
             if numbers := [n for v, n in dimensions if v == name and (v, n) in query.fired]:
                 _, lock = self._encoders.encoder(name)
                 with lock:
@@ -156,7 +171,7 @@ class Explainer:
     ) -> list[dict[Dimension, Sources]]:
         """Return the characters of each document behind the document's dimensions."""
         sources: list[dict[Dimension, Sources]] = [{} for _ in contents]
-        for name in self._with_characters():
+        for name in self._weigher.vocabularies:
             numbers = [[n for v, n in listed if v == name] for listed in dimensions]
             if not any(numbers):
                 continue
@@ -166,8 +181,3 @@ class Explainer:
             for of_document, by_number in zip(sources, spans, strict=True):
                 of_document |= {(name, number): places for number, places in by_number.items()}
         return sources
-
-    def _with_characters(self) -> list[str]:
-        """Return the vocabularies whose dimensions have characters."""
-        vocabularies = self._weigher.vocabularies
-        return [name for name in vocabularies if vocabularies[name].kind.has_spans]

@@ -184,12 +184,15 @@ class IndexLayout:
     rra: RRASettings | None = None
     weight_bits: int = 32
     """See ``ExactEngine.build``."""
+    vector_size: int = 0
+    """Size of the documents' vectors; 0 for none."""
 
     @classmethod
     def of(cls, index: IndexReader, rra: RRASettings | None) -> IndexLayout:
         """Return the layout of an opened index, with these settings of RRA."""
         sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
-        return cls(sizes, index.settings, rra, index.engine.weight_bits)
+        vector_size = 0 if index.vectors is None else index.vectors.d
+        return cls(sizes, index.settings, rra, index.engine.weight_bits, vector_size)
 
 
 def commit_generation(
@@ -222,6 +225,7 @@ def commit_generation(
             for name, size in layout.sizes.items()
         ],
         "rra": None if layout.rra is None else asdict(layout.rra),
+        "vector_size": layout.vector_size,
         **({MISSING: [*missing]} if missing else {}),
     }
     publish(path, generation, content, linked)

@@ -17,7 +17,7 @@ from lexicept.storage.manifest import generation_number, generations, load_manif
 from lexicept.vectorizers.interface import KINDS
 
 FORMAT = "lexicept index"
-VERSION = 11
+VERSION = 12
 MANIFEST = "manifest.json"
 MISSING = "missing"
 """Key of the vocabularies that an index lacks until its build ends."""
@@ -35,6 +35,7 @@ class _Manifest:
     documents: Whole
     vocabularies: Sequence[dict[str, Any]]
     rra: dict[str, Any] | None
+    vector_size: Whole = 0
     missing: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -46,6 +47,8 @@ class _Manifest:
             raise ValueError("vocabularies that no index has")
         if generation_number(self.generation) is None:
             raise ValueError(f"no generation {self.generation!r:.80}")
+        if self.vector_size and "concepts" not in names:
+            raise ValueError("vectors without the concepts of their model")
         RRASettings(**self.rra or {})
 
 

@@ -177,7 +177,11 @@ def _level(count: int) -> int:
 
 
 def write_parts(
-    parts: Parts, folder: Path, sizes: Mapping[str, int], check: Callable[[Sequence[Path]], None]
+    parts: Parts,
+    folder: Path,
+    sizes: Mapping[str, int],
+    check: Callable[[Sequence[Path]], None],
+    write_more: Callable[[Parts, Path], None],
 ) -> list[Path]:
     """Merge parts for a new generation, and write the order of its documents.
 
@@ -186,6 +190,7 @@ def write_parts(
     Args:
         sizes: the dimensions of each vocabulary.
         check: called with the folders of parts before these are copied.
+        write_more: called with the documents and the folder of each new part, for further files.
     """
     part_of = parts.part_of(parts.order)
     remaining = np.bincount(part_of, minlength=len(parts.counts)).tolist()
@@ -202,7 +207,9 @@ def write_parts(
     for number, group in enumerate(merged, next_number):
         check([parts.folders[part] for part in group])
         documents = np.flatnonzero(np.isin(part_of, group))
-        _write_part(parts[documents], folder / PARTS / part_name(number), sizes)
+        new = folder / PARTS / part_name(number)
+        _write_part(parts[documents], new, sizes)
+        write_more(parts[documents], new)
         order[documents] = start + np.arange(documents.size)
         start += documents.size
     if not np.array_equal(order, np.arange(start)):

@@ -165,14 +165,21 @@ class Passages:
             offsets = None if factors is None else factors[waiting]
             rankings = engine.search(queries[waiting], depth, offsets, threads, mask)
             again = []
-            for query, (entries, scores) in zip(waiting, rankings, strict=True):
-                _, firsts = np.unique(self.document_numbers[entries], return_index=True)
-                best = np.sort(firsts)[:top_k]
-                results[query] = entries[best], scores[best]
-                if best.size < top_k and entries.size == depth < len(self._entry_ids):
+            for query, ranking in zip(waiting, rankings, strict=True):
+                results[query] = best = self.best(ranking, top_k)
+                if best[0].size < top_k and ranking[0].size == depth < len(self._entry_ids):
                     again.append(query)
             waiting, depth = np.array(again, np.int64), 4 * depth
         return results
+
+    def best(self, ranking: Ranking, top_k: int) -> Ranking:
+        """Return the best entry of each of the ``top_k`` best documents of a ranking."""
+        entries, scores = ranking
+        if not len(self.ids):
+            return entries[:top_k], scores[:top_k]
+        _, firsts = np.unique(self.document_numbers[entries], return_index=True)
+        best = np.sort(firsts)[:top_k]
+        return entries[best], scores[best]
 
 
 def check_joined(old: Passages, new: Passages, gone: Container[str]) -> None:

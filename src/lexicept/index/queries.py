@@ -17,7 +17,7 @@ from lexicept.index.impacts import Derived
 from lexicept.index.query_encoders import QueryEncoders
 from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.vectors import Integers, canonical_csr, place_columns
+from lexicept.vectors import Floats, Integers, canonical_csr, place_columns
 
 MAX_FACTOR = 1e6
 """The largest factor of a steering: it keeps scores within single precision."""
@@ -42,6 +42,22 @@ class SearchQuery:
     """Vocabulary and dimension of the text's own dimensions; all others were added."""
     stop_words: tuple[str, ...]
     """See ``EncodedQuery``; empty if no words are searched."""
+    text_vectors: Floats | None = None
+    """The vector of the text [1, d] for a search of all vocabularies; None without vectors."""
+
+
+class WeightedQueries(NamedTuple):
+    """Queries as a search takes them."""
+
+    weights: sp.csr_array
+    """Weights [n, V]."""
+    text_vectors: Floats | None = None
+    """Vectors of the texts [n, d], for a search of all vocabularies; None without vectors."""
+
+    def select(self, queries: Sequence[int] | Integers | slice) -> WeightedQueries:
+        """Return some of the queries."""
+        vectors = self.text_vectors
+        return WeightedQueries(self.weights[queries], None if vectors is None else vectors[queries])
 
 
 class PlacedNumber(NamedTuple):
@@ -102,22 +118,24 @@ class QueryWeigher:
         name, number = dimension
         return self.vocabularies[name].term(number)
 
-    def weights(self, queries: Sequence[ParsedQuery], vocabulary: str | None) -> sp.csr_array:
-        """Return the weights of queries [n, V], in a vocabulary or all."""
+    def weights(self, queries: Sequence[ParsedQuery], vocabulary: str | None) -> WeightedQueries:
+        """Return the weights of queries, in a vocabulary or all."""
         searched = self._searched if vocabulary is None else [self.vocabulary(vocabulary)]
-        texts = [query.text for query in queries]
+        texts, vectors = [query.text for query in queries], None
         if not "".join(texts).strip():  # dimensions alone need no model
             weights = sp.csr_array((len(texts), self._num_dimensions), dtype=np.float32)
         else:
-            frequencies = self.encoders.frequencies(searched, texts)
+            frequencies, vectors = self.encoders.read(searched, texts)
             weights = self._weighted(searched, frequencies)
-        return self._changed(weights, queries, searched)
+        return WeightedQueries(
+            self._changed(weights, queries, searched), vectors if vocabulary is None else None
+        )
 
     def encode(self, query: ParsedQuery, vocabulary: str | None) -> SearchQuery:
         """Encode a query for search and explanation."""
         searched = self._searched if vocabulary is None else [self.vocabulary(vocabulary)]
         names = [vocabulary.name for vocabulary in searched]
-        encoded = self.encoders.encode(names, query.text)
+        encoded, vectors = self.encoders.encode(names, query.text)
         weights = self._weighted(searched, {name: encoded[name].tf for name in names})
         return SearchQuery(
             query.text,
@@ -129,6 +147,7 @@ class QueryWeigher:
                 for dimension in weights[:, vocabulary.dimensions].indices.tolist()
             ),
             tuple(word for name in names for word in encoded[name].stop_words),
+            vectors if vocabulary is None else None,
         )
 
     def _weighted(

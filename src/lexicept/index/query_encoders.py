@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from sys import getsizeof
 from threading import Lock, RLock
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,14 +17,14 @@ from lexicept.errors import IndexFormatError
 from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.storage.files import disk_errors
 from lexicept.vectorizers.interface import (
-    AnyVectorizer,
+    DocumentEncoder,
     EncodedQuery,
-    JointVectorizer,
     QueryVectorizer,
     Vectorizer,
     load_for_queries,
     load_vectorizer,
 )
+from lexicept.vectorizers.text_vectors import ConceptsAndVectors
 from lexicept.vectors import Floats, Integers, columns
 
 Q = TypeVar("Q", bound=QueryVectorizer | None)
@@ -37,7 +37,7 @@ ENTRY_OVERHEAD = 512
 
 
 class CachedQuery(NamedTuple):
-    """The term frequencies of a query."""
+    """The term frequencies of a query, and the components of its vector after them."""
 
     dimensions: Integers
     frequencies: Floats
@@ -106,34 +106,42 @@ def stack(entries: Sequence[CachedQuery], size: int) -> sp.csr_array:
     return sp.csr_array((frequencies, dimensions, ends), shape=(len(entries), size))
 
 
+class EncodedQueries(NamedTuple):
+    """Queries, before any weighting."""
+
+    frequencies: dict[str, sp.csr_array]
+    """Term frequencies [n, size] by vocabulary."""
+    vectors: Floats | None
+    """Vectors of unit length [n, d], zeros for a query without tokens; None for an index without
+    vectors, or a search without concepts."""
+
+
 class QueryEncoders:
     """The vectorizers of a generation, by vocabulary.
 
-    The concepts' model reads whole texts too: vocabularies of a model are encoded together, and
-    share a lock.
-
     Args:
         vocabularies: in the order of dimensions.
+        vector_size: components of the vectors of texts, by the concepts' model; 0 for none.
     """
 
     def __init__(
-        self, folder: Path, vocabularies: Sequence[IndexVocabulary], files: Mapping[str, Any]
+        self,
+        folder: Path,
+        vocabularies: Sequence[IndexVocabulary],
+        files: Mapping[str, Any],
+        vector_size: int = 0,
     ) -> None:
         self._folder = folder
         self._inode = _inode(folder)
         self._vocabularies = {vocabulary.name: vocabulary for vocabulary in vocabularies}
-        self._files = files
+        self._files, self._vector_size = files, vector_size
         self._loaded: dict[str, Vectorizer] = {}
         self._for_queries: dict[str, QueryVectorizer] = {}
         self.cache: QueryCache | None = None
         """Queries that the model encoded lately; None keeps none."""
-        self.chance: float | None = None
-        """Similarity to the collection that few random texts exceed; None before the first use."""
         # A model's matrix products use all processors: two at a time would slow each other down.
         # A search of words must not wait for a model.
         self._locks = {name: RLock() for name in self._vocabularies}
-        self._by_model = [v for v in vocabularies if v.kind.model is not None]
-        self._locks |= dict.fromkeys([v.name for v in self._by_model], RLock())
 
     def lock(self, name: str) -> RLock:
         """Return the lock to hold while a vocabulary's vectorizer works."""
@@ -145,10 +153,7 @@ class QueryEncoders:
         missing."""
         with self._locks[name]:
             if name not in self._loaded:
-                model = self._vocabularies[name].kind.model
-                models = [self.get(model)] if model not in (None, name) else []
-                load = partial(load_vectorizer, name, models=models)
-                self._loaded[name] = self._load(name, load)
+                self._loaded[name] = self._load(name, partial(load_vectorizer, name))
             return self._loaded[name]
 
     def for_queries(self, name: str) -> QueryVectorizer:
@@ -156,110 +161,81 @@ class QueryEncoders:
         possible; see ``get``."""
         with self._locks[name]:
             if name not in self._for_queries:
-                self._for_queries[name] = self._light(name) or self.get(name)
+                light = None
+                if name not in self._loaded:
+                    light = self._load(name, partial(load_for_queries, name))
+                self._for_queries[name] = light or self.get(name)
             return self._for_queries[name]
 
-    def _light(self, name: str) -> QueryVectorizer | None:
-        model = self._vocabularies[name].kind.model
-        if model is None or name in self._loaded:
-            return None
-        models = [] if model == name else [self.for_queries(model)]
-        if models and models[0] is self._loaded.get(model):
-            return None
-        return self._load(name, partial(load_for_queries, name, models=models))
-
-    def of(self, names: Sequence[str], few: bool = False) -> list[AnyVectorizer]:
-        """Return the vectorizers of vocabularies, a joint vectorizer for a model's vocabularies.
+    def of_documents(self, name: str, few: bool = False) -> DocumentEncoder:
+        """Return a vocabulary's vectorizer of documents, which adds the vectors to concepts.
 
         Args:
             few: encode few documents: without torch where possible, in single precision.
         """
-        shared = {vocabulary.name for vocabulary in self._by_model}
-        if not shared <= {*names}:
-            return [self.get(name) for name in names]
-        joint = [self._joint(self.for_queries if few else self.get)] if shared else []
-        return [*(self.get(name) for name in names if name not in shared), *joint]
+        if self._vocabularies[name].kind.model is None:
+            return self.get(name)
+        concepts: Any = self.for_queries(name) if few else self.get(name)
+        return ConceptsAndVectors(concepts) if self._vector_size else concepts
 
-    def _joint(self, load: Callable[[str], Any]) -> AnyVectorizer:
-        """Return the vectorizer of all vocabularies of the model, by ``get`` or ``for_queries``."""
-        vectorizer = load(self._by_model[-1].name)
-        joint: AnyVectorizer = vectorizer if len(self._by_model) == 1 else vectorizer.joint
-        return joint
-
-    def frequencies(
-        self, vocabularies: Sequence[IndexVocabulary], texts: Sequence[str]
-    ) -> dict[str, sp.csr_array]:
-        """Return the term frequencies of queries [n, size] by vocabulary. Frequencies by a model
-        come from ``cache``, if there is a cache."""
+    def read(self, vocabularies: Sequence[IndexVocabulary], texts: Sequence[str]) -> EncodedQueries:
+        """Encode queries. Frequencies and vectors by a model come from ``cache``, if there is a
+        cache."""
         frequencies: dict[str, sp.csr_array] = {}
+        vectors = None
         for vocabulary in vocabularies:
             name = vocabulary.name
-            if name in frequencies:
-                continue
-            # One reading serves all vocabularies of the model.
-            if vocabulary.kind.model is not None:
-                frequencies |= self._split(self._read(texts))
-            else:
+            if vocabulary.kind.model is None:
                 encoder, lock = self.encoder(name)
                 with lock:
                     frequencies[name] = encoder.queries(texts)
-        return frequencies
+                continue
+            rows = self._rows(name, texts)
+            frequencies[name] = rows
+            if self._vector_size:
+                frequencies[name] = columns(rows, 0, vocabulary.size)
+                vectors = columns(rows, vocabulary.size, rows.shape[1]).toarray()
+        return EncodedQueries(frequencies, vectors)
 
-    def encode(self, names: Sequence[str], text: str) -> dict[str, EncodedQuery]:
-        """Encode a query in vocabularies, once by each model."""
+    def encode(
+        self, names: Sequence[str], text: str
+    ) -> tuple[dict[str, EncodedQuery], Floats | None]:
+        """Encode a query in vocabularies, with its sources; return its vector [1, d] too, None as
+        in ``EncodedQueries``."""
         encoded: dict[str, EncodedQuery] = {}
+        vectors = None
         for name in names:
-            if not self._vocabularies[name].kind.has_spans:
-                with self._locks[name]:
-                    joint = cast(JointVectorizer, self._joint(self.for_queries))
-                    by_model = joint.encode_parts(text)
-                encoded |= zip((v.name for v in self._by_model), by_model, strict=True)
-        for name in names:
-            if name not in encoded:
-                encoder, lock = self.encoder(name)
-                with lock:
+            encoder, lock = self.encoder(name)
+            with lock:
+                if self._vector_size and self._vocabularies[name].kind.model is not None:
+                    encoded[name], vectors = ConceptsAndVectors(encoder).encode_query(text)
+                else:
                     encoded[name] = encoder.encode_query(text)
-        return encoded
-
-    def similarities(self, texts: Sequence[str]) -> Floats:
-        """Return the largest cosine of each query with an exemplar of whole texts [n]."""
-        with self._locks["texts"]:
-            similarities: Floats = cast(Any, self.for_queries("texts")).similarities(texts)
-        return similarities
+        return encoded, vectors
 
     def encoder(self, name: str) -> tuple[QueryVectorizer, RLock]:
         """Return the encoder of a vocabulary's queries, and the lock to hold during encoding."""
         return self.for_queries(name), self._locks[name]
 
-    def _split(self, frequencies: sp.csr_array) -> dict[str, sp.csr_array]:
-        """Return the columns of each vocabulary of the model."""
-        if len(self._by_model) == 1:
-            return {self._by_model[0].name: frequencies}
-        first = self._by_model[0].dimensions.start
-        return {
-            v.name: columns(frequencies, v.dimensions.start - first, v.dimensions.stop - first)
-            for v in self._by_model
-        }
-
-    def _read(self, texts: Sequence[str]) -> sp.csr_array:
-        """Return the model's term frequencies of queries [n, size]; new texts run the model."""
+    def _rows(self, name: str, texts: Sequence[str]) -> sp.csr_array:
+        """Return the model's term frequencies and vectors of queries [n, size + d]; new texts run
+        the model."""
         if self.cache is None:
-            return self._encoded(texts)
+            return self._encoded(name, texts)
         cached = {text: self.cache.get(text) for text in dict.fromkeys(texts)}
         entries = {text: entry for text, entry in cached.items() if entry is not None}
         if new := [text for text in cached if text not in entries]:
-            frequencies = self._encoded(new)
-            entries |= zip(new, self.cache.put(new, frequencies), strict=True)
-        return stack([entries[text] for text in texts], self._model_size)
+            entries |= zip(new, self.cache.put(new, self._encoded(name, new)), strict=True)
+        size = self._vocabularies[name].size + self._vector_size
+        return stack([entries[text] for text in texts], size)
 
-    @property
-    def _model_size(self) -> int:
-        return sum(vocabulary.size for vocabulary in self._by_model)
-
-    def _encoded(self, texts: Sequence[str]) -> sp.csr_array:
-        """Return the model's term frequencies of queries [n, size], without the cache."""
-        with self._locks[self._by_model[0].name]:
-            return self._joint(self.for_queries).queries(texts)
+    def _encoded(self, name: str, texts: Sequence[str]) -> sp.csr_array:
+        """Return the model's rows of queries, without the cache."""
+        encoder, lock = self.encoder(name)
+        with lock:
+            if self._vector_size:
+                return ConceptsAndVectors(encoder).queries(texts)
+            return encoder.queries(texts)
 
     def _load(self, name: str, load: Callable[[Path], Q]) -> Q:
         path = self._folder.parent
@@ -279,16 +255,12 @@ class QueryEncoders:
         """Take over equal vectorizers of another generation."""
         shared = self._vocabularies.keys() & older._vocabularies
         equal = {name for name in shared if self._checksums(name) == older._checksums(name)}
-        for name, vocabulary in self._vocabularies.items():
-            # The vectorizer of whole texts holds the concepts' model.
-            if {name, vocabulary.kind.model or name} <= equal:
-                self._locks[name] = older._locks[name]
-                self._loaded |= {n: v for n, v in older._loaded.items() if n == name}
-                self._for_queries |= {n: v for n, v in older._for_queries.items() if n == name}
-        names = [vocabulary.name for vocabulary in self._by_model]
-        if names and {*names} <= equal:
-            self._locks |= dict.fromkeys(names, older._locks[names[0]])
-            self.cache = older.cache
+        for name in equal:
+            self._locks[name] = older._locks[name]
+            self._loaded |= {n: v for n, v in older._loaded.items() if n == name}
+            self._for_queries |= {n: v for n, v in older._for_queries.items() if n == name}
+            if self._vocabularies[name].kind.model is not None:
+                self.cache = older.cache
 
     def _checksums(self, name: str) -> dict[str, str]:
         """Return the checksums of a vectorizer's files."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,9 +38,15 @@ from lexicept.index.manifest import (
     resolved,
 )
 from lexicept.index.parts import Parts
-from lexicept.index.queries import QueryWeigher, SearchQuery, parsed_queries
+from lexicept.index.queries import (
+    QueryWeigher,
+    SearchQuery,
+    WeightedQueries,
+    parsed_queries,
+)
 from lexicept.index.query_encoders import QueryEncoders
 from lexicept.index.stored import StoredDocuments
+from lexicept.index.text_vectors import ALL_COMPARED, COMPARED, TextVectors
 from lexicept.index.vocabulary import open_vocabularies
 from lexicept.queries.syntax import ParsedQuery, parse
 from lexicept.storage.arrays import JoinedRows, StoredRows
@@ -49,7 +55,10 @@ from lexicept.storage.locks import hold
 from lexicept.storage.manifest import check_files
 from lexicept.vectorizers.interface import Vectorizer
 from lexicept.vectorizers.words import WordVectorizer
-from lexicept.vectors import SparseVectors, Vocabulary
+from lexicept.vectors import Floats, SparseVectors, Vocabulary
+
+RESCORED_TOGETHER = 64
+"""Queries whose rankings of all documents are in memory at once."""
 
 QueryLike = str | ParsedQuery
 """A query: a text whose words are taken as they are, or a parsed query."""
@@ -92,11 +101,14 @@ class IndexReader:
             raise IndexFormatError(f"{path}: its parts hold different numbers of documents")
         if sum(v.size for v in self.vocabularies) != self.engine.num_dimensions:
             raise IndexFormatError(f"{path}: postings and vocabularies differ in dimensions")
-        self.vectorizers = QueryEncoders(folder, self.vocabularies, manifest["files"])
+        size = manifest["vector_size"]
+        self.vectors = TextVectors(stored.parts, size) if size else None
+        """Vectors of the documents and passages; None for an index without vectors."""
+        self.vectorizers = QueryEncoders(folder, self.vocabularies, manifest["files"], size)
         words = next((v.dimensions for v in self.vocabularies if v.name == "words"), None)
         self._query_masks = QueryMasks(stored, self.masks, self.engine, self.vectorizers, words)
         self.weigher = QueryWeigher(path, self.vocabularies, self.derived, self.vectorizers)
-        self.explainer = Explainer(self.weigher, stored)
+        self.explainer = Explainer(self.weigher, stored, self.vectors)
         self.atlas = self._open_atlas()
         """Descriptions of the concepts; None without concepts or descriptions."""
 
@@ -255,6 +267,7 @@ class IndexReader:
         vocabulary: str | None = None,
         *,
         explain: bool = False,
+        rescore: bool = True,
         threads: int | None = None,
     ) -> list[list[Hit]]:
         """Return the best documents for each query, best first, ties in document order.
@@ -262,6 +275,7 @@ class IndexReader:
         Args:
             queries: texts or parsed queries. A query without a known word or concept has no
                 results, a query of conditions alone has the first matching documents.
+            rescore: whether a search of all vocabularies adds the similarity of whole texts.
             threads: threads for the search, at least 1; one per processor by default.
 
         Raises:
@@ -272,12 +286,16 @@ class IndexReader:
         parsed = parsed_queries(queries)
         masks = self.query_masks(parsed)  # bad conditions are refused before a model runs
         if not explain:
-            weights = self.weigher.weights(parsed, vocabulary)
-            return self.rank(weights, top_k, parsed, masks, threads)
-        encoded = [self.weigher.encode(query, vocabulary) for query in parsed]
+            weighted = self.weigh(parsed, vocabulary, rescore=rescore)
+            return self.rank(weighted, top_k, parsed, masks, threads)
+        encoded = [self._encode(query, vocabulary, rescore) for query in parsed]
         empty = sp.csr_array((0, self.engine.num_dimensions), dtype=np.float32)
-        vectors = sp.vstack([empty, *(query.vector for query in encoded)], format="csr")
-        ranked = self.rank(sp.csr_array(vectors), top_k, parsed, masks, threads)
+        weights = sp.vstack([empty, *(query.vector for query in encoded)], format="csr")
+        vectors = [query.text_vectors for query in encoded if query.text_vectors is not None]
+        weighted = WeightedQueries(
+            sp.csr_array(weights), np.concatenate(vectors) if vectors else None
+        )
+        ranked = self.rank(weighted, top_k, parsed, masks, threads)
         for query, hits in zip(encoded, ranked, strict=True):
             numbers, scores = [hit.number for hit in hits], [hit.score for hit in hits]
             explained = self.explainer.explain(query, numbers, scores, spans=True)
@@ -289,12 +307,23 @@ class IndexReader:
         self, queries: Sequence[QueryLike], vocabulary: str | None = None
     ) -> sp.csr_array:
         """Return query weights [n, V], in a vocabulary or all; see ``search``."""
-        return self.weigher.weights(parsed_queries(queries), vocabulary)
+        return self.weigh(queries, vocabulary).weights
+
+    def weigh(
+        self, queries: Sequence[QueryLike], vocabulary: str | None = None, *, rescore: bool = True
+    ) -> WeightedQueries:
+        """Return queries for ``rank``; see ``search``."""
+        weighted = self.weigher.weights(parsed_queries(queries), vocabulary)
+        return weighted if rescore else weighted._replace(text_vectors=None)
 
     def encode(self, query: QueryLike, vocabulary: str | None = None) -> SearchQuery:
         """Encode a query for explanations; see ``search``."""
         (parsed,) = parsed_queries([query])
         return self.weigher.encode(parsed, vocabulary)
+
+    def _encode(self, query: ParsedQuery, vocabulary: str | None, rescore: bool) -> SearchQuery:
+        encoded = self.weigher.encode(query, vocabulary)
+        return encoded if rescore else replace(encoded, text_vectors=None)
 
     def query_terms(self, query: QueryLike, vocabulary: str | None = None) -> list[QueryTerm]:
         """Return the dimensions of a query, largest weights first; see ``search``."""
@@ -315,49 +344,72 @@ class IndexReader:
 
     def rank(
         self,
-        weights: sp.csr_array,
+        queries: WeightedQueries | sp.csr_array,
         top_k: int = 10,
-        queries: Sequence[ParsedQuery] | None = None,
+        parsed: Sequence[ParsedQuery] | None = None,
         masks: Sequence[Mask | None] | None = None,
         threads: int | None = None,
     ) -> list[list[Hit]]:
-        """Return the best documents for query weights [n, V]; see ``search``.
+        """Return the best documents for the result of ``weigh``, or for weights [n, V] alone.
 
         Args:
-            queries, masks: the queries, if they have conditions, and their ``query_masks`` [n].
+            parsed, masks: the queries, if they have conditions, and their ``query_masks`` [n].
         """
         if threads is not None:
             check_count("threads", threads)
         check_count("top_k", top_k)
         top_k = min(top_k, max(self._num_stored, 1))  # the compiled search takes 64 bits
-        queries = queries or ()
-        masks = self.query_masks(queries) if masks is None else masks
-        factors = None
+        if not isinstance(queries, WeightedQueries):
+            queries = WeightedQueries(queries)
+        parsed = parsed or ()
+        masks = self.query_masks(parsed) if masks is None else masks
+        weights, factors = queries.weights, None
         if self.rra is not None:
             weights = checked_queries(weights, self.engine.num_dimensions)
             factors = weights @ self.derived.background
-        search = self.engine.search
-        if self._stored.in_passages:
-            search = partial(self.passages.ranked, self.engine)
         groups = places_by_mask(masks) if len(masks) > 1 else []
         if len(groups) < 2:
             mask = masks[0] if masks else None
-            hits = []
-            for ranking in search(weights, top_k, factors, threads, mask):
-                hits.append(self._hits(ranking))
+            ranked = self._ranked(queries, top_k, factors, threads, mask)
+            hits = [self._hits(ranking) for ranking in ranked]
         else:
             hits = [[]] * weights.shape[0]
             for mask, places in groups:
                 offsets = None if factors is None else factors[places]
-                rankings = search(weights[places], top_k, offsets, threads, mask)
+                group = queries.select(places)
+                rankings = self._ranked(group, top_k, offsets, threads, mask)
                 for place, ranking in zip(places, rankings, strict=True):
                     hits[place] = self._hits(ranking)
         # Conditions alone give no scores: the first documents that meet them.
         for place, mask in enumerate(masks):
-            if mask is not None and queries and queries[place].conditions_alone:
+            if mask is not None and parsed and parsed[place].conditions_alone:
                 first = self.passages.first_of_each(mask.allowed)[:top_k]
                 hits[place] = self._hits((first, np.zeros(first.size)))
         return hits
+
+    def _ranked(
+        self,
+        queries: WeightedQueries,
+        top_k: int,
+        factors: Floats | None,
+        threads: int | None,
+        mask: Mask | None,
+    ) -> Iterator[Ranking]:
+        """Yield the best entry of each of the best documents, for every query."""
+        weights, vectors = queries
+        if vectors is None or self.vectors is None:
+            yield from self.passages.ranked(self.engine, weights, top_k, factors, threads, mask)
+            return
+        count = self._num_stored
+        depth = max(count if count <= ALL_COMPARED else max(COMPARED, top_k), 1)
+        for start in range(0, len(vectors), RESCORED_TOGETHER):
+            span = slice(start, start + RESCORED_TOGETHER)
+            offsets = None if factors is None else factors[span]
+            found = self.engine.search(weights[span], depth, offsets, threads, mask)
+            for (entries, scores), vector in zip(found, vectors[span], strict=True):
+                scores = scores + self.vectors.similarities(vector, entries)
+                order = np.lexsort((entries, -scores))
+                yield self.passages.best((entries[order], scores[order]), top_k)
 
     def _hits(self, ranking: Ranking) -> list[Hit]:
         numbers, scores = ranking[0].tolist(), ranking[1].tolist()
@@ -377,7 +429,7 @@ class IndexReader:
             (mask,) = self.query_masks([parsed])
         if parsed.conditions_alone and mask is not None:
             return mask
-        weights = self.weigher.weights([parsed], vocabulary)
+        weights = self.weigher.weights([parsed], vocabulary).weights
         results = self.engine.found(weights, weights @ self.derived.background)
         return results if mask is None else Mask(results.allowed & mask.allowed)
 

@@ -75,7 +75,7 @@ class Hits(list[Hit]):
     def weak(self) -> bool:
         """True if nothing matches well: the results have few of the query's words, and the query
         resembles the collection no more than random letters do. False for a search of words, and
-        for an index without whole texts."""
+        for an index without vectors."""
         return self.few_words and is_by_chance(self._index, self.query.text)
 
     @cached_property
@@ -84,7 +84,7 @@ class Hits(list[Hit]):
         index = self._index
         if not (self and self._by_text) or self._vocabulary == "words":
             return False
-        if "texts" not in index.settings:
+        if index.vectors is None:
             return False
         return has_few_words(index, self.query.text, [hit.number for hit in self])
 

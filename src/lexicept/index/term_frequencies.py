@@ -19,15 +19,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError
+from lexicept.index.text_vectors import VectorWriter
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress
 from lexicept.storage.arrays import CSRWriter, load_csr, save_csr
 from lexicept.storage.workspace import Units
-from lexicept.vectorizers.interface import (
-    AnyVectorizer,
-    Vectorizer,
-    parts_of,
-)
+from lexicept.vectorizers.interface import DocumentEncoder, Vectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import Integers, stack_columns
 
@@ -38,7 +35,7 @@ Encode: TypeAlias = Callable[[Iterable[list[str]]], Iterator[sp.csr_array]]
 """Encodes blocks of texts, in order; takes few blocks in advance."""
 
 
-def encode_on(cluster: Cluster | None, vectorizer: AnyVectorizer, folder: Path) -> Encode:
+def encode_on(cluster: Cluster | None, vectorizer: DocumentEncoder, folder: Path) -> Encode:
     """Return a function that encodes documents on a cluster, or on this machine without one.
 
     Args:
@@ -64,18 +61,20 @@ class TermFrequencyWriter:
 
     Args:
         units: keeps finished shards, which are not encoded again; None keeps none.
+        vector_size: components of a vector that follow the frequencies of each text; 0 for none.
     """
 
-    vectorizer: AnyVectorizer
+    vectorizer: DocumentEncoder
     texts: Sequence[str]
     encode: Encode
     units: Units | None = None
+    vector_size: int = 0
 
-    def write(self, prefixes: Sequence[Path], progress: Progress) -> list[sp.csr_array]:
-        """Write and return the tf in each vocabulary, memory-mapped [N, size].
+    def write(self, prefix: Path, progress: Progress) -> sp.csr_array:
+        """Write and return the tf, memory-mapped [N, size], and write the vectors beside them.
 
         Args:
-            prefixes: of the files of each vocabulary, or of one matrix of all; see ``load_csr``.
+            prefix: of the files of the tf; see ``load_csr``.
         """
         texts, units = self.texts, self.units
         # Texts that occurred before, and shards that are kept, are not encoded again.
@@ -90,7 +89,10 @@ class TermFrequencyWriter:
         )
         encoded = self.encode(block for block in new_texts if block)
         with ExitStack() as files:
-            writers = [files.enter_context(CSRWriter(prefix)) for prefix in prefixes]
+            writers: list[CSRWriter | VectorWriter] = [files.enter_context(CSRWriter(prefix))]
+            if self.vector_size:
+                writer = VectorWriter(prefix.parent, self.vector_size)
+                writers.append(files.enter_context(writer))
             for start in starts:
                 if units is not None and start in done:
                     tf = load_csr(_shard(units, start), self.vectorizer.size)
@@ -98,21 +100,16 @@ class TermFrequencyWriter:
                     tf = self._assemble(encoded, first, start, writers)
                     if units is not None:
                         _keep(_shard(units, start), units, tf)
-                for writer, columns in zip(
-                    writers, split_columns(tf, self._sizes(writers)), strict=True
-                ):
+                for writer, columns in zip(writers, split_columns(tf, self._sizes), strict=True):
                     writer.append(columns)
                 progress(self.vectorizer.name, min(start + SHARD, len(texts)), len(texts))
-        return [
-            load_csr(prefix, size)
-            for prefix, size in zip(prefixes, self._sizes(prefixes), strict=True)
-        ]
+        return load_csr(prefix, self._sizes[0])
 
-    def _sizes(self, matrices: Sequence[object]) -> list[int]:
-        """Return the columns of each matrix that is written; of a growing vocabulary, up to now."""
-        if len(matrices) == 1:
-            return [self.vectorizer.size]
-        return [vectorizer.size for vectorizer in parts_of(self.vectorizer)]
+    @property
+    def _sizes(self) -> list[int]:
+        """The columns of tf, of a growing vocabulary up to now, and of vectors."""
+        size = self.vectorizer.size
+        return [size - self.vector_size, self.vector_size] if self.vector_size else [size]
 
     def _is_done(self, start: int) -> bool:
         """Return True if a shard is kept and whole."""
@@ -132,7 +129,7 @@ class TermFrequencyWriter:
         encoded: Iterator[sp.csr_array],
         first: Integers,
         start: int,
-        writers: Sequence[CSRWriter],
+        writers: Sequence[CSRWriter | VectorWriter],
     ) -> sp.csr_array:
         """Return the tf of a shard, from its new texts and from identical texts that are written
         already."""
@@ -142,8 +139,7 @@ class TermFrequencyWriter:
         if new is not None and not earlier and distinct.size == places.size:
             return new
         written = [
-            writer.rows(earlier, size)
-            for writer, size in zip(writers, self._sizes(writers), strict=True)
+            writer.rows(earlier, size) for writer, size in zip(writers, self._sizes, strict=True)
         ]
         blocks = [stack_columns(written), *([] if new is None else [new])]
         return sp.csr_array(sp.vstack(blocks, format="csr"))[places]
@@ -151,14 +147,14 @@ class TermFrequencyWriter:
 
 def write_tf(
     prefix: Path,
-    vectorizer: AnyVectorizer,
+    vectorizer: DocumentEncoder,
     texts: Sequence[str],
     units: Units | None,
     progress: Progress,
 ) -> sp.csr_array:
     """Write the tf of texts as one matrix, encoded on this machine; see ``TermFrequencyWriter``."""
     encode = encode_on(None, vectorizer, prefix.parent)
-    return TermFrequencyWriter(vectorizer, texts, encode, units).write([prefix], progress)[0]
+    return TermFrequencyWriter(vectorizer, texts, encode, units).write(prefix, progress)
 
 
 def split_columns(matrix: sp.csr_array, sizes: Sequence[int]) -> list[sp.csr_array]:

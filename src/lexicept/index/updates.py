@@ -50,19 +50,23 @@ from lexicept.index.passages import check_joined, join_passages
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
 from lexicept.index.term_frequencies import TermFrequencyWriter, encode_on
+from lexicept.index.text_vectors import TextVectors, write_vectors
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import move, remove
 from lexicept.storage.manifest import check_files, generation_name
 from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import new_folder
-from lexicept.vectorizers.interface import parts_of
 from lexicept.vectors import Integers
 
 FEW_CHARACTERS = 50_000
-"""Most characters of documents that are encoded in ONNX Runtime: loading torch takes longer."""
+"""Most characters of documents that another model than lexicept-mini encodes in ONNX Runtime:
+loading torch takes longer."""
 
-_UNWEIGHED = ("*/postings/*", f"*/{PARTS}/*/titles.*", f"*/{PARTS}/*/texts.*")
+_UNWEIGHED = (
+    "*/postings/*",
+    *(f"*/{PARTS}/*/{name}" for name in ("titles.*", "texts.*", "vectors.npy")),
+)
 """Files that no weights are computed from."""
 
 _UNREAD = (*_UNWEIGHED, f"*/{PARTS}/*/*.frequencies.*")
@@ -286,7 +290,14 @@ def _rewrite(
         parts += Parts.open(folder)
     # New parts, merged parts and the order; all other parts are linked.
     documents = parts[order]
-    linked_parts = write_parts(documents, folder, sizes, partial(_check_parts, index))
+    vector_size = layout.vector_size
+
+    def write_more(of_part: Parts, part: Path) -> None:
+        if vector_size:
+            write_vectors(part, TextVectors(of_part, vector_size))
+
+    check = partial(_check_parts, index)
+    linked_parts = write_parts(documents, folder, sizes, check, write_more)
     for place in set(parts.folders).difference(linked_parts):
         if place.parent.parent == folder:
             remove(place)
@@ -331,17 +342,17 @@ def _encode_fresh(
     (place,), outdated = fresh.parts.folders, []
     contents = Contents(folder / "fresh")
     few = cluster is None and sum(map(len, contents)) <= FEW_CHARACTERS
-    for vectorizer in index.vectorizers.of([*sizes], few):
-        vectorizers = parts_of(vectorizer)
-        encode = encode_on(cluster, vectorizer, index.folder / vectorizer.name)
-        writer = TermFrequencyWriter(vectorizer, contents, encode)
-        writer.write([frequencies(place, each.name) for each in vectorizers], progress)
-        for each in vectorizers:
-            if each.size > sizes[each.name]:
-                outdated.append(f"{each.name}/terms.")
-                (folder / each.name).mkdir()
-                TextStore.write(folder / each.name / "terms", each.terms)
-            sizes[each.name] = each.size
+    for name in [*sizes]:
+        vectorizer = index.vectorizers.of_documents(name, few)
+        encode = encode_on(cluster, vectorizer, index.folder / name)
+        vector_size = index.vectors.d if index.vectors is not None and name == "concepts" else 0
+        writer = TermFrequencyWriter(vectorizer, contents, encode, vector_size=vector_size)
+        tf = writer.write(frequencies(place, name), progress)
+        if tf.shape[1] > sizes[name]:
+            outdated.append(f"{name}/terms.")
+            (folder / name).mkdir()
+            TextStore.write(folder / name / "terms", index.vectorizers.get(name).terms)
+        sizes[name] = tf.shape[1]
     (folder / PARTS).mkdir()
     last = max(map(part_number, index.parts.folders))
     move(place, folder / PARTS / part_name(last + 1))

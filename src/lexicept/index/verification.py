@@ -18,7 +18,6 @@ from lexicept.index.impacts import load_statistics
 from lexicept.index.manifest import read_manifest, resolved, unknown_entries
 from lexicept.index.reader import IndexReader
 from lexicept.index.vocabulary import IndexVocabulary
-from lexicept.models.exemplars import Exemplars
 from lexicept.parallel.shards import shards_of
 from lexicept.progress import Progress, silent
 from lexicept.storage.manifest import damage
@@ -75,6 +74,8 @@ def _misfits(root: Path, progress: Progress) -> Iterator[str]:
     ]
     checks += [index.fields[name].check for name in index.fields]
     checks += [partial(_check_vocabulary, index, entry) for entry in index.vocabularies]
+    if index.vectors is not None:
+        checks.append(index.vectors.check)
     if index.atlas is not None:
         checks.append(partial(_check_atlas, index, index.atlas))
     for done, check in enumerate(checks, 1):
@@ -135,8 +136,6 @@ def _check_vocabulary(index: IndexReader, vocabulary: IndexVocabulary) -> None:
         canonical_csr(*shard.load())
     if vocabulary.kind.model is None:
         index.vectorizer(vocabulary.name)
-    elif vocabulary.kind.model != vocabulary.name:
-        Exemplars.load(folder)
 
 
 def _check_atlas(index: IndexReader, atlas: Atlas) -> None:

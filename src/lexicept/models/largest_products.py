@@ -28,7 +28,7 @@ class LargestProducts:
         graph = GraphBuilder(weights, x=vectors, k=("int64", [1]))
         graph.linear("x", "products", *matrix.shape)
         graph.add("TopK", ["products", "k"], "values", "rows", sorted=0)
-        self._candidates = graph.load(rows=("int64", ["vectors", "k"]))
+        self._candidates = graph.load(threads=1, rows=("int64", ["vectors", "k"]))
 
     def of(self, x: Floats, k: int) -> tuple[Floats, Integers]:
         """Return the products and the rows, both [n, k], the largest product first, for vectors

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from tokenizers import Tokenizer
 
+from lexicept.errors import InputError
 from lexicept.models.eight_bits import FILE, EightBitBert
 from lexicept.models.heads.settings import HeadSettings, read_settings
+from lexicept.models.index_settings import FILE as SETTINGS
+from lexicept.models.index_settings import IndexSettings
 from lexicept.models.largest_products import LargestProducts
 from lexicept.models.onnx_bert import OnnxBert, damage_of, map_safetensors
 from lexicept.models.pooled import TokenReader
+from lexicept.models.sources import MINI_FOLDER, checksum
 from lexicept.models.windows import (
     BORDERS,
     UNLIMITED,
@@ -24,10 +31,14 @@ from lexicept.models.windows import (
     prompt_for,
     read_tokenizer,
 )
+from lexicept.ops.compiled import in_order, num_threads
 from lexicept.storage.files import read_json
 from lexicept.vectors import Floats, Integers
 
 _MODULES = ["lexicept.models.backbone.Backbone", "lexicept.models.heads.sae.SAEHead"]
+
+PART = 16
+"""Texts that a thread reads together."""
 
 _BACKBONE = {"dtype": "float32", "bidirectional": True}
 
@@ -49,6 +60,10 @@ class LightEncoder(TokenReader):
     ) -> None:
         tokenizer.encode_special_tokens = bool(config.get("split_special_tokens"))
         self._states, self.head, self._tokenizer, self._config = states, head, tokenizer, config
+        self.folder: Path | None = None
+        """The folder of the saved encoder."""
+        self.index_settings = IndexSettings()
+        """Weighting of the activations in an index, and limits on a query's cost."""
         limits = (config.get("max_seq_length"), config.get("model_max_length"), UNLIMITED)
         limit = min(limit for limit in limits if limit is not None)
         self._window = min(int(limit), states.positions)
@@ -78,7 +93,34 @@ class LightEncoder(TokenReader):
         if states is None or tokenizer.get_vocab_size() > states.tokens:
             return None
         with damage_of(folder / "tokenizer_config.json"):
-            return cls(states, head, tokenizer, config)
+            encoder = cls(states, head, tokenizer, config)
+        encoder.folder = folder
+        if (folder / SETTINGS).exists():
+            encoder.index_settings = IndexSettings.read(folder)
+        return encoder
+
+    def cut(self, query: int | None, document: int | None) -> LightEncoder:
+        """Return the encoder with other ``limits``; None keeps one."""
+        given = {"max_query_tokens": query, "max_document_tokens": document}
+        encoder = copy(self)
+        limits = {name: limit for name, limit in given.items() if limit is not None}
+        encoder._config = {**self._config, **limits}
+        return encoder
+
+    @property
+    def limits(self) -> dict[str, int | None]:
+        """The most tokens of a query and a document; None for no limit."""
+        return {task: self.max_tokens(task) for task in ("query", "document")}
+
+    def max_tokens(self, task: str) -> int | None:
+        """Return the most tokens of a text of a task; None for no limit."""
+        limit: int | None = self._config.get(f"max_{task}_tokens")
+        return limit
+
+    def fingerprint(self, task: str) -> str:
+        """Return a hash of all that the states of a text depend on."""
+        assert self.folder is not None
+        return f"{checksum(self.folder / FILE)} {self.max_tokens(task)}"
 
     def prompt(self, task: str) -> str:
         prompts, default = self._config.get("prompts", {}), self._config.get("default_prompt_name")
@@ -87,14 +129,34 @@ class LightEncoder(TokenReader):
     def windows(self, texts: Sequence[str], task: str = "document") -> list[Window]:
         # One by one: a batch starts threads, which a server's workers would multiply.
         encodings = [self._tokenizer.encode(text) for text in texts]
-        cut = Cut.after(self._config.get(f"max_{task}_tokens"), self._window)
+        cut = Cut.after(self.max_tokens(task), self._window)
         left = self._config.get("truncation_side") == "left"
         return cut_windows(texts, encodings, cut, special=self._special, left=left)
+
+    def encode_with_means(self, texts: Sequence[str], task: str) -> tuple[sp.csr_array, Floats]:
+        # Windows do not depend on others: each part has a thread.
+        encode = partial(super().encode_with_means, task=task)
+        if len(texts) <= PART or self._states.threads is None:
+            return encode(texts)
+        parts = (texts[start : start + PART] for start in range(0, len(texts), PART))
+        blocks = list(in_order(encode, parts, num_threads()))
+        tf = sp.csr_array(sp.vstack([tf for tf, _ in blocks], format="csr"))
+        return tf, np.concatenate([means for _, means in blocks])
 
     def token_states(
         self, windows: Sequence[Window], task: str = "document"
     ) -> Iterator[tuple[list[int], Floats]]:
         return self._states.read(windows)
+
+
+@cache
+def packaged_encoder() -> LightEncoder:
+    """Return lexicept-mini, the encoder in the package. Raises InputError or IndexFormatError for
+    damaged files."""
+    encoder = LightEncoder.load(MINI_FOLDER)
+    if encoder is None:
+        raise InputError(f"{MINI_FOLDER} is damaged: install lexicept again")
+    return encoder
 
 
 def _config(folder: Path) -> dict[str, Any]:

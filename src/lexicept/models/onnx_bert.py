@@ -7,7 +7,6 @@ time to import. Weights stay in their files of safetensors, from where ONNX Runt
 from __future__ import annotations
 
 import json
-import os
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ import numpy as np
 from lexicept.errors import InputError, LexiceptError, message_of
 from lexicept.models.sources import Reference, resolve
 from lexicept.models.windows import Window, group_windows
+from lexicept.ops.compiled import num_threads
 from lexicept.storage.files import read_json
 from lexicept.vectors import Floats, Integers
 
@@ -139,8 +139,7 @@ class GraphBuilder:
         return self.add("Mul", [x, factors], f"{name}.x") if factors in self._weights else x
 
     def load(self, threads: int | None = None, **outputs: Declared) -> Self:
-        """Load the graph into ONNX Runtime, on the CPU; by default with OMP_NUM_THREADS threads, or
-        all."""
+        """Load the graph into ONNX Runtime, on the CPU, with ``num_threads`` by default."""
         import onnxruntime
 
         self._fields += [(12, _declared(name, *declared)) for name, declared in outputs.items()]
@@ -153,8 +152,7 @@ class GraphBuilder:
         content = _message([(1, 8), (7, _message(self._fields)), *versions])
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # errors are raised, too
-        default = os.environ.get("OMP_NUM_THREADS", "") if threads is None else str(threads)
-        options.intra_op_num_threads = int(default) if default.isdecimal() else 0
+        options.intra_op_num_threads = num_threads() if threads is None else threads
         # Threads that wait for work leave the processor to other threads.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         # ONNX Runtime refers to the memory of the weights, which the graph keeps.

@@ -16,6 +16,10 @@ POOL_CELLS = 2**24
 """Limit on the cells of one dense [texts, size] or [tokens, size] array: 64 MB."""
 
 
+KEPT_TOKENS = 2_000_000
+"""Tokens with activations that are kept while an index is built: 50 MB with three each."""
+
+
 class TokenActivations(NamedTuple):
     """The most active dimensions of tokens."""
 
@@ -71,11 +75,11 @@ class KeptActivations:
     """The largest activations of tokens, by window, of some windows.
 
     Args:
-        among: the windows to keep; None for all.
+        among: the windows to keep; None for the first with ``KEPT_TOKENS`` tokens.
     """
 
     def __init__(self, among: Container[Window] | None = None) -> None:
-        self._among = among
+        self._among, self._left = among, KEPT_TOKENS
         self._by_window: dict[tuple[int, int], tuple[Floats, Integers]] = {}
 
     def add(self, windows: Sequence[Window], acts: Floats, dimensions: Integers) -> None:
@@ -83,7 +87,8 @@ class KeptActivations:
         ends = np.cumsum([window.left_out.count(0) for window in windows])[:-1]
         numbers = np.split(dimensions.astype(np.int32), ends)
         for window, values, columns in zip(windows, np.split(acts, ends), numbers, strict=True):
-            if self._among is None or window in self._among:
+            if self._left > 0 if self._among is None else window in self._among:
+                self._left -= len(values)
                 self._by_window[window.key()] = values, columns
 
     def find(self, window: Window) -> tuple[Floats, Integers] | None:

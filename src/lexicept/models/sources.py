@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import starmap
@@ -21,6 +21,12 @@ MINI = "lexicept-mini"
 
 MINI_FOLDER = Path(__file__).parents[1] / "mini"
 """The folder of the concept model in the package."""
+
+MINI_FILES: Mapping[str, str] = {
+    "encoder.safetensors": "a9f10536e82c44ba626ada8f15b24133051655bcd918e73dcf299f264f1619aa",
+    "1_SAEHead/sae.safetensors": "db6cfbe2557a62e98477f4718d618dbbb2b05a74926a047bf92ab990856738cd",
+}
+"""SHA-256 of the files that the vectors of lexicept-mini depend on."""
 
 _PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 

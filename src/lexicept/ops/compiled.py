@@ -144,6 +144,12 @@ def num_processors() -> int:
     return os.cpu_count() or 1
 
 
+def num_threads() -> int:
+    """Return OMP_NUM_THREADS, by default the number of processors."""
+    stated = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, int(stated)) if stated.isdecimal() else num_processors()
+
+
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads)

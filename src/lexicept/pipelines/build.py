@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lexicept.engines.inverted import check_weight_bits
 from lexicept.errors import InputError, LexiceptWarning, checked_arguments, require
@@ -21,24 +21,20 @@ from lexicept.pipelines.index import Index
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress, reporting
 from lexicept.vectorizers.words import QUERY_STOP_WORDS, WordVectorizer, missing_analysis
-from lexicept.weighting import BM25, Unchanged
+from lexicept.weighting import BM25
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
     from lexicept.models.backbone import Backbone
     from lexicept.parallel.ray import Cluster
-    from lexicept.vectorizers.concepts import ConceptVectorizer
+    from lexicept.vectorizers.encoded import EncodedConcepts
 
 VOCABULARIES = {
     "words": ("words",),
     "concepts": ("concepts",),
-    "all": ("words", "concepts", "texts"),
+    "all": ("words", "concepts"),
 }
-
-TEXTS = VocabularySettings(Unchanged(query_scale=5.0))
-"""Settings of whole texts; the factor was chosen on CACM, Vaswani, MedQuAD and SQuAD's training
-questions."""
 
 
 @checked_arguments
@@ -62,9 +58,9 @@ def build(
 ) -> Index:
     """Build an index of documents and return it, opened.
 
-    Concepts come from one source: lexicept-mini (the model in the package, which is adapted to the
-    documents unless ``concepts`` says otherwise), another saved ``model``, the SAE that
-    ``concepts`` names or trains on the documents, or a named backbone, learned from the documents.
+    Concepts come from one source: lexicept-mini (the model in the package), another saved
+    ``model``, the SAE that ``concepts`` names or trains on the documents, or a named backbone,
+    learned from the documents. All but lexicept-mini as it is need ``lexicept[train]``.
     Calling it again with the same arguments resumes an interrupted build. A new index is there, for
     searches by words, as soon as the words are counted; concepts follow in its next generation.
 
@@ -74,8 +70,8 @@ def build(
             path or data set name: a folder of files, or a file. A document without an id gets its
             number: "1", "2", and so on.
         out: the folder of the new index; must not exist.
-        vocabulary: what to index: "words" needs no model; "concepts" needs torch; "all" has words,
-            concepts and, where lexicept-mini is adapted or a backbone is named alone, whole texts.
+        vocabulary: what to index: "words" needs no model; "all" has words, concepts and, where
+            these are lexicept-mini's or learned from the documents, a vector of each text.
         language: language of the documents (ISO 639-1 code), for stop words, stems and letter case.
         model: a saved concept model, a folder or a Hugging Face name; by default lexicept-mini, in
             the package.
@@ -114,8 +110,8 @@ def build(
         document_max_active_dims=limits.document_max_active_dims,
         query_max_qd_flops=limits.query_max_qd_flops,
     )
-    if "concepts" in names:
-        require("concepts", "sentence_transformers", hint=", or build with vocabulary words")
+    if "concepts" in names and (source.adapted or not source.packaged):
+        require("train", "sentence_transformers", hint=", or build with lexicept-mini as it is")
     with (
         joined_cluster(ray, ray_workers) as cluster,
         IndexBuilder(out, cluster, restart=restart, overwrite=overwrite) as builder,
@@ -143,20 +139,20 @@ def build(
                 report("model", 0, 1)
                 loaded = source.load()
             fitted = source.fit(loaded, builder, report)
-            if "texts" not in names:
-                fitted = fitted._replace(texts=None)
+            if "words" not in names:
+                fitted = fitted._replace(vectors=False)
             settings = _settings(fitted, limits)
             _add_concepts(builder, fitted, settings, language, labels, report, cluster)
         return Index(builder.commit(weight_bits=weight_bits))
 
 
 def _shares(totals: Mapping[str, float]) -> dict[str, float]:
-    """Return the relative times of the stages of a default build; 1 is the time to read the sample
-    that adaptation learns from, whose states are kept."""
-    sample = totals.get("states", 1.0)
-    others = max(0.0, totals.get("words", sample) / sample - 1)
-    read = {"words": 0.02, "model": 0.2, "states": 1.0, "training": 1.0, "concepts": 0.3 + others}
-    return {**read, "naming": 0.1, "neighbours": 0.1}
+    """Return the relative times of the stages of a default build; 1 is the time to read the
+    documents."""
+    read = {"words": 0.02, "model": 0.01, "concepts": 1.0}
+    if "states" in totals:  # of the documents that an adaptation learns from
+        read |= {"states": 1.0, "training": 1.0}
+    return {**read, "naming": 0.1, "neighbours": 0.02}
 
 
 def places_of(path: str | os.PathLike[str]) -> list[str]:
@@ -176,21 +172,19 @@ def _add_concepts(
     """Encode the documents, and describe concepts that have no labels, and lexicept-mini's."""
     from lexicept.interpretation.activations import reading_on
     from lexicept.interpretation.describe import describe, names_for
-    from lexicept.models.pooled import KeptActivations
+    from lexicept.vectorizers.text_vectors import ConceptsAndVectors
 
     concepts = fitted.concepts
     folder = builder.folder(concepts.name)
-    if fitted.texts is None:
-        activations = builder.add_vocabulary(concepts, settings, progress=progress)
-    else:
-        if concepts.encoder.backbone.known is not None:  # which descriptions will read again
-            concepts.encoder.kept = KeptActivations(concepts.encoder.backbone.known)
-        activations = builder.add_vocabulary(fitted.texts.joint, settings, TEXTS, progress=progress)
+    concepts.encoder.kept = fitted.kept  # which descriptions will read again
+    vectorizer: Any = ConceptsAndVectors(concepts) if fitted.vectors else concepts
+    vector_size = vectorizer.d if fitted.vectors else 0
+    activations = builder.add_vocabulary(vectorizer, settings, progress, vector_size=vector_size)
     _check_postings(builder, concepts.name, activations, stacklevel=5)
-    if concepts.named and labels is None and fitted.names is None:
+    if fitted.named and labels is None and fitted.names is None:
         return
-    # States that adaptation left here are not computed again elsewhere.
-    nodes = cluster if fitted.read is None else None
+    # Activations that were kept here are not computed again elsewhere.
+    nodes = cluster if fitted.kept is None else None
     with reading_on(nodes, concepts.encoder, folder) as read:
         findings = describe(
             concepts.encoder,
@@ -203,7 +197,7 @@ def _add_concepts(
             progress=progress,
         )
     if fitted.names is not None and fitted.rows is not None:
-        rows = concepts.head.rows.float().numpy(force=True)
+        rows = concepts.encoder.head.directions
         findings = names_for(findings, fitted.names, fitted.rows, rows)
     builder.add_atlas(findings)
 
@@ -222,7 +216,7 @@ def _check_postings(
 
 
 def _labels(
-    path: str | os.PathLike[str] | None, loaded: ConceptVectorizer | Backbone | None
+    path: str | os.PathLike[str] | None, loaded: EncodedConcepts | Backbone | None
 ) -> dict[int, str] | None:
     """Read the labels of an SAE's latents."""
     if path is None:
@@ -238,7 +232,8 @@ def _labels(
 
 def _settings(fitted: Fitted, limits: Limits) -> VocabularySettings:
     """Return the settings of the call, and for those not given the model's."""
-    head, trained = fitted.concepts.head.settings, fitted.concepts.encoder.index_settings
+    encoder = fitted.concepts.encoder
+    head, trained = encoder.head.settings, encoder.index_settings
     if limits.weighting is not None:
         trained = replace(trained, weighting=limits.weighting)
     return VocabularySettings(

@@ -1,4 +1,4 @@
-"""The source of an index's concepts: a saved model, a pretrained SAE, or the documents."""
+"""The source of an index's concepts: lexicept-mini, another model, an SAE, or the documents."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lexicept.errors import InputError, ParameterError
 from lexicept.index.builder import IndexBuilder
-from lexicept.models.sources import DEFAULT_BACKBONE, MINI, fetch
+from lexicept.models.pooled import KeptActivations
+from lexicept.models.sources import DEFAULT_BACKBONE, fetch
 from lexicept.models.windows import prompt_for
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress
 from lexicept.storage.files import read_json
+from lexicept.vectorizers.encoded import EncodedConcepts
 from lexicept.vectors import Floats
 
 if TYPE_CHECKING:
@@ -22,14 +24,14 @@ if TYPE_CHECKING:
     from lexicept.models.encoder import Encoder
     from lexicept.training.adaptation import Adaptation, Effort
     from lexicept.training.sae.settings import SAESettings
-    from lexicept.vectorizers.concepts import ConceptVectorizer
-    from lexicept.vectorizers.texts import TextVectorizer
 
 
 class Fitted(NamedTuple):
     """Concepts that documents are encoded with, and how they came to be what they are."""
 
-    concepts: ConceptVectorizer
+    concepts: EncodedConcepts
+    named: bool = False
+    """True if the concepts have names that need no description."""
     effort: Effort | None = None
     """Effort of their adaptation; None where they were not adapted."""
     names: Sequence[str] | None = None
@@ -38,8 +40,10 @@ class Fitted(NamedTuple):
     """Encoder rows of the concepts with these names [M, d]."""
     read: Sequence[int] | None = None
     """Numbers of the documents whose states the backbone has kept."""
-    texts: TextVectorizer | None = None
-    """Vectorizer of whole texts; None where the adaptation made no exemplars."""
+    kept: KeptActivations | None = None
+    """Keeps what the concepts' encoder finds in documents; None keeps nothing."""
+    vectors: bool = False
+    """True if vectors of the texts go into the index."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class ConceptSource:
     @property
     def adapted(self) -> bool:
         """True if the model is adapted to the documents."""
-        return self.packaged if self.settings.adapted is None else self.settings.adapted
+        return bool(self.settings.adapted)
 
     @property
     def training(self) -> SAESettings | None:
@@ -95,10 +99,13 @@ class ConceptSource:
         described = {**vars(self.settings), "train": training, "backbone": self.backbone}
         return {"model": self.model, **described, "adapted": self.adapted}
 
-    def load(self) -> ConceptVectorizer | Backbone:
+    def load(self) -> EncodedConcepts | Backbone:
         """Load the concepts or, where they are trained on the documents, their backbone. Raises
         InputError for an unknown model, SAE or backbone, or an SAE that does not fit the
         backbone."""
+        if self.packaged:
+            limits = self.settings.max_query_tokens, self.settings.max_document_tokens
+            return EncodedConcepts.packaged(*limits)
         from lexicept.models.backbone import Backbone
         from lexicept.models.sources import Reference
 
@@ -116,7 +123,7 @@ class ConceptSource:
             backbone.reference = reference or Reference.to(self.model or backbone.source)
         return loaded
 
-    def _load(self) -> ConceptVectorizer | Backbone:
+    def _load(self) -> EncodedConcepts | Backbone:
         from lexicept.models.backbone import Backbone
         from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 
@@ -130,7 +137,7 @@ class ConceptSource:
             return ConceptVectorizer.pretrained(str(settings.sae), backbone, settings.width)
         if self.training is not None or self.learned:
             return Backbone.from_pretrained(self.backbone, settings.layer, **reading)
-        concepts = ConceptVectorizer.load(self.model or MINI)
+        concepts = ConceptVectorizer.load(str(self.model))
         concepts.encoder.backbone.precision = settings.precision
         if self.adapted:
             from lexicept.training.adaptation import check_adaptable
@@ -142,11 +149,16 @@ class ConceptSource:
         return concepts
 
     def fit(
-        self, loaded: ConceptVectorizer | Backbone, builder: IndexBuilder, progress: Progress
+        self, loaded: EncodedConcepts | Backbone, builder: IndexBuilder, progress: Progress
     ) -> Fitted:
         """Train or adapt what was loaded to the builder's documents, where that is asked for."""
+        if self.packaged and not self.adapted:
+            rows = loaded.encoder.head.directions
+            return Fitted(
+                loaded, names=loaded.terms, rows=rows, kept=KeptActivations(), vectors=True
+            )
         from lexicept.models.backbone import Backbone
-        from lexicept.training.adaptation import adapt, learn, read_to_describe
+        from lexicept.training.adaptation import adapt, adapt_packaged, learn
         from lexicept.training.sae.trainer import train_concepts
 
         if isinstance(loaded, Backbone) and self.training is not None:
@@ -155,19 +167,18 @@ class ConceptSource:
         folder = builder.work.kept("adaptation")
         if isinstance(loaded, Backbone):
             encoder, done = learn(loaded, self._prompts(), builder.contents, folder, progress)
-            return _fitted(encoder, done, builder)
-        packaged = self.packaged
-        if not (self.adapted or packaged):
-            return Fitted(loaded)
-        encoder, rows = loaded.encoder, loaded.head.rows.float().numpy(force=True).copy()
-        names = loaded.terms if loaded.named else None
+            return _fitted(encoder, done)._replace(vectors=True)
         if not self.adapted:
-            documents = read_to_describe(encoder, builder.contents, folder, progress)
-            return Fitted(loaded, None, names, rows, documents)
-        done = adapt(encoder, builder.contents, folder, progress, configure=packaged)
-        if done.effort is None and not packaged:
+            return Fitted(loaded, named=loaded.named)
+        names, rows = loaded.terms, loaded.encoder.head.directions.copy()
+        if self.packaged:
+            encoder, effort = adapt_packaged(loaded.encoder, builder.contents, folder, progress)
+            concepts, kept = EncodedConcepts(encoder, names), KeptActivations()
+            return Fitted(concepts, effort=effort, names=names, rows=rows, kept=kept, vectors=True)
+        done = adapt(loaded.encoder, builder.contents, folder, progress)
+        if done.effort is None or not loaded.named:
             names = None  # the model's own names stay as they are
-        return _fitted(encoder, done, builder)._replace(names=names, rows=rows)
+        return _fitted(loaded.encoder, done)._replace(names=names, rows=rows)
 
     def _prompts(self) -> dict[str, str]:
         """Return the prompts of a named backbone: given, or those of its configuration."""
@@ -181,17 +192,18 @@ class ConceptSource:
         }
 
 
-def _fitted(encoder: Encoder, done: Adaptation, builder: IndexBuilder) -> Fitted:
-    """Return the concepts of a fitted encoder, and whole texts where there are exemplars."""
+def _fitted(encoder: Encoder, done: Adaptation) -> Fitted:
+    """Return the concepts of a fitted encoder."""
     from lexicept.vectorizers.concepts import ConceptVectorizer
-    from lexicept.vectorizers.texts import TextVectorizer, named
 
-    concepts, texts = ConceptVectorizer(encoder), None
-    if done.exemplars is not None:
-        drawn = done.documents[: len(done.exemplars)]
-        terms = named(builder.contents.titles, builder.contents, drawn)
-        texts = TextVectorizer(concepts, done.exemplars, terms)
-    return Fitted(concepts, done.effort, read=done.documents, texts=texts)
+    known = encoder.backbone.known
+    return Fitted(
+        ConceptVectorizer(encoder),
+        named=encoder.names is not None,
+        effort=done.effort,
+        read=done.documents,
+        kept=None if known is None else KeptActivations(known),
+    )
 
 
 def _local(name: str | os.PathLike[str] | None) -> str | None:

@@ -196,8 +196,8 @@ def _evaluate_systems(
     # Queries are encoded once for all vocabularies, and BM25's E² is computed once for each index.
     bm25_e2 = cache(lambda reader: plain_bm25_e2(reader, judged))
     indexes = [system for system in systems.values() if isinstance(system, SearchedIndex)]
-    vectors = {
-        reader: reader.query_vectors(judged.parsed(reader))
+    weighted = {
+        reader: reader.weigh(judged.parsed(reader))
         for reader in {system.reader for system in indexes if system.vocabulary is None}
     }
     results = {}
@@ -209,7 +209,7 @@ def _evaluate_systems(
                 reader,
                 judged,
                 system.vocabulary,
-                vectors=vectors.get(reader),
+                weighted=weighted.get(reader),
                 bm25_e2=bm25_e2(reader),
             )
         elif isinstance(system, BM25):

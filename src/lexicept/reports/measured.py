@@ -20,6 +20,7 @@ from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.evaluation.runs import run_of_hits
 from lexicept.index.builder import Contents
 from lexicept.index.hits import Hit
+from lexicept.index.queries import WeightedQueries
 from lexicept.index.reader import IndexReader
 from lexicept.measures import NDCG, RECALL, RR, posting_list_flops
 from lexicept.segments import neighbours
@@ -154,12 +155,19 @@ class MeasuredIndex:
         return WeightSpread(lengths, document_frequency, variance / (variance.sum() or 1.0))
 
     @cached_property
-    def query_weights(self) -> sp.csr_array:
-        """The weights of the queries in all vocabularies, pruned as the index prunes [n, V]."""
+    def weighted(self) -> WeightedQueries:
+        """The queries in all vocabularies, pruned as the index prunes."""
         texts = [query.text for query in self.queries.queries]
         starts = range(0, len(texts), ENCODED_TOGETHER)
-        batches = [self.index.query_vectors(texts[n : n + ENCODED_TOGETHER]) for n in starts]
-        return sp.csr_array(sp.vstack(batches, format="csr"))
+        batches = [self.index.weigh(texts[n : n + ENCODED_TOGETHER]) for n in starts]
+        weights = sp.csr_array(sp.vstack([batch.weights for batch in batches], format="csr"))
+        vectors = [b.text_vectors for b in batches if b.text_vectors is not None]
+        return WeightedQueries(weights, np.concatenate(vectors) if vectors else None)
+
+    @property
+    def query_weights(self) -> sp.csr_array:
+        """The weights of the queries in all vocabularies [n, V]."""
+        return self.weighted.weights
 
     def query_weights_in(self, vocabulary: str | None) -> sp.csr_array:
         """Return the weights of the queries in one vocabulary, 0 in the others [n, V]."""
@@ -178,10 +186,13 @@ class MeasuredIndex:
 
     def _hits(self, vocabulary: str | None) -> list[list[Hit]]:
         """Return the first ``DEPTH`` results of each query, in one vocabulary or in all."""
-        weights = self.query_weights_in(vocabulary)
+        weighted = self.weighted
+        if vocabulary is not None:
+            weighted = WeightedQueries(self.query_weights_in(vocabulary))
         hits: list[list[Hit]] = []
-        for start in range(0, weights.shape[0], SEARCHED_TOGETHER):
-            hits += self.index.rank(weights[start : start + SEARCHED_TOGETHER], DEPTH)
+        for start in range(0, weighted.weights.shape[0], SEARCHED_TOGETHER):
+            some = weighted.select(slice(start, start + SEARCHED_TOGETHER))
+            hits += self.index.rank(some, DEPTH)
             self.index.engine.let_go()  # pages of few posting lists stay in memory
         return hits
 

@@ -329,12 +329,12 @@ def search_together(requests: Sequence[SearchRequest]) -> list[list[Hit]]:
     answers: list[list[Hit]] = [[]] * len(requests)
     for places in _grouped(requests, lambda request: (id(request.index), request.vocabulary)):
         index, vocabulary = requests[places[0]].index, requests[places[0]].vocabulary
-        weights = index.query_vectors([requests[place].query for place in places], vocabulary)
+        weighted = index.weigh([requests[place].query for place in places], vocabulary)
         together = [requests[place] for place in places]
         # Encoded together, then ranked by numbers of results.
         for numbers in _grouped(together, lambda request: request.top_k):
             hits = index.rank(
-                weights if len(numbers) == len(places) else weights[numbers],
+                weighted if len(numbers) == len(places) else weighted.select(numbers),
                 together[numbers[0]].top_k,
                 [together[number].query for number in numbers],
                 [together[number].mask for number in numbers],

@@ -212,7 +212,8 @@ class ArrayWriter:
         self._start = self._file.tell()
 
     def _write_header(self) -> None:
-        header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._size,)}
+        descr = np.lib.format.dtype_to_descr(self._dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": (self._size,)}
         np.lib.format.write_array_header_1_0(self._file, header)  # leaves room for any length
 
     def append(self, values: Any) -> None:

@@ -7,6 +7,7 @@ so that the cached states serve for training and for encoding.
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -22,12 +23,12 @@ from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates, cached_reader
 from lexicept.models.encoder import Encoder
-from lexicept.models.exemplars import Exemplars
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.index_settings import IndexSettings
-from lexicept.models.pooled import MeanStates
+from lexicept.models.light_encoder import LightEncoder
 from lexicept.models.sae.model import SAE
+from lexicept.models.sae.states import Reader
 from lexicept.models.windows import READ
 from lexicept.ops.linear_topk import top_activations
 from lexicept.ops.sparse_linear import sum_by_group, sum_chosen
@@ -35,13 +36,9 @@ from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import return_memory
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_on_states
-from lexicept.vectors import Floats
 
 SAMPLE_TOKENS = 1_000_000
 """Most tokens of the sample of a collection: .8 GB on disk, while the index is built."""
-
-DESCRIBED_TOKENS = 200_000
-"""Most tokens of the sample for descriptions of unadapted concepts."""
 
 FEWEST_TOKENS = 50_000
 """Smallest collection to adapt to, in tokens: on 100 answers of MedQuAD, 31,000 tokens, adaptation
@@ -74,8 +71,8 @@ CACHED = 32
 
 SEED = 0
 
-EXEMPLARS = 4096
-"""Most exemplars, the reference texts of whole texts."""
+HEAD_FOLDER = "1_SAEHead"
+"""Folder of lexicept-mini's head."""
 
 HEAD = HeadSettings(
     "sqrt_sum",
@@ -120,9 +117,6 @@ class Adaptation(NamedTuple):
     """None for a collection too small to adapt to; the encoder is unchanged."""
     documents: list[int]
     """Numbers of the sampled documents, with states in ``Backbone.known``."""
-    exemplars: Exemplars | None = None
-    """Exemplars from the first of these documents; None for an unadapted model or a model with its
-    own settings."""
 
 
 class TextSample(NamedTuple):
@@ -143,21 +137,13 @@ def check_adaptable(encoder: Encoder) -> None:
 
 
 def adapt(
-    encoder: Encoder,
-    texts: Sequence[str],
-    folder: Path,
-    progress: Progress = silent,
-    *,
-    configure: bool,
+    encoder: Encoder, texts: Sequence[str], folder: Path, progress: Progress = silent
 ) -> Adaptation:
     """Adapt an encoder to a collection, in place; an adapted encoder has no names. A collection of
     fewer than ``FEWEST_TOKENS`` tokens changes nothing but ``Backbone.known``, the states of a
     sample.
 
     Calling it again with the same arguments resumes an interrupted adaptation, to the same weights.
-
-    Args:
-        configure: give the encoder the settings ``HEAD`` and ``INDEX``, chosen for lexicept-mini.
     """
     head, backbone = encoder.head, encoder.backbone
     assert isinstance(head, SAEHead)
@@ -166,30 +152,67 @@ def adapt(
     backbone.known = states
     if drawn.tokens < FEWEST_TOKENS:
         return Adaptation(None, drawn.documents)
-    k = TRAINED_K if configure else head.settings.document_k or head.sae.k or 1
+    k = head.settings.document_k or head.sae.k or 1
     settings = _training(head.sae.num_latents, k, drawn.tokens)
     transform = None if head.inner is None else head.inner.transform
-    device = backbone.model.device
-    fitted = min(len(states), math.ceil(len(states) * FITTED_TOKENS / drawn.tokens))
-    reader = cached_reader([states], device, transform, np.float16)
-    sae = train_on_states(
+    reader = cached_reader([states], backbone.model.device, transform, np.float16)
+    sae = _trained_further(head.sae, settings, reader, states, folder, progress)
+    encoder[1] = SAEHead(sae, head.settings, head.inner)
+    encoder.names = None
+    return Adaptation(Effort(drawn.tokens, settings.steps), drawn.documents)
+
+
+def adapt_packaged(
+    encoder: LightEncoder, texts: Sequence[str], folder: Path, progress: Progress = silent
+) -> tuple[LightEncoder, Effort | None]:
+    """Adapt lexicept-mini to a collection; return the adapted encoder, saved in ``folder``, and the
+    size of the adaptation. A collection of fewer than ``FEWEST_TOKENS`` tokens changes nothing:
+    None.
+
+    Calling it again with the same arguments resumes an interrupted adaptation, to the same weights.
+    """
+    assert encoder.folder is not None
+    drawn = sample(encoder, texts, SAMPLE_TOKENS)
+    if drawn.tokens < FEWEST_TOKENS:
+        return encoder, None
+    states = CachedStates.build(folder / "states", encoder, drawn.texts, progress)
+    head = SAEHead.load(str(encoder.folder), subfolder=HEAD_FOLDER)
+    settings = _training(head.sae.num_latents, TRAINED_K, drawn.tokens)
+    reader = cached_reader([states], torch.device("cpu"), None, np.float16)
+    sae = _trained_further(head.sae, settings, reader, states, folder, progress)
+    model = folder / "model"
+    shutil.rmtree(model, ignore_errors=True)
+    shutil.copytree(encoder.folder, model)
+    SAEHead(sae, head.settings).save(str(model / HEAD_FOLDER))
+    adapted = LightEncoder.load(model)
+    assert adapted is not None
+    return adapted.cut(**encoder.limits), Effort(drawn.tokens, settings.steps)
+
+
+def _trained_further(
+    sae: SAE,
+    settings: SAESettings,
+    reader: Reader,
+    states: CachedStates,
+    folder: Path,
+    progress: Progress,
+) -> SAE:
+    """Return an SAE for encoding, trained further on the states of a collection."""
+    share = min(1.0, FITTED_TOKENS / max(1, states.num_tokens))
+    fitted = reader(range(math.ceil(len(states) * share))).float()
+    trained = train_on_states(
         reader,
         len(states),
         settings,
         folder / "training",
         progress,
         documents=CACHED,
-        start=with_initial_decoder(head.sae, reader(range(fitted)).float(), settings.k),
-        device=device,
+        start=with_initial_decoder(sae, fitted, settings.k),
+        device=fitted.device,
     )
-    sae.decoder = False  # an index needs the encoder alone
-    encoder[1] = SAEHead(sae, HEAD if configure else head.settings, head.inner)
-    if configure:
-        encoder.index_settings = INDEX
-    encoder.names = None
+    trained.decoder = False  # an index needs the encoder alone
     return_memory()
-    exemplars = Exemplars.of(_means(states, sae.d_in), EXEMPLARS) if configure else None
-    return Adaptation(Effort(drawn.tokens, settings.steps), drawn.documents, exemplars)
+    return trained
 
 
 def learn(
@@ -199,7 +222,7 @@ def learn(
     folder: Path,
     progress: Progress = silent,
 ) -> tuple[Encoder, Adaptation]:
-    """Learn concepts of a backbone from a collection alone, of any size, and draw exemplars.
+    """Learn concepts of a backbone from a collection alone, of any size.
 
     Calling it again with the same arguments resumes an interrupted call, to the same weights.
 
@@ -227,9 +250,8 @@ def learn(
     index = replace(INDEX, k1=INDEX.k1 * math.sqrt(unit), k3=INDEX.k3 * unit)
     encoder = Encoder.of(backbone, SAEHead(sae, LEARNED_HEAD), index_settings=index)
     encoder.prompts = prompts
-    exemplars = Exemplars.of(_means(states, sae.d_in), EXEMPLARS)
     effort = Effort(drawn.tokens, settings.steps)
-    return encoder, Adaptation(effort, drawn.documents, exemplars)
+    return encoder, Adaptation(effort, drawn.documents)
 
 
 def spread(states: Tensor) -> float:
@@ -278,27 +300,9 @@ def with_initial_decoder(sae: SAE, states: Tensor, k: int) -> SAE:
     return sae
 
 
-def _means(states: CachedStates, d: int) -> Floats:
-    """Return the mean states of all texts [n, d]."""
-    means = MeanStates(len(states), d)
-    for start in range(0, len(states), CACHED):
-        token_states, text = states.read(range(start, min(start + CACHED, len(states))))
-        means.add(start + text.numpy(), token_states)
-    return means.result()
-
-
-def read_to_describe(
-    encoder: Encoder, texts: Sequence[str], folder: Path, progress: Progress = silent
-) -> list[int]:
-    """Cache the states of a sample in ``Backbone.known``, for the description of concepts; return
-    the numbers of the sampled documents."""
-    drawn = sample(encoder.backbone, texts, DESCRIBED_TOKENS, encoder.prompt("document"))
-    states = CachedStates.build(folder / "states", encoder.backbone, drawn.texts, progress)
-    encoder.backbone.known = states
-    return drawn.documents
-
-
-def sample(backbone: Backbone, texts: Sequence[str], most: int, prompt: str = "") -> TextSample:
+def sample(
+    backbone: Backbone | LightEncoder, texts: Sequence[str], most: int, prompt: str = ""
+) -> TextSample:
     """Draw distinct texts at random, up to ``most`` tokens."""
     order = np.random.default_rng(SEED).choice(len(texts), min(len(texts), most), replace=False)
     number_of: dict[str, int] = {}

@@ -87,11 +87,6 @@ class ConceptVectorizer(EncodedConcepts):
         """The encoder's head."""
         return self.encoder.head
 
-    @property
-    def terms(self) -> Sequence[str]:
-        """The name of every dimension."""
-        return self._terms
-
     def term(self, dimension: int) -> str:
         """Return the name of a dimension."""
         return self._terms[dimension]

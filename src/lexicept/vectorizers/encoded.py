@@ -1,14 +1,21 @@
-"""Concepts of texts, and the words behind concepts, by an encoder with or without torch."""
+"""Concepts of texts, and the words behind concepts, by an encoder with or without torch.
+
+The folder of lexicept-mini's concepts in an index has no model: ``packaged.json`` tells the
+checksums of the model in the package.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import scipy.sparse as sp
 
+from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Sources, Span, whole
+from lexicept.models.eight_bits import FILE
 from lexicept.models.pooled import (
     MeanStates,
     TokenReader,
@@ -16,32 +23,89 @@ from lexicept.models.pooled import (
     TokenStates,
     pooled_activations,
 )
+from lexicept.models.sources import MINI, MINI_FILES, MINI_FOLDER
 from lexicept.models.windows import Window
+from lexicept.storage.files import read_json, write_json
+from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import EncodedQuery
 from lexicept.vectors import Floats
+
+PACKAGED = "packaged.json"
+"""File of the reference to the model in the package."""
 
 LISTED = 8
 """Dimensions of a token that are listed for a head without k."""
 
 
 class EncodedConcepts:
-    """Texts → the pooled activation of every dimension of an encoder's head, for queries, few
-    documents and explanations."""
+    """A vectorizer: texts → the pooled activation of every dimension of an encoder's head.
+
+    Args:
+        encoder: the encoder.
+        terms: a name per dimension, for ``save``.
+    """
 
     name = "concepts"
     grows = False
 
-    def __init__(self, encoder: TokenReader) -> None:
+    def __init__(self, encoder: TokenReader, terms: Sequence[str] = ()) -> None:
         self.encoder: Any = encoder
+        self._terms = terms
+
+    @classmethod
+    def packaged(
+        cls, max_query_tokens: int | None = None, max_document_tokens: int | None = None
+    ) -> EncodedConcepts:
+        """Load lexicept-mini, the model in the package, with these limits on texts."""
+        from lexicept.models.light_encoder import packaged_encoder
+
+        encoder = packaged_encoder().cut(max_query_tokens, max_document_tokens)
+        return cls(encoder, TextStore(MINI_FOLDER / "terms"))
 
     @classmethod
     def load_light(cls, folder: Path) -> EncodedConcepts | None:
-        """Load the encoder of a saved ``ConceptVectorizer`` without torch; see
-        ``LightEncoder.load``."""
-        from lexicept.models.light_encoder import LightEncoder
+        """Load the encoder of saved concepts without torch; see ``LightEncoder.load``. Raises
+        IndexFormatError for concepts of another lexicept-mini than the package's."""
+        from lexicept.models.light_encoder import LightEncoder, packaged_encoder
 
-        encoder = LightEncoder.load(folder / "model")
-        return None if encoder is None else cls(encoder)
+        if not (folder / PACKAGED).exists():
+            encoder = LightEncoder.load(folder / "model")
+        else:
+            reference = read_json(folder / PACKAGED)
+            if reference.get("files") != MINI_FILES:
+                problem = f"made with another {MINI} than the installed one"
+                raise IndexFormatError(f"{folder}: {problem}: build the index again")
+            encoder = packaged_encoder().cut(**reference["limits"])
+        return None if encoder is None else cls(encoder, TextStore(folder / "terms"))
+
+    @staticmethod
+    def is_light(folder: Path) -> bool:
+        """Return True for saved concepts that are always read without torch: lexicept-mini's, as
+        packaged or adapted."""
+        return (folder / PACKAGED).exists() or (folder / "model" / FILE).exists()
+
+    def save(self, folder: Path) -> None:
+        """Write a reference to the model in the package or, of an adapted one, the model; and the
+        names of the dimensions."""
+        source = self.encoder.folder
+        if source == MINI_FOLDER:
+            reference = {"model": MINI, "files": MINI_FILES, "limits": self.encoder.limits}
+            write_json(folder / PACKAGED, reference)
+        else:
+            shutil.copytree(source, folder / "model")
+        TextStore.write(folder / "terms", self._terms)
+
+    @classmethod
+    def load(cls, folder: Path) -> EncodedConcepts:
+        """Read what ``save`` wrote."""
+        concepts = cls.load_light(folder)
+        assert concepts is not None
+        return concepts
+
+    @property
+    def terms(self) -> Sequence[str]:
+        """The name of every dimension."""
+        return self._terms
 
     @property
     def size(self) -> int:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
+from typing import NamedTuple, Protocol, cast
 
 import scipy.sparse as sp
 
-from lexicept.errors import IndexFormatError, InputError, require
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation.contributions import Sources
 
 
@@ -23,8 +22,6 @@ class VocabularyKind(NamedTuple):
     """The name of the vectorizer's class."""
     model: str | None = None
     """The vocabulary whose folder holds the model that reads texts; None: an analyser of words."""
-    has_spans: bool = True
-    """True if characters of a text activate a dimension; False if only a whole text does."""
     queries: tuple[str, str] | None = None
     """Module and class of a vectorizer for queries and explanations that needs no torch."""
 
@@ -36,13 +33,6 @@ KINDS = {
         "ConceptVectorizer",
         model="concepts",
         queries=("lexicept.vectorizers.encoded", "EncodedConcepts"),
-    ),
-    "texts": VocabularyKind(
-        "lexicept.vectorizers.texts",
-        "TextVectorizer",
-        model="concepts",
-        has_spans=False,
-        queries=("lexicept.vectorizers.texts", "TextVectorizer"),
     ),
 }
 """The vocabularies that an index may have."""
@@ -118,76 +108,48 @@ class Vectorizer(QueryVectorizer, Protocol):
         """Read the files of ``save``."""
 
 
-@runtime_checkable
-class JointVectorizer(Protocol):
-    """A vectorizer of several vocabularies side by side, which reads a text once for all.
-
-    The folder and the name are those of the first vocabulary, ``size`` is the sum of all sizes.
-    """
+class DocumentEncoder(Protocol):
+    """Documents to rows over one vocabulary, which may go on with the documents' vectors."""
 
     name: str
     grows: bool
-    parts: Sequence[Vectorizer]
-    """A vectorizer of each vocabulary."""
 
     @property
     def size(self) -> int: ...
     def documents(self, texts: Sequence[str]) -> sp.csr_array: ...
-    def queries(self, texts: Sequence[str]) -> sp.csr_array: ...
     def save(self, folder: Path) -> None: ...
-    def encode_parts(self, text: str) -> list[EncodedQuery]:
-        """Encode a query once, for each vocabulary."""
 
 
-AnyVectorizer: TypeAlias = Vectorizer | JointVectorizer
-
-
-def parts_of(vectorizer: AnyVectorizer) -> Sequence[Vectorizer]:
-    """Return a vectorizer of each vocabulary."""
-    return vectorizer.parts if isinstance(vectorizer, JointVectorizer) else [vectorizer]
-
-
-def load_for_queries(
-    name: str, folder: Path, models: Sequence[QueryVectorizer] = ()
-) -> QueryVectorizer | None:
+def load_for_queries(name: str, folder: Path) -> QueryVectorizer | None:
     """Load the saved vectorizer of a vocabulary for queries and explanations alone, without torch.
 
-    Args:
-        models: see ``load_vectorizer``.
-
     Returns:
-        None for a model that needs torch, or if torch is there but not the packages in its place.
+        None for a model that needs torch.
 
     Raises:
-        InputError, IndexFormatError: damaged files, or neither torch nor the packages.
+        InputError, IndexFormatError: damaged files.
     """
-    kind = KINDS[name]
-    if kind.queries is None:
+    if (queries := KINDS[name].queries) is None:
         return None
-    if find_spec("onnxruntime") is None or find_spec("tokenizers") is None:
-        if find_spec("sentence_transformers") is None:
-            require("search", "onnxruntime", "tokenizers", hint=", or search the words alone")
-        return None
-    module, vectorizer = kind.queries
+    module, vectorizer = queries
     vectorizer_type = getattr(importlib.import_module(module), vectorizer)
-    if models:
-        return cast(QueryVectorizer, vectorizer_type.load(folder, models[0]))
     return cast(QueryVectorizer | None, vectorizer_type.load_light(folder))
 
 
-def load_vectorizer(name: str, folder: Path, models: Sequence[object] = ()) -> Vectorizer:
+def load_vectorizer(name: str, folder: Path) -> Vectorizer:
     """Load the saved vectorizer of a vocabulary. Raises IndexFormatError for a vocabulary of an
-    unknown kind. Raises InputError if a package is missing, or a model can't be loaded.
-
-    Args:
-        models: the vectorizer whose model reads the texts, unless the vocabulary has its own.
-    """
+    unknown kind. Raises InputError if a package is missing, or a model can't be loaded."""
     if name not in KINDS:
         raise IndexFormatError(f"{folder}: the vocabulary {name!r} has an unknown kind")
     kind = KINDS[name]
+    if kind.queries is not None:
+        module, vectorizer = kind.queries
+        light = getattr(importlib.import_module(module), vectorizer)
+        if light.is_light(folder):
+            return cast(Vectorizer, light.load(folder))
     try:
-        vectorizer = getattr(importlib.import_module(kind.module), kind.vectorizer)
+        vectorizer_type = getattr(importlib.import_module(kind.module), kind.vectorizer)
     except ModuleNotFoundError as error:
-        missing = f"{error.name} missing: pip install 'lexicept[concepts]'"
+        missing = f"{error.name} missing: pip install 'lexicept[train]'"
         raise InputError(f"{folder}: {missing}, or search the words alone") from None
-    return cast(Vectorizer, vectorizer.load(folder, *models))
+    return cast(Vectorizer, vectorizer_type.load(folder))

@@ -1,0 +1,136 @@
+"""Vectors of whole texts beside the postings: the direction of each document or passage.
+
+A search of all vocabularies adds ``SIMILARITY`` times the cosine with the query to the scores of
+the best documents. ``vectors.npy`` of a part has a record for each document: the components in 8
+bits, and their length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.errors import IndexFormatError
+from lexicept.index.parts import Parts
+from lexicept.storage.arrays import ArrayWriter, load_array
+from lexicept.vectors import Floats, Integers
+
+SIMILARITY = 20.0
+"""Weight of the cosine of a document and a query beside their words and concepts."""
+
+ALL_COMPARED = 2**14
+"""Most documents and passages of an index of which all are compared with a query."""
+
+COMPARED = 2**11
+"""Documents and passages of larger indexes that are: the best by words and concepts."""
+
+STEPS = 127
+"""Largest absolute component in 8 bits."""
+
+READ_TOGETHER = 2**12
+"""Vectors in memory at once, in single precision: 6 MB for a size of 384."""
+
+
+class VectorWriter(ArrayWriter):
+    """Writes vectors, in a ``with`` block."""
+
+    def __init__(self, part: Path, d: int) -> None:
+        super().__init__(_file(part), _record(d))
+
+    def append(self, vectors: Any) -> None:
+        """Add vectors [n, d], a CSR matrix, or records."""
+        super().append(rounded(vectors) if sp.issparse(vectors) else vectors)
+
+    def rows(self, numbers: Iterable[int], columns: int) -> sp.csr_array:
+        """Return some of the written vectors, whose records are the same again [n, d]."""
+        records = [self.read(number, number + 1) for number in numbers]
+        empty = np.empty(0, _record(columns))
+        return sp.csr_array(np.concatenate([empty, *records])["steps"].astype(np.float32))
+
+
+def rounded(vectors: sp.csr_array) -> Any:
+    """Return the records of vectors [n, d]."""
+    dense = vectors.toarray()
+    largest = np.abs(dense).max(axis=1, keepdims=True, initial=0.0)
+    records = np.empty(len(dense), _record(dense.shape[1]))
+    records["steps"] = np.rint(dense * (STEPS / np.where(largest > 0, largest, 1)))
+    records["length"] = np.linalg.norm(records["steps"].astype(np.float32), axis=1)
+    return records
+
+
+@dataclass(frozen=True)
+class TextVectors:
+    """The vectors of the documents of parts, memory-mapped. Raises IndexFormatError for damaged
+    files."""
+
+    parts: Parts
+    d: int
+    """Size of a vector."""
+
+    @cached_property
+    def _stored(self) -> Sequence[Any]:
+        arrays = [load_array(_file(part), _record(self.d)) for part in self.parts.folders]
+        for array, count, part in zip(arrays, self.parts.counts, self.parts.folders, strict=True):
+            if array.size != count:
+                raise IndexFormatError(f"{_file(part)}: {array.size} vectors of {count} documents")
+        return arrays
+
+    def records(self, documents: Integers) -> Any:
+        """Return the records of some documents, by their index among all."""
+        stored, order = self._stored, self.parts.order[documents]
+        if len(stored) == 1:
+            return stored[0][order]
+        records = np.empty(len(documents), _record(self.d))
+        starts = np.cumsum([0, *self.parts.counts])
+        part_of = self.parts.part_of(order)
+        for part, array in enumerate(stored):
+            in_part = part_of == part
+            records[in_part] = array[order[in_part] - starts[part]]
+        return records
+
+    def similarities(self, query: Floats, documents: Integers) -> Floats:
+        """Return ``SIMILARITY`` times the cosine of a query's vector [d], of unit length or zeros,
+        and of documents [n], at least 0."""
+        cosines = np.empty(len(documents), np.float32)
+        for start in range(0, len(documents), READ_TOGETHER):
+            records = self.records(documents[start : start + READ_TOGETHER])
+            # Not by BLAS, whose sums depend on the vectors beside a vector.
+            products = np.einsum("ij,j->i", records["steps"].astype(np.float32), query)
+            cosines[start : start + len(records)] = products / np.maximum(records["length"], 1)
+        similarities: Floats = np.float32(SIMILARITY) * np.maximum(cosines, 0)
+        return similarities
+
+    def check(self) -> None:
+        """Raise IndexFormatError for records that no vector has."""
+        for array, part in zip(self._stored, self.parts.folders, strict=True):
+            for start in range(0, array.size, READ_TOGETHER):
+                records = array[start : start + READ_TOGETHER]
+                lengths = np.linalg.norm(records["steps"].astype(np.float32), axis=1)
+                if not np.allclose(records["length"], lengths, rtol=1e-5):
+                    raise IndexFormatError(f"{_file(part)}: lengths that are not the vectors'")
+
+    def __getitem__(self, documents: Integers) -> TextVectors:
+        """Return the vectors of some of the documents."""
+        return replace(self, parts=self.parts[documents])
+
+
+def write_vectors(part: Path, vectors: TextVectors) -> None:
+    """Write vectors of documents, from any parts, as those of a new part."""
+    with VectorWriter(part, vectors.d) as writer:
+        for start in range(0, vectors.parts.order.size, READ_TOGETHER):
+            stop = min(start + READ_TOGETHER, vectors.parts.order.size)
+            writer.append(vectors.records(np.arange(start, stop)))
+
+
+def _record(d: int) -> np.dtype[Any]:
+    return np.dtype([("length", "<f4"), ("steps", "i1", (d,))])
+
+
+def _file(part: Path) -> Path:
+    return part / "vectors.npy"
