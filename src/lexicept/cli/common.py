@@ -79,9 +79,9 @@ def ignored_ids(ignored: bool) -> str:
     return ", without hits of the query's own id" if ignored else ""
 
 
-def require_concepts() -> None:
-    """Raise InputError if the packages that concepts need are missing."""
-    require("concepts", "sentence_transformers", hint=", or build with --vocabulary words")
+def require_training() -> None:
+    """Raise InputError if the packages that models need are missing."""
+    require("train", "sentence_transformers", hint=", or use lexicept-mini as it is")
 
 
 def print_report(values: dict[str, Any], as_json: bool) -> None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexicept.cli.common import print_json, print_report, print_table, require_concepts, show
+from lexicept.cli.common import print_json, print_report, print_table, show
 from lexicept.cli.declarations import takes
 from lexicept.errors import InputError, check_count, require
 
@@ -66,7 +66,6 @@ def describe(index: Path, as_json: bool = False, **options: Any) -> None:
 
     The model reads a sample of the documents, and others for the concepts that it missed.
     """
-    require_concepts()
     import lexicept
 
     with lexicept.open(index) as opened:

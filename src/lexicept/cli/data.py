@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lexicept.cli.common import print_report, require_concepts
+from lexicept.cli.common import print_report, require_training
 from lexicept.cli.declarations import takes
 from lexicept.errors import InputError, check_count
 
@@ -181,7 +181,7 @@ def _single_teacher(text: str, dtype: str | None, batch_size: int) -> Teacher:
         raise InputError(
             f"--teacher {text!r}: only bm25, bm25:LANGUAGE, dense, dense:MODEL, cross-encoder:MODEL"
         )
-    require_concepts()
+    require_training()
     from lexicept.training.candidates.neural_teachers import CrossEncoderTeacher, DenseTeacher
 
     network: Any = DenseTeacher if kind == "dense" else CrossEncoderTeacher

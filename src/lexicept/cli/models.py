@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lexicept.cli.common import print_json, print_report, print_table, require_concepts, working
+from lexicept.cli.common import print_json, print_report, print_table, require_training, working
 from lexicept.cli.declarations import takes
 from lexicept.errors import InputError, require
 from lexicept.pipelines.train import MODULES
@@ -42,7 +42,7 @@ def push(
         private: create a private repository, if there is none yet.
         license: license for the model card, such as apache-2.0.
     """
-    require("concepts", "sentence_transformers")
+    require("train", "sentence_transformers")
     from lexicept.models.encoder import Encoder
     from lexicept.models.hub import CARD, push_model
     from lexicept.models.model_card import make_card, published
@@ -72,7 +72,7 @@ def report(model: Path, documents: str, *, as_json: bool = False) -> None:
     Args:
         model: folder of a saved model with an SAE.
     """
-    require_concepts()
+    require_training()
     from lexicept.corpora import read_documents
     from lexicept.models.converters import open_encoder
     from lexicept.models.sae.quality import EDGES, report_sae
@@ -133,7 +133,7 @@ def pretrain(as_json: bool = False, **options: Any) -> None:
     build with (--model), or as a backbone (--backbone).
     Re-running the command resumes interrupted pretraining.
     """
-    require_concepts()
+    require_training()
     from lexicept.models.encoder import Encoder
     from lexicept.pipelines.pretrain import pretrain
     from lexicept.training.pretraining.settings import PretrainingSettings

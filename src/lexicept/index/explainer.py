@@ -50,11 +50,13 @@ class Explainer:
         ((entries, scores),) = self._derived.engine.search(
             query.vector, len(passages), factors, mask=Mask(allowed)
         )
-        if not entries.size:
-            return passages[0], None
-        scores = scores + self._similarities(query, entries)
-        best = np.lexsort((entries, -scores))[0]
-        return int(entries[best]), float(scores[best])
+        candidates = np.flatnonzero(allowed)
+        similarities = self._similarities(query, candidates)
+        totals = similarities.copy()
+        totals[np.searchsorted(candidates, entries)] += scores
+        best = int(totals.argmax())
+        found = bool(entries.size) or bool(similarities.any())
+        return int(candidates[best]), float(totals[best]) if found else None
 
     def _similarities(self, query: SearchQuery, numbers: Integers) -> Floats:
         """Return the similarities of whole texts that a search adds to the scores [n]."""
@@ -94,8 +96,7 @@ class Explainer:
                 float(engine.offsets[number]) * factor,
                 self._stored.passage_id(number),
                 query.stop_words,
-                # A search adds the similarity to a score alone, which is never 0.
-                float(similarity) if of_document else 0.0,
+                float(similarity),
             )
             for number, content, of_document, similarity in zip(
                 numbers, contents, contributions, similarities, strict=True

@@ -402,12 +402,23 @@ class IndexReader:
             return
         count = self._num_stored
         depth = max(count if count <= ALL_COMPARED else max(COMPARED, top_k), 1)
+        compared = np.arange(count) if mask is None else np.flatnonzero(mask.allowed)
         for start in range(0, len(vectors), RESCORED_TOGETHER):
             span = slice(start, start + RESCORED_TOGETHER)
             offsets = None if factors is None else factors[span]
             found = self.engine.search(weights[span], depth, offsets, threads, mask)
             for (entries, scores), vector in zip(found, vectors[span], strict=True):
-                scores = scores + self.vectors.similarities(vector, entries)
+                if count <= ALL_COMPARED:
+                    by_entry = np.zeros(count, np.float32)
+                    by_entry[entries], matches = scores, np.zeros(count, bool)
+                    similarities = self.vectors.similarities(vector, compared)
+                    matches[entries] = True
+                    matches[compared] |= self.vectors.similar(similarities)
+                    by_entry[compared] += similarities
+                    entries = np.flatnonzero(matches)
+                    scores = by_entry[entries]
+                else:
+                    scores = scores + self.vectors.similarities(vector, entries)
                 order = np.lexsort((entries, -scores))
                 yield self.passages.best((entries[order], scores[order]), top_k)
 
@@ -429,9 +440,14 @@ class IndexReader:
             (mask,) = self.query_masks([parsed])
         if parsed.conditions_alone and mask is not None:
             return mask
-        weights = self.weigher.weights([parsed], vocabulary).weights
-        results = self.engine.found(weights, weights @ self.derived.background)
-        return results if mask is None else Mask(results.allowed & mask.allowed)
+        weights, vectors = self.weigher.weights([parsed], vocabulary)
+        found = self.engine.found(weights, weights @ self.derived.background).allowed
+        if vectors is not None and self.vectors is not None:
+            compared = np.arange(self._num_stored)[: ALL_COMPARED + 1]
+            similar = self.vectors.similar(self.vectors.similarities(vectors[0], compared))
+            found = found.copy()
+            found[compared] |= similar
+        return Mask(found if mask is None else found & mask.allowed)
 
     def explain(
         self,

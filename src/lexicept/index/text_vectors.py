@@ -1,7 +1,7 @@
 """Vectors of whole texts beside the postings: the direction of each document or passage.
 
-A search of all vocabularies adds ``SIMILARITY`` times the cosine with the query to the scores of
-the best documents. ``vectors.npy`` of a part has a record for each document: the components in 8
+A search of all vocabularies adds ``SIMILARITY`` times the cosine with the query to the scores.
+``vectors.npy`` of a part has a record for each document: the components in 8
 bits, and their length.
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError
@@ -23,6 +24,10 @@ from lexicept.vectors import Floats, Integers
 
 SIMILARITY = 20.0
 """Weight of the cosine of a document and a query beside their words and concepts."""
+
+LEAST_SIMILAR = 0.3
+"""Cosine from which a document is a result without a word or concept of the query, in an index of
+at most ``ALL_COMPARED``; 3 % of all pairs of questions and passages of documentation reach it."""
 
 ALL_COMPARED = 2**14
 """Most documents and passages of an index of which all are compared with a query."""
@@ -105,6 +110,12 @@ class TextVectors:
             cosines[start : start + len(records)] = products / np.maximum(records["length"], 1)
         similarities: Floats = np.float32(SIMILARITY) * np.maximum(cosines, 0)
         return similarities
+
+    def similar(self, similarities: Floats) -> npt.NDArray[np.bool_]:
+        """Return True for ``similarities`` of documents that are results by them alone [n]."""
+        if len(self.parts.order) > ALL_COMPARED:
+            return np.zeros(len(similarities), bool)
+        return similarities >= SIMILARITY * LEAST_SIMILAR
 
     def check(self) -> None:
         """Raise IndexFormatError for records that no vector has."""

@@ -84,7 +84,7 @@ def convert(
     """
     source, target = os.fspath(source), Path(out)
     refuse_existing(target)
-    require("concepts", "sentence_transformers")
+    require("train", "sentence_transformers")
     if number is not None and to != "onnx":
         raise InputError(f"number is a setting of ONNX graphs, not of {to}")
     from lexicept.models.converters import find_model

@@ -57,9 +57,9 @@ def explain(
 
     Raises:
         InputError: an unknown model, a similarity that is no sum over dimensions, parameters of
-            SAEs for another model, or the extra ``concepts`` is not installed.
+            SAEs for another model, or the extra ``train`` is not installed.
     """
-    require("concepts", "sentence_transformers")
+    require("train", "sentence_transformers")
     (read,) = as_documents([document])
     options = {"backbone": backbone, "layer": layer, "width": width, "bidirectional": bidirectional}
     loaded = _load(model, {name: value for name, value in options.items() if value is not None})

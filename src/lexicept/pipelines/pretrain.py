@@ -70,7 +70,7 @@ def pretrain(
             there has other settings, or a package is missing.
         NotFiniteError: the loss is not finite; the last checkpoint is kept.
     """
-    require("concepts", "sentence_transformers", "peft", "pydantic")
+    require("train", "sentence_transformers", "peft", "pydantic")
     from lexicept.training.pretraining.settings import PretrainingSettings, masking_of, words_of
 
     masked = masking_of(head, masking)

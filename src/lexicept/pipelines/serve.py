@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
 
@@ -82,9 +81,6 @@ def serve(
         elif include:
             raise ParameterError("{0} chooses among files, and this is an index", "include")
         reader = reader_of(index)
-        needs_model = any(vocabulary.needs_model for vocabulary in reader.vocabularies)
-        if needs_model and find_spec("sentence_transformers") is None:
-            require("search", "onnxruntime", "tokenizers")
         path = index if isinstance(index, str | os.PathLike) else reader.path
         variables = ServerSettings(
             os.path.abspath(path),
