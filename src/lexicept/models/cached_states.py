@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lexicept.errors import IndexFormatError
 from lexicept.models.backbone import Backbone
-from lexicept.models.half_bert import autocast, has_bfloat16
+from lexicept.models.blocks import autocast, has_bfloat16
 from lexicept.models.sae.states import Reader
 from lexicept.models.windows import Window
 from lexicept.ops.compiled import in_order
@@ -208,7 +208,7 @@ def _states(
 
 
 def _fingerprint(backbone: Backbone, texts: Sequence[str], bf16: bool, task: str) -> str:
-    digest = hashlib.sha256(f"{bf16} {backbone.precision}".encode())
+    digest = hashlib.sha256(str(bf16).encode())
     for parameter in backbone.parameters():
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy())
     if not backbone.bidirectional:

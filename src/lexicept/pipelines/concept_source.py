@@ -120,18 +120,15 @@ class ConceptSource:
         from lexicept.models.backbone import Backbone
         from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 
-        settings = self.settings
-        reading: dict[str, Any] = {
-            "precision": settings.precision,
-            "bidirectional": settings.bidirectional,
-        }
+        settings, bidirectional = self.settings, self.settings.bidirectional
         if settings.sae is not None:
-            backbone = BackboneSettings(self.backbone, settings.layer, **reading)
+            backbone = BackboneSettings(self.backbone, settings.layer, bidirectional)
             return ConceptVectorizer.pretrained(str(settings.sae), backbone, settings.width)
         if self.training is not None or self.learned:
-            return Backbone.from_pretrained(self.backbone, settings.layer, **reading)
+            return Backbone.from_pretrained(
+                self.backbone, settings.layer, bidirectional=bidirectional
+            )
         concepts = ConceptVectorizer.load(self.model or MINI)
-        concepts.encoder.backbone.precision = settings.precision
         if self.adapted:
             from lexicept.training.adaptation import check_adaptable
 
@@ -232,5 +229,5 @@ def check_together(
             "{0} goes with lexicept-mini or {1}, not {2}", "adapted", "model", source
         )
     if "concepts" not in vocabularies:
-        for name in sources + [name for name in (*given, *limits.changed()) if name != "precision"]:
+        for name in (*sources, *given, *limits.changed()):
             raise ParameterError("{0} requires concepts, but {1} is words", name, "vocabulary")
