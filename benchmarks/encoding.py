@@ -40,8 +40,8 @@ def sample(folder: Path, backbone: Backbone, count: int) -> tuple[str, list[str]
 
 
 def run(data: Path, count: int = 40, num_latents: int = 8192, rounds: int = 5) -> list[Table]:
-    """Encode a sample of the documents of a collection, in single precision and in bfloat16, on
-    one thread: processor time would count threads that wait for others."""
+    """Encode a sample of the documents of a collection on one thread: processor time would count
+    threads that wait for others."""
     torch.set_num_threads(1)
     backbone = Backbone.from_pretrained()
     collection, texts = sample(data, backbone, count)
@@ -56,32 +56,25 @@ def run(data: Path, count: int = 40, num_latents: int = 8192, rounds: int = 5) -
     read = dense.tokenizer(texts, truncation=True, max_length=backbone.window)["input_ids"]
     assert [window.token_ids for window in windows] == read
 
-    def peer(precision: str) -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
-            dense.encode(texts, show_progress_bar=False)
-
-    def bare(precision: str) -> None:
-        backbone.precision = precision
+    def bare() -> None:
         for _ in backbone.token_states(backbone.windows(texts)):
             pass
 
-    def ours(precision: str) -> None:
-        backbone.precision = precision
-        encoder.encode_activations(texts)
-
-    ways = {DENSE: peer, "bare backbone": bare, OURS: ours}
     cases = {
-        (name, precision): partial(way, precision)
-        for name, way in ways.items()
-        for precision in ("float32", "bfloat16")
+        DENSE: partial(dense.encode, texts, show_progress_bar=False),
+        "bare backbone": bare,
+        OURS: partial(encoder.encode_activations, texts),
     }
     times = interleaved(cases, rounds, time.process_time)
-    peers = [times[DENSE, precision] for precision in ("float32", "bfloat16")]
-    rows = []
-    for (name, precision), took in times.items():
-        ratios = (f"{ratio(took, other):.2f} ×" for other in peers)
-        cost = (f"{median(took):.2f} s", f"{tokens / median(took):,.0f}")
-        rows.append([f"{name}, {precision}", *cost, *ratios])
+    rows = [
+        [
+            name,
+            f"{median(took):.2f} s",
+            f"{tokens / median(took):,.0f}",
+            f"{ratio(took, times[DENSE]):.2f} ×",
+        ]
+        for name, took in times.items()
+    ]
     title = f"{len(texts)} texts of {collection}, {tokens:,} tokens"
-    columns = [title, "processor time", "tokens/s", "time / dense", "time / dense, bfloat16"]
+    columns = [title, "processor time", "tokens/s", "time / dense"]
     return [Table("encoding", columns, rows)]

@@ -107,7 +107,6 @@ def half(tensor: torch.Tensor) -> torch.Tensor:
 def names(folder: Path, texts: list[str]) -> list[str]:
     """Name each concept by the words that fire it in some texts."""
     encoder = Encoder.load(folder)
-    encoder.backbone.precision = "bfloat16"
     with ProgressLine() as progress:
         activations = encoder.encode_activations(texts)
         return describe(encoder, texts, activations, progress=progress).labels

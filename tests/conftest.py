@@ -69,7 +69,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     """Low precision also where the processor emulates it."""
-    monkeypatch.setattr("lexicept.models.half_bert.multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr("lexicept.models.blocks.multiplies_bfloat16", lambda: True)
 
 
 @pytest.fixture(params=[False, True], ids=["single", "bytes"])

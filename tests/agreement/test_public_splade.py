@@ -79,9 +79,7 @@ def test_rankings(folder, library, data, tmp_path):
     documents = list(read_documents(data / "cranfield"))[:500]
     queries = list(read_queries(data / "cranfield"))
     qrels = list(read_qrels(data / "cranfield"))
-    exact = lexicept.ConceptSettings(precision="float32")
-    settings = {"vocabulary": "concepts", "concepts": exact}
-    lexicept.build(documents, tmp_path / "index", model=folder, **settings)
+    lexicept.build(documents, tmp_path / "index", vocabulary="concepts", model=folder)
     hits = IndexReader.open(tmp_path / "index").search([query.text for query in queries], 10)
     ours = {
         query.id: {hit.id: hit.score for hit in found}

@@ -90,7 +90,6 @@ def test_documents_that_are_added_are_read_with_the_index_s_own_concepts(tmp_pat
     index.add([{"id": "new", "text": TEXTS[0]}])
     assert (concepts_of(index).head.rows == concepts.head.rows).all()
     assert index.reader.settings["concepts"].adapted == {"tokens": 113, "steps": 3}
-    concepts.encoder.backbone.precision = "float32"  # as few documents are read
     expected = concepts.documents([TEXTS[0]])
     found = index.reader.tf()[0][[len(TEXTS) - 1]]
     assert found.indices.tolist() == expected.indices.tolist()
@@ -128,7 +127,6 @@ def test_the_backbone_reads_no_document_twice(tmp_path, monkeypatch):
         TEXTS * 2,
         tmp_path / "index",
         vocabulary="concepts",
-        concepts=ConceptSettings(precision="float32"),
     )
     assert sum(read) == len(TEXTS)  # to learn from, to encode, and to name what fires
     read.clear()
@@ -139,7 +137,6 @@ def test_the_backbone_reads_no_document_twice(tmp_path, monkeypatch):
         TEXTS,
         tmp_path / "part",
         vocabulary="concepts",
-        concepts=ConceptSettings(precision="float32"),
     )
     assert sum(read) == len(TEXTS)
 

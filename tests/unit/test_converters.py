@@ -470,7 +470,7 @@ def test_an_index_of_a_converted_model(masked, tmp_path, run):
     corpus = tmp_path / "corpus.jsonl"
     rows = [{"_id": f"d{n}", "text": text} for n, text in enumerate(TEXTS)]
     corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    built = ("--vocabulary", "concepts", "--precision", "float32", "--model", model)
+    built = ("--vocabulary", "concepts", "--model", model)
     assert run("build", corpus, *built, "--out", index).code == 0
     found = run("search", index, TEXTS[0], "--explain", "--json").json["results"]
     queries, documents = both(SparseEncoder(str(masked)))

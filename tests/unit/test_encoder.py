@@ -130,26 +130,6 @@ def test_encoders_that_are_refused(tmp_path, backbone):
         SAEHead(SAE(5, 8, 2))({"token_embeddings": torch.zeros(1, 1, 5)})
 
 
-def states_of(backbone, texts, task):
-    return torch.cat([found for _, found in backbone.token_states(backbone.windows(texts), task)])
-
-
-def test_documents_may_be_read_in_bfloat16_but_not_queries(monkeypatch, texts, tmp_path):
-    backbone = Backbone.from_pretrained(layer=2, precision="bfloat16")
-    exact = states_of(Backbone.from_pretrained(layer=2), texts, "document")
-    monkeypatch.setattr("lexicept.models.half_bert.multiplies_bfloat16", lambda: True)
-    found = states_of(backbone, texts, "document")
-    assert found.dtype == torch.float32
-    assert 0 < float((found - exact).norm() / exact.norm()) < 0.02
-    assert torch.equal(states_of(backbone, texts, "query"), exact)
-    backbone.save(str(tmp_path))
-    assert Backbone.load(str(tmp_path)).precision == "bfloat16"
-    monkeypatch.setattr("lexicept.models.half_bert.multiplies_bfloat16", lambda: False)
-    assert torch.equal(states_of(backbone, texts, "document"), exact)
-    with pytest.raises(InputError, match="precision is one of float32, bfloat16, not 'float16'"):
-        Backbone.from_pretrained(precision="float16")
-
-
 def test_vectors_decode_to_names(encoder, tmp_path):
     vectors = torch.zeros(2, 256)
     vectors[0, 7], vectors[0, 3], vectors[0, 200] = 1.0, 2.0, 1.0

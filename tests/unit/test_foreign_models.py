@@ -254,9 +254,7 @@ MODELS: dict[str, Callable[[Path, Path], Path]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_one_rule_for_all_commands(name, masked, places, tmp_path):
     folder = MODELS[name](tmp_path / "model", masked)
-    exact = lexicept.ConceptSettings(precision="float32")
-    settings: dict[str, Any] = {"vocabulary": "concepts", "concepts": exact}
-    index = lexicept.build(TEXTS, tmp_path / "index", model=folder, **settings)
+    index = lexicept.build(TEXTS, tmp_path / "index", vocabulary="concepts", model=folder)
     scores = {hit.id: hit.score for hit in index.search(QUERY)}
     for number, text in enumerate(TEXTS, 1):
         expected = lexicept.explain(QUERY, text, folder).score

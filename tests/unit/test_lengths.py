@@ -68,7 +68,7 @@ def test_an_index_reads_as_much_as_the_model(encoder, run, tmp_path):
     given = ("--max-query-tokens", 10, "--max-document-tokens", 12)
     for name, options in (("own", ()), ("given", given)):
         command = ("build", tmp_path / "texts.jsonl", "--out", tmp_path / name, "--model")
-        rest = ("--vocabulary", "concepts", "--precision", "float32", *options)
+        rest = ("--vocabulary", "concepts", *options)
         assert run(*command, tmp_path / "model", *rest).code == 0
         index = IndexReader.open(tmp_path / name)
         documents = encoder.encode_document(TEXTS[:2]).to_dense()

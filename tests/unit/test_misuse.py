@@ -49,7 +49,6 @@ lexicept.build(T, new, concepts=CS(sae="nosuch", width=0)) -> width must be at l
 lexicept.build(T, new, concepts=CS(width=3)) -> width requires sae
 lexicept.build(T, new, concepts=CS(layer=3)) -> layer requires train, sae or backbone: a saved mode
 lexicept.build(T, new, concepts=CS(explanations="nosuch")) -> explanations requires sae or model
-lexicept.build(T, new, concepts=CS(precision="int8")) -> precision must be 'float32' or 'bfloat16',
 lexicept.build(T, new, concepts=CS(adapted=False), **words) -> adapted requires concepts, but vocabu
 lexicept.build(T, new, limits=Limits(query_max_active_dims=0)) -> query_max_active_dims must be at l
 lexicept.build(T, new, limits=Limits(document_max_active_dims=-1)) -> document_max_active_dims must

@@ -137,8 +137,7 @@ def test_a_model_is_what_the_run_validated(unbroken, places, trained, run, tmp_p
     """Words and concepts in one index find what the best validation found."""
     folder, index = unbroken(trained), tmp_path / "index"
     beir = str(places / "beir")
-    options = ("--precision", "float32", "--json")
-    report = run("build", beir, "--out", index, "--model", folder / "model", *options).json
+    report = run("build", beir, "--out", index, "--model", folder / "model", "--json").json
     own = Encoder.load(folder / "model")
     concepts = report["vocabularies"][1]
     assert own.index_settings == IndexSettings("splade")
@@ -168,7 +167,7 @@ def test_a_pruned_model_is_what_the_run_validated(places, run, tmp_path, pooling
     best = max(metrics(tmp_path / "run")[1::2], key=lambda line: line["eval_selection"])
     assert (best["eval_query_length"], best["eval_document_length"]) == (3, 8)
     index, beir = tmp_path / "index", str(places / "beir")
-    arguments = ("--vocabulary", "concepts", "--precision", "float32", "--json")
+    arguments = ("--vocabulary", "concepts", "--json")
     model_folder = tmp_path / "run" / "model"
     assert run("build", beir, "--out", index, "--model", model_folder, *arguments).code == 0
     assert IndexReader.open(index).settings["concepts"].pruning == pruning

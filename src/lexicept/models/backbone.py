@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import torch
 from sentence_transformers.sentence_transformer.modules import Transformer
@@ -18,7 +17,6 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedMode
 from lexicept.errors import InputError, check_count, message_of
 from lexicept.models import blocks
 from lexicept.models.eight_bits import FILE, dequantised
-from lexicept.models.half_bert import DTYPES, PRECISIONS, HalfBert, autocast, has_bfloat16
 from lexicept.models.loading import (
     check_files,
     data_alone,
@@ -33,7 +31,7 @@ from lexicept.models.lora import (
     load_adapters,
     save_adapters,
 )
-from lexicept.models.sources import DEFAULT_BACKBONE, Reference, fetch, how_to_install
+from lexicept.models.sources import DEFAULT_BACKBONE, Dtype, Reference, fetch, how_to_install
 from lexicept.models.window_tensors import (
     KnownStates,
     join_windows,
@@ -80,8 +78,6 @@ class Backbone(Transformer):  # type: ignore[misc]
         model_name_or_path: a hub name or a folder.
         bidirectional: whether tokens attend to those after them; None leaves the model as it is.
         dtype: the type of the weights in memory: float32, bfloat16 or float16.
-        precision: the type in which ``token_states`` multiplies matrices for documents, float32 or
-            bfloat16; bfloat16 is used only on hardware with instructions for it.
         special_tokens: whether special tokens count like any other token (SPLADE; SAE-SPLADE,
             section 3: H = (h_0, …, h_N)). Explanations have no characters for special tokens.
         max_query_tokens, max_document_tokens: the length, special tokens included, after which a
@@ -89,8 +85,8 @@ class Backbone(Transformer):  # type: ignore[misc]
     """
 
     config_keys = [  # noqa: RUF012
-        *Transformer.config_keys, "bidirectional", "dtype", "precision", "special_tokens",
-        "max_query_tokens", "max_document_tokens",
+        *Transformer.config_keys, "bidirectional", "dtype", "special_tokens", "max_query_tokens",
+        "max_document_tokens",
     ]  # fmt: skip
 
     def __init__(
@@ -99,15 +95,13 @@ class Backbone(Transformer):  # type: ignore[misc]
         *,
         bidirectional: bool | None = True,
         dtype: str = "float32",
-        precision: str = "float32",
         special_tokens: bool = False,
         max_query_tokens: int | None = None,
         max_document_tokens: int | None = None,
         **kwargs: Any,
     ) -> None:
-        for name, value, types in (("dtype", dtype, DTYPES), ("precision", precision, PRECISIONS)):
-            if value not in types:
-                raise InputError(f"{name} is one of {', '.join(types)}, not {value!r}")
+        if dtype not in get_args(Dtype):
+            raise InputError(f"dtype is one of {', '.join(get_args(Dtype))}, not {dtype!r}")
         kwargs |= data_alone(kwargs, dtype)
         path = model_name_or_path
         try:
@@ -120,7 +114,6 @@ class Backbone(Transformer):  # type: ignore[misc]
         folder = (kwargs.get("config_kwargs") or {}).get("subfolder", "")
         self.source = os.path.join(path, folder) if folder else path
         """The hub name or folder of the weights."""
-        self.precision = precision
         self.special_tokens = special_tokens
         self.cut(max_query_tokens, max_document_tokens)
         self.known: KnownStates | None = None
@@ -160,7 +153,6 @@ class Backbone(Transformer):  # type: ignore[misc]
         *,
         bidirectional: bool | None = None,
         dtype: str | None = None,
-        precision: str | None = None,
         special_tokens: bool | None = None,
         as_trained: bool = False,
     ) -> Backbone:
@@ -175,15 +167,14 @@ class Backbone(Transformer):  # type: ignore[misc]
                 default backbone needs no network.
             layer: number of blocks to run; all by default.
             bidirectional: True for a foreign model by default.
-            dtype, precision: float32 for a foreign model by default.
+            dtype: float32 for a foreign model by default.
             special_tokens: False for a foreign model by default.
             as_trained: whether a foreign model attends as in training, a decoder to earlier tokens
                 only; for SAEs of such states.
         """
         path = fetch(name)
         check_files(Path(path))
-        given = {"bidirectional": bidirectional, "dtype": dtype, "precision": precision}
-        given |= {"special_tokens": special_tokens}
+        given = {"bidirectional": bidirectional, "dtype": dtype, "special_tokens": special_tokens}
         options = {key: value for key, value in given.items() if value is not None}
         try:
             with no_remote_code(name):
@@ -379,26 +370,18 @@ class Backbone(Transformer):  # type: ignore[misc]
     ) -> Iterator[tuple[list[int], Tensor]]:
         """Yield the states of all tokens counted in windows, without gradient: in batches of
         windows of similar length, the numbers of the windows and the states [tokens, d], window by
-        window.
-
-        Queries are read in single precision, documents in ``precision``.
-        """
+        window."""
         # Stored states first; equal windows among the others are read once.
         fresh: list[int] = []
         stored = None if task == "query" else self.known
         for numbers, states in read_known(windows, stored, BATCH_TOKENS, fresh):
             yield numbers, states.to(self.model.device)
-        low = task != "query" and self.precision == "bfloat16"
-        yield from read_once(windows, fresh, partial(self._run, low), BATCH_TOKENS)
+        yield from read_once(windows, fresh, self._run, BATCH_TOKENS)
 
-    def _run(self, low: bool, windows: Sequence[Window]) -> Iterator[tuple[list[int], Tensor]]:
-        """Run the blocks, in bfloat16 if ``low`` is true and the device multiplies bfloat16."""
-        low = low and has_bfloat16(self.model.device)
-        if low and windows and self.bidirectional and (half := HalfBert.of(self.model)):
-            yield from half.read(windows, self._padding)
-            return
+    def _run(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], Tensor]]:
+        """Run the blocks."""
         for batch, features in self.batches(windows):
-            with torch.inference_mode(), autocast(self.model.device, low):
+            with torch.inference_mode():
                 states = self.states(features["input_ids"], features["attention_mask"])
             yield batch, states[features["token_mask"]]
 

@@ -1,10 +1,11 @@
-"""Blocks of a model of transformers: outputs, attention, memory."""
+"""Blocks of a model of transformers: outputs, attention, memory, mixed precision."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from lexicept.errors import InputError
 from lexicept.models.windows import UNLIMITED
+from lexicept.ops.quantisation import has_instructions
 
 MOST_BLOCKS = 1000
 """Limit on the blocks of a model: a damaged configuration could ask for billions."""
@@ -133,3 +135,22 @@ def checkpoint_blocks(backbone: Any) -> None:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs=arguments)
     else:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=arguments)
+
+
+@cache
+def multiplies_bfloat16() -> bool:
+    """Return whether this CPU has instructions that multiply bfloat16."""
+    return has_instructions("avx512_bf16", "amx_bf16")
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Return whether a device multiplies bfloat16; emulation on a CPU is five times slower than
+    single precision."""
+    return multiplies_bfloat16() if device.type == "cpu" else torch.cuda.is_bf16_supported(False)
+
+
+def autocast(device: torch.device, bf16: bool) -> AbstractContextManager[object]:
+    """Multiply matrices in bfloat16, if ``bf16`` is true and the device multiplies bfloat16."""
+    if not (bf16 and has_bfloat16(device)):
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ from torch import Tensor
 
 from lexicept.errors import IndexFormatError
 from lexicept.models.backbone import Backbone
-from lexicept.models.half_bert import autocast, has_bfloat16
+from lexicept.models.blocks import autocast, has_bfloat16
+from lexicept.models.light_encoder import LightEncoder
 from lexicept.models.sae.states import Reader
 from lexicept.models.windows import Window
-from lexicept.ops.compiled import in_order
+from lexicept.ops.compiled import in_order, num_threads
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import let_go, load_array, return_memory, save_array
 from lexicept.storage.cached import cached
@@ -53,7 +54,7 @@ class CachedStates:
     def build(
         cls,
         folder: Path,
-        backbone: Backbone,
+        backbone: Backbone | LightEncoder,
         texts: Sequence[str],
         progress: Progress = silent,
         *,
@@ -67,18 +68,19 @@ class CachedStates:
             folder: a cache for many backbones, texts and precisions.
             bf16: run the backbone in bfloat16, if the device multiplies bfloat16.
         """
-        device = backbone.model.device
+        light = isinstance(backbone, LightEncoder)
+        device = torch.device("cpu")
+        if not isinstance(backbone, LightEncoder):
+            device = backbone.model.device
         bf16 = bf16 and has_bfloat16(device)
         key = _fingerprint(backbone, texts, bf16, task)
         out = folder / key[:16]
 
         def make() -> None:
-            def computed() -> Iterator[tuple[int, Sequence[np.ndarray]]]:
-                for number, start in enumerate(range(0, len(texts), SHARD)):
-                    if shards.facts(f"{number:06d}") is None:
-                        with autocast(device, bf16):
-                            arrays = _states(backbone, texts[start : start + SHARD], task)
-                        yield number, arrays
+            def compute(number: int) -> tuple[int, Sequence[np.ndarray]]:
+                some = texts[number * SHARD : (number + 1) * SHARD]
+                with autocast(device, bf16):
+                    return number, _states(backbone, some, task)
 
             def write(shard: tuple[int, Sequence[np.ndarray]]) -> int:
                 number, arrays = shard
@@ -91,8 +93,11 @@ class CachedStates:
 
             with Workspace(out, "states", {"states": key}) as work:
                 shards = work.units("states")
+                shards_of_texts = range(-(-len(texts) // SHARD))
+                left = (i for i in shards_of_texts if shards.facts(f"{i:06d}") is None)
+                computed = in_order(compute, left, num_threads()) if light else map(compute, left)
                 # A thread writes, as flushing a file to disk takes long, while others compute.
-                for number in in_order(write, computed(), 1):
+                for number in in_order(write, computed, 1):
                     progress("states", min((number + 1) * SHARD, len(texts)), len(texts))
                 work.publish(shards.folder)
 
@@ -100,6 +105,11 @@ class CachedStates:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens of all texts."""
+        return sum(map(len, self._states))
 
     def read(
         self, numbers: Sequence[int], max_tokens: int | None = None, dtype: Any = np.float32
@@ -186,7 +196,7 @@ def cached_reader(
 
 
 def _states(
-    backbone: Backbone, texts: Sequence[str], task: str
+    backbone: Backbone | LightEncoder, texts: Sequence[str], task: str
 ) -> tuple[np.ndarray, Integers, Integers]:
     """Return the states [tokens, d] of texts, the place of each text's first token [texts + 1], and
     each window's key and the place after the last token [windows, 3]."""
@@ -198,7 +208,7 @@ def _states(
     for numbers, states in backbone.token_states(windows):
         if not written.size:
             written = np.empty((int(ends[-1]), states.shape[1]), np.float16)
-        pieces = states.half().cpu().split(lengths[numbers].tolist())
+        pieces = torch.as_tensor(states).half().cpu().split(lengths[numbers].tolist())
         for number, piece in zip(numbers, pieces, strict=True):
             written[ends[number] - len(piece) : ends[number]] = piece.numpy()
     starts = np.zeros(len(texts) + 1, np.int64)
@@ -207,8 +217,15 @@ def _states(
     return written, np.cumsum(starts), np.column_stack([keys, ends])
 
 
-def _fingerprint(backbone: Backbone, texts: Sequence[str], bf16: bool, task: str) -> str:
-    digest = hashlib.sha256(f"{bf16} {backbone.precision}".encode())
+def _fingerprint(
+    backbone: Backbone | LightEncoder, texts: Sequence[str], bf16: bool, task: str
+) -> str:
+    digest = hashlib.sha256(str(bf16).encode())
+    for text in texts:
+        digest.update(hashlib.sha256(text.encode()).digest())
+    if isinstance(backbone, LightEncoder):
+        digest.update(backbone.fingerprint(task).encode())
+        return digest.hexdigest()
     for parameter in backbone.parameters():
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy())
     if not backbone.bidirectional:
@@ -217,6 +234,4 @@ def _fingerprint(backbone: Backbone, texts: Sequence[str], bf16: bool, task: str
         digest.update(b"special tokens")
     if (length := backbone.max_tokens(task)) is not None:
         digest.update(f"cut at {length}".encode())
-    for text in texts:
-        digest.update(hashlib.sha256(text.encode()).digest())
     return digest.hexdigest()

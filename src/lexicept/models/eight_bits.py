@@ -16,7 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from lexicept.models.onnx_bert import RUNTIME, GraphBuilder, OnnxBert, damage_of, map_safetensors
+from lexicept.models.onnx_bert import (
+    RUNTIME,
+    Declared,
+    GraphBuilder,
+    OnnxBert,
+    damage_of,
+    map_safetensors,
+)
 from lexicept.vectors import Floats
 
 FILE = "encoder.safetensors"
@@ -188,11 +195,15 @@ def saturates() -> bool:
     """Return True if ONNX Runtime's products of 8 bits saturate on this processor (x86 without
     VNNI)."""
     d = 64
-    weights = {"steps": np.full((d, d), STEPS, np.int8), "factors": np.ones(d, np.float32)}
-    graph = GraphBuilder(weights, x=("float32", ["n", d]))
+    weights: dict[str, Any] = {
+        "steps": np.full((d, d), STEPS, np.int8),
+        "factors": np.ones(d, np.float32),
+    }
+    vectors: Declared = ("float32", ["n", d])
+    graph = GraphBuilder(weights, x=vectors)
     product = graph.add(
         "DynamicQuantizeMatMul", ["x", "steps", "factors"], "product", domain=RUNTIME
     )
-    graph.load(threads=1, **{product: ("float32", ["n", d])})
+    graph.load(threads=1, **{product: vectors})
     (sums,) = graph.run(x=np.full((2, d), 255, np.float32))
     return not np.allclose(sums, 255 * STEPS * d)

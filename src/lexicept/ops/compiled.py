@@ -116,12 +116,12 @@ def run_in_threads(calls: Sequence[Callable[[], Result]]) -> list[Result]:
 
 
 def in_order(
-    function: Callable[[Any], Result], items: Iterable[Any], threads: int, start: Any = None
+    function: Callable[[Any], Result], items: Iterable[Any], threads: int
 ) -> Iterator[Result]:
-    """Yield ``function(item)`` for every item, in order, computed in threads that begin with
-    ``start``. Only a few results are in memory at a time."""
+    """Yield ``function(item)`` for every item, in order, computed in threads. Only a few
+    results are in memory at a time."""
     waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(threads, initializer=start) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         for item in items:
             waiting.append(pool.submit(function, item))
             if len(waiting) > threads:

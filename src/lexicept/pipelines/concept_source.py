@@ -127,18 +127,15 @@ class ConceptSource:
         from lexicept.models.backbone import Backbone
         from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 
-        settings = self.settings
-        reading: dict[str, Any] = {
-            "precision": settings.precision,
-            "bidirectional": settings.bidirectional,
-        }
+        settings, bidirectional = self.settings, self.settings.bidirectional
         if settings.sae is not None:
-            backbone = BackboneSettings(self.backbone, settings.layer, **reading)
+            backbone = BackboneSettings(self.backbone, settings.layer, bidirectional)
             return ConceptVectorizer.pretrained(str(settings.sae), backbone, settings.width)
         if self.training is not None or self.learned:
-            return Backbone.from_pretrained(self.backbone, settings.layer, **reading)
+            return Backbone.from_pretrained(
+                self.backbone, settings.layer, bidirectional=bidirectional
+            )
         concepts = ConceptVectorizer.load(str(self.model))
-        concepts.encoder.backbone.precision = settings.precision
         if self.adapted:
             from lexicept.training.adaptation import check_adaptable
 
@@ -172,8 +169,8 @@ class ConceptSource:
             return Fitted(loaded, named=loaded.named)
         names, rows = loaded.terms, loaded.encoder.head.directions.copy()
         if self.packaged:
-            encoder, effort = adapt_packaged(loaded.encoder, builder.contents, folder, progress)
-            concepts, kept = EncodedConcepts(encoder, names), KeptActivations()
+            adapted, effort = adapt_packaged(loaded.encoder, builder.contents, folder, progress)
+            concepts, kept = EncodedConcepts(adapted, names), KeptActivations()
             return Fitted(concepts, effort=effort, names=names, rows=rows, kept=kept, vectors=True)
         done = adapt(loaded.encoder, builder.contents, folder, progress)
         if done.effort is None or not loaded.named:
@@ -244,5 +241,5 @@ def check_together(
             "{0} goes with lexicept-mini or {1}, not {2}", "adapted", "model", source
         )
     if "concepts" not in vocabularies:
-        for name in sources + [name for name in (*given, *limits.changed()) if name != "precision"]:
+        for name in (*sources, *given, *limits.changed()):
             raise ParameterError("{0} requires concepts, but {1} is words", name, "vocabulary")

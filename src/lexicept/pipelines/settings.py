@@ -63,9 +63,6 @@ class ConceptSettings(Settings):
     """Attention of a decoder: to all tokens, or to earlier tokens only. By default as a pretrained
     SAE was trained (to earlier tokens if the SAE does not say), and to all tokens for an SAE
     that is trained here."""
-    precision: Literal["float32", "bfloat16"] = "bfloat16"
-    """Number format of the backbone while documents are read; bfloat16 is used only where the
-    processor multiplies it faster."""
     max_query_tokens: Count | None = None
     """Tokens, special tokens included, after which the model cuts queries. By default the model's
     length; lexicept-mini, and any model without a length, reads whole texts in windows."""

@@ -102,7 +102,6 @@ def _load_parts(config: TrainingConfig) -> Loaded:
         layer,
         bidirectional=settings.bidirectional,
         dtype=settings.dtype,
-        precision="bfloat16" if config.optimizer.bf16 else None,
         special_tokens=settings.special_tokens,
     )
     if pretrained is not None:

@@ -24,8 +24,8 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.trainer_utils import rotate_checkpoints
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
+from lexicept.models.blocks import has_bfloat16
 from lexicept.models.encoder import Encoder
-from lexicept.models.half_bert import has_bfloat16
 from lexicept.progress import Progress
 from lexicept.storage.cached import check_recorded
 from lexicept.storage.files import disk_errors, remove, replace_file, sync, sync_folder, write_json

@@ -16,9 +16,9 @@ from lexicept.evaluation import effectiveness
 from lexicept.evaluation.runs import run_of_rows
 from lexicept.index.impacts import VocabularySettings
 from lexicept.measures import e2, mean_length, qd_flops
+from lexicept.models.blocks import autocast
 from lexicept.models.cached_states import CachedStates
 from lexicept.models.encoder import Encoder
-from lexicept.models.half_bert import autocast
 from lexicept.training.config import E2, ValidationSettings
 from lexicept.vectors import stack_columns
 from lexicept.weighting import Unchanged

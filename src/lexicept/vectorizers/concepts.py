@@ -29,8 +29,6 @@ class BackboneSettings:
     """A hub name or a folder."""
     layer: int | None = None
     """Number of blocks to run; all by default."""
-    precision: str = "float32"
-    """Precision for documents, float32 or bfloat16; see ``Backbone``."""
     bidirectional: bool | None = None
     """True if tokens attend to later tokens; by default as the SAE was trained, or the backbone: a
     decoder to earlier tokens only."""
@@ -52,7 +50,6 @@ class ConceptVectorizer(EncodedConcepts):
         if terms is None:
             terms = self.head.terms if encoder.names is None else encoder.names
         self.named = terms is not None
-        """True if the dimensions have names."""
         self._terms = [unnamed(latent) for latent in range(self.size)] if terms is None else terms
 
     @classmethod
@@ -77,7 +74,6 @@ class ConceptVectorizer(EncodedConcepts):
             backbone.name,
             sae.layer,
             bidirectional=bidirectional,
-            precision=backbone.precision,
             as_trained=True,
         )
         return cls(Encoder.of(base, SAEHead.of_concepts(sae.load(backbone=base))))

@@ -47,6 +47,8 @@ class EncodedConcepts:
 
     name = "concepts"
     grows = False
+    named = True
+    """True if the dimensions have names."""
 
     def __init__(self, encoder: TokenReader, terms: Sequence[str] = ()) -> None:
         self.encoder: Any = encoder

@@ -17,7 +17,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.util import SimilarityFunction
 
 from lexicept.errors import InputError, first_line_of
-from lexicept.models.half_bert import autocast, has_bfloat16
+from lexicept.models.blocks import autocast, has_bfloat16
 from lexicept.models.loading import quiet_transformers
 from lexicept.models.sources import DEFAULT_BACKBONE, Dtype, fetch, resolve
 from lexicept.progress import Progress, silent

@@ -20,10 +20,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lexicept.errors import InputError
 from lexicept.models.backbone import BATCH_TOKENS, Backbone
-from lexicept.models.blocks import check_checkpointing, checkpoint_blocks
+from lexicept.models.blocks import autocast, check_checkpointing, checkpoint_blocks
 from lexicept.models.converters import check_backbone
 from lexicept.models.encoder import Encoder
-from lexicept.models.half_bert import autocast
 from lexicept.models.heads.vocabulary import VocabularyHead
 from lexicept.models.language_heads import language_head
 from lexicept.models.lora import add_adapters, merge_adapters

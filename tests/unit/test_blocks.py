@@ -1,9 +1,7 @@
-"""bfloat16 where a device has it."""
-
 import pytest
 import torch
 
-from lexicept.models.half_bert import autocast, has_bfloat16, multiplies_bfloat16
+from lexicept.models.blocks import autocast, has_bfloat16, multiplies_bfloat16
 
 CPU = torch.device("cpu")
 
@@ -11,16 +9,11 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("present", [True, False])
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_product_is_in_bfloat16_where_wanted_and_present(monkeypatch, present, wanted):
-    monkeypatch.setattr("lexicept.models.half_bert.multiplies_bfloat16", lambda: present)
+    monkeypatch.setattr("lexicept.models.blocks.multiplies_bfloat16", lambda: present)
     assert has_bfloat16(CPU) is present
     with autocast(CPU, wanted):
         product = torch.ones(2, 2) @ torch.ones(2, 2)
     assert product.dtype == (torch.bfloat16 if wanted and present else torch.float32)
-
-
-def test_autocast_is_wanted_unless_said_otherwise(bfloat16):
-    with autocast(CPU):
-        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(
