@@ -55,7 +55,7 @@ def test_the_packaged_model_refers_too(tmp_path):
     folder = Path(str(lexicept.__file__)).with_name("mini")
     reference = Reference.read(folder)
     assert reference == Reference.to(DEFAULT_BACKBONE)
-    lexicept.build(TEXTS, tmp_path / "index", concepts=ConceptSettings(adapted=False))
+    lexicept.build(TEXTS, tmp_path / "index")
     assert Reference.read(model_of(tmp_path / "index")) == reference
 
 
