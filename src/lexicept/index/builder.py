@@ -27,6 +27,7 @@ from lexicept.index.passages import PassageWriter
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
 from lexicept.index.term_frequencies import TermFrequencyWriter, encode_on
+from lexicept.index.text_vectors import TextVectors, VectorSettings
 from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Over
 from lexicept.progress import Progress, silent
@@ -81,7 +82,7 @@ class IndexBuilder:
             raise
         self._sizes: dict[str, int] = {}
         self._settings: dict[str, VocabularySettings] = {}
-        self._vector_size = 0
+        self._vectors: VectorSettings | None = None
 
     def add_documents(self, documents: Iterable[Document], settings: Mapping[str, Any]) -> None:
         """Store the documents; unfinished work on the same documents and settings is resumed.
@@ -113,12 +114,14 @@ class IndexBuilder:
         progress: Progress = silent,
         *,
         vector_size: int = 0,
+        fitted: bool = False,
     ) -> sp.csr_array:
         """Count or encode all documents; return their tf, memory-mapped [N, size]. The vectorizer
         is saved. Raises InputError for unfinished work on another model of this vocabulary.
 
         Args:
             vector_size: components of the documents' vectors, which follow the tf; 0 for none.
+            fitted: fit the similarity by vectors to these documents; see ``VectorSettings``.
         """
         folder = self.folder(vectorizer.name)
         folder.mkdir()
@@ -138,7 +141,11 @@ class IndexBuilder:
             vectorizer.save(folder)
         self._sizes[vectorizer.name] = tf.shape[1]
         self._settings[vectorizer.name] = settings
-        self._vector_size = vector_size or self._vector_size
+        if vector_size:
+            self._vectors = VectorSettings(vector_size)
+            if fitted:
+                stored = TextVectors(Parts.open(self._generation), self._vectors)
+                self._vectors = self._vectors.fitted(stored)
         return tf
 
     def folder(self, vocabulary: str) -> Path:
@@ -193,7 +200,7 @@ class IndexBuilder:
         are not finite, or if another process is writing to the index to replace."""
         if not self._sizes:
             raise InputError("an index needs at least one vocabulary")
-        layout = IndexLayout(self._sizes, self._settings, rra, weight_bits, self._vector_size)
+        layout = IndexLayout(self._sizes, self._settings, rra, weight_bits, self._vectors)
         commit_generation(self._index, self._generation, layout, self._over)
         if (self._overwrite or self._early) and self.path.exists():
             replace_generation(self.path, self._generation)

@@ -26,6 +26,7 @@ from lexicept.index.manifest import (
 )
 from lexicept.index.parts import Parts
 from lexicept.index.reader import IndexReader
+from lexicept.index.text_vectors import VectorSettings
 from lexicept.parallel.shards import Over
 from lexicept.storage.files import disk_errors, link, move, remove, sync_folder
 from lexicept.storage.locks import lock, remove_unheld
@@ -184,15 +185,15 @@ class IndexLayout:
     rra: RRASettings | None = None
     weight_bits: int = 32
     """See ``ExactEngine.build``."""
-    vector_size: int = 0
-    """Size of the documents' vectors; 0 for none."""
+    vectors: VectorSettings | None = None
+    """Of the documents' vectors; None for none."""
 
     @classmethod
     def of(cls, index: IndexReader, rra: RRASettings | None) -> IndexLayout:
         """Return the layout of an opened index, with these settings of RRA."""
         sizes = {vocabulary.name: vocabulary.size for vocabulary in index.vocabularies}
-        vector_size = 0 if index.vectors is None else index.vectors.d
-        return cls(sizes, index.settings, rra, index.engine.weight_bits, vector_size)
+        vectors = None if index.vectors is None else index.vectors.settings
+        return cls(sizes, index.settings, rra, index.engine.weight_bits, vectors)
 
 
 def commit_generation(
@@ -225,7 +226,7 @@ def commit_generation(
             for name, size in layout.sizes.items()
         ],
         "rra": None if layout.rra is None else asdict(layout.rra),
-        "vector_size": layout.vector_size,
+        "vectors": None if layout.vectors is None else asdict(layout.vectors),
         **({MISSING: [*missing]} if missing else {}),
     }
     publish(path, generation, content, linked)

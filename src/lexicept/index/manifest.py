@@ -12,6 +12,7 @@ from typing import Any
 from lexicept.errors import IndexFormatError, Whole, check_fields
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.parts import PARTS
+from lexicept.index.text_vectors import VectorSettings
 from lexicept.storage.files import read_json, write_json
 from lexicept.storage.manifest import generation_number, generations, load_manifest
 from lexicept.vectorizers.interface import KINDS
@@ -35,7 +36,7 @@ class _Manifest:
     documents: Whole
     vocabularies: Sequence[dict[str, Any]]
     rra: dict[str, Any] | None
-    vector_size: Whole = 0
+    vectors: dict[str, Any] | None = None
     missing: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -47,8 +48,10 @@ class _Manifest:
             raise ValueError("vocabularies that no index has")
         if generation_number(self.generation) is None:
             raise ValueError(f"no generation {self.generation!r:.80}")
-        if self.vector_size and "concepts" not in names:
-            raise ValueError("vectors without the concepts of their model")
+        if self.vectors is not None:
+            VectorSettings(**self.vectors)
+            if "concepts" not in names:
+                raise ValueError("vectors without the concepts of their model")
         RRASettings(**self.rra or {})
 
 

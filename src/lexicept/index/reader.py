@@ -47,7 +47,7 @@ from lexicept.index.queries import (
 from lexicept.index.query_encoders import QueryEncoders
 from lexicept.index.ranking import Ranker
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.text_vectors import TextVectors
+from lexicept.index.text_vectors import TextVectors, VectorSettings
 from lexicept.index.vocabulary import open_vocabularies
 from lexicept.queries.syntax import ParsedQuery, parse
 from lexicept.storage.arrays import JoinedRows, StoredRows
@@ -99,10 +99,12 @@ class IndexReader:
             raise IndexFormatError(f"{path}: its parts hold different numbers of documents")
         if sum(v.size for v in self.vocabularies) != self.engine.num_dimensions:
             raise IndexFormatError(f"{path}: postings and vocabularies differ in dimensions")
-        size = manifest["vector_size"]
-        self.vectors = TextVectors(stored.parts, size) if size else None
+        settings = manifest["vectors"]
+        self.vectors = settings and TextVectors(stored.parts, VectorSettings(**settings))
         """Vectors of the documents and passages; None for an index without vectors."""
-        self.vectorizers = QueryEncoders(folder, self.vocabularies, manifest["files"], size)
+        self.vectorizers = QueryEncoders(
+            folder, self.vocabularies, manifest["files"], (settings or {}).get("size", 0)
+        )
         words = next((v.dimensions for v in self.vocabularies if v.name == "words"), None)
         self._query_masks = QueryMasks(stored, self.masks, self.engine, self.vectorizers, words)
         self.weigher = QueryWeigher(path, self.vocabularies, self.derived, self.vectorizers)

@@ -1,8 +1,8 @@
 """Vectors of whole texts beside the postings: the direction of each document or passage.
 
-A search of all vocabularies adds ``SIMILARITY`` times the cosine with the query to the scores.
-``vectors.npy`` of a part has a record for each document: the components in 8
-bits, and their length.
+A search of all vocabularies adds ``SIMILARITY`` times the cosine with the query to the scores. For
+another backbone than MiniLM the cosines are brought to the spread of MiniLM's. ``vectors.npy`` of a
+part has a record for each document: the components in 8 bits, and their length.
 """
 
 from __future__ import annotations
@@ -17,17 +17,25 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from lexicept.errors import IndexFormatError
+from lexicept.errors import Count, IndexFormatError, InputError, check_fields
 from lexicept.index.parts import Parts
 from lexicept.storage.arrays import ArrayWriter, load_array
-from lexicept.vectors import Floats, Integers
+from lexicept.vectors import Floats, Integers, unit_rows
 
 SIMILARITY = 20.0
 """Weight of the cosine of a document and a query beside their words and concepts."""
 
-LEAST_SIMILAR = 0.3
-"""Cosine from which a document is a result without a word or concept of the query, in an index of
-at most ``ALL_COMPARED``; 3 % of all pairs of questions and passages of documentation reach it."""
+LEAST_SIMILAR = 6.0
+"""Similarity from which a document is a result without a word or concept of the query, in an index
+of at most ``ALL_COMPARED``: a cosine of .3, which 3 % of all pairs of questions and passages of
+documentation reach."""
+
+SPREAD = 0.13
+"""Standard deviation, and mean too, of the cosines of two texts by MiniLM: the mean of three
+collections of abstracts, of encyclopaedia paragraphs and of documentation (.11 to .15)."""
+
+SAMPLED = 600
+"""Texts whose pairs show the spread of cosines."""
 
 ALL_COMPARED = 2**14
 """Most documents and passages of an index of which all are compared with a query."""
@@ -70,13 +78,47 @@ def rounded(vectors: sp.csr_array) -> Any:
 
 
 @dataclass(frozen=True)
+class VectorSettings:
+    """Vectors of an index, and the similarity by their cosines: ``scale * (cosine - origin)``, at
+    least 0. Raises InputError for a value out of range."""
+
+    size: Count
+    """Components of a vector."""
+    scale: float = SIMILARITY
+    origin: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not (0 < self.scale < np.inf and -1 <= self.origin <= 1):
+            raise InputError("scale must be above 0, and origin from -1 to 1")
+
+    def fitted(self, vectors: TextVectors) -> VectorSettings:
+        """Return the settings for which cosines of a collection's texts have the mean and the
+        standard deviation of MiniLM's."""
+        count = vectors.parts.order.size
+        drawn = np.random.default_rng(0).choice(count, min(count, SAMPLED), replace=False)
+        units = unit_rows(vectors.records(np.sort(drawn))["steps"].astype(np.float32))
+        units = units[units.any(axis=1)]
+        cosines = (units @ units.T)[np.triu_indices(len(units), 1)]
+        spread = float(cosines.std()) if cosines.size else 0.0
+        if spread == 0:
+            return self
+        origin = float(cosines.mean()) - spread
+        return replace(self, scale=SIMILARITY * SPREAD / spread, origin=max(-1.0, origin))
+
+
+@dataclass(frozen=True)
 class TextVectors:
     """The vectors of the documents of parts, memory-mapped. Raises IndexFormatError for damaged
     files."""
 
     parts: Parts
-    d: int
-    """Size of a vector."""
+    settings: VectorSettings
+
+    @property
+    def d(self) -> int:
+        """Size of a vector."""
+        return self.settings.size
 
     @cached_property
     def _stored(self) -> Sequence[Any]:
@@ -100,20 +142,22 @@ class TextVectors:
         return records
 
     def similarities(self, query: Floats, documents: Integers) -> Floats:
-        """Return ``SIMILARITY`` times the cosine of a query's vector [d], of unit length or zeros,
-        and of documents [n], at least 0."""
+        """Return the similarity of a query's vector [d], of unit length, and of documents [n]; 0
+        for zeros."""
         cosines = np.empty(len(documents), np.float32)
         for start in range(0, len(documents), READ_TOGETHER):
             records = self.records(documents[start : start + READ_TOGETHER])
             # Not by BLAS, whose sums depend on the vectors beside a vector.
             products = np.einsum("ij,j->i", records["steps"].astype(np.float32), query)
             cosines[start : start + len(records)] = products / np.maximum(records["length"], 1)
-        similarities: Floats = np.float32(SIMILARITY) * np.maximum(cosines, 0)
+        settings = self.settings
+        above = np.where(cosines == 0, 0, np.maximum(cosines - np.float32(settings.origin), 0))
+        similarities: Floats = np.float32(settings.scale) * above
         return similarities
 
     def similar(self, similarities: Floats) -> npt.NDArray[np.bool_]:
         """Return True for ``similarities`` of documents that are results by them alone [n]."""
-        return similarities >= np.float32(SIMILARITY * LEAST_SIMILAR)
+        return similarities >= np.float32(LEAST_SIMILAR)
 
     def check(self) -> None:
         """Raise IndexFormatError for records that no vector has."""

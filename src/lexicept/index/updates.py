@@ -290,11 +290,11 @@ def _rewrite(
         parts += Parts.open(folder)
     # New parts, merged parts and the order; all other parts are linked.
     documents = parts[order]
-    vector_size = layout.vector_size
+    vectors = layout.vectors
 
     def write_more(of_part: Parts, part: Path) -> None:
-        if vector_size:
-            write_vectors(part, TextVectors(of_part, vector_size))
+        if vectors is not None:
+            write_vectors(part, TextVectors(of_part, vectors))
 
     check = partial(_check_parts, index)
     linked_parts = write_parts(documents, folder, sizes, check, write_more)

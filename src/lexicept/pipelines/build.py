@@ -179,7 +179,9 @@ def _add_concepts(
     concepts.encoder.kept = fitted.kept  # which descriptions will read again
     vectorizer: Any = ConceptsAndVectors(concepts) if fitted.vectors else concepts
     vector_size = vectorizer.d if fitted.vectors else 0
-    activations = builder.add_vocabulary(vectorizer, settings, progress, vector_size=vector_size)
+    activations = builder.add_vocabulary(
+        vectorizer, settings, progress, vector_size=vector_size, fitted=fitted.scaled
+    )
     _check_postings(builder, concepts.name, activations, stacklevel=5)
     if fitted.named and labels is None and fitted.names is None:
         return

@@ -44,6 +44,8 @@ class Fitted(NamedTuple):
     """Keeps what the concepts' encoder finds in documents; None keeps nothing."""
     vectors: bool = False
     """True if vectors of the texts go into the index."""
+    scaled: bool = False
+    """True if the vectors' cosines have another spread than MiniLM's."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class ConceptSource:
         folder = builder.work.kept("adaptation")
         if isinstance(loaded, Backbone):
             encoder, done = learn(loaded, self._prompts(), builder.contents, folder, progress)
-            return _fitted(encoder, done)._replace(vectors=True)
+            return _fitted(encoder, done)._replace(vectors=True, scaled=True)
         if not self.settings.adapt:
             return Fitted(loaded, named=loaded.named)
         names, rows = loaded.terms, loaded.encoder.head.directions.copy()
