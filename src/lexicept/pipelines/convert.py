@@ -11,7 +11,9 @@ from lexicept.errors import InputError, checked_arguments, require
 from lexicept.index.builder import Contents
 from lexicept.index.manifest import MANIFEST
 from lexicept.index.reader import IndexReader
+from lexicept.models.sources import MINI
 from lexicept.storage.workspace import new_folder, refuse_existing
+from lexicept.vectorizers.encoded import PACKAGED
 
 if TYPE_CHECKING:
     from lexicept.models.converters import Kind
@@ -106,7 +108,9 @@ def _concepts_of(path: Path) -> tuple[str, Sequence[str]]:
     """Return the folder of the model of an index's concepts, and the documents."""
     index = IndexReader.open(path)
     index.span("concepts")  # raises InputError without concepts
-    return str(index.folder / "concepts" / "model"), Contents(index.folder)
+    folder = index.folder / "concepts"
+    source = MINI if (folder / PACKAGED).exists() else str(folder / "model")
+    return source, Contents(index.folder)
 
 
 def _convert_sae(
