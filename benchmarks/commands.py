@@ -56,7 +56,7 @@ def run(data: Path, concepts: int = 300) -> list[Table]:
             ),
             "evaluate, 10,570 queries": ("evaluate", place / "dev", dev),
             f"build, words and concepts, {concepts} documents": (
-                *("build", few, "--out", place / "few", "--no-adapted"),
+                *("build", few, "--out", place / "few"),
             ),
             "report of these": ("report", place / "few", "--out", place / "report.html"),
         }

@@ -33,7 +33,7 @@ def run(num_documents: int = 500, rounds: int = 7) -> list[Table]:
         with open(corpus, "w", encoding="utf-8") as file:
             for document in islice(read_documents("python-docs"), num_documents):
                 file.write(json.dumps(document._asdict()) + "\n")
-        call("build", corpus, "--out", index, "--no-adapted")
+        call("build", corpus, "--out", index)
         search = ("search", index, "open a file for reading")
         cases = {
             "`lexicept --help`": lambda: call("--help"),

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,16 +11,17 @@ import torch
 import lexicept
 from lexicept import ConceptSettings, Limits
 from lexicept.errors import InputError
-from lexicept.models.backbone import Backbone
+from lexicept.index.reader import IndexReader
+from lexicept.models.eight_bits import EightBitBert
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.sae.model import SAE
-from lexicept.models.sources import MINI
 from lexicept.training import adaptation
-from lexicept.training.adaptation import HEAD, INDEX, check_adaptable, sample, with_initial_decoder
-from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.training.adaptation import HEAD, check_adaptable, sample, with_initial_decoder
+from lexicept.vectorizers.encoded import EncodedConcepts
+from lexicept.vectors import unit_rows
 from support.heads import make
 from support.processes import KilledError
 from support.tiny import save_bert, text
@@ -41,9 +41,12 @@ def _small(monkeypatch):
     monkeypatch.setattr(adaptation, "PASSES", 1000)
 
 
-def concepts_of(index: lexicept.Index) -> ConceptVectorizer:
+ADAPT = ConceptSettings(adapt=True)
+
+
+def concepts_of(index: lexicept.Index) -> EncodedConcepts:
     vectorizer = index.reader.vectorizer("concepts")
-    assert isinstance(vectorizer, ConceptVectorizer)
+    assert isinstance(vectorizer, EncodedConcepts)
     return vectorizer
 
 
@@ -58,94 +61,66 @@ def test_an_index_s_concepts_are_adapted_named_and_its_own(run, tmp_path):
     def progress(stage, done, total, detail=""):
         stages[stage] = total
 
-    index = lexicept.build(TEXTS, tmp_path / "index", progress=progress)
+    index = lexicept.build(TEXTS, tmp_path / "index", concepts=ADAPT, progress=progress)
     expected = {"states": 20, "training": 6000, "words": 20, "concepts": 20, "naming": 20}
     assert {name: stages[name] for name in expected} == expected
-    before, after = ConceptVectorizer.load(MINI), concepts_of(index)
-    turned = torch.cosine_similarity(after.head.rows, before.head.rows) < 1 - 1e-5
+    before, after = EncodedConcepts.packaged(), concepts_of(index)
+    rows = [unit_rows(concepts.encoder.head.directions) for concepts in (before, after)]
+    turned = (rows[0] * rows[1]).sum(axis=1) < 1 - 1e-5
     assert 0 < int(turned.sum()) < 8192
-    assert after.head.settings == HEAD
-    assert after.encoder.index_settings == INDEX
+    assert after.encoder.head.settings == before.encoder.head.settings
+    assert after.encoder.index_settings == before.encoder.index_settings
     assert index.reader.atlas is not None
     assert list(after.terms) == list(index.reader.atlas.labels)
     fires = set(index.reader.tf()[1].indices.tolist())
-    assert 0 < len(fires) < 200
+    assert 0 < len(fires) < 400
     for number in set(range(8192)) - fires:  # they stayed themselves, and have their names
         assert after.terms[number] in (before.terms[number], f"{before.terms[number]} #{number}")
-    settings = index.reader.settings["concepts"]
-    assert settings.document_max_active_dims == HEAD.document_max_active_dims
-    assert settings.adapted == {"tokens": 120, "steps": 3}
+    assert index.reader.settings["concepts"].adapted == {"tokens": 120, "steps": 3}
     shown = run("index", "info", tmp_path / "index").out
     assert "adapted to the documents: 120 tokens, 3 steps" in shown
-    model = index.reader.folder / "concepts" / "model"
-    sizes = {file.relative_to(model).as_posix(): file.stat().st_size for file in model.rglob("*")}
-    rows = 8192 * 384 * 4  # of the encoder; a decoder would be as large, and the backbone 90 MB
-    assert rows < sizes.pop("1_SAEHead/sae.safetensors") < rows + 50_000
-    assert max(sizes.values()) < 2**20
+    assert type(IndexReader.open(tmp_path / "index").vectorizers.get("concepts")) is EncodedConcepts
 
 
 def test_documents_that_are_added_are_read_with_the_index_s_own_concepts(tmp_path):
-    index = lexicept.build(TEXTS[1:], tmp_path / "index", vocabulary="concepts")
+    index = lexicept.build(TEXTS[1:], tmp_path / "index", concepts=ADAPT)
     concepts = concepts_of(index)
     index.add([{"id": "new", "text": TEXTS[0]}])
-    assert (concepts_of(index).head.rows == concepts.head.rows).all()
+    assert (concepts_of(index).encoder.head.directions == concepts.encoder.head.directions).all()
     assert index.reader.settings["concepts"].adapted == {"tokens": 113, "steps": 3}
     expected = concepts.documents([TEXTS[0]])
-    found = index.reader.tf()[0][[len(TEXTS) - 1]]
+    found = index.reader.tf()[1][[len(TEXTS) - 1]]
     assert found.indices.tolist() == expected.indices.tolist()
-    assert found.data == pytest.approx(expected.data, rel=1e-4)
+    assert found.data.tolist() == expected.data.tolist()
 
 
 def test_a_small_collection_s_concepts_are_those_of_the_package(tmp_path, monkeypatch):
     monkeypatch.setattr(adaptation, "FEWEST_TOKENS", 121)
-    lexicept.build(TEXTS, tmp_path / "small")
+    lexicept.build(TEXTS, tmp_path / "small", concepts=ADAPT)
     monkeypatch.setattr(adaptation, "FEWEST_TOKENS", 120)
-    fixed = lexicept.build(TEXTS, tmp_path / "fixed", concepts=ConceptSettings(adapted=False))
+    fixed = lexicept.build(TEXTS, tmp_path / "fixed")
     assert contents(tmp_path / "small") == contents(tmp_path / "fixed")
     assert fixed.reader.settings["concepts"].adapted is None
     atlas = fixed.reader.atlas
     assert atlas is not None
     assert any(concept.words for concept in atlas)
     described = {concept.number for concept in atlas if concept.words}
-    names = zip(concepts_of(fixed).terms, ConceptVectorizer.load(MINI).terms, strict=True)
+    names = zip(concepts_of(fixed).terms, EncodedConcepts.packaged().terms, strict=True)
     for number, (name, packaged) in enumerate(names):
         assert number in described or name in (packaged, f"{packaged} #{number}")
-    assert concepts_of(lexicept.build(TEXTS, tmp_path / "third")).head.settings == HEAD
 
 
-def test_the_backbone_reads_no_document_twice(tmp_path, monkeypatch):
+def test_the_encoder_reads_no_document_twice(tmp_path, monkeypatch):
     read: list[int] = []
-    states = Backbone.states
+    states = EightBitBert.states
 
     def counted(self, ids, mask):
-        # Loading tests the attention on two rows of three or four tokens.
-        read.extend([] if ids.shape[1] < 5 else [len(ids)])
+        read.append(len(ids))
         return states(self, ids, mask)
 
-    monkeypatch.setattr(Backbone, "states", counted)
-    lexicept.build(
-        TEXTS * 2,
-        tmp_path / "index",
-        vocabulary="concepts",
-    )
-    assert sum(read) == len(TEXTS)  # to learn from, to encode, and to name what fires
-    read.clear()
-    monkeypatch.setattr(adaptation, "SAMPLE_TOKENS", 60)
-    monkeypatch.setattr("lexicept.interpretation.describe.describe", lambda *_, **__: None)
-    monkeypatch.setattr("lexicept.interpretation.describe.names_for", lambda *_: Nothing())
-    lexicept.build(
-        TEXTS,
-        tmp_path / "part",
-        vocabulary="concepts",
-    )
-    assert sum(read) == len(TEXTS)
-
-
-class Nothing:
-    """Findings that are not stored."""
-
-    def save(self, *_: Any) -> None:
-        pass
+    monkeypatch.setattr(EightBitBert, "states", counted)
+    lexicept.build(TEXTS * 2, tmp_path / "index")
+    assert sum(read) == len(TEXTS)  # to encode, and to name what fires
 
 
 @pytest.mark.parametrize("stop", [("states", 10), ("training", 200), ("concepts", 10)])
@@ -158,14 +133,14 @@ def test_an_interrupted_build_ends_as_an_unbroken_one(tmp_path, monkeypatch, sto
         if stage == stop[0] and done >= stop[1]:
             raise KilledError
 
-    lexicept.build(TEXTS, tmp_path / "unbroken")
+    lexicept.build(TEXTS, tmp_path / "unbroken", concepts=ADAPT)
     with pytest.raises(KilledError):
-        lexicept.build(TEXTS, tmp_path / "index", progress=kill)
+        lexicept.build(TEXTS, tmp_path / "index", concepts=ADAPT, progress=kill)
     with pytest.raises(
-        InputError, match=r"made with other settings: adapted was true and is now false"
+        InputError, match=r"made with other settings: adapt was true and is now false"
     ):
-        lexicept.build(TEXTS, tmp_path / "index", concepts=ConceptSettings(adapted=False))
-    lexicept.build(TEXTS, tmp_path / "index")
+        lexicept.build(TEXTS, tmp_path / "index")
+    lexicept.build(TEXTS, tmp_path / "index", concepts=ADAPT)
     assert contents(tmp_path / "index") == contents(tmp_path / "unbroken")
     assert not (tmp_path / "index.partial").exists()
 
@@ -203,15 +178,9 @@ def test_another_model_is_adapted_when_that_is_said_and_keeps_its_settings(bert,
     model = saved(encoder, tmp_path / "model")
     options = {"model": model, "vocabulary": "concepts"}
     plain = lexicept.build(texts, tmp_path / "plain", **options)
-    fixed = lexicept.build(
-        texts, tmp_path / "fixed", **options, concepts=ConceptSettings(adapted=False)
-    )
-    adapted = lexicept.build(
-        texts, tmp_path / "adapted", **options, concepts=ConceptSettings(adapted=True)
-    )
+    adapted = lexicept.build(texts, tmp_path / "adapted", **options, concepts=ADAPT)
     rows = encoder.head.rows
     assert torch.equal(concepts_of(plain).head.rows, rows)
-    assert torch.equal(concepts_of(fixed).head.rows, rows)
     after = concepts_of(adapted).encoder
     assert not torch.equal(after.head.rows, rows)
     assert after.head.settings == own
@@ -230,14 +199,14 @@ def test_a_named_backbone_gets_the_whole_default_index(tmp_path, run):
     (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     texts = [text(n, n + 1, n + 2, 2 * n) for n in range(40)]
     index = lexicept.build(texts, tmp_path / "index", concepts=ConceptSettings(backbone=folder))
-    assert [one.name for one in index.reader.vocabularies] == ["words", "concepts", "texts"]
+    assert [one.name for one in index.reader.vocabularies] == ["words", "concepts"]
     assert index.reader.settings["concepts"].adapted == {"tokens": 25 * (4 + 4), "steps": 3}
     encoder = concepts_of(index).encoder
     assert encoder.prompts == {"query": "ba ", "document": "de de "}
     assert encoder.head.settings == replace(HEAD, query_scale=1.25)
     assert encoder.head.d_in == 32
-    scores = [index.search(texts[7], 1, vocabulary=name)[0].score for name in ("texts", None)]
-    assert 0 < scores[0] < scores[1]
+    (hit,) = index.search(texts[7], 1, explain=True)
+    assert 0 < hit.explanation.similarity < hit.score
     # Spans count from the text's start, not the prompt's.
     found = index.reader.vectorizer("concepts").encode_query(texts[3])
     sources = found.sources(found.tf.indices.tolist()).values()
@@ -260,9 +229,7 @@ def test_models_that_can_t_be_adapted_are_refused_before_any_work(bert, encoder,
         check_adaptable(made)
     model = saved(made, tmp_path / "model")
     with pytest.raises(InputError, match=f"model: .*{message}"):
-        lexicept.build(
-            TEXTS, tmp_path / "index", model=model, concepts=ConceptSettings(adapted=True)
-        )
+        lexicept.build(TEXTS, tmp_path / "index", model=model, concepts=ADAPT)
     assert not list(tmp_path.glob("index*"))
 
 
@@ -306,9 +273,8 @@ def test_the_command_has_the_choice(run, tmp_path):
     corpus.write_text(
         "\n".join(json.dumps({"id": str(n), "text": one}) for n, one in enumerate(TEXTS))
     )
-    for choice, adapted in (("adapted", {"tokens": 120, "steps": 3}), ("no-adapted", None)):
-        out = tmp_path / choice
-        report = run("build", corpus, "--out", out, f"--{choice}", "--json").json
+    for options, adapted in ((["--adapt"], {"tokens": 120, "steps": 3}), ([], None)):
+        out = tmp_path / f"index{len(options)}"
+        report = run("build", corpus, "--out", out, *options, "--json").json
         entries = {entry["name"]: entry["adapted"] for entry in report["vocabularies"]}
-        whole = {} if adapted is None else {"texts": None}
-        assert entries == {"words": None, "concepts": adapted, **whole}
+        assert entries == {"words": None, "concepts": adapted}

@@ -67,7 +67,7 @@ def test_a_new_option_is_one_declaration(narrow, tmp_path, monkeypatch):
     ignored = shutil.ignore_patterns("__pycache__", "mini", "page")
     shutil.copytree(declarations.PACKAGE, tmp_path / "lexicept", ignore=ignored)
     settings = tmp_path / "lexicept" / "pipelines" / "settings.py"
-    field = '    adapted: bool | None = None\n    """'
+    field = '    adapt: bool = False\n    """'
     added = '    depth: Count | None = 3\n    """Depth of a test."""\n'
     settings.write_text(settings.read_text("utf-8").replace(field, added + field, 1), "utf-8")
     monkeypatch.setattr(declarations, "PACKAGE", tmp_path / "lexicept")

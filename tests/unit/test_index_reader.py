@@ -217,7 +217,7 @@ def test_words_are_searched_where_concepts_can_not_be(tmp_path, monkeypatch):
     )
     index = IndexReader.open(tmp_path / "index")
     assert index.search(["cat"], 1, "words")[0][0].id == "a"
-    with pytest.raises(InputError, match=r"not_installed missing: pip install 'lexicept\[concepts"):
+    with pytest.raises(InputError, match=r"not_installed missing: pip install 'lexicept\[train"):
         index.search(["cat"])[0]
 
 

@@ -112,17 +112,17 @@ def test_describe_tells_what_concepts_are_here(corpus, run, tmp_path):
     ("arguments", "message"),
     [
         (["--k", 4], "--k requires --train"),
-        (["--num-latents", 64, "--adapted"], "--num-latents requires --train"),
+        (["--num-latents", 64, "--adapt"], "--num-latents requires --train"),
         (["--layer", 2], "--layer requires --train, --sae or --backbone"),
         (
             ["--backbone", "x", "--model", "y"],
             "--backbone does not go with --model: it has its own",
         ),
         (["--query-prompt", "x: ", "--train"], "--query-prompt requires --backbone"),
-        (["--backbone", "x", "--adapted"], "--adapted goes with lexicept-mini or --model, not"),
-        (["--no-adapted", "--train"], "--adapted goes with lexicept-mini or --model, not --train"),
+        (["--backbone", "x", "--adapt"], "--adapt goes with lexicept-mini or --model, not"),
+        (["--adapt", "--train"], "--adapt goes with lexicept-mini or --model, not --train"),
         (["--sae", "x", "--model", "y"], "--model and --sae are two sources"),
-        (["--no-adapted", "--vocabulary", "words"], "--adapted requires concepts, but --vocab"),
+        (["--adapt", "--vocabulary", "words"], "--adapt requires concepts, but --vocab"),
         (["--model", "nowhere"], "nowhere: no such folder"),
     ],
 )

@@ -49,7 +49,7 @@ lexicept.build(T, new, concepts=CS(sae="nosuch", width=0)) -> width must be at l
 lexicept.build(T, new, concepts=CS(width=3)) -> width requires sae
 lexicept.build(T, new, concepts=CS(layer=3)) -> layer requires train, sae or backbone: a saved mode
 lexicept.build(T, new, concepts=CS(explanations="nosuch")) -> explanations requires sae or model
-lexicept.build(T, new, concepts=CS(adapted=False), **words) -> adapted requires concepts, but vocabu
+lexicept.build(T, new, concepts=CS(adapt=True), **words) -> adapt requires concepts, but vocabu
 lexicept.build(T, new, limits=Limits(query_max_active_dims=0)) -> query_max_active_dims must be at l
 lexicept.build(T, new, limits=Limits(document_max_active_dims=-1)) -> document_max_active_dims must
 lexicept.build(T, new, limits=Limits(query_max_qd_flops=nan)) -> query_max_qd_flops must be a number
@@ -58,7 +58,7 @@ lexicept.build(T, new, weight_bits=16, **words) -> weights have 32 or 8 bits, no
 lexicept.build(T, new, ray_workers=2, **words) -> ray_workers requires ray
 lexicept.build(T, new, ray="local", ray_workers=0, **words) -> a cluster has at least 1 worker, not
 lexicept.build(T, new, model="x", concepts=CS(train=True)) -> model and train are two sources
-lexicept.build(T, new, concepts=CS(sae="x", adapted=False)) -> adapted goes with lexicept-mini or mo
+lexicept.build(T, new, concepts=CS(sae="x", adapt=True)) -> adapt goes with lexicept-mini or mo
 lexicept.build(T, new, limits=Limits(weighting="bm25"), **words) -> weighting requires concepts, but
 lexicept.build([{"text": "x"}, 3], new, strict=True, **words) -> the documents, document 2: a docume
 pets.search(None) -> a query is a text, not None

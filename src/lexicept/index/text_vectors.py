@@ -113,9 +113,7 @@ class TextVectors:
 
     def similar(self, similarities: Floats) -> npt.NDArray[np.bool_]:
         """Return True for ``similarities`` of documents that are results by them alone [n]."""
-        if len(self.parts.order) > ALL_COMPARED:
-            return np.zeros(len(similarities), bool)
-        return similarities >= SIMILARITY * LEAST_SIMILAR
+        return similarities >= np.float32(SIMILARITY * LEAST_SIMILAR)
 
     def check(self) -> None:
         """Raise IndexFormatError for records that no vector has."""

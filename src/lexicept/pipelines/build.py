@@ -110,7 +110,7 @@ def build(
         document_max_active_dims=limits.document_max_active_dims,
         query_max_qd_flops=limits.query_max_qd_flops,
     )
-    if "concepts" in names and (source.adapted or not source.packaged):
+    if "concepts" in names and (source.settings.adapt or not source.packaged):
         require("train", "sentence_transformers", hint=", or build with lexicept-mini as it is")
     with (
         joined_cluster(ray, ray_workers) as cluster,

@@ -80,11 +80,6 @@ class ConceptSource:
         return self.model is None and self.settings.sae is None and not self.settings.train
 
     @property
-    def adapted(self) -> bool:
-        """True if the model is adapted to the documents."""
-        return bool(self.settings.adapted)
-
-    @property
     def training(self) -> SAESettings | None:
         """Settings of the SAE that is trained on the documents."""
         if self.settings.train is True:
@@ -97,7 +92,7 @@ class ConceptSource:
         """Return the source as JSON values, to be compared with an interrupted build's."""
         training = None if self.training is None else asdict(self.training)
         described = {**vars(self.settings), "train": training, "backbone": self.backbone}
-        return {"model": self.model, **described, "adapted": self.adapted}
+        return {"model": self.model, **described}
 
     def load(self) -> EncodedConcepts | Backbone:
         """Load the concepts or, where they are trained on the documents, their backbone. Raises
@@ -136,7 +131,7 @@ class ConceptSource:
                 self.backbone, settings.layer, bidirectional=bidirectional
             )
         concepts = ConceptVectorizer.load(str(self.model))
-        if self.adapted:
+        if self.settings.adapt:
             from lexicept.training.adaptation import check_adaptable
 
             try:
@@ -149,7 +144,7 @@ class ConceptSource:
         self, loaded: EncodedConcepts | Backbone, builder: IndexBuilder, progress: Progress
     ) -> Fitted:
         """Train or adapt what was loaded to the builder's documents, where that is asked for."""
-        if self.packaged and not self.adapted:
+        if self.packaged and not self.settings.adapt:
             rows = loaded.encoder.head.directions
             return Fitted(
                 loaded, names=loaded.terms, rows=rows, kept=KeptActivations(), vectors=True
@@ -165,7 +160,7 @@ class ConceptSource:
         if isinstance(loaded, Backbone):
             encoder, done = learn(loaded, self._prompts(), builder.contents, folder, progress)
             return _fitted(encoder, done)._replace(vectors=True)
-        if not self.adapted:
+        if not self.settings.adapt:
             return Fitted(loaded, named=loaded.named)
         names, rows = loaded.terms, loaded.encoder.head.directions.copy()
         if self.packaged:
@@ -236,9 +231,9 @@ def check_together(
     for name, (suitable, text) in options.items():
         if name in given and source not in suitable:
             raise ParameterError(text, name, *suitable)
-    if "adapted" in given and source in ("sae", "train", "backbone"):
+    if "adapt" in given and source in ("sae", "train", "backbone"):
         raise ParameterError(
-            "{0} goes with lexicept-mini or {1}, not {2}", "adapted", "model", source
+            "{0} goes with lexicept-mini or {1}, not {2}", "adapt", "model", source
         )
     if "concepts" not in vocabularies:
         for name in (*sources, *given, *limits.changed()):

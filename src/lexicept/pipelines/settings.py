@@ -37,10 +37,11 @@ class ConceptSettings(Settings):
         InputError: a value of another type or out of range.
     """
 
-    adapted: bool | None = None
+    adapt: bool = False
     """Let the latents of lexicept-mini, or of an SAE in another model, go on learning from the
     documents before these are encoded: a minute or two for 5,000 abstracts, nothing for some
-    hundred documents. By default lexicept-mini is adapted and another model is fixed."""
+    hundred documents. Needs ``lexicept[train]``; concepts then have other numbers than in other
+    indexes."""
     sae: str | os.PathLike[str] | None = None
     """Pretrained SAE of the backbone: a folder or a Hugging Face name."""
     width: Count | None = None
