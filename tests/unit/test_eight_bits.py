@@ -235,9 +235,10 @@ def test_the_packaged_encoder_agrees_with_and_without_torch():
     ]
     light = LightEncoder.load(MINI_FOLDER)
     assert light is not None
+    least = 0.98 if saturates() else 0.99
     for task in ("query", "document"):
         _, means = light.encode_with_means(texts, task)
         _, expected = Encoder.load(MINI_FOLDER).encode_with_means(texts, task)
         cosines = (means * expected).sum(axis=1)
         cosines /= np.linalg.norm(means, axis=1) * np.linalg.norm(expected, axis=1)
-        assert cosines.min() > 0.99
+        assert cosines.min() > least
