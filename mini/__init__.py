@@ -1,1 +1,1 @@
-"""How lexicept-mini, the concept model in the package, was made. Nothing here is installed."""
+"""How lexicept-mini, the model in the package, is made. Nothing here is installed."""

@@ -132,9 +132,11 @@ def packed(name: str, rows: Floats) -> dict[str, Any]:
     Three quarters have the lower 6 bits of the bytes; the fourth is spread over the upper 2 bits
     of all three.
     """
-    factors = (np.abs(rows).max(axis=1, keepdims=True) / EMBEDDING_STEPS).astype(np.float16)
-    sizes = np.maximum(factors.astype(np.float32), np.finfo(np.float16).tiny)
-    steps = np.clip(np.rint(rows / sizes), -EMBEDDING_STEPS, EMBEDDING_STEPS)
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    # Half precision has few digits for smaller factors than its normal numbers.
+    smallest = np.finfo(np.float16).tiny
+    factors = np.maximum(largest / EMBEDDING_STEPS, smallest).astype(np.float16)
+    steps = np.rint(rows / factors.astype(np.float32)).clip(-EMBEDDING_STEPS, EMBEDDING_STEPS)
     q1, q2, q3, q4 = np.split((steps + 32).astype(np.uint8), 4, axis=1)
     bytes_ = np.concatenate([q1 | q4 << 6, q2 | q4 >> 2 << 6, q3 | q4 >> 4 << 6], axis=1)
     return {f"{name}.weight": bytes_, f"{name}.weight.factors": factors}
