@@ -24,6 +24,7 @@ from lexicept.models.heads.sae import SAEHead
 from lexicept.models.heads.settings import HeadSettings
 from lexicept.models.index_settings import IndexSettings
 from lexicept.models.light_encoder import LightEncoder
+from lexicept.models.pooled import KeptActivations
 from lexicept.models.sae.model import SAE
 from lexicept.ops.compiled import in_order, num_threads
 from lexicept.progress import Progress, ProgressLine
@@ -52,7 +53,7 @@ HEAD = HeadSettings(
     document_k=2,
     query_max_active_dims=32,
     document_max_active_dims=160,
-    query_scale=2.5,
+    query_scale=0.5,
     pruning="impact",
 )
 
@@ -64,8 +65,11 @@ SHARD = 64
 FITTED_SHARDS = 8
 """Files of states that a decoder is fitted to where encoder rows are given."""
 
-NAMED_EVERY = 6
+NAMED_EVERY = 4
 """Names come from every so many of the texts."""
+
+NAMED_TOKENS = 500_000
+"""Tokens of the sample that names come from, and of texts with concepts that it misses."""
 
 MOST_BYTES = 30 * 2**20
 
@@ -158,9 +162,10 @@ def names(out: Path, texts: Sequence[str], progress: Progress) -> list[str]:
     """Name each concept by the words that fire it in some texts."""
     encoder = LightEncoder.load(out)
     assert encoder is not None
+    encoder.kept = KeptActivations()
     tf, _ = encoder.encode_with_means(texts, "document")
     print(f"{np.unique(tf.indices).size:,} concepts fire in {len(texts):,} texts")
-    return describe(encoder, texts, tf, progress=progress).labels
+    return describe(encoder, texts, tf, sample_tokens=NAMED_TOKENS, progress=progress).labels
 
 
 if __name__ == "__main__":

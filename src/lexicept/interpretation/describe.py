@@ -24,10 +24,8 @@ from lexicept.vectorizers.words import Tokenizer
 from lexicept.vectors import Floats, Integers, row_numbers, unit_rows
 
 SAMPLE_TOKENS = 100_000
-"""Number of tokens of the evenly spread sample of a collection."""
-
-MISSED_TOKENS = 100_000
-"""Number of tokens, or a few more, that are read for concepts that the sample missed."""
+"""Number of tokens of the evenly spread sample of a collection; as many, or a few more, are read
+for concepts that the sample missed."""
 
 READ_TOGETHER = 64
 """Documents that are read for missed concepts at once."""
@@ -66,12 +64,13 @@ def describe(
     explanations: Mapping[int, str] | None = None,
     among: Sequence[int] | None = None,
     read: Read | None = None,
+    sample_tokens: int = SAMPLE_TOKENS,
     progress: Progress = silent,
 ) -> Findings:
     """Describe the dimensions of an encoder by encoded documents.
 
-    The cost is the encoding of about ``SAMPLE_TOKENS`` tokens, and of about ``MISSED_TOKENS`` more
-    for concepts that fire in the collection but not in the sample. Documents with the largest
+    The cost is the encoding of about ``sample_tokens`` tokens, and of about as many more for
+    concepts that fire in the collection but not in the sample. Documents with the largest
     activations of many missed concepts come first; with too many concepts, some get no words and no
     example. Raises InputError for no such language.
 
@@ -82,6 +81,7 @@ def describe(
         among: the numbers of the documents to read, such as documents with cached states; all by
             default.
         read: reads texts through the encoder, see ``reading_on``; on this machine by default.
+        sample_tokens: tokens of the sample, as in ``SAMPLE_TOKENS``.
     """
     tokenizer = Tokenizer(language)
     head = encoder.head
@@ -90,10 +90,10 @@ def describe(
     reader = FiringReader(encoder, texts, read)
     readable = range(len(texts)) if among is None else sorted(among)
     # About four characters to a token: enough texts for the sample, from the whole collection.
-    reader.read(spread(texts, readable, 4 * SAMPLE_TOKENS), "naming", progress)
+    reader.read(spread(texts, readable, 4 * sample_tokens), "naming", progress)
     sampled, sample_words = reader.texts_fired >= TEXTS, len(reader.words)
     in_sample = reader.background.of(sample_words)
-    _read_missed(reader, tf, active & ~sampled, readable, progress)
+    _read_missed(reader, tf, active & ~sampled, readable, sample_tokens, progress)
     words, counts = reader.words, reader.word_counts()
     in_sample = np.pad(in_sample, (0, len(words) - sample_words))
     log_odds = _log_odds(counts, sampled, in_sample, reader.background.of(len(words)))
@@ -153,10 +153,11 @@ def _read_missed(
     tf: sp.csr_array,
     missed: Booleans,
     among: Sequence[int],
+    tokens: int,
     progress: Progress,
 ) -> None:
     """Read unread documents with the largest activations of concepts that the sample missed."""
-    left, unread = MISSED_TOKENS, np.zeros(tf.shape[0], bool)
+    left, unread = tokens, np.zeros(tf.shape[0], bool)
     unread[np.asarray(among, np.int64)] = True
     for _ in range(ROUNDS):
         unread[list(reader.numbers)] = False
@@ -166,7 +167,7 @@ def _read_missed(
             numbers, counts = np.unique(documents, return_counts=True)
             read = numbers[np.argsort(-counts, kind="stable")[:READ_TOGETHER]]
             left -= reader.read(read.tolist(), "", silent, missed)
-            progress("examples", MISSED_TOKENS - max(left, 0), MISSED_TOKENS)
+            progress("examples", tokens - max(left, 0), tokens)
             still = (reader.texts_fired[concepts] < TEXTS) & ~np.isin(documents, read)
             concepts, documents = concepts[still], documents[still]
 
