@@ -24,8 +24,10 @@ from lexicept.vectorizers.words import Tokenizer
 from lexicept.vectors import Floats, Integers, row_numbers, unit_rows
 
 SAMPLE_TOKENS = 100_000
-"""Number of tokens of the evenly spread sample of a collection; as many, or a few more, are read
-for concepts that the sample missed."""
+"""Number of tokens of the evenly spread sample of a collection."""
+
+MISSED_TOKENS = 100_000
+"""Number of tokens, or a few more, that are read for concepts that the sample missed."""
 
 READ_TOGETHER = 64
 """Documents that are read for missed concepts at once."""
@@ -64,13 +66,13 @@ def describe(
     explanations: Mapping[int, str] | None = None,
     among: Sequence[int] | None = None,
     read: Read | None = None,
-    sample_tokens: int = SAMPLE_TOKENS,
+    sample_tokens: int | None = None,
     progress: Progress = silent,
 ) -> Findings:
     """Describe the dimensions of an encoder by encoded documents.
 
-    The cost is the encoding of about ``sample_tokens`` tokens, and of about as many more for
-    concepts that fire in the collection but not in the sample. Documents with the largest
+    The cost is the encoding of about ``SAMPLE_TOKENS`` tokens, and of about ``MISSED_TOKENS`` more
+    for concepts that fire in the collection but not in the sample. Documents with the largest
     activations of many missed concepts come first; with too many concepts, some get no words and no
     example. Raises InputError for no such language.
 
@@ -81,8 +83,11 @@ def describe(
         among: the numbers of the documents to read, such as documents with cached states; all by
             default.
         read: reads texts through the encoder, see ``reading_on``; on this machine by default.
-        sample_tokens: tokens of the sample, as in ``SAMPLE_TOKENS``.
+        sample_tokens: tokens of the sample, and of what is read for missed concepts;
+            ``SAMPLE_TOKENS`` and ``MISSED_TOKENS`` by default.
     """
+    missed_tokens = MISSED_TOKENS if sample_tokens is None else sample_tokens
+    sample_tokens = SAMPLE_TOKENS if sample_tokens is None else sample_tokens
     tokenizer = Tokenizer(language)
     head = encoder.head
     active = np.zeros(head.size, bool)
@@ -93,7 +98,7 @@ def describe(
     reader.read(spread(texts, readable, 4 * sample_tokens), "naming", progress)
     sampled, sample_words = reader.texts_fired >= TEXTS, len(reader.words)
     in_sample = reader.background.of(sample_words)
-    _read_missed(reader, tf, active & ~sampled, readable, sample_tokens, progress)
+    _read_missed(reader, tf, active & ~sampled, readable, missed_tokens, progress)
     words, counts = reader.words, reader.word_counts()
     in_sample = np.pad(in_sample, (0, len(words) - sample_words))
     log_odds = _log_odds(counts, sampled, in_sample, reader.background.of(len(words)))
