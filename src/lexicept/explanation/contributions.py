@@ -198,10 +198,8 @@ def _sum(term: str, entries: Sequence[Contribution]) -> Contribution:
 
 
 def shown_term(contribution: Contribution, query: str, content: str) -> str:
-    """Return the name of a term, for a whole text "similar to:" the title; for a concept without a
-    name, the strongest words of query and document, as in "fracture ↔ fractures"."""
-    if contribution.vocabulary == "texts":
-        return f"similar to: {contribution.term}"
+    """Return the name of a term; for a concept without a name, the strongest words of query and
+    document, as in "fracture ↔ fractures"."""
     if contribution.vocabulary == "concepts" and contribution.term == unnamed(
         contribution.dimension
     ):

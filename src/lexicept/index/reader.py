@@ -439,6 +439,7 @@ class IndexReader:
         document_id: str,
         vocabulary: str | None = None,
         *,
+        rescore: bool = True,
         spans: bool = True,
     ) -> Explanation:
         """Explain a document's score for a query by the contributing dimensions.
@@ -448,6 +449,7 @@ class IndexReader:
 
         Args:
             document_id: of a document, or of a passage.
+            rescore: see ``search``.
             spans: whether to find the characters behind each dimension; for concepts the document
                 goes through the encoder again.
 
@@ -457,7 +459,7 @@ class IndexReader:
         """
         passages = self.entries_of(document_id)
         (parsed,) = parsed_queries([query])
-        encoded = self.weigher.encode(parsed, vocabulary)
+        encoded = self._encode(parsed, vocabulary, rescore)
         mask = self.query_masks([parsed])[0] if len(passages) > 1 else None
         best, score = self.explainer.best_passage(encoded, passages, mask)
         return self.explainer.explain(encoded, [best], [score], spans=spans)[0]
