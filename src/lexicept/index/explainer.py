@@ -72,7 +72,11 @@ class Explainer:
     ) -> list[Explanation]:
         """Return explanations of the scores of documents or passages, with ``spans`` also the
         characters that activate each dimension. Raises IndexFormatError for an explanation that
-        does not add up to the score that a search found."""
+        does not add up to the score that a search found.
+
+        Args:
+            scores: None for a document that a search does not find, which has no similarity.
+        """
         vector, engine = query.vector, self._derived.engine
         query_weights = vector.data.astype(np.float64)
         contents = [self._stored.document(number).content for number in numbers]
@@ -94,11 +98,10 @@ class Explainer:
                 float(engine.offsets[number]) * factor,
                 self._stored.passage_id(number),
                 query.stop_words,
-                # A search adds the similarity to a score alone, which is never 0.
-                float(similarity) if of_document else 0.0,
+                0.0 if score is None else float(similarity),
             )
-            for number, content, of_document, similarity in zip(
-                numbers, contents, contributions, similarities, strict=True
+            for number, content, of_document, score, similarity in zip(
+                numbers, contents, contributions, scores, similarities, strict=True
             )
         ]
         for explanation, score in zip(explanations, scores, strict=True):
