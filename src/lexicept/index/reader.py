@@ -12,6 +12,7 @@ import os
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -400,16 +401,19 @@ class IndexReader:
         if vectors is None or self.vectors is None:
             yield from self.passages.ranked(self.engine, weights, top_k, factors, threads, mask)
             return
-        count = self._num_stored
-        depth = max(count if count <= ALL_COMPARED else max(COMPARED, top_k), 1)
+        depth = self._num_stored if self._num_stored <= ALL_COMPARED else COMPARED
         for start in range(0, len(vectors), RESCORED_TOGETHER):
             span = slice(start, start + RESCORED_TOGETHER)
-            offsets = None if factors is None else factors[span]
-            found = self.engine.search(weights[span], depth, offsets, threads, mask)
-            for (entries, scores), vector in zip(found, vectors[span], strict=True):
-                scores = scores + self.vectors.similarities(vector, entries)
-                order = np.lexsort((entries, -scores))
-                yield self.passages.best((entries[order], scores[order]), top_k)
+            yield from self.passages.ranked(
+                self.engine,
+                weights[span],
+                top_k,
+                None if factors is None else factors[span],
+                threads,
+                mask,
+                depth=depth,
+                rescore=partial(_rescored, self.vectors, vectors[span]),
+            )
 
     def _hits(self, ranking: Ranking) -> list[Hit]:
         numbers, scores = ranking[0].tolist(), ranking[1].tolist()
@@ -463,3 +467,11 @@ class IndexReader:
         mask = self.query_masks([parsed])[0] if len(passages) > 1 else None
         best, score = self.explainer.best_passage(encoded, passages, mask)
         return self.explainer.explain(encoded, [best], [score], spans=spans)[0]
+
+
+def _rescored(vectors: TextVectors, queries: Floats, query: int, ranking: Ranking) -> Ranking:
+    """Return the ranking of a query with the similarities added to the scores."""
+    entries, scores = ranking
+    scores = scores + vectors.similarities(queries[query], entries)
+    order = np.lexsort((entries, -scores))
+    return entries[order], scores[order]
