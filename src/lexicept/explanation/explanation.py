@@ -57,7 +57,8 @@ class Explanation:
         """The sum of the contributions, the prior and the similarity. The sum is exact up to double
         precision. A search adds the same n numbers in single precision: both differ by at
         most (n + 1) · 2⁻²⁴ of the score, where no prior is negative."""
-        return math.fsum(part.score for part in [*self.contributions, *self.whole_parts])
+        whole = [part.score for part in self.whole_parts]
+        return math.fsum([*whole, *(entry.score for entry in self.contributions)])
 
     @property
     def whole_parts(self) -> tuple[WholePart, ...]:

@@ -91,8 +91,8 @@ class TermFrequencyWriter:
         with ExitStack() as files:
             writers: list[CSRWriter | VectorWriter] = [files.enter_context(CSRWriter(prefix))]
             if self.vector_size:
-                writer = VectorWriter(prefix.parent, self.vector_size)
-                writers.append(files.enter_context(writer))
+                vectors = VectorWriter(prefix.parent, self.vector_size)
+                writers.append(files.enter_context(vectors))
             for start in starts:
                 if units is not None and start in done:
                     tf = load_csr(_shard(units, start), self.vectorizer.size)
