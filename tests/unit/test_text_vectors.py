@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from fastapi.testclient import TestClient
 
 import lexicept
-from lexicept.corpora import Document
+from lexicept.corpora import Document, Qrel, Query
 from lexicept.corpora.records import Passage
 from lexicept.errors import IndexFormatError
+from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_index
 from lexicept.index import reader, updates
 from lexicept.index.hits import Hit
 from lexicept.index.impacts import RRASettings
@@ -22,8 +26,14 @@ from lexicept.index.query_encoders import QueryCache
 from lexicept.index.reader import IndexReader
 from lexicept.index.text_vectors import SIMILARITY, STEPS, TextVectors, VectorWriter, rounded
 from lexicept.index.verification import verify
+from lexicept.integrations.agents import AgentTools
 from lexicept.models.backbone import Backbone
+from lexicept.pipelines.systems import resolve_systems
 from lexicept.queries.syntax import ParsedQuery
+from lexicept.reports.comparison import Duel, _lead
+from lexicept.reports.effectiveness import effectiveness
+from lexicept.reports.measured import MeasuredIndex, ReportQueries
+from lexicept.server.app import create_app
 from lexicept.server.reader import Reader, SearchRequest, search_together
 from lexicept.storage.texts import TextStore
 from lexicept.vectors import unit_rows
@@ -380,3 +390,81 @@ def test_a_server_adds_the_similarity_unless_it_is_told_not_to(index):
             return await served.search(request)
 
     assert [hit.id for hit in asyncio.run(answered())] == [hit.id for hit in found[0]]
+
+
+def test_a_request_leaves_the_similarity_out(index):
+    with TestClient(create_app(index.path), base_url="http://localhost") as client:
+
+        def get(path: str, **parameters: object) -> Any:
+            answer = client.get(path, params={"query": "bade kilo", **parameters})
+            assert answer.status_code == 200
+            return answer.json()
+
+        for rescore in (True, False):
+            (hits,) = index.search(["bade kilo"], 5, rescore=rescore)
+            found = get("/search", top_k=5, rescore=rescore)["results"]
+            assert [(one["id"], one["score"]) for one in found] == [
+                (hit.id, pytest.approx(hit.score, rel=1e-6)) for hit in hits
+            ]
+            why = get("/explain", document_id=hits[0].id, rescore=rescore)
+            assert (why["similarity"] > 0) is rescore
+            parts = sum(part["score"] for part in why["contributions"])
+            assert parts + why["similarity"] == pytest.approx(hits[0].score)
+        assert (
+            get("/search", top_k=5)["results"] == get("/search", top_k=5, rescore=True)["results"]
+        )
+        assert get("/explain", document_id="d0", vocabulary="words")["similarity"] == 0
+
+
+def test_agents_and_commands_show_the_similarity(index, run):
+    line = re.search(
+        r"([\d.]+)% similar as a whole",
+        AgentTools(lexicept.Index(index)).explain("bade kilo", "d0"),
+    )
+    found = index.explain("bade kilo", "d0")
+    assert line is not None
+    assert float(line[1]) == pytest.approx(100 * found.similarity / found.score, abs=0.06)
+    shown = run("explain", index.path, "bade kilo", "d0", "--json").json
+    assert shown["similarity"] == pytest.approx(found.similarity)
+    without = run("explain", index.path, "bade kilo", "d0", "--no-rescore", "--json").json
+    assert without["similarity"] == 0
+    (hit,) = run("search", index.path, "bade kilo", "--top-k", "1", "--explain", "--json").json[
+        "results"
+    ]
+    assert hit["similarity"] == pytest.approx(20, abs=20)
+    (hit,) = run("search", index.path, "bade kilo", "--no-rescore", "--top-k", "1", "--json").json[
+        "results"
+    ]
+    assert hit["score"] == pytest.approx(index.search(["bade kilo"], 1, rescore=False)[0][0].score)
+    assert "% similar as a whole" in run("search", index.path, "bade kilo", "--explain").out
+
+
+def test_reports_and_evaluations_tell_the_similarity_apart(index, concepts, tmp_path):
+    queries = [Query(f"q{n}", query) for n, query in enumerate(QUERIES[:2])]
+    qrels = [Qrel("q0", "d0", 1), Qrel("q1", "d4", 1)]
+    judged = JudgedQueries(queries, qrels)
+    found = {rescore: evaluate_index(index, judged, rescore=rescore) for rescore in (True, False)}
+    assert found[True].run != found[False].run
+    for cost in ("qd_flops", "query_length", "document_length"):
+        assert found[True].values[cost] == found[False].values[cost]
+    resolved = resolve_systems(["all", "sparse"], index)
+    assert {name: system.rescore for name, system in resolved.items()} == {
+        "all": True,
+        "sparse": False,
+    }
+    measured = MeasuredIndex(index, "index", ReportQueries.from_judged(queries, qrels))
+    section = effectiveness(measured)
+    (parts,) = [b for b in section.blocks if getattr(b, "caption", "").startswith("Parts of")]
+    shares = {row[0]: row[1] for row in parts.rows}
+    assert list(shares) == ["words", "concepts", "similar as a whole"]
+    assert sum(shares.values()) == pytest.approx(1)
+    explained = [h.explanation for h in index.search(QUERIES[:1], 10, explain=True)[0]]
+    explained += [h.explanation for h in index.search(QUERIES[1:2], 10, explain=True)[0]]
+    mean = np.mean([one.similarity / one.score for one in explained])
+    assert shares["similar as a whole"] == pytest.approx(mean, abs=1e-5)
+    other = build(tmp_path / "other", DOCUMENTS[::-1], concepts, RRASettings(1.25))
+    duel = Duel("d0", "d4")
+    lead = _lead(MeasuredIndex(other, "other", None), queries[0], duel)
+    names = [row[0] for row in lead.rows]
+    assert "similar as a whole" in names
+    assert sum(row[4] for row in lead.rows) == pytest.approx(lead.total[4], abs=1e-4)
