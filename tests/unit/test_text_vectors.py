@@ -18,7 +18,7 @@ from lexicept.corpora import Document, Qrel, Query
 from lexicept.corpora.records import Passage
 from lexicept.errors import IndexFormatError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_index
-from lexicept.index import reader, updates
+from lexicept.index import text_vectors, updates
 from lexicept.index.hits import Hit
 from lexicept.index.impacts import RRASettings
 from lexicept.index.parts import TEXTS, Parts, part_name
@@ -271,8 +271,8 @@ def test_of_a_large_index_the_best_by_words_and_concepts_are_compared(index, mon
     expected = expected_scores(index, ["mu ba delo"])[0]
     sparse = [hit.number for hit in index.search(["mu ba delo"], 40, rescore=False)[0]]
     assert len(sparse) > 8
-    monkeypatch.setattr(reader, "ALL_COMPARED", 10)
-    monkeypatch.setattr(reader, "COMPARED", 6)
+    monkeypatch.setattr(text_vectors, "ALL_COMPARED", 10)
+    monkeypatch.setattr(text_vectors, "COMPARED", 6)
     compared = sorted(sparse[:6], key=lambda number: (-expected[number], number))
     for top_k in (1, 4):
         (hits,) = index.search(["mu ba delo"], top_k)
@@ -362,8 +362,8 @@ def test_the_best_passage_is_that_of_the_largest_whole_score(divided):
 
 
 def test_a_large_index_of_passages_has_as_many_results_as_are_wanted(divided, monkeypatch):
-    monkeypatch.setattr(reader, "ALL_COMPARED", 4)
-    monkeypatch.setattr(reader, "COMPARED", 4)
+    monkeypatch.setattr(text_vectors, "ALL_COMPARED", 4)
+    monkeypatch.setattr(text_vectors, "COMPARED", 4)
     for top_k in (3, 10, 17):
         (sparse,) = divided.search(["mu ba delo"], top_k, rescore=False)
         (hits,) = divided.search(["mu ba delo"], top_k)

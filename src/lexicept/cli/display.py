@@ -17,13 +17,15 @@ from rich.text import Text
 from lexicept.corpora import Document
 from lexicept.explanation.contributions import (
     Span,
+    WholePart,
     by_name,
+    largest_first,
     shown_term,
     spelled,
     split_spans,
     strong_and_weak,
 )
-from lexicept.explanation.explanation import Explanation, WholePart, largest_first
+from lexicept.explanation.explanation import Explanation
 from lexicept.fields.columns import ValueCount
 from lexicept.fields.normal_forms import first_place
 from lexicept.index.hits import Hit

@@ -6,30 +6,26 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from lexicept.corpora import Document
-from lexicept.explanation.contributions import Contribution, by_name, shown_term, spelled
+from lexicept.explanation.contributions import (
+    PRIOR,
+    SIMILARITY,
+    Contribution,
+    WholePart,
+    by_name,
+    largest_first,
+    shown_term,
+    spelled,
+)
 from lexicept.sanitize import safe
 
 SHOWN = 10
 """Contributions in the ``repr`` of an explanation."""
 
-SIMILARITY, PRIOR = "similar as a whole", "document prior"
-"""Names of the parts of a score without dimension, for people."""
-
 CELL = 40
 """Most characters of a cell in the ``repr``."""
-
-
-class WholePart(NamedTuple):
-    """The part of a score that no dimension adds."""
-
-    name: str
-    """``SIMILARITY`` or ``PRIOR``."""
-    key: str
-    """Attribute of an ``Explanation``: "similarity" or "prior"."""
-    score: float
 
 
 @dataclass(frozen=True)
@@ -118,13 +114,6 @@ class Explanation:
                 {**entry._asdict(), "share": entry.score / score} for entry in self.contributions
             ],
         }
-
-
-def largest_first(
-    contributions: Sequence[Contribution], whole_parts: Sequence[WholePart]
-) -> list[Contribution | WholePart]:
-    """Return the parts of a score, the largest first."""
-    return sorted([*contributions, *whole_parts], key=lambda part: -part.score)
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:

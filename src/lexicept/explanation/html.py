@@ -16,12 +16,13 @@ from lexicept.explanation.contributions import (
     Contribution,
     Sources,
     Span,
+    WholePart,
+    largest_first,
     shown_term,
     spelled,
     split_spans,
     strong_and_weak,
 )
-from lexicept.explanation.explanation import WholePart, largest_first
 from lexicept.sanitize import safe
 
 TEMPLATES = Path(__file__).parent / "templates"

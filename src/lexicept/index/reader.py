@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -32,22 +31,12 @@ from lexicept.index.conditions import FieldMasks, QueryMasks, places_by_mask
 from lexicept.index.explainer import Explainer
 from lexicept.index.hits import Hit
 from lexicept.index.impacts import Derived, RRASettings
-from lexicept.index.manifest import (
-    MISSING,
-    CurrentManifest,
-    postings_fingerprint,
-    resolved,
-)
+from lexicept.index.manifest import MISSING, CurrentManifest, postings_fingerprint, resolved
 from lexicept.index.parts import Parts
-from lexicept.index.queries import (
-    QueryWeigher,
-    SearchQuery,
-    WeightedQueries,
-    parsed_queries,
-)
+from lexicept.index.queries import QueryWeigher, SearchQuery, WeightedQueries, parsed_queries
 from lexicept.index.query_encoders import QueryEncoders
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.text_vectors import ALL_COMPARED, COMPARED, TextVectors
+from lexicept.index.text_vectors import TextVectors
 from lexicept.index.vocabulary import open_vocabularies
 from lexicept.queries.syntax import ParsedQuery, parse
 from lexicept.storage.arrays import JoinedRows, StoredRows
@@ -289,13 +278,8 @@ class IndexReader:
         if not explain:
             weighted = self.weigh(parsed, vocabulary, rescore=rescore)
             return self.rank(weighted, top_k, parsed, masks, threads)
-        encoded = [self._encode(query, vocabulary, rescore) for query in parsed]
-        empty = sp.csr_array((0, self.engine.num_dimensions), dtype=np.float32)
-        weights = sp.vstack([empty, *(query.vector for query in encoded)], format="csr")
-        vectors = [query.text_vectors for query in encoded if query.text_vectors is not None]
-        weighted = WeightedQueries(
-            sp.csr_array(weights), np.concatenate(vectors) if vectors else None
-        )
+        encoded = [self.weigher.encode(query, vocabulary, rescore) for query in parsed]
+        weighted = WeightedQueries.of(encoded, self.engine.num_dimensions)
         ranked = self.rank(weighted, top_k, parsed, masks, threads)
         for query, hits in zip(encoded, ranked, strict=True):
             numbers, scores = [hit.number for hit in hits], [hit.score for hit in hits]
@@ -321,10 +305,6 @@ class IndexReader:
         """Encode a query for explanations; see ``search``."""
         (parsed,) = parsed_queries([query])
         return self.weigher.encode(parsed, vocabulary)
-
-    def _encode(self, query: ParsedQuery, vocabulary: str | None, rescore: bool) -> SearchQuery:
-        encoded = self.weigher.encode(query, vocabulary)
-        return encoded if rescore else replace(encoded, text_vectors=None)
 
     def query_terms(self, query: QueryLike, vocabulary: str | None = None) -> list[QueryTerm]:
         """Return the dimensions of a query, largest weights first; see ``search``."""
@@ -397,23 +377,16 @@ class IndexReader:
         mask: Mask | None,
     ) -> Iterator[Ranking]:
         """Yield the best entry of each of the best documents, for every query."""
-        weights, vectors = queries
+        (weights, vectors), ranked = queries, partial(self.passages.ranked, self.engine)
         if vectors is None or self.vectors is None:
-            yield from self.passages.ranked(self.engine, weights, top_k, factors, threads, mask)
+            yield from ranked(weights, top_k, factors, threads, mask)
             return
-        depth = self._num_stored if self._num_stored <= ALL_COMPARED else COMPARED
         for start in range(0, len(vectors), RESCORED_TOGETHER):
             span = slice(start, start + RESCORED_TOGETHER)
-            yield from self.passages.ranked(
-                self.engine,
-                weights[span],
-                top_k,
-                None if factors is None else factors[span],
-                threads,
-                mask,
-                depth=depth,
-                rescore=partial(_rescored, self.vectors, vectors[span]),
-            )
+            offsets = None if factors is None else factors[span]
+            rescore, depth = partial(self.vectors.rescored, vectors[span]), self.vectors.depth
+            batch = weights[span], top_k, offsets, threads, mask
+            yield from ranked(*batch, depth=depth, rescore=rescore)
 
     def _hits(self, ranking: Ranking) -> list[Hit]:
         numbers, scores = ranking[0].tolist(), ranking[1].tolist()
@@ -463,15 +436,7 @@ class IndexReader:
         """
         passages = self.entries_of(document_id)
         (parsed,) = parsed_queries([query])
-        encoded = self._encode(parsed, vocabulary, rescore)
+        encoded = self.weigher.encode(parsed, vocabulary, rescore)
         mask = self.query_masks([parsed])[0] if len(passages) > 1 else None
         best, score = self.explainer.best_passage(encoded, passages, mask)
         return self.explainer.explain(encoded, [best], [score], spans=spans)[0]
-
-
-def _rescored(vectors: TextVectors, queries: Floats, query: int, ranking: Ranking) -> Ranking:
-    """Return the ranking of a query with the similarities added to the scores."""
-    entries, scores = ranking
-    scores = scores + vectors.similarities(queries[query], entries)
-    order = np.lexsort((entries, -scores))
-    return entries[order], scores[order]

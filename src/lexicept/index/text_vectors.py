@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from lexicept.engines.interface import Ranking
 from lexicept.errors import IndexFormatError
 from lexicept.index.parts import Parts
 from lexicept.storage.arrays import ArrayWriter, load_array
@@ -105,6 +106,19 @@ class TextVectors:
             cosines[start : start + len(records)] = products / np.maximum(records["length"], 1)
         similarities: Floats = np.float32(SIMILARITY) * np.maximum(cosines, 0)
         return similarities
+
+    @property
+    def depth(self) -> int:
+        """The number of entries that a search compares, those with the best scores."""
+        count = self.parts.order.size
+        return count if count <= ALL_COMPARED else COMPARED
+
+    def rescored(self, queries: Floats, query: int, ranking: Ranking) -> Ranking:
+        """Return the ranking of one of some queries, with the similarities added to the scores."""
+        entries, scores = ranking
+        scores = scores + self.similarities(queries[query], entries)
+        order = np.lexsort((entries, -scores))
+        return entries[order], scores[order]
 
     def check(self) -> None:
         """Raise IndexFormatError for records that no vector has."""

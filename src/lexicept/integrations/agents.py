@@ -16,8 +16,13 @@ from pydantic import Field
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptError
-from lexicept.explanation.contributions import by_name, shown_term, spelled
-from lexicept.explanation.explanation import WholePart, largest_first
+from lexicept.explanation.contributions import (
+    WholePart,
+    by_name,
+    largest_first,
+    shown_term,
+    spelled,
+)
 from lexicept.fields.normal_forms import first_place
 from lexicept.index.dimensions import dimension_of
 from lexicept.index.queries import MAX_FACTOR

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.evaluation.significance import compare, intervals
-from lexicept.explanation.explanation import PRIOR, SIMILARITY
+from lexicept.explanation.contributions import PRIOR, SIMILARITY
 from lexicept.measures import E2, NDCG, QD_FLOPS, RR, e2, measure_named
 from lexicept.reports import charts, page
 from lexicept.reports.measured import DEPTH, MEASURES, MeasuredIndex, weights_of
