@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.common import Table
 from benchmarks.judged import Collection, System, ahead, built, decimal
-from benchmarks.mini import ALL, SUBJECT, searched
+from benchmarks.mini import ALL, searched
 from benchmarks.rerankers import COSINE, best, scored
 from lexicept.corpora import read_documents, read_qrels, read_queries
 from lexicept.models.sources import DEFAULT_BACKBONE
@@ -85,16 +85,11 @@ def measured(settings: Settings, asked: str, language: str) -> dict[str, System]
     return {system.name: system for system in systems}
 
 
-def everything_of(systems: dict[str, System]) -> System:
-    """Return the search of all vocabularies of an index."""
-    return systems.get(ALL) or systems[SUBJECT]
-
-
 def own_table(measured: dict[str, dict[str, System]]) -> Table:
     """Return each language's nDCG@10, and how far all vocabularies are ahead."""
     rows = []
     for language, systems in measured.items():
-        ours = everything_of(systems)
+        ours = systems[ALL]
         shown = [systems[name] for name in ("BM25", "dense", FUSION, "concepts")]
         differences = [ahead(ours, systems[name]) for name in ("BM25", FUSION)]
         cost = f"{ours.qd_flops:.2f}"
@@ -103,7 +98,7 @@ def own_table(measured: dict[str, dict[str, System]]) -> Table:
         decimal(float(np.mean([of(systems).mean for systems in measured.values()])), 3)
         for of in (
             *(lambda s, n=name: s[n] for name in ("BM25", "dense", FUSION, "concepts")),
-            everything_of,
+            lambda s: s[ALL],
         )
     ]
     rows.append(["mean", *means, "", "", ""])
@@ -117,7 +112,7 @@ def across_table(measured: dict[str, dict[str, System]]) -> Table:
     rows = []
     for pair, systems in measured.items():
         concepts, dense = systems["concepts"], systems["dense"]
-        shown = (systems["BM25"], dense, concepts, everything_of(systems))
+        shown = (systems["BM25"], dense, concepts, systems[ALL])
         ratio = f"{concepts.mean / dense.mean:.2f}"
         rows.append([pair, *(decimal(s.mean, 3) for s in shown), ratio, ahead(concepts, dense)])
     columns = ["questions → paragraphs", "BM25", "dense", "concepts", "all"]

@@ -16,7 +16,6 @@ from pathlib import Path
 from benchmarks.common import Table
 from benchmarks.judged import (
     NDCG,
-    SUBJECT,
     Collection,
     System,
     ahead,
@@ -27,16 +26,16 @@ from benchmarks.pareto import draw
 from benchmarks.rerankers import baselines
 from lexicept.evaluation.runs import run_of_hits
 from lexicept.measures import mean_length, qd_flops
-from lexicept.vectors import place_columns
 
-ALL = "words, concepts and whole texts"
+ALL, SPARSE = "all", "sparse"
 
-SEARCHED = {
-    "concepts": ["concepts"],
-    SUBJECT: ["words", "concepts"],
-    ALL: ["words", "concepts", "texts"],
+SEARCHED: dict[str, tuple[str | None, bool]] = {
+    "concepts": ("concepts", False),
+    SPARSE: (None, False),
+    ALL: (None, True),
 }
-"""Vocabularies of each system; costs are those of all but the words."""
+"""Vocabulary of each system, None for all, and whether the similarity of whole texts is added;
+costs are those of the concepts."""
 
 
 def main() -> None:
@@ -68,30 +67,24 @@ def main() -> None:
 
 
 def searched(collection: Collection) -> list[System]:
-    """Measure concepts alone, words and concepts, and these with whole texts where the index has
-    them."""
+    """Measure concepts alone, and words and concepts without and with the similarity of whole
+    texts."""
     index, qrels = collection.index, collection.qrels
-    documents = index.engine.matrix()
-    known = {vocabulary.name for vocabulary in index.vocabularies}
+    span = index.span("concepts")
+    documents = index.engine.matrix()[:, span]
     systems = []
-    asked = index.query_vectors(collection.texts)
-    for name, vocabularies in SEARCHED.items():
-        if not known.issuperset(vocabularies):
-            continue
-        spans = [(of, index.span(of)) for of in vocabularies]
-        vectors = place_columns([(s.start, asked[:, s]) for _, s in spans], asked.shape[1])
-        costly = [span for of, span in spans if of != "words"]
-        cost = sum(qd_flops(asked[:, span], documents[:, span]) for span in costly)
-        length = sum(mean_length(documents[:, span]) for span in costly)
-        hits = index.rank(vectors, 10)
+    for name, (vocabulary, rescore) in SEARCHED.items():
+        weighted = index.weigh(collection.texts, vocabulary, rescore=rescore)
+        cost = qd_flops(weighted.weights[:, span], documents)
+        hits = index.rank(weighted, 10)
         run = run_of_hits([query.id for query in collection.queries], hits)
-        systems.append(System.of_run(name, qrels, run, cost, length))
+        systems.append(System.of_run(name, qrels, run, cost, mean_length(documents)))
     return systems
 
 
 def compared(collection: Collection, systems: Sequence[System]) -> Table:
     """Return nDCG@10, how far the default is ahead with its interval, and costs."""
-    ours = next(s for name in (ALL, SUBJECT) for s in systems if s.name == name)
+    ours = next(system for system in systems if system.name == ALL)
     rows = []
     for system in systems:
         cost = "" if system.qd_flops is None else f"{system.qd_flops:.2f}"

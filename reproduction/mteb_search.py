@@ -22,7 +22,7 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.reader import IndexReader
 from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.vectorizers.interface import AnyVectorizer, parts_of
+from lexicept.vectorizers.interface import DocumentEncoder
 from lexicept.vectorizers.words import WordVectorizer
 
 OF_DOCUMENTS = ("terms.", "atlas/")
@@ -72,9 +72,12 @@ class LexiceptSearch:
         self._folder.mkdir()
         with IndexBuilder(self._folder / "corpus") as builder:
             builder.add_documents(_documents(corpus), {})
-            for vectorizer in self._like.vectorizers.of(self._names):
-                settings = [self._like.settings[part.name] for part in parts_of(vectorizer)]
-                builder.add_vocabulary(_as_new(vectorizer), *settings)
+            for name in self._names:
+                vectorizer = _as_new(self._like.vectorizers.of_documents(name))
+                vectors = self._like.vectors if name == "concepts" else None
+                size = 0 if vectors is None else vectors.d
+                settings = self._like.settings[name]
+                builder.add_vocabulary(vectorizer, settings, vector_size=size)
             self._corpus = builder.commit(self._like.rra, self._like.engine.weight_bits)
 
     def search(
@@ -111,7 +114,7 @@ class LexiceptSearch:
         return run_of_hits(list(texts), candidates)
 
 
-def _as_new(vectorizer: AnyVectorizer) -> AnyVectorizer:
+def _as_new(vectorizer: DocumentEncoder) -> DocumentEncoder:
     """Return a vectorizer, empty if new documents extend the vocabulary."""
     if vectorizer.grows:
         words = cast(WordVectorizer, vectorizer)

@@ -147,7 +147,14 @@ def test_steering_changes_the_ranking_and_goes_back(page, path):
 def test_marks_are_shown_where_no_spaces_are(page):
     span = {"start": 1500, "end": 1502, "share": 1.0}
     part = {"vocabulary": "words", "dimension": 0, "term": "x", "score": 1.0, "query_spans": []}
-    why = {"title": "", "text": QUERY, "content": "漢字" * 1000, "score": 1.0, "prior": 0.0}
+    why = {
+        "title": "",
+        "text": QUERY,
+        "content": "漢字" * 1000,
+        "score": 1.0,
+        "prior": 0.0,
+        "similarity": 0.0,
+    }
     why["contributions"] = [{**part, "document_spans": [span]}]
     page.route("**/explain?*", lambda route: route.fulfill(json=why))
     search(page, QUERY)
@@ -463,19 +470,18 @@ def test_a_query_that_is_too_long_is_said(browser, address):
     page.close()
 
 
-def test_a_text_is_called_by_the_title_of_its_document(page):
+def test_the_similarity_is_a_part_of_the_score(page):
     def fulfil(route: Route) -> None:
-        found = route.fetch().json()
-        term = {"vocabulary": "texts", "dimension": 0, "term": "first words", "weight": 1.0}
-        found["terms"].append({**term, "document_id": "d3", "title": "A title", "spans": []})
-        route.fulfill(json=found)
+        why = route.fetch().json()
+        route.fulfill(json={**why, "similarity": why["score"], "score": 2 * why["score"]})
 
-    page.route("**/query?*", fulfil)
+    page.route("**/explain?*", fulfil)
     search(page, QUERY)
     ranking(page)
-    open_terms(page)
-    page.get_by_role("button", name="similar to: A title", exact=True).click()
-    expect(page.get_by_role("dialog")).to_contain_text("d3")
+    first = page.locator(".why").first
+    expect(first.locator(".keys")).to_contain_text("similar as a whole 50 %")
+    expect(first.locator(".parts li").first).to_have_text("similar as a whole50 %")
+    assert page.evaluate(CONTRASTS) == []
 
 
 def test_results_link_to_their_addresses_and_show_the_fields_of_the_filters(browser, path):

@@ -94,6 +94,7 @@ def test_explain_one_document(index, tmp_path, run):
     found = run("explain", index, "apples, bananas", "d1", "--json").json
     assert (found["query"], found["document_id"]) == ("apples, bananas", "d1")
     assert (found["content"], found["prior"]) == ("apple banana", 0)
+    assert found["similarity"] == 0
     banana, apple = found["contributions"]
     assert (banana["term"], banana["query_spans"], banana["document_spans"]) == (
         "banana",

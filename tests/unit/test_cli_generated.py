@@ -86,7 +86,7 @@ def test_names_that_are_near(index, run):
     assert_error(run("search", index, "x", "--top-k", "x"), problem, code=2)
     assert_error(run("search", index, "x", "--top-k", "0"), "--top-k must be at least 1, not 0")
     refused = run("search", index, "x", "--vocabulary", "wrds")
-    assert_error(refused, 'Choose from: "words", "concepts", "texts", "all"', code=2)
+    assert_error(refused, 'Choose from: "words", "concepts", "all"', code=2)
 
 
 def test_settings_need_their_flag(index, run, tmp_path):

@@ -359,6 +359,7 @@ def test_json():
         "content": "an owl",
         "score": 4.0,
         "prior": 1.0,
+        "similarity": 0.0,
         "stop_words": (),
         "contributions": [
             {
@@ -453,8 +454,33 @@ def test_a_concept_without_a_name_is_called_after_what_fires_it():
     without = part._replace(query_spans=(), query_shares=())
     for other in (word, without):
         assert shown_term(other, query, document.content) == "#7"
-    text = part._replace(vocabulary="texts", term="Bones")
-    assert shown_term(text, query, document.content) == "similar to: Bones"
+
+
+def test_the_similarity_is_a_part_of_every_view_in_order_of_size():
+    document = Document("d", "an owl and a nest")
+    part = Contribution("words", 7, "owl", 3.0, 2.0, 1.5, (Span(0, 4),), (1.0,), (), ())
+    weak = part._replace(dimension=8, term="nest", score=1.0)
+    found = Explanation("owls", "d", document.content, (part, weak), 0.5, similarity=5.5)
+    assert found.score == 10.0
+    assert [tuple(whole) for whole in found.whole_parts] == [
+        ("similar as a whole", "similarity", 5.5),
+        ("document prior", "prior", 0.5),
+    ]
+    assert found.to_json()["similarity"] == 5.5
+    table, _ = shown(results_table("owls", [hit(document, found)]))
+    assert re.findall(r"(\d+)% (similar as a whole|word owl|word nest|document prior)", table) == [
+        ("55", "similar as a whole"),
+        ("30", "word owl"),
+        ("10", "word nest"),
+        ("5", "document prior"),
+    ]
+    page = explanation_page(found, document)
+    shares = ["55.0%", "30.0%", "10.0%", "5.0%"]
+    for view in (repr(found), shown(explanation_view(found, document))[0], page):
+        assert re.findall(r"\b(?:55|30|10|5)\.0%(?!\")", view) == shares
+        assert "similar as a whole" in view
+    assert '<th scope="row" class="similarity">similar as a whole</th>' in page
+    assert '<span class="similarity">similar as a whole</span>' in page
 
 
 def test_concepts_of_one_name_are_shown_together():

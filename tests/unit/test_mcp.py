@@ -129,7 +129,7 @@ def test_steering_weighs_removes_and_adds(pets):
 @pytest.mark.parametrize(
     ("factors", "add", "problem"),
     [
-        ({"sleep": 0}, {}, "'sleep' is not word:TEXT, concept:NUMBER or text:NUMBER"),
+        ({"sleep": 0}, {}, "'sleep' is not word:TEXT or concept:NUMBER"),
         ({"word:axolotl": 0}, {}, "no document has the word 'axolotl'"),
         ({"word:the": 0}, {}, "'word:the' is not one word that is searched"),
         ({"word:cats sleep": 0}, {}, "'word:cats sleep' is not one word"),

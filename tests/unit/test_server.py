@@ -177,6 +177,7 @@ def test_contributions_add_up_to_the_score(client, index):
         why = get(client, "/explain", query=QUERY, document_id=hit.id)
         assert why["content"] == hit.document.content
         total = sum(part["score"] for part in why["contributions"]) + why["prior"]
+        assert why["similarity"] == 0  # an index without vectors
         assert total == pytest.approx(why["score"])
         assert why["score"] == pytest.approx(hit.score)
         for part in why["contributions"]:
@@ -299,7 +300,7 @@ BAD = [
     (
         "/search?query=a&vocabulary=both",
         422,
-        "vocabulary: Input should be 'words', 'concepts' or 'texts'",
+        "vocabulary: Input should be 'words' or 'concepts'",
     ),
     ("/search?query=a&steer=concepts:1", 422, "steer.0"),
     ("/search?query=a&steer=words:1:2&steer=words:1:nan", 422, "steer.1"),

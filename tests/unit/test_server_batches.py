@@ -51,12 +51,12 @@ class Model:
         self.fails_on = "\0"
         encode = QueryEncoders._encoded
 
-        def watched(own: QueryEncoders, texts: list[str]) -> Any:
+        def watched(own: QueryEncoders, name: str, texts: list[str]) -> Any:
             assert self.free.wait(30)
             self.batches.append(list(texts))
             if self.fails_on in texts:
                 raise ValueError("a bad query")
-            return encode(own, texts)
+            return encode(own, name, texts)
 
         monkeypatch.setattr(QueryEncoders, "_encoded", watched)
 

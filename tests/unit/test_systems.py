@@ -117,10 +117,19 @@ def test_every_kind_of_system(both, beir, tmp_path):
     index.reweight(1.0, out=tmp_path / "my.rra")
     lexicept.evaluate(index, beir, systems=["concepts"], out=tmp_path / "out")
     run = tmp_path / "out" / "runs" / "concepts.run.gz"
-    systems = ["words", "concepts", "all", "bm25", "bm25:k1=0,b=0", tmp_path / "my.rra", run]
+    systems = [
+        "words",
+        "concepts",
+        "all",
+        "sparse",
+        "bm25",
+        "bm25:k1=0,b=0",
+        tmp_path / "my.rra",
+        run,
+    ]
     found = lexicept.evaluate(index, beir, systems=systems)
-    names = ["words", "concepts", "all", "bm25", "bm25:k1=0,b=0", "my.rra", "concepts.run.gz"]
-    assert list(found.systems) == names
+    names = ["words", "concepts", "all", "sparse", "bm25", "bm25:k1=0,b=0"]
+    assert list(found.systems) == [*names, "my.rra", "concepts.run.gz"]
     values = {name: results.values for name, results in found.systems.items()}
     # The words of this index are weighed by BM25 with the usual constants.
     assert values["words"] == pytest.approx(values["bm25"])
@@ -131,12 +140,13 @@ def test_every_kind_of_system(both, beir, tmp_path):
     assert values["all"]["qd_flops"] == pytest.approx(
         values["words"]["qd_flops"] + values["concepts"]["qd_flops"]
     )
+    assert values["sparse"] == values["all"]  # an index without vectors
     assert "qd_flops_with_offset" in values["my.rra"]
     assert "qd_flops" not in values["concepts.run.gz"]
     measured = found.systems["concepts"].per_query
     assert found.systems["concepts.run.gz"].per_query == measured
     # Each alone is what it is beside others.
-    for name, system in zip(names[:3], systems, strict=False):
+    for name, system in zip(names[:4], systems, strict=False):
         assert lexicept.evaluate(index, beir, systems=[system]).systems[name] == found.systems[name]
 
 

@@ -14,7 +14,7 @@ from lexicept.errors import InputError, require
 if TYPE_CHECKING:
     from lexicept.pipelines.index import Index
 
-SearchVocabulary = Literal["words", "concepts", "texts", "all"]
+SearchVocabulary = Literal["words", "concepts", "all"]
 """Vocabularies to search; all is words and concepts."""
 
 UNLIMITED = 10**9

@@ -17,7 +17,9 @@ from rich.text import Text
 from lexicept.corpora import Document
 from lexicept.explanation.contributions import (
     Span,
+    WholePart,
     by_name,
+    largest_first,
     shown_term,
     spelled,
     split_spans,
@@ -35,7 +37,7 @@ SNIPPET = 240
 BORDERS = HEAVY_HEAD
 """Borders of a table of measurements."""
 
-_COLOURS = {"words": "cyan", "concepts": "magenta", "texts": "yellow"}
+_COLOURS = {"words": "cyan", "concepts": "magenta", "similarity": "yellow"}
 
 
 class _Mark(NamedTuple):
@@ -96,10 +98,15 @@ def explanation_view(explanation: Explanation, document: Document) -> Group:
     numbers = map(right, ("score", "share", "query", "document"))
     table = grid([*numbers, *texts], header_style="dim")
     score = explanation.score
-    for part in explanation.contributions:
+    for part in largest_first(explanation.contributions, explanation.whole_parts):
+        share = Text(f"{part.score / score:.1%}", style="green")
+        if isinstance(part, WholePart):
+            name = Text(part.name, style=_COLOURS.get(part.key, "dim"))
+            table.add_row(f"{part.score:.4f}", share, "", "", "", name)
+            continue
         table.add_row(
             f"{part.score:.4f}",
-            Text(f"{part.score / score:.1%}", style="green"),
+            share,
             f"{part.query_weight:.3f}",
             f"{part.document_weight:.3f}",
             Text(part.vocabulary.removesuffix("s"), style="dim"),
@@ -110,9 +117,6 @@ def explanation_view(explanation: Explanation, document: Document) -> Group:
             plain(spelled(explanation.query, part.in_query)),
             plain(spelled(explanation.content, part.in_document)),
         )
-    if explanation.prior:
-        share = Text(f"{explanation.prior / score:.1%}", style="green")
-        table.add_row(f"{explanation.prior:.4f}", share, "", "", Text("prior", style="dim"))
     return Group(
         _marked(explanation.query, asked),
         *([plain(explanation.note, "dim")] if explanation.note else []),
@@ -130,8 +134,11 @@ def _largest(explanation: Explanation, most: int = 6) -> Text:
     score, parts = explanation.score, by_name(explanation.contributions)
     if not score:  # a condition alone
         return text
-    for part in parts[:most]:
+    for part in largest_first(parts[:most], explanation.whole_parts):
         text.append(f"{part.score / score:>5.0%} ", style="green")
+        if isinstance(part, WholePart):
+            text.append(f"{part.name}\n", style=_COLOURS.get(part.key, "dim"))
+            continue
         text.append(f"{part.vocabulary.removesuffix('s')} ", style="dim")
         term = shown_term(part, explanation.query, explanation.content)
         text.append(safe(term), style=_COLOURS.get(part.vocabulary, ""))
@@ -143,9 +150,6 @@ def _largest(explanation: Explanation, most: int = 6) -> Text:
     if rest > 0:
         text.append(f"{rest / score:>5.0%} ", style="green")
         text.append(f"{len(parts) - most} more\n", style="dim")
-    if explanation.prior:
-        text.append(f"{explanation.prior / score:>5.0%} ", style="green")
-        text.append("document prior\n", style="dim")
     text.right_crop(1)
     return text
 

@@ -28,6 +28,7 @@ def explain(
     model: str | None = None,
     vocabulary: SearchVocabulary | None = None,
     boost: str | None = None,
+    rescore: bool = True,
     out: Path | None = None,
     as_json: bool = False,
     **sae_options: Any,
@@ -42,14 +43,16 @@ def explain(
             SAE; or lexicept-mini.
         vocabulary: vocabulary to search. By default all that the index has.
         boost: factors on the weights of whole vocabularies: words=1,concepts=.5.
+        rescore: whether a search of all vocabularies adds the similarity of whole texts.
         out: write an HTML page to this file instead.
     """
     if len(texts) != (3 if model is None else 2):
         form = "INDEX QUERY DOCUMENT_ID" if model is None else "QUERY DOCUMENT with --model"
         raise InputError(f"explain takes {form}, not {len(texts)} arguments")
     if model is not None:
-        if vocabulary or boost:
-            raise InputError("--vocabulary and --boost are for an index, not for --model")
+        if vocabulary or boost or not rescore:
+            options = "--vocabulary, --boost and --no-rescore"
+            raise InputError(f"{options} are for an index, not for --model")
         from lexicept.corpora import Document
         from lexicept.pipelines.explain import explain
 
@@ -65,7 +68,9 @@ def explain(
         opened, name = open_to_search(Path(path), vocabulary)
         boosts = read_boosts(boost)
         with working("explaining"), opened:
-            explanation = opened.explain(query, document_id, vocabulary=name, boosts=boosts)
+            explanation = opened.explain(
+                query, document_id, vocabulary=name, boosts=boosts, rescore=rescore
+            )
             document = opened.document(explanation.passage or document_id)
     _print(explanation, document, out, as_json)
 

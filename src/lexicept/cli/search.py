@@ -67,9 +67,10 @@ def search(
     """
     session = _asks_for_session(query, like, queries, feedback, relevant, facet, as_json)
     explain, top_k = options.pop("explain", False), options.pop("top_k", 10)
-    filtered = "filter" in options
+    rescore, filtered = options.pop("rescore", True), "filter" in options
     opened, name = open_to_search(index, vocabulary)
-    shared = {**options, "vocabulary": name}
+    counted = {**options, "vocabulary": name}
+    shared = {**counted, "rescore": rescore}
     boosts, steering = read_boosts(boost), _read_steering(opened, steer)
     if session:
         shared |= {"explain": explain, "boosts": boosts, "feedback": feedback}
@@ -92,7 +93,7 @@ def search(
         marked = relevant or feedback
         shared_by_search = {**shared, "steering": steering, "boosts": boosts, "feedback": marked}
         hits = opened.search(text, top_k, explain=explain, **shared_by_search)
-        counts = opened.facets(facet, query=hits.query, **shared) if facet else {}
+        counts = opened.facets(facet, query=hits.query, **counted) if facet else {}
     title = query or f"documents like {like}"
     if as_json:
         print_json(_results_json(title, hits, counts))
@@ -108,7 +109,7 @@ def _read_steering(index: Index, given: Sequence[str]) -> dict[tuple[str, int], 
     factors: dict[tuple[str, int], float] = {}
     for text in given:
         key, sign, factor = text.rpartition("=")
-        named = re.match(r"\s*(words?|concepts?|texts?):", key)
+        named = re.match(r"\s*(words?|concepts?):", key)
         dimension = dimension_of(index.reader, key if named else f"concept:{key}")
         try:
             if not sign or dimension in factors:
@@ -212,5 +213,6 @@ def _to_json(hit: Hit) -> dict[str, Any]:
     content = {name: getattr(hit, name) for name in names}
     if hit.explanation is not None:
         described = hit.explanation.to_json()
-        content |= {name: described[name] for name in ("prior", "stop_words", "contributions")}
+        parts = ("similarity", "prior", "stop_words", "contributions")
+        content |= {name: described[name] for name in parts}
     return content

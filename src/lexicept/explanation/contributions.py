@@ -14,6 +14,10 @@ SPELLED = 5
 """Strings that ``spelled`` shows with their shares."""
 
 
+SIMILARITY, PRIOR = "similar as a whole", "document prior"
+"""Names of the parts of a score without dimension, for people."""
+
+
 class Span(NamedTuple):
     """Characters of a text, counted as Python does: in Unicode code points."""
 
@@ -96,6 +100,16 @@ class Contribution(NamedTuple):
     def in_document(self) -> Sources:
         """``document_spans`` with shares."""
         return Sources(self.document_spans, self.document_shares)
+
+
+class WholePart(NamedTuple):
+    """The part of a score that no dimension adds."""
+
+    name: str
+    """``SIMILARITY`` or ``PRIOR``."""
+    key: str
+    """Attribute of an ``Explanation``: "similarity" or "prior"."""
+    score: float
 
 
 def whole(text: str, start: int, end: int) -> Span:
@@ -197,11 +211,16 @@ def _sum(term: str, entries: Sequence[Contribution]) -> Contribution:
     )
 
 
+def largest_first(
+    contributions: Sequence[Contribution], whole_parts: Sequence[WholePart]
+) -> list[Contribution | WholePart]:
+    """Return the parts of a score, the largest first."""
+    return sorted([*contributions, *whole_parts], key=lambda part: -part.score)
+
+
 def shown_term(contribution: Contribution, query: str, content: str) -> str:
-    """Return the name of a term, for a whole text "similar to:" the title; for a concept without a
-    name, the strongest words of query and document, as in "fracture ↔ fractures"."""
-    if contribution.vocabulary == "texts":
-        return f"similar to: {contribution.term}"
+    """Return the name of a term; for a concept without a name, the strongest words of query and
+    document, as in "fracture ↔ fractures"."""
     if contribution.vocabulary == "concepts" and contribution.term == unnamed(
         contribution.dimension
     ):

@@ -9,14 +9,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from lexicept.corpora import Document
-from lexicept.explanation.contributions import Contribution, by_name, shown_term, spelled
+from lexicept.explanation.contributions import (
+    PRIOR,
+    SIMILARITY,
+    Contribution,
+    WholePart,
+    by_name,
+    largest_first,
+    shown_term,
+    spelled,
+)
 from lexicept.sanitize import safe
 
 SHOWN = 10
 """Contributions in the ``repr`` of an explanation."""
-
-SIMILARITY = "similar as a whole"
-"""Name of the similarity of whole texts in tables."""
 
 CELL = 40
 """Most characters of a cell in the ``repr``."""
@@ -47,8 +53,17 @@ class Explanation:
         """The sum of the contributions, the prior and the similarity. The sum is exact up to double
         precision. A search adds the same n numbers in single precision: both differ by at
         most (n + 1) · 2⁻²⁴ of the score, where no prior is negative."""
-        added = (self.prior, self.similarity)
-        return math.fsum([*added, *(entry.score for entry in self.contributions)])
+        whole = [part.score for part in self.whole_parts]
+        return math.fsum([*whole, *(entry.score for entry in self.contributions)])
+
+    @property
+    def whole_parts(self) -> tuple[WholePart, ...]:
+        """The similarity and the prior, if they are not 0."""
+        parts = (
+            WholePart(SIMILARITY, "similarity", self.similarity),
+            WholePart(PRIOR, "prior", self.prior),
+        )
+        return tuple(part for part in parts if part.score)
 
     @property
     def note(self) -> str:
@@ -59,20 +74,19 @@ class Explanation:
         """Return an aligned table of the largest contributions."""
         lines = [("score", "share", "", "term", "in the query", "in the document")]
         contributions = by_name(self.contributions)
-        for entry in contributions[:SHOWN]:
-            term = shown_term(entry, self.query, self.content)
-            in_query = spelled(self.query, entry.in_query)
-            in_document = spelled(self.content, entry.in_document)
-            vocabulary = entry.vocabulary.removesuffix("s")
-            lines.append((*self._share(entry.score), vocabulary, term, in_query, in_document))
+        for part in largest_first(contributions[:SHOWN], self.whole_parts):
+            share = self._share(part.score)
+            if isinstance(part, WholePart):
+                lines.append((*share, "", part.name, "", ""))
+                continue
+            term = shown_term(part, self.query, self.content)
+            in_query = spelled(self.query, part.in_query)
+            in_document = spelled(self.content, part.in_document)
+            lines.append((*share, part.vocabulary.removesuffix("s"), term, in_query, in_document))
         remainder = math.fsum(entry.score for entry in contributions[SHOWN:])
         if remainder:
             more = f"{len(contributions) - SHOWN} more"
             lines.append((*self._share(remainder), "", more, "", ""))
-        if self.similarity:
-            lines.append((*self._share(self.similarity), "", SIMILARITY, "", ""))
-        if self.prior:
-            lines.append((*self._share(self.prior), "", "document prior", "", ""))
         title = f"Explanation of {self.document_id!r} for {self.query!r}: {self.score:.4f}"
         return "\n".join([safe(title), *_aligned(lines), safe(self.note)]).rstrip()
 

@@ -16,6 +16,8 @@ from lexicept.explanation.contributions import (
     Contribution,
     Sources,
     Span,
+    WholePart,
+    largest_first,
     shown_term,
     spelled,
     split_spans,
@@ -39,7 +41,7 @@ class Explained(Protocol):
     def contributions(self) -> tuple[Contribution, ...]: ...
 
     @property
-    def prior(self) -> float: ...
+    def whole_parts(self) -> tuple[WholePart, ...]: ...
 
     @property
     def score(self) -> float: ...
@@ -101,7 +103,8 @@ def explanation_fragment(explanation: Explained, document: Document) -> str:
 def _values(explanation: Explained, document: Document) -> dict[str, Any]:
     """Return the variables of the templates."""
     contributions = explanation.contributions
-    prior = ["prior"] if explanation.prior else []
+    vocabularies = dict.fromkeys(entry.vocabulary for entry in contributions)
+    parts = largest_first(contributions, explanation.whole_parts)
     query_strong, query_weak = _strong_and_weak(entry.in_query for entry in contributions)
     strong, weak = _strong_and_weak(entry.in_document for entry in contributions)
     title_strong, text_strong = split_spans(document, strong)
@@ -109,10 +112,11 @@ def _values(explanation: Explained, document: Document) -> dict[str, Any]:
     title = _pieces(document.title, title_strong, title_weak)
     return {
         "explanation": explanation,
-        "contributions": contributions,
-        "kinds": [*dict.fromkeys(entry.vocabulary for entry in contributions), *prior],
+        "parts": parts,
+        "colours": {name: name for name in vocabularies}
+        | {part.key: part.name for part in explanation.whole_parts},
         "total": explanation.score,
-        "largest": max([explanation.prior, *(entry.score for entry in contributions[:1])]),
+        "largest": max([0.0, *(part.score for part in parts[:1])]),
         "query": _pieces(explanation.query, query_strong, query_weak),
         "name": document.title or document.id,
         "title": title or [Piece(document.id, PLAIN)],

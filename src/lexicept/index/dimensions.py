@@ -13,25 +13,23 @@ from lexicept.index.reader import IndexReader
 
 
 def dimension_of(reader: IndexReader, key: str) -> tuple[str, int]:
-    """Return the vocabulary and number of ``word:TEXT``, ``concept:NUMBER``, ``concept:NAME`` or
-    ``text:NUMBER``. Raises InputError for a malformed key or an unknown dimension."""
+    """Return the vocabulary and number of ``word:TEXT``, ``concept:NUMBER`` or ``concept:NAME``.
+    Raises InputError for a malformed key or an unknown dimension."""
     kind, colon, name = key.partition(":")
     vocabulary = f"{kind.strip().removesuffix('s')}s"
-    if not colon or vocabulary not in ("words", "concepts", "texts"):
-        raise InputError(f"{key!r:.80} is not word:TEXT, concept:NUMBER or text:NUMBER")
+    if not colon or vocabulary not in ("words", "concepts"):
+        raise InputError(f"{key!r:.80} is not word:TEXT or concept:NUMBER")
     span, name = reader.span(vocabulary), name.strip()
     if vocabulary != "words":
-        number = -1
         if re.fullmatch(r"#?[0-9]{1,9}", name):
             number = int(name.removeprefix("#"))
-        elif vocabulary == "concepts":
+        else:
             terms = reader.weigher.vocabulary("concepts").terms or ()
             names = {caseless(name_of(label, n)): n for n, label in enumerate(terms)}
             labels = names | {caseless(label): n for n, label in enumerate(terms)}
             number = labels.get(caseless(re.sub(r" \(\d+ concepts\)$", "", name)), -1)
         if not 0 <= number < span.stop - span.start:
-            finds = "a list of concepts" if vocabulary == "concepts" else "an explanation"
-            raise InputError(f"no {vocabulary[:-1]} {name!r:.80}: {finds} has its number")
+            raise InputError(f"no concept {name!r:.80}: a list of concepts has its number")
         return vocabulary, number
     words = reader.word_vectorizer()
     assert words is not None

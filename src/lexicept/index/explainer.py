@@ -51,6 +51,8 @@ class Explainer:
             query.vector, len(passages), factors, mask=Mask(allowed)
         )
         candidates = np.flatnonzero(allowed)
+        if entries.size and self._vectors is not None and not self._vectors.all_compared:
+            candidates = np.sort(entries)  # a search compares these alone
         similarities = self._similarities(query, candidates)
         totals = similarities.copy()
         totals[np.searchsorted(candidates, entries)] += scores
@@ -74,7 +76,11 @@ class Explainer:
     ) -> list[Explanation]:
         """Return explanations of the scores of documents or passages, with ``spans`` also the
         characters that activate each dimension. Raises IndexFormatError for an explanation that
-        does not add up to the score that a search found."""
+        does not add up to the score that a search found.
+
+        Args:
+            scores: None for a document that a search does not find.
+        """
         vector, engine = query.vector, self._derived.engine
         query_weights = vector.data.astype(np.float64)
         contents = [self._stored.document(number).content for number in numbers]

@@ -27,7 +27,12 @@ Marked = int | Sequence[str]
 
 
 def with_feedback(
-    index: IndexReader, query: ParsedQuery, marked: Marked, vocabulary: str | None = None
+    index: IndexReader,
+    query: ParsedQuery,
+    marked: Marked,
+    vocabulary: str | None = None,
+    *,
+    rescore: bool = True,
 ) -> ParsedQuery:
     """Return a query with the largest dimensions of relevant documents added. Raises InputError for
     an unknown id, a number below 1, or an error of the search.
@@ -35,9 +40,10 @@ def with_feedback(
     Args:
         marked: ids of relevant documents, or the number of first results to take.
         vocabulary: of the search for the first results, and of the added dimensions.
+        rescore: of the search for the first results; see ``IndexReader.search``.
     """
     if isinstance(marked, Integral):
-        (hits,) = index.search([query], int(marked), vocabulary)
+        (hits,) = index.search([query], int(marked), vocabulary, rescore=rescore)
         numbers = [hit.number for hit in hits]
     elif isinstance(marked, str) or not isinstance(marked, Sequence):
         raise InputError(f"feedback is a number of results or a list of ids, not {marked!r:.80}")

@@ -9,7 +9,7 @@ another. An index without divided documents lacks the folder: every entry is a d
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -151,14 +151,21 @@ class Passages:
         factors: Floats | None = None,
         threads: int | None = None,
         mask: Mask | None = None,
+        *,
+        depth: int = 0,
+        rescore: Callable[[int, Ranking], Ranking] = lambda query, ranking: ranking,
     ) -> list[Ranking]:
         """Return the best entry of each of the ``top_k`` best documents, for every query; see
-        ``PostingsEngine.search``."""
-        if not len(self.ids):
-            return engine.search(queries, top_k, factors, threads, mask)
+        ``PostingsEngine.search``.
+
+        Args:
+            depth: least number of entries that are rescored.
+            rescore: returns the ranking of a query with other scores.
+        """
         results: list[Ranking] = [(np.empty(0, np.int64), np.empty(0, np.float32))]
         results *= queries.shape[0]
-        waiting, depth = np.arange(queries.shape[0]), FIRST_DEPTH * top_k
+        waiting = np.arange(queries.shape[0])
+        depth = max(depth, FIRST_DEPTH * top_k if len(self.ids) else top_k)
         # A query whose best entries are of fewer documents is searched again, four times as deep.
         while waiting.size:
             depth = min(depth, len(self._entry_ids))
@@ -166,7 +173,7 @@ class Passages:
             rankings = engine.search(queries[waiting], depth, offsets, threads, mask)
             again = []
             for query, ranking in zip(waiting, rankings, strict=True):
-                results[query] = best = self.best(ranking, top_k)
+                results[query] = best = self.best(rescore(query, ranking), top_k)
                 if best[0].size < top_k and ranking[0].size == depth < len(self._entry_ids):
                     again.append(query)
             waiting, depth = np.array(again, np.int64), 4 * depth

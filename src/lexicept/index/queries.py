@@ -54,6 +54,14 @@ class WeightedQueries(NamedTuple):
     text_vectors: Floats | None = None
     """Vectors of the texts [n, d], for a search of all vocabularies; None without vectors."""
 
+    @classmethod
+    def of(cls, queries: Sequence[SearchQuery], num_dimensions: int) -> WeightedQueries:
+        """Return queries that were encoded one by one."""
+        empty = sp.csr_array((0, num_dimensions), dtype=np.float32)
+        weights = sp.vstack([empty, *(query.vector for query in queries)], format="csr")
+        vectors = [query.text_vectors for query in queries if query.text_vectors is not None]
+        return cls(sp.csr_array(weights), np.concatenate(vectors) if vectors else None)
+
     def select(self, queries: Sequence[int] | Integers | slice) -> WeightedQueries:
         """Return some of the queries."""
         vectors = self.text_vectors
@@ -131,8 +139,10 @@ class QueryWeigher:
             self._changed(weights, queries, searched), vectors if vocabulary is None else None
         )
 
-    def encode(self, query: ParsedQuery, vocabulary: str | None) -> SearchQuery:
-        """Encode a query for search and explanation."""
+    def encode(
+        self, query: ParsedQuery, vocabulary: str | None, rescore: bool = True
+    ) -> SearchQuery:
+        """Encode a query for search and explanation, without ``rescore`` without its vector."""
         searched = self._searched if vocabulary is None else [self.vocabulary(vocabulary)]
         names = [vocabulary.name for vocabulary in searched]
         encoded, vectors = self.encoders.encode(names, query.text)
@@ -147,7 +157,7 @@ class QueryWeigher:
                 for dimension in weights[:, vocabulary.dimensions].indices.tolist()
             ),
             tuple(word for name in names for word in encoded[name].stop_words),
-            vectors if vocabulary is None else None,
+            vectors if vocabulary is None and rescore else None,
         )
 
     def _weighted(

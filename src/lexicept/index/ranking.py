@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,8 @@ from lexicept.engines.interface import Ranking
 from lexicept.engines.mask import Mask
 from lexicept.index.passages import Passages
 from lexicept.index.queries import WeightedQueries
-from lexicept.index.text_vectors import ALL_COMPARED, COMPARED, TextVectors
-from lexicept.vectors import Floats
+from lexicept.index.text_vectors import TextVectors
+from lexicept.vectors import Floats, Integers
 
 RESCORED_TOGETHER = 64
 """Queries whose rankings of all documents are in memory at once."""
@@ -38,30 +39,25 @@ class Ranker:
     ) -> Iterator[Ranking]:
         """Yield the best passage of each of the best documents, for every query; see
         ``PostingsEngine.search``."""
-        weights, vectors = queries
+        (weights, vectors), ranked = queries, partial(self._passages.ranked, self._engine)
         if vectors is None or self._vectors is None:
-            yield from self._passages.ranked(self._engine, weights, top_k, factors, threads, mask)
+            yield from ranked(weights, top_k, factors, threads, mask)
             return
-        depth = max(self._count if self._compares_all else max(COMPARED, top_k), 1)
         for start in range(0, len(vectors), RESCORED_TOGETHER):
             span = slice(start, start + RESCORED_TOGETHER)
             offsets = None if factors is None else factors[span]
-            rankings = self._engine.search(weights[span], depth, offsets, threads, mask)
-            for ranking, vector in zip(rankings, vectors[span], strict=True):
-                passages, scores = self._rescored(ranking, vector, mask)
-                order = np.lexsort((passages, -scores))
-                yield self._passages.best((passages[order], scores[order]), top_k)
+            batch = weights[span], top_k, offsets, threads, mask
+            rescore = partial(self._rescored, vectors[span], mask)
+            yield from ranked(*batch, depth=self._vectors.depth, rescore=rescore)
 
-    @property
-    def _compares_all(self) -> bool:
-        return self._count <= ALL_COMPARED
-
-    def _rescored(self, ranking: Ranking, vector: Floats, mask: Mask | None) -> Ranking:
-        """Return a ranking, in any order, with similarities and with further similar documents."""
+    def _rescored(
+        self, vectors: Floats, mask: Mask | None, query: int, ranking: Ranking
+    ) -> Ranking:
+        """Return the ranking of a query, with similarities and with further similar documents."""
         assert self._vectors is not None
-        passages, scores = ranking
-        if not self._compares_all:
-            return passages, scores + self._vectors.similarities(vector, passages)
+        vector, (passages, scores) = vectors[query], ranking
+        if not self._vectors.all_compared:
+            return _ordered(passages, scores + self._vectors.similarities(vector, passages))
         totals, matches = np.zeros(self._count, np.float32), np.zeros(self._count, bool)
         totals[passages], matches[passages] = scores, True
         compared = np.arange(self._count) if mask is None else np.flatnonzero(mask.allowed)
@@ -69,11 +65,17 @@ class Ranker:
         totals[compared] += similarities
         matches[compared] |= self._vectors.similar(similarities)
         passages = np.flatnonzero(matches)
-        return passages, totals[passages]
+        return _ordered(passages, totals[passages])
 
     def similar(self, vectors: Floats | None) -> npt.NDArray[np.bool_]:
         """Return a mask of the documents that are results of a query by similarity alone [N]."""
-        if vectors is None or self._vectors is None or not self._compares_all:
+        if vectors is None or self._vectors is None or not self._vectors.all_compared:
             return np.zeros(self._count, bool)
         similarities = self._vectors.similarities(vectors[0], np.arange(self._count))
         return self._vectors.similar(similarities)
+
+
+def _ordered(passages: Integers, scores: Floats) -> Ranking:
+    """Return passages and scores, best first, ties in the order of documents."""
+    order = np.lexsort((passages, -scores))
+    return passages[order], scores[order]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,19 +30,9 @@ from lexicept.index.conditions import FieldMasks, QueryMasks, places_by_mask
 from lexicept.index.explainer import Explainer
 from lexicept.index.hits import Hit
 from lexicept.index.impacts import Derived, RRASettings
-from lexicept.index.manifest import (
-    MISSING,
-    CurrentManifest,
-    postings_fingerprint,
-    resolved,
-)
+from lexicept.index.manifest import MISSING, CurrentManifest, postings_fingerprint, resolved
 from lexicept.index.parts import Parts
-from lexicept.index.queries import (
-    QueryWeigher,
-    SearchQuery,
-    WeightedQueries,
-    parsed_queries,
-)
+from lexicept.index.queries import QueryWeigher, SearchQuery, WeightedQueries, parsed_queries
 from lexicept.index.query_encoders import QueryEncoders
 from lexicept.index.ranking import Ranker
 from lexicept.index.stored import StoredDocuments
@@ -289,13 +278,8 @@ class IndexReader:
         if not explain:
             weighted = self.weigh(parsed, vocabulary, rescore=rescore)
             return self.rank(weighted, top_k, parsed, masks, threads)
-        encoded = [self._encode(query, vocabulary, rescore) for query in parsed]
-        empty = sp.csr_array((0, self.engine.num_dimensions), dtype=np.float32)
-        weights = sp.vstack([empty, *(query.vector for query in encoded)], format="csr")
-        vectors = [query.text_vectors for query in encoded if query.text_vectors is not None]
-        weighted = WeightedQueries(
-            sp.csr_array(weights), np.concatenate(vectors) if vectors else None
-        )
+        encoded = [self.weigher.encode(query, vocabulary, rescore) for query in parsed]
+        weighted = WeightedQueries.of(encoded, self.engine.num_dimensions)
         ranked = self.rank(weighted, top_k, parsed, masks, threads)
         for query, hits in zip(encoded, ranked, strict=True):
             numbers, scores = [hit.number for hit in hits], [hit.score for hit in hits]
@@ -321,10 +305,6 @@ class IndexReader:
         """Encode a query for explanations; see ``search``."""
         (parsed,) = parsed_queries([query])
         return self.weigher.encode(parsed, vocabulary)
-
-    def _encode(self, query: ParsedQuery, vocabulary: str | None, rescore: bool) -> SearchQuery:
-        encoded = self.weigher.encode(query, vocabulary)
-        return encoded if rescore else replace(encoded, text_vectors=None)
 
     def query_terms(self, query: QueryLike, vocabulary: str | None = None) -> list[QueryTerm]:
         """Return the dimensions of a query, largest weights first; see ``search``."""
@@ -417,6 +397,7 @@ class IndexReader:
         document_id: str,
         vocabulary: str | None = None,
         *,
+        rescore: bool = True,
         spans: bool = True,
     ) -> Explanation:
         """Explain a document's score for a query by the contributing dimensions.
@@ -426,6 +407,7 @@ class IndexReader:
 
         Args:
             document_id: of a document, or of a passage.
+            rescore: see ``search``.
             spans: whether to find the characters behind each dimension; for concepts the document
                 goes through the encoder again.
 
@@ -435,7 +417,7 @@ class IndexReader:
         """
         passages = self.entries_of(document_id)
         (parsed,) = parsed_queries([query])
-        encoded = self.weigher.encode(parsed, vocabulary)
+        encoded = self.weigher.encode(parsed, vocabulary, rescore)
         mask = self.query_masks([parsed])[0] if len(passages) > 1 else None
         best, score = self.explainer.best_passage(encoded, passages, mask)
         return self.explainer.explain(encoded, [best], [score], spans=spans)[0]

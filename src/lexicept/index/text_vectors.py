@@ -155,6 +155,17 @@ class TextVectors:
         similarities: Floats = np.float32(settings.scale) * above
         return similarities
 
+    @property
+    def all_compared(self) -> bool:
+        """True if a search compares all documents and passages."""
+        return self.parts.order.size <= ALL_COMPARED
+
+    @property
+    def depth(self) -> int:
+        """Number of documents and passages that a search compares, or more; the best by words and
+        concepts."""
+        return int(self.parts.order.size) if self.all_compared else COMPARED
+
     def similar(self, similarities: Floats) -> npt.NDArray[np.bool_]:
         """Return True for ``similarities`` of documents that are results by them alone [n]."""
         return similarities >= np.float32(LEAST_SIMILAR)

@@ -16,7 +16,13 @@ from pydantic import Field
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptError
-from lexicept.explanation.contributions import by_name, shown_term, spelled
+from lexicept.explanation.contributions import (
+    WholePart,
+    by_name,
+    largest_first,
+    shown_term,
+    spelled,
+)
 from lexicept.fields.normal_forms import first_place
 from lexicept.index.dimensions import dimension_of
 from lexicept.index.queries import MAX_FACTOR
@@ -66,10 +72,10 @@ FilterText = Annotated[
     ),
 ]
 SearchedVocabulary = Annotated[
-    Literal["words", "concepts", "texts"] | None,
+    Literal["words", "concepts"] | None,
     Field(
-        description="Search by words only, by concepts only, or by what whole texts are like. "
-        "Leave it out to use all that the index has."
+        description="Search by words only or by concepts only. Leave it out to use all that the "
+        "index has."
     ),
 ]
 Numbers = dict[str, float]
@@ -119,23 +125,24 @@ class AgentTools:
 
     def explain(self, query: Query, document_id: DocumentId) -> str:
         """Show why a document matches a query: each word and concept that both have, its share of
-        the score, and which words of the query and of the document it stands for. The shares add
-        up to the whole score."""
+        the score, and which words of the query and of the document it stands for; and how similar
+        both are as a whole. The shares add up to the whole score."""
         explanation = self._fresh().explain(query, document_id)
         score, content = explanation.score, explanation.content
         head = f'[{_name(document_id)}] for "{_name(query)}": score {score:.4g}'
         if not score:
             return f"{head}; the two share no word and no concept"
         lines = []
-        for entry in by_name(explanation.contributions):
-            query_words = spelled(query, entry.in_query, 3)
-            document_words = spelled(content, entry.in_document, 3)
+        for part in largest_first(by_name(explanation.contributions), explanation.whole_parts):
+            if isinstance(part, WholePart):
+                lines.append(f"{part.score / score:5.1%} {part.name}")
+                continue
+            query_words = spelled(query, part.in_query, 3)
+            document_words = spelled(content, part.in_document, 3)
             places = one_line(f": {query_words} → {document_words}") if document_words else ""
-            term = shown_term(entry, query, content)
-            name = _term_key(entry.vocabulary, entry.dimension, term)
-            lines.append(f"{entry.score / score:5.1%} {name}{places}")
-        if explanation.prior:
-            lines.append(f"{explanation.prior / score:5.1%} the document's own (RRA)")
+            term = shown_term(part, query, content)
+            name = _term_key(part.vocabulary, part.dimension, term)
+            lines.append(f"{part.score / score:5.1%} {name}{places}")
         head += f"; {one_line(explanation.note)}" if explanation.note else ""
         return _bounded(head, lines, "smaller contributions", TERMS)
 
@@ -224,8 +231,8 @@ class AgentTools:
             Numbers,
             Field(
                 max_length=50,
-                description="Numbers that multiply weights of the query, by word:TEXT, "
-                "concept:NUMBER or text:NUMBER: 0 removes it, 2 doubles it. Example: "
+                description="Numbers that multiply weights of the query, by word:TEXT or "
+                "concept:NUMBER: 0 removes it, 2 doubles it. Example: "
                 '{"word:spring": 0, "concept:812": 2}.',
             ),
         ] = {},  # noqa: B006
@@ -277,7 +284,7 @@ def _by_dimension(reader: IndexReader, argument: str, numbers: Numbers) -> Dimen
 
 
 def _term_key(vocabulary: str, number: int, term: str) -> str:
-    """Return a dimension in the notation of ``steer``, with the name of a concept or exemplar."""
+    """Return a dimension in the notation of ``steer``, with the name of a concept."""
     if vocabulary == "words":
         return f"word:{one_line(term)}"
     return f"{vocabulary.removesuffix('s')}:{number} {one_line(term)}"

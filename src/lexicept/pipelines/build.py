@@ -1,4 +1,4 @@
-"""Build an index of words, concepts and whole texts."""
+"""Build an index of words and concepts."""
 
 from __future__ import annotations
 

@@ -114,16 +114,18 @@ def evaluate(
     """Return the effectiveness and cost of systems on judged queries.
 
     Every mean has a 95 % confidence interval. Every system is compared with the first by a paired
-    t-test for each measure, with p-values corrected (Holm) for the number of systems.
+    t-test for each measure, with p-values corrected (Holm) for the number of systems. Costs
+    (QD-FLOPs and E²) are those of the postings alone, without the similarity of whole texts.
 
     Args:
         index: an opened index, or the path of one.
         dataset: a BEIR folder or an ir_datasets name, with queries and relevance judgements.
         split: the judgements to use: "test", "dev" or "train".
-        systems: what to measure: "words", "concepts" or "all" of the index; "bm25" or
-            "bm25:k1=0.9,b=0.4" over the words of the texts; another index, such as a re-weighted
-            index; a TREC run, as a file (.gz too) or in memory. A mapping gives names, which runs
-            in memory need. By default, all vocabularies of the index.
+        systems: what to measure: "words", "concepts" or "all" of the index, or "sparse", which is
+            "all" without the similarity of whole texts; "bm25" or "bm25:k1=0.9,b=0.4" over the
+            words of the texts; another index, such as a re-weighted index; a TREC run, as a file
+            (.gz too) or in memory. A mapping gives names, which runs in memory need. By default,
+            all vocabularies of the index.
         measures: more measures, in ir_measures' notation, such as "AP" and "P@5".
         ignore_identical_ids: drop a hit with the id of the query, from runs too, as BEIR does for
             collections with documents as queries (ArguAna, Quora).
@@ -132,9 +134,9 @@ def evaluate(
         out: a folder to write to: ``evaluation.json``; ``queries.csv``, the values of every query;
             ``runs``, the results of each system as a TREC run. Files of an earlier evaluation are
             replaced or removed.
-        curves: also search each index with fewer dimensions in queries and documents, and plot
-            nDCG@10 against QD-FLOPs (``curves.png``). Needs ``out``, where an interrupted
-            evaluation resumes the curves.
+        curves: also search each index with fewer dimensions in queries and documents, without the
+            similarity of whole texts, and plot nDCG@10 against QD-FLOPs (``curves.png``). Needs
+            ``out``, where an interrupted evaluation resumes the curves.
         restart: discard the curves in ``out``, such as curves of another index.
         progress: True shows a line on standard error.
 
@@ -210,6 +212,7 @@ def _evaluate_systems(
                 judged,
                 system.vocabulary,
                 weighted=weighted.get(reader),
+                rescore=system.rescore,
                 bm25_e2=bm25_e2(reader),
             )
         elif isinstance(system, BM25):

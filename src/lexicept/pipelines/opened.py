@@ -54,8 +54,8 @@ def warn_of_missing(index: IndexReader) -> IndexReader:
 
 
 def single_vocabulary(index: IndexReader, choice: str | None) -> str | None:
-    """Return the vocabulary to search alone, or None for all: "all" are words and concepts, and
-    whole texts if present. Raises InputError for a vocabulary that the index does not have."""
+    """Return the vocabulary to search alone, or None for all: "all" are words and concepts. Raises
+    InputError for a vocabulary that the index does not have."""
     present = [vocabulary.name for vocabulary in index.vocabularies]
     for name in ("words", "concepts") if choice == "all" else (choice,):
         if name is not None and name not in present:

@@ -86,6 +86,7 @@ class OpenedIndex:
         steering: DimensionNumbers | None = None,
         boosts: Mapping[str, float] | None = None,
         feedback: Marked | None = None,
+        rescore: bool = True,
         explain: bool = False,
         filter: Filter | None = None,  # noqa: A002
     ) -> Hits:
@@ -96,13 +97,14 @@ class OpenedIndex:
                 or a parsed query; the words of ``ParsedQuery(text)`` are taken literally. Without a
                 known word or concept there are no results.
             top_k: the most results, at least 1.
-            vocabulary: "words", "concepts" or "texts"; None searches all.
+            vocabulary: "words" or "concepts"; None searches all.
             steering: factors on the query's weights, by (vocabulary, dimension): 0 removes a
                 dimension, 2 doubles a weight.
             boosts: factors on all weights of a vocabulary, as in ``{"words": 1, "concepts": 0.5}``.
             feedback: relevance feedback: the ids of relevant documents, or the number of first
                 results to take for relevant. The largest words and concepts of the documents are
                 added to the query; ``added`` of the results lists them, and steering removes them.
+            rescore: whether a search of all vocabularies adds the similarity of whole texts.
             explain: whether each hit gets the exact decomposition of the score.
             filter: conditions on fields: a text such as ``"year >= 2020 and tag in ['bio']"``, or a
                 dict such as ``{"year": {">=": 2020}, "tag": ["bio"]}``.
@@ -116,8 +118,8 @@ class OpenedIndex:
         reader = self._snapshot()
         parsed = _with(reader.parse(query), steering, boosts, filter)
         if feedback is not None:
-            parsed = with_feedback(reader, parsed, feedback, vocabulary)
-        hits = reader.search([parsed], top_k, vocabulary, explain=explain)[0]
+            parsed = with_feedback(reader, parsed, feedback, vocabulary, rescore=rescore)
+        hits = reader.search([parsed], top_k, vocabulary, explain=explain, rescore=rescore)[0]
         return Hits(hits, reader, parsed, vocabulary, query if isinstance(query, str) else "")
 
     def search_many(
@@ -127,6 +129,7 @@ class OpenedIndex:
         *,
         vocabulary: str | None = None,
         boosts: Mapping[str, float] | None = None,
+        rescore: bool = True,
         threads: int | None = None,
         filter: Filter | None = None,  # noqa: A002
     ) -> list[Hits]:
@@ -145,11 +148,9 @@ class OpenedIndex:
         if isinstance(queries, str) or not isinstance(queries, Iterable):
             raise InputError(f"queries are a list of texts, not {queries!r:.40}")
         parsed = [_with(reader.parse(query), None, boosts, filter) for query in queries]
+        found = reader.search(parsed, top_k, vocabulary, rescore=rescore, threads=threads)
         return [
-            Hits(hits, reader, query, vocabulary)
-            for query, hits in zip(
-                parsed, reader.search(parsed, top_k, vocabulary, threads=threads), strict=True
-            )
+            Hits(hits, reader, query, vocabulary) for query, hits in zip(parsed, found, strict=True)
         ]
 
     def like(self, document_id: str, query: str | ParsedQuery = "") -> ParsedQuery:
@@ -204,6 +205,7 @@ class OpenedIndex:
         vocabulary: str | None = None,
         steering: DimensionNumbers | None = None,
         boosts: Mapping[str, float] | None = None,
+        rescore: bool = True,
     ) -> Explanation:
         """Return the exact decomposition of a document's score; arguments as in ``search``.
 
@@ -212,7 +214,7 @@ class OpenedIndex:
         """
         reader = self._snapshot()
         parsed = _with(reader.parse(query), steering, boosts)
-        return reader.explain(parsed, document_id, vocabulary)
+        return reader.explain(parsed, document_id, vocabulary, rescore=rescore)
 
     def concepts(self, find: str = "", top_k: int = 50) -> list[Concept]:
         """Return concepts with documents: the most useful first, or the best matches.

@@ -57,7 +57,7 @@ def sweep(
         dataset: a BEIR folder or an ir_datasets name, with queries and relevance judgements.
         out: the folder of the points and the plot; new, or the folder of the same sweep.
         split: the judgements to use.
-        vocabulary: "words", "concepts" or "texts"; None searches all vocabularies.
+        vocabulary: "words" or "concepts"; None searches all vocabularies.
         query_max_active_dims: limits of the dimensions in a query; None sets no limit.
         document_max_active_dims: limits of the dimensions in a document; None sets no limit.
         alpha: RRA's α; None is without RRA.

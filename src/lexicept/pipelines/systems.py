@@ -19,14 +19,14 @@ from lexicept.pipelines.opened import IndexLike, reader_of, single_vocabulary
 from lexicept.weighting import BM25
 
 System: TypeAlias = IndexLike | Run
-"""A name ("words", "concepts", "all", "bm25", "bm25:k1=0.9,b=0.4"), an opened index, the path of
-an index or of a TREC run, or a run in memory. "all" are words, concepts, and whole texts where
-there are any."""
+"""A name ("words", "concepts", "all", "sparse", "bm25", "bm25:k1=0.9,b=0.4"), an opened index, the
+path of an index or of a TREC run, or a run in memory. "all" are words and concepts with the
+similarity of whole texts, "sparse" are words and concepts without it."""
 
 Systems: TypeAlias = Sequence[System] | Mapping[str, System]
 """Systems that name themselves, or systems by name."""
 
-_NAMES = "words, concepts, all, bm25, bm25:k1=0.9,b=0.4"
+_NAMES = "words, concepts, all, sparse, bm25, bm25:k1=0.9,b=0.4"
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class SearchedIndex:
 
     reader: IndexReader
     vocabulary: str | None
+    rescore: bool = True
+    """See ``IndexReader.search``."""
 
 
 ResolvedSystem: TypeAlias = SearchedIndex | BM25 | Run
@@ -83,7 +85,7 @@ def resolve_systems(systems: Systems, index: IndexReader) -> dict[str, ResolvedS
 def needs_model(systems: Iterable[object]) -> bool:
     """Return True unless all systems are known to search without a concept model."""
     names = list(systems)
-    return not names or any(name in ("concepts", "all") for name in names)
+    return not names or any(name in ("concepts", "all", "sparse") for name in names)
 
 
 def _resolve(system: System, index: IndexReader) -> _NamedSystem:
@@ -92,7 +94,7 @@ def _resolve(system: System, index: IndexReader) -> _NamedSystem:
     if not isinstance(system, str | os.PathLike):
         return _index(reader_of(system))
     text = os.fspath(system)
-    if text in ("words", "concepts", "all"):
+    if text in ("words", "concepts", "all", "sparse"):
         return _vocabulary(text, index)
     if text.partition(":")[0] == "bm25":
         return _NamedSystem(text, text, _bm25(text))
@@ -126,10 +128,10 @@ def _index(reader: IndexReader) -> _NamedSystem:
 
 
 def _vocabulary(name: str, index: IndexReader) -> _NamedSystem:
-    alone = single_vocabulary(index, name)
-    return _NamedSystem(
-        name, name, SearchedIndex(index, alone if len(index.vocabularies) > 1 else None)
-    )
+    rescore = name != "sparse"
+    alone = single_vocabulary(index, name if rescore else "all")
+    searched = alone if len(index.vocabularies) > 1 else None
+    return _NamedSystem(name, name, SearchedIndex(index, searched, rescore))
 
 
 def _bm25(text: str) -> BM25:

@@ -67,9 +67,9 @@ def comparison(measured: MeasuredIndex, other: MeasuredIndex) -> page.ReportSect
         "comparison",
         "Two indexes compared",
         f"{measured.name} against {other.name}, query by query. A win is a query with a higher "
-        f"nDCG@10 in {measured.name}. A score is a sum over dimensions, and so is a relevant "
-        "document's lead over its rival, the best result that is not relevant: the tables show "
-        "which dimensions make it.",
+        f"nDCG@10 in {measured.name}. A score is a sum of parts, and so is a relevant document's "
+        "lead over its rival, the best result that is not relevant: the tables show which parts "
+        "make it.",
         blocks,
     )
 
@@ -183,8 +183,8 @@ def _rank(hits: list[Hit], document: str) -> str:
 
 
 def _lead(measured: MeasuredIndex, query: Query, duel: Duel) -> page.Block:
-    """Return the table of the relevant document's lead over the rival, by dimension."""
-    # By vocabulary and term: the scores of the relevant document and of the rival.
+    """Return the table of the relevant document's lead over the rival, by part of the score."""
+    # By vocabulary and name: the scores of the relevant document and of the rival.
     scores: dict[tuple[str, str], list[float]] = {}
     totals = [0.0, 0.0]
     for side, document in enumerate((duel.relevant, duel.rival)):
@@ -194,9 +194,9 @@ def _lead(measured: MeasuredIndex, query: Query, duel: Duel) -> page.Block:
         totals[side] = explained.score
         for entry in explained.contributions:
             scores.setdefault((entry.vocabulary, entry.term), [0.0, 0.0])[side] += entry.score
-        if explained.prior:
-            scores.setdefault(("RRA", "prior of the document"), [0.0, 0.0])[side] = explained.prior
-    # Dimensions by what they add to, or take from, the lead of the relevant document.
+        for part in explained.whole_parts:
+            scores.setdefault(("", part.name), [0.0, 0.0])[side] = part.score
+    # Parts by what they add to, or take from, the lead of the relevant document.
     ranked = sorted(scores.items(), key=lambda item: -abs(item[1][0] - item[1][1]))
     cells: list[tuple[Any, ...]] = [
         (term, name, ours, theirs, ours - theirs) for (name, term), (ours, theirs) in ranked[:TERMS]
@@ -207,7 +207,7 @@ def _lead(measured: MeasuredIndex, query: Query, duel: Duel) -> page.Block:
     return page.Table(
         f"Scores in {measured.name}",
         [
-            page.text_column("Dimension"),
+            page.text_column("Part"),
             page.text_column("Vocabulary"),
             page.Column(page.cut(duel.relevant, 30), page.three_decimals),
             page.Column(page.cut(duel.rival or "no rival", 30), page.three_decimals),

@@ -8,10 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.evaluation.significance import compare, intervals
+from lexicept.explanation.contributions import PRIOR, SIMILARITY
 from lexicept.measures import E2, NDCG, QD_FLOPS, RR, e2, measure_named
 from lexicept.reports import charts, page
 from lexicept.reports.measured import DEPTH, MEASURES, MeasuredIndex, weights_of
-from lexicept.vectors import row_numbers
+from lexicept.vectors import Floats, Integers, row_numbers
 
 TOP = 10
 FAILURES = 12
@@ -69,7 +70,8 @@ def _measures(measured: MeasuredIndex) -> page.Table:
     )
     note = (
         "E² is RR@10 minus a penalty for QD-FLOPs (SAE-SPLADE): .01 for each, and much more beyond "
-        "5. ±: 95 % confidence interval of the mean over the queries."
+        "5. Both costs are those of the postings. ±: 95 % confidence interval of the mean over the "
+        "queries."
     )
     if several:
         columns.append(page.Column("p", lambda value: "" if np.isnan(value) else f"{value:.2g}"))
@@ -109,8 +111,12 @@ def _composition(measured: MeasuredIndex) -> page.Table:
     weights = weights_of(index.engine, documents)
     products = sp.csr_array(query_weights[queries].multiply(weights))
     background = query_weights @ index.derived.background
-    prior = index.engine.offsets[documents] * background[queries]
-    scores = np.asarray(products.sum(axis=1)).ravel() + prior
+    whole_parts: dict[str, Floats] = {}
+    if index.vectors is not None:
+        whole_parts[SIMILARITY] = _similarities(measured, queries, documents)
+    if index.rra is not None:
+        whole_parts[PRIOR] = index.engine.offsets[documents] * background[queries]
+    scores = sum(whole_parts.values(), np.asarray(products.sum(axis=1)).ravel())
     cells: list[tuple[Any, ...]] = []
     for name in measured.vocabularies:
         span = index.span(name)
@@ -118,8 +124,7 @@ def _composition(measured: MeasuredIndex) -> page.Table:
         hit_numbers = row_numbers(products)[inside]
         sums = np.bincount(hit_numbers, products.data[inside], minlength=len(hits))
         cells.append((name, _mean_share(sums, scores), inside.sum() / max(len(hits), 1)))
-    if index.rra is not None:
-        cells.append(("RRA's prior", _mean_share(prior, scores), 1.0))
+    cells += [(name, _mean_share(part, scores), 0.0) for name, part in whole_parts.items()]
     return page.Table(
         f"Parts of the scores of the first {TOP} results",
         [
@@ -131,6 +136,18 @@ def _composition(measured: MeasuredIndex) -> page.Table:
         f"Means over {len(hits):,} results in all vocabularies. Dimensions: those that the query "
         "and the result share.",
     )
+
+
+def _similarities(measured: MeasuredIndex, queries: Integers, documents: Integers) -> Floats:
+    """Return the similarities of whole texts of queries and documents [n]."""
+    vectors, of_queries = measured.index.vectors, measured.weighted.text_vectors
+    similarities = np.zeros(queries.size, np.float32)
+    if vectors is None or of_queries is None:
+        return similarities
+    for query in np.unique(queries):
+        of_query = queries == query
+        similarities[of_query] = vectors.similarities(of_queries[query], documents[of_query])
+    return similarities
 
 
 def _mean_share(summands: Any, totals: Any) -> float:

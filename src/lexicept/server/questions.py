@@ -26,12 +26,10 @@ MAX_FACETS = 20
 
 TopK = Annotated[int, Query(ge=1, le=MAX_TOP_K, description="Results at most.")]
 Factor = Annotated[
-    str, StringConstraints(pattern=r"^(words|concepts|texts):[0-9]{1,9}:[0-9]{1,3}(\.[0-9]{1,6})?$")
+    str, StringConstraints(pattern=r"^(words|concepts):[0-9]{1,9}:[0-9]{1,3}(\.[0-9]{1,6})?$")
 ]
 
-Boost = Annotated[
-    str, StringConstraints(pattern=r"^(words|concepts|texts):[0-9]{1,3}(\.[0-9]{1,6})?$")
-]
+Boost = Annotated[str, StringConstraints(pattern=r"^(words|concepts):[0-9]{1,3}(\.[0-9]{1,6})?$")]
 
 
 class QueryParameters(BaseModel):
@@ -41,8 +39,12 @@ class QueryParameters(BaseModel):
         max_length=MAX_QUERY,
         description='The text to search with. "exact phrase", -word and field:value are syntax.',
     )
-    vocabulary: Literal["words", "concepts", "texts"] | None = Field(
+    vocabulary: Literal["words", "concepts"] | None = Field(
         None, description="Of the search; all by default."
+    )
+    rescore: bool = Field(
+        True,
+        description="Whether a search of all vocabularies adds the similarity of whole texts.",
     )
     steer: list[Factor] = Field(
         [],
@@ -62,7 +64,7 @@ class QueryParameters(BaseModel):
     )
     boost: list[Boost] = Field(
         [],
-        max_length=3,
+        max_length=2,
         description="vocabulary:factor multiplies all of a vocabulary's weights.",
         examples=[["concepts:0.5"]],
     )

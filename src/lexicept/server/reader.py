@@ -79,6 +79,8 @@ class SearchRequest:
     vocabulary: str | None
     mask: Mask | None
     """The documents that meet the query's conditions."""
+    rescore: bool = True
+    """See ``IndexReader.search``."""
 
     @property
     def needs_model(self) -> bool:
@@ -332,10 +334,12 @@ def search_together(requests: Sequence[SearchRequest]) -> list[list[Hit]]:
         weighted = index.weigh([requests[place].query for place in places], vocabulary)
         together = [requests[place] for place in places]
         # Encoded together, then ranked by numbers of results.
-        for numbers in _grouped(together, lambda request: request.top_k):
+        for numbers in _grouped(together, lambda request: (request.top_k, request.rescore)):
+            some = weighted if len(numbers) == len(places) else weighted.select(numbers)
+            request = together[numbers[0]]
             hits = index.rank(
-                weighted if len(numbers) == len(places) else weighted.select(numbers),
-                together[numbers[0]].top_k,
+                some if request.rescore else some._replace(text_vectors=None),
+                request.top_k,
                 [together[number].query for number in numbers],
                 [together[number].mask for number in numbers],
             )

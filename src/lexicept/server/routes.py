@@ -28,7 +28,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.results import Hits
 from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
 from lexicept.server import schema
-from lexicept.server.concepts import concept_detail, concept_list, top_documents
+from lexicept.server.concepts import concept_detail, concept_list
 from lexicept.server.excerpts import NOT_FINITE, to_json
 from lexicept.server.metrics import Metrics
 from lexicept.server.questions import (
@@ -130,7 +130,8 @@ async def search(request: Request, question: Annotated[SearchParameters, Query()
     index, cards = generation.index, generation.cards
     query, mask = await filtered(reader, index, parsed(index, question), question)
     most = question.offset + question.top_k
-    results = await reader.search(SearchRequest(index, query, most, question.vocabulary, mask))
+    request_of_hits = SearchRequest(index, query, most, question.vocabulary, mask, question.rescore)
+    results = await reader.search(request_of_hits)
     total, facets = None, {}
     if question.facet or question.count:
         matching = await reader.run(lambda: index.matching(query, question.vocabulary, mask))
@@ -177,8 +178,7 @@ async def query_terms(
     encoded = await reader.run(lambda: index.encode(query, question.vocabulary))
     fired = await reader.run(lambda: index.explainer.terms(encoded))
     terms = [
-        {**described(index, term), "spans": spans(index, query.text, term.in_query)}
-        for term in fired
+        {**without_shares(term), "spans": spans(index, query.text, term.in_query)} for term in fired
     ]
     texts = {"query": question.query, "text": query.text, "stop_words": encoded.stop_words}
     return as_json({**texts, "terms": terms})
@@ -191,7 +191,9 @@ async def explain(
     """Return the contributions to a document's score."""
     query, document_id = parsed(index, question), question.document_id
     stored(index, document_id)
-    explanation = await reader.run(lambda: index.explain(query, document_id, question.vocabulary))
+    explanation = await reader.run(
+        lambda: index.explain(query, document_id, question.vocabulary, rescore=question.rescore)
+    )
     return as_json(
         {
             "query": question.query,
@@ -201,6 +203,7 @@ async def explain(
             "title": stored(index, explanation.passage or explanation.document_id).title,
             "content": explanation.content,
             "score": explanation.score,
+            "similarity": explanation.similarity,
             "prior": explanation.prior,
             "stop_words": explanation.stop_words,
             "contributions": [
@@ -228,7 +231,9 @@ async def feedback(
     def find() -> list[QueryTerm]:
         filter_expression = None if question.filter is None else parse_filter(question.filter)
         filtered_query = replace(query, filter=filter_expression)
-        added = with_feedback(index, filtered_query, marked, question.vocabulary).added
+        added = with_feedback(
+            index, filtered_query, marked, question.vocabulary, rescore=question.rescore
+        ).added
         if question.like is not None:  # a search with `like` adds the document's dimensions again
             of_document = like(index, question.like).added
             differences = {
@@ -237,7 +242,7 @@ async def feedback(
             added = {key: weight for key, weight in differences.items() if weight > 0}
         return added_terms(index, added)
 
-    terms = [{**described(index, term), "spans": []} for term in await reader.run(find)]
+    terms = [{**without_shares(term), "spans": []} for term in await reader.run(find)]
     return as_json({"query": question.query, "text": query.text, "terms": terms})
 
 
@@ -401,14 +406,6 @@ def stored(index: IndexReader, document_id: str) -> Document:
 def without_shares(term: QueryTerm | Contribution) -> dict[str, Any]:
     """Return the fields without spans, which ``spans`` turns into objects."""
     return {name: value for name, value in term._asdict().items() if not name.endswith("shares")}
-
-
-def described(index: IndexReader, term: QueryTerm) -> dict[str, Any]:
-    """Return the fields of a term; for a dimension of whole texts with the nearest document."""
-    nearest = {"id": None, "title": ""}
-    if term.vocabulary == "texts":
-        (nearest,) = top_documents(index, "texts", term.dimension, 1) or [nearest]
-    return {**without_shares(term), "document_id": nearest["id"], "title": nearest["title"]}
 
 
 def spans(index: IndexReader, text: str, sources: Sources) -> list[dict[str, float]]:

@@ -135,10 +135,6 @@ class Term(Dimension):
     """A dimension of the query."""
 
     weight: float = Field(description="After steering.")
-    document_id: str | None = Field(
-        description="For a dimension of whole texts, the document that is most similar to it."
-    )
-    title: str = Field(description="The title of that document; may be empty.")
     spans: list[TextSpan] = Field(description="Characters of the text, largest share first.")
 
 
@@ -169,7 +165,7 @@ class ScorePart(Dimension):
 
 
 class ScoreExplanation(BaseModel):
-    """A score's parts: contributions and prior add up to the score."""
+    """A score's parts: contributions, similarity and prior add up to the score."""
 
     query: str
     text: str = Field(description="The words of the query without its syntax.")
@@ -181,6 +177,10 @@ class ScoreExplanation(BaseModel):
     title: str
     content: str = Field(description="Title and text as they were indexed.")
     score: float
+    similarity: float = Field(
+        description="Similarity of whole texts: 20 times the cosine of their vectors, at least 0; "
+        "0 for a search of one vocabulary or without `rescore`."
+    )
     prior: float = Field(
         description="Document prior of Rational Retrieval Acts (RRA); 0 without it."
     )

@@ -36,7 +36,6 @@ export function spelled(text, spans) {
 export function named(term, asked, text = []) {
   const own = spelled(Array.from(asked), term.query_spans ?? term.spans);
   if (term.vocabulary === "words") return own || term.term;
-  if (term.vocabulary === "texts") return `similar to: ${term.title || term.term}`;
   if (term.term !== `#${term.dimension}` || !own) return term.term;
   const matched = spelled(text, term.document_spans ?? []);
   return matched ? `${own} ↔ ${matched}` : `${own} ${term.term}`;

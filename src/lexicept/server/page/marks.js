@@ -2,11 +2,11 @@
 
 import { action, bare, key, kind, make, meter, named, percent, spelled } from "./common.js";
 import { opening } from "./concept.js";
-import { label, termOf } from "./terms.js";
 
 const FEW_PARTS = 5;
 const EXCERPT = 300; // characters
 const STRONGEST = 64;
+const WHOLE_PARTS = { similarity: "similar as a whole", prior: "document prior" }; // of a score
 
 /** Fill a result with its explanation. Where it is open its whole text is shown, and its heading
  * has marks too. */
@@ -18,8 +18,7 @@ export function explain(item, why, heading = null) {
   const marks = item.querySelector(".excerpt");
   const contributions = why.contributions.map((part) => ({
     ...part,
-    ...known(part),
-    term: named({ ...part, ...known(part) }, why.text, text),
+    term: named(part, why.text, text),
     label: part.term,
     asked: spelled(Array.from(why.text), part.query_spans),
     matched: spelled(text, part.document_spans),
@@ -45,19 +44,13 @@ function byName(contributions) {
     .sort((a, b) => b.score - a.score);
 }
 
-/** The document and the title of a text, which the query has. */
-function known(part) {
-  const { document_id = null, title = "" } = part.vocabulary === "texts" ? (termOf(key(part)) ?? {}) : {};
-  return { document_id, title };
-}
-
-/** The parts of a score by words, concepts, whole texts and prior, which are also the colours' legend. */
+/** The parts of a score by words, concepts, similarity and prior, which are also the colours' legend. */
 function shares(why, contributions) {
-  const sums = ["words", "concepts", "texts"].map((name) => [
+  const sums = ["words", "concepts"].map((name) => [
     name,
     contributions.reduce((sum, part) => sum + (part.vocabulary === name ? part.score : 0), 0),
   ]);
-  sums.push(["prior", why.prior]);
+  for (const name of Object.keys(WHOLE_PARTS)) sums.push([name, why[name]]);
   const stack = make("div", { class: "stack", "aria-hidden": "true" });
   const keys = make("p", { class: "keys number" });
   for (const [name, score] of sums.filter(([, one]) => one > 0)) {
@@ -69,7 +62,7 @@ function shares(why, contributions) {
         "span",
         {},
         make("span", { class: `key ${name}`, "aria-hidden": "true" }),
-        `${name === "prior" ? "document prior" : name} ${percent(score / why.score)}`,
+        `${WHOLE_PARTS[name] ?? name} ${percent(score / why.score)}`,
       ),
     );
   }
@@ -78,10 +71,14 @@ function shares(why, contributions) {
 
 function list(why, contributions, marks) {
   const parts = make("ul", { class: "parts", role: "list" });
-  const most = contributions[0]?.score ?? 0;
+  const whole = Object.keys(WHOLE_PARTS).map((name) => ({ whole: name, score: why[name] }));
+  const most = Math.max(...[...contributions, ...whole].map(({ score }) => score));
   const fill = (all) => {
     const some = all ? contributions : contributions.slice(0, FEW_PARTS);
-    parts.replaceChildren(...some.map((part) => contribution(part, why.score, most, marks)));
+    const shown = [...some, ...whole.filter(({ score }) => score > 0)].sort((a, b) => b.score - a.score);
+    parts.replaceChildren(
+      ...shown.map((part) => (part.whole ? wholePart : contribution)(part, why.score, most, marks)),
+    );
   };
   fill(false);
   const hidden = contributions.length - FEW_PARTS;
@@ -113,9 +110,7 @@ function contribution(part, score, most, marks) {
   const { asked, matched } = part;
   const same = asked.toLowerCase() === matched.toLowerCase();
   const fired = [asked, same ? "" : matched].filter(Boolean).join(" → ");
-  if (part.vocabulary === "texts") {
-    name.append(...label(part, "part"));
-  } else if (part.vocabulary !== "concepts") {
+  if (part.vocabulary !== "concepts") {
     name.append(make("span", { class: `term ${part.vocabulary}` }, fired || part.label));
   } else {
     const apart = fired && fired.toLowerCase() !== part.label.toLowerCase();
@@ -128,6 +123,17 @@ function contribution(part, score, most, marks) {
     name,
     meter(part.vocabulary, most ? part.score / most : 0),
     make("span", { class: "share number" }, percent(score ? part.score / score : 0)),
+  );
+}
+
+/** A part of a score that no dimension adds. */
+function wholePart({ whole, score: own }, score, most) {
+  return make(
+    "li",
+    {},
+    make("div", {}, make("span", { class: `term ${whole}` }, WHOLE_PARTS[whole])),
+    meter(whole, own / most),
+    make("span", { class: "share number" }, percent(own / score)),
   );
 }
 

@@ -1,7 +1,7 @@
 // What is shown, in the address: everything can be shared and gone back to.
 
 const MODES = ["both", "words", "concepts", "compare"];
-const TERM = /^((?:words|concepts|texts):\d{1,9}):(\d{1,3}(?:\.\d{1,6})?)$/;
+const TERM = /^((?:words|concepts):\d{1,9}):(\d{1,3}(?:\.\d{1,6})?)$/;
 
 export let state = readAddress();
 let shown = () => {};

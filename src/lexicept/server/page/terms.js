@@ -40,7 +40,7 @@ export function showTerms(found, text) {
   byId("terms").hidden = !shownTerms.length;
   byId("reset").hidden = !state.steer.size;
   const steered = state.steer.size ? `${state.steer.size} steered · ` : "";
-  const largest = few.filter(({ vocabulary }) => vocabulary !== "texts").sort((a, b) => b.weight - a.weight);
+  const largest = [...few].sort((a, b) => b.weight - a.weight);
   const names = new Set(largest.map(({ term, dimension }) => bare(term, dimension)));
   const first = [...names].slice(0, IN_LINE).join(", ");
   byId("terms-count").textContent = `${steered}${count(own.length, "part")}: ${first}`;
@@ -61,20 +61,17 @@ function nameOf(term, text) {
 
 function item(term, most) {
   const factor = state.steer.get(key(term)) ?? 1;
-  const name = make("div", { class: "name" }, kind(term.vocabulary), ...label(term));
+  const name = make("div", { class: "name" }, kind(term.vocabulary), label(term));
   name.append(meter(term.vocabulary, most ? (term.weight * factor) / most : 0));
   const one = make("li", {}, name, steering(term, "term"));
   one.classList.toggle("removed", factor === 0);
   return one;
 }
 
-/** A term's name, which opens a concept, or the document that a text is. */
-export function label(term, place = "term") {
-  const { vocabulary, dimension, document_id: id } = term;
-  if (vocabulary === "concepts") return [opening(dimension, term.term, `${place}-open-${dimension}`)];
-  if (!id) return [make("span", { class: `term ${vocabulary}` }, term.term)];
-  const attributes = { class: `term ${vocabulary}`, "aria-haspopup": "dialog", "data-focus": `${place}-text-${dimension}` };
-  return [action(term.term, () => go({ document: id }), attributes)];
+/** A term's name, which opens a concept. */
+function label({ vocabulary, dimension, term }, place = "term") {
+  if (vocabulary === "concepts") return opening(dimension, term, `${place}-open-${dimension}`);
+  return make("span", { class: `term ${vocabulary}` }, term);
 }
 
 /** What was added, each with a button that takes it away. */
@@ -97,7 +94,7 @@ function showAdded() {
     return make(
       "li",
       { class: "chip" },
-      ...(term ? [kind(term.vocabulary), ...label(term, "added")] : [text]),
+      ...(term ? [kind(term.vocabulary), label(term, "added")] : [text]),
       action("×", remove, { "aria-label": `Take away: ${text}`, "data-focus": `added-${name}` }),
     );
   });
