@@ -17,10 +17,11 @@ import torch
 from safetensors.numpy import save
 
 from lexicept.models.backbone import Backbone
-from lexicept.models.eight_bits import FILE, SHARED_INPUTS, EightBitBert, quantised
+from lexicept.models.eight_bits import FILE, SHARED_INPUTS, EightBitBert
 from lexicept.models.windows import Window
 from lexicept.storage.files import replace_file
 from lexicept.vectors import Floats
+from mini.rounding import quantised
 from mini.texts import read
 
 CALIBRATION_TEXTS, CHECKED_TEXTS = 300, 100

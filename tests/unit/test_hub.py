@@ -1,6 +1,5 @@
-"""Push and pull through the hub's own client, against a small hub on this machine."""
+"""Models pulled through the hub's own client, from a small hub on this machine."""
 
-import base64
 import hashlib
 import json
 import re
@@ -17,26 +16,23 @@ from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
-from lexicept.models.hub import model_folder, push_model
+from lexicept.models.hub import model_folder
 from lexicept.models.language_heads import language_head
-from lexicept.models.model_card import make_card, published
+from lexicept.models.model_card import make_card
 from lexicept.models.sae.model import SAE
 from lexicept.models.sources import Reference
 from lexicept.vectorizers.concepts import ConceptVectorizer
-from support.commands import assert_error
 from support.tiny import tiny_backbone
 
 TEXTS = ["bade kilo", "muba"]
-TOKEN = "hf_that_may_write"
 
 
 class Hub(ThreadingHTTPServer):
-    """As much of the hub as models need: made, committed to, listed and downloaded."""
+    """As much of the hub as models need: listed and downloaded."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Requests)
         self.models: dict[str, dict[str, bytes]] = {}
-        self.private: dict[str, bool] = {}
         self.downloaded: list[str] = []
 
     @property
@@ -62,46 +58,6 @@ class _Requests(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def body(self) -> bytes:
-        if "Content-Length" in self.headers:
-            return self.rfile.read(int(self.headers["Content-Length"]))
-        body = b""
-        while size := int(self.rfile.readline(), 16):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
-        return body
-
-    def do_POST(self) -> None:
-        body = self.body()
-        if self.headers["Authorization"] != f"Bearer {TOKEN}":
-            self.answer({"error": "Invalid username or password."}, 401)
-        elif self.path == "/api/repos/create":
-            asked = json.loads(body)
-            name = f"{asked['organization']}/{asked['name']}" if asked.get("organization") else ""
-            there = name in self.server.models
-            if not there:
-                self.server.models[name] = {}
-                self.server.private[name] = asked.get("visibility") == "private"
-            self.answer({"url": f"{self.server.address}/{name}"}, 409 if there else 200)
-        elif self.path == "/api/validate-yaml":
-            self.answer({"errors": [], "warnings": []})
-        elif "/preupload/" in self.path:
-            files = [
-                {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False}
-                for file in json.loads(body)["files"]
-            ]
-            self.answer({"files": files})
-        elif commit := re.fullmatch(r"/api/models/(.+)/commit/main", self.path):
-            for line in body.splitlines():
-                entry = json.loads(line)
-                if entry["key"] == "file":
-                    content = base64.b64decode(entry["value"]["content"])
-                    self.server.models[commit[1]][entry["value"]["path"]] = content
-            sha = self.server.sha(commit[1])
-            url = f"{self.server.address}/{commit[1]}/commit/{sha}"
-            self.answer({"success": True, "commitOid": sha, "commitUrl": url})
-
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         known = re.match(r"/(?:api/models/)?([^/]+/[^/]+)(.*)", path)
@@ -120,8 +76,7 @@ class _Requests(BaseHTTPRequestHandler):
             self.answer(entries)
         elif path.startswith("/api/"):
             siblings = [{"rfilename": file} for file in files]
-            private = self.server.private[name]
-            self.answer({"id": name, "sha": sha, "private": private, "siblings": siblings})
+            self.answer({"id": name, "sha": sha, "private": False, "siblings": siblings})
         else:
             file = rest.removeprefix(f"/resolve/{sha}/")
             if self.command == "GET":
@@ -142,7 +97,6 @@ def hub(monkeypatch, tmp_path):
     monkeypatch.setattr(known, "HUGGINGFACE_CO_URL_TEMPLATE", template)
     monkeypatch.setattr(known, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(known, "HF_HUB_OFFLINE", False)
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
     yield server
     server.shutdown()
     server.server_close()
@@ -160,26 +114,22 @@ def model(tmp_path_factory):
     return folder / "saved"
 
 
-def test_a_model_comes_back(hub, model, run, monkeypatch):
-    report = run("model", "push", model, "team/tiny", "--license", "apache-2.0", "--json").json
-    commit = f"{hub.address}/team/tiny/commit/{hub.sha('team/tiny')}"
-    assert report == {"model": "team/tiny", "commit": commit}
+def put(hub: Hub, folder: Path, name: str) -> None:
+    """Have a model's folder on the hub, as ``hf upload`` leaves it."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    hub.models[name] = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def test_a_model_is_pulled(hub, model, monkeypatch):
+    put(hub, model, "team/tiny")
     files = hub.models["team/tiny"]
-    assert not [name for name, content in files.items() if content == b"not to be seen"]
-    _, front, card = files["README.md"].decode().split("---\n", 2)
-    assert yaml.safe_load(front) == {
-        "license": "apache-2.0",
-        "library_name": "sentence-transformers",
-        "tags": ["sparse-encoder", "learned-sparse-retrieval", "lexicept"],
-    }
-    assert 'Encoder.load("team/tiny")' in card
-    assert 'SparseEncoder("team/tiny", trust_remote_code=True)' in card
     # What others may have put there is not downloaded.
     files |= {"pytorch_model.bin": b"pickle", "evil.py": b"code", "1/model.pkl": b"pickle"}
     expected = Encoder.load(model).encode_activations(TEXTS)
     pulled = Encoder.load("team/tiny")
     assert (pulled.encode_activations(TEXTS) != expected).nnz == 0
-    assert set(hub.downloaded) == set(files) - {"pytorch_model.bin", "evil.py", "1/model.pkl"}
+    refused = {"pytorch_model.bin", "evil.py", "1/model.pkl", "code.py", "optimizer.pt", ".env"}
+    assert set(hub.downloaded) == set(files) - refused
     # It is in the cache now.
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     assert (Encoder.load("team/tiny").encode_activations(TEXTS) != expected).nnz == 0
@@ -190,7 +140,7 @@ def test_a_model_comes_back(hub, model, run, monkeypatch):
 
 
 def test_an_index_of_a_pulled_model(hub, model, run, tmp_path, monkeypatch):
-    push_model(model, "team/tiny", "")
+    put(hub, model, "team/tiny")
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     (corpus / "a.txt").write_text(TEXTS[0])
@@ -216,7 +166,7 @@ def test_an_index_of_a_pulled_model(hub, model, run, tmp_path, monkeypatch):
 
 
 def test_weights_that_have_changed_since(hub, model, tmp_path):
-    push_model(model, "team/tiny", "")
+    put(hub, model, "team/tiny")
     folder = model_folder("team/tiny")
     reference = Reference.to("team/tiny")
     assert reference is not None
@@ -232,49 +182,28 @@ def test_weights_that_have_changed_since(hub, model, tmp_path):
 
 
 def test_a_model_is_converted_by_its_name(hub, model, run, tmp_path):
-    push_model(model, "team/tiny", "")
+    put(hub, model, "team/tiny")
     to = ("--to", "sentence-transformers", "--out", tmp_path / "out")
     assert run("model", "convert", "team/tiny", *to, "--json").json["found"] == "lexicept"
     assert (tmp_path / "out" / "1_WordWeights").is_dir()
 
 
-def test_private_and_refused_models(hub, model, monkeypatch):
-    push_model(model, "team/hidden", "", private=True)
-    assert hub.private["team/hidden"]
-    push_model(model, "team/hidden", "", private=True)
-    push_model(model, "team/open", "before")
-    with pytest.raises(InputError, match="team/open: is there already, and public"):
-        push_model(model, "team/open", "after", private=True)
-    assert hub.models["team/open"]["README.md"] == b"before"
-    push_model(model, "team/tiny", "")
+def test_refused_models(hub, model):
+    put(hub, model, "team/tiny")
     with pytest.raises(InputError, match=r"team/none: no such folder, .* none of that name"):
         Encoder.load("team/none")
     with pytest.raises(InputError, match="no such revision"):
         Encoder.load("team/tiny", revision="old")
     with pytest.raises(InputError, match="only the hub's models have revisions"):
         Encoder.load(model, revision="main")
-    monkeypatch.setenv("HF_TOKEN", "wrong")
-    with pytest.raises(InputError, match="HF_TOKEN may not"):
-        push_model(model, "team/tiny", "")
 
 
-def test_without_a_network(hub, model, monkeypatch):
+@pytest.mark.usefixtures("hub")
+def test_without_a_network(monkeypatch):
     nobody = "http://127.0.0.1:9"
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", nobody)
-    with pytest.raises(InputError, match="team/tiny: can't be pushed: the hub can't be reached"):
-        push_model(model, "team/tiny", "")
     with pytest.raises(InputError, match="not in the cache, and the hub can't be reached"):
         model_folder("team/tiny")
-
-
-def test_what_push_refuses(model, run, tmp_path, monkeypatch):
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    assert_error(run("model", "push", model, "team/tiny"), "in HF_TOKEN")
-    assert_error(run("model", "push", model, "tiny"), "not a hub's name")
-    assert_error(run("model", "push", tmp_path / "none", "team/tiny"), "no such folder")
-    assert_error(run("model", "push", tmp_path, "team/tiny"), "no saved encoder")
-    (tmp_path / "adapter_config.json").write_text("{}")
-    assert_error(run("model", "push", tmp_path, "team/tiny"), "push the merged model")
 
 
 def test_cards(model):
@@ -284,7 +213,3 @@ def test_cards(model):
     assert "base_model" not in make_card(encoder, "t", str(model))
     latents = Encoder.of(encoder[0], SAEHead(SAE(32, 16, 4)))
     assert "a SAEHead of\n16 dimensions with max pooling" in make_card(latents, "t")
-    for before in ("---\nlicense: mit\na: 1\n---\ntext ---\n", "---\na: 1\n---\ntext ---\n"):
-        after = published(before, "team/tiny", "apache-2.0")
-        assert after == '---\nlicense: "apache-2.0"\na: 1\n---\ntext ---\n'
-    assert published("text\n", "team/tiny", "mit") == '---\nlicense: "mit"\n---\ntext\n'

@@ -121,30 +121,10 @@ def test_an_update_is_the_same_bytes(tmp_path, cluster, concepts, monkeypatch):
     for name, nodes in (("here", None), ("there", cluster)):
         build(tmp_path / name, concepts, None)
         monkeypatch.chdir(tmp_path)  # where the workers are not
-        monkeypatch.setattr("lexicept.index.updates.FEW_CHARACTERS", -1)  # one encoder for both
         assert update(name, new, cluster=nodes) == Added(11, 1)
     here, there = (IndexReader.open(tmp_path / name) for name in ("here", "there"))
     assert contents(there) == contents(here)
     assert "zuzu" in (there.vocabularies[0].terms or ())
-
-
-@pytest.mark.usefixtures("one_thread")
-def test_concepts_are_described_as_on_one_machine(tmp_path, cluster, concepts, monkeypatch):
-    from lexicept.interpretation import activations
-    from lexicept.interpretation.describe import describe
-
-    monkeypatch.setattr(activations, "READ", 7)
-    index = build(tmp_path / "index", concepts, None)
-    tf = index.stored_tf(index.vocabularies[1]).load()
-    to = (concepts.encoder, index.folder / "concepts")
-    with activations.reading_on(cluster, *to) as read:
-        there = describe(concepts.encoder, TEXTS, tf, read=read)
-    here = describe(concepts.encoder, TEXTS, tf)
-    for name in ("labels", "sources", "tokens", "firings", "words", "spans"):
-        assert np.array_equal(getattr(there, name), getattr(here, name))
-    for name in ("log_odds", "examples", "nearest"):
-        assert (getattr(there, name) != getattr(here, name)).nnz == 0
-    assert here.examples.nnz
 
 
 class Logged(Vowels):

@@ -49,7 +49,7 @@ COMMANDS = {
     "Effectiveness and cost": {"index sweep": "evaluate:sweep", "index reweight": "index:reweight"},
     "Other engines": {"index export": "export:export"},
     "Train": {"model pretrain": "models:pretrain"},
-    "Exchange": {"model convert": "models:convert", "model push": "models:push"},
+    "Exchange": {"model convert": "models:convert"},
     "Training data": {
         "data pseudo-queries": "data:pseudo_queries",
         "data import": "data:import_texts",

@@ -1,4 +1,4 @@
-"""Commands of models: train, pretrain, convert, push, sae report."""
+"""Commands of models: train, pretrain, convert, sae report."""
 
 from __future__ import annotations
 
@@ -24,44 +24,6 @@ def convert(source: str, out: Path, as_json: bool = False, **options: Any) -> No
     with working("converting"):
         report = convert(source, out, **options)
     print_report({**report, "written": f"{out} ({options.get('to', 'lexicept')})"}, as_json)
-
-
-def push(
-    model: Path,
-    name: str,
-    *,
-    private: bool = False,
-    license: str | None = None,  # noqa: A002
-    as_json: bool = False,
-) -> None:
-    """Publish a model and its card on the Hugging Face Hub; HF_TOKEN holds the token.
-
-    Args:
-        model: folder of a saved model.
-        name: name on the Hugging Face Hub: OWNER/NAME.
-        private: create a private repository, if there is none yet.
-        license: license for the model card, such as apache-2.0.
-    """
-    require("train", "sentence_transformers")
-    from lexicept.models.encoder import Encoder
-    from lexicept.models.hub import CARD, push_model
-    from lexicept.models.model_card import make_card, published
-
-    if not model.is_dir():
-        raise InputError(f"{model}: no such folder")
-    if (model / "adapter_config.json").exists():
-        raise InputError(f"{model}: LoRA adapters alone; push the merged model")
-    with working("loading"):
-        encoder = Encoder.load(model)
-    title = name.rpartition("/")[2]
-    written = model / CARD
-    try:
-        card = written.read_text("utf-8") if written.exists() else make_card(encoder, title)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{written}: not UTF-8: {error.reason}") from None
-    with working("uploading"):
-        commit = push_model(model, name, published(card, name, license), private=private)
-    print_report({"model": name, "commit": commit}, as_json)
 
 
 def report(model: Path, documents: str, *, as_json: bool = False) -> None:

@@ -167,16 +167,11 @@ class QueryEncoders:
                 self._for_queries[name] = light or self.get(name)
             return self._for_queries[name]
 
-    def of_documents(self, name: str, few: bool = False) -> DocumentEncoder:
-        """Return a vocabulary's vectorizer of documents, which adds the vectors to concepts.
-
-        Args:
-            few: encode few documents: without torch where possible, in single precision.
-        """
-        if self._vocabularies[name].kind.model is None:
-            return self.get(name)
-        concepts: Any = self.for_queries(name) if few else self.get(name)
-        return ConceptsAndVectors(concepts) if self._vector_size else concepts
+    def of_documents(self, name: str) -> DocumentEncoder:
+        """Return a vocabulary's vectorizer of documents, which adds the vectors to concepts."""
+        vectorizer: Any = self.get(name)
+        has_vectors = self._vector_size and self._vocabularies[name].kind.has_model
+        return ConceptsAndVectors(vectorizer) if has_vectors else vectorizer
 
     def read(self, vocabularies: Sequence[IndexVocabulary], texts: Sequence[str]) -> EncodedQueries:
         """Encode queries. Frequencies and vectors by a model come from ``cache``, if there is a
@@ -185,7 +180,7 @@ class QueryEncoders:
         vectors = None
         for vocabulary in vocabularies:
             name = vocabulary.name
-            if vocabulary.kind.model is None:
+            if not vocabulary.kind.has_model:
                 encoder, lock = self.encoder(name)
                 with lock:
                     frequencies[name] = encoder.queries(texts)
@@ -207,7 +202,7 @@ class QueryEncoders:
         for name in names:
             encoder, lock = self.encoder(name)
             with lock:
-                if self._vector_size and self._vocabularies[name].kind.model is not None:
+                if self._vector_size and self._vocabularies[name].kind.has_model:
                     encoded[name], vectors = ConceptsAndVectors(encoder).encode_query(text)
                 else:
                     encoded[name] = encoder.encode_query(text)
@@ -259,7 +254,7 @@ class QueryEncoders:
             self._locks[name] = older._locks[name]
             self._loaded |= {n: v for n, v in older._loaded.items() if n == name}
             self._for_queries |= {n: v for n, v in older._for_queries.items() if n == name}
-            if self._vocabularies[name].kind.model is not None:
+            if self._vocabularies[name].kind.has_model:
                 self.cache = older.cache
 
     def _checksums(self, name: str) -> dict[str, str]:

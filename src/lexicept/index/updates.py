@@ -59,10 +59,6 @@ from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import new_folder
 from lexicept.vectors import Integers
 
-FEW_CHARACTERS = 50_000
-"""Most characters of documents that another model than lexicept-mini encodes in ONNX Runtime:
-loading torch takes longer."""
-
 _UNWEIGHED = (
     "*/postings/*",
     *(f"*/{PARTS}/*/{name}" for name in ("titles.*", "texts.*", "vectors.npy")),
@@ -341,9 +337,8 @@ def _encode_fresh(
     beginnings of the names of files that are written anew; ``sizes`` may grow."""
     (place,), outdated = fresh.parts.folders, []
     contents = Contents(folder / "fresh")
-    few = cluster is None and sum(map(len, contents)) <= FEW_CHARACTERS
     for name in [*sizes]:
-        vectorizer = index.vectorizers.of_documents(name, few)
+        vectorizer = index.vectorizers.of_documents(name)
         encode = encode_on(cluster, vectorizer, index.folder / name)
         vector_size = index.vectors.d if index.vectors is not None and name == "concepts" else 0
         writer = TermFrequencyWriter(vectorizer, contents, encode, vector_size=vector_size)

@@ -134,7 +134,7 @@ def _check_vocabulary(index: IndexReader, vocabulary: IndexVocabulary) -> None:
         raise IndexFormatError(f"{folder}: frequencies of {tf.indptr.size - 1} documents")
     for shard in shards_of([tf]):
         canonical_csr(*shard.load())
-    if vocabulary.kind.model is None:
+    if not vocabulary.kind.has_model:
         index.vectorizer(vocabulary.name)
 
 

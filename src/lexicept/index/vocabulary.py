@@ -29,7 +29,7 @@ class IndexVocabulary(Vocabulary):
     @property
     def needs_model(self) -> bool:
         """True if queries have to go through a neural network."""
-        return self.kind.model is not None
+        return self.kind.has_model
 
 
 def open_vocabularies(

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,11 +12,9 @@ from lexicept.index.atlas import BINS, EXAMPLES
 from lexicept.interpretation.word_labels import Tallies
 from lexicept.models.pooled import TokenActivations, TokenReader
 from lexicept.models.windows import READ
-from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress
 from lexicept.sanitize import one_line
 from lexicept.segments import Booleans, csr_of_rows, firsts, ranks
-from lexicept.vectorizers.interface import load_vectorizer
 from lexicept.vectors import Floats, Integers
 
 HELD_OUT = 5
@@ -46,10 +41,6 @@ class ReadTexts(NamedTuple):
     """The activations of the windows' tokens."""
 
 
-Read: TypeAlias = Callable[[Iterable[list[str]]], Iterator[ReadTexts]]
-"""Reads blocks of texts, in order."""
-
-
 def read_texts(encoder: TokenReader, texts: Sequence[str]) -> ReadTexts:
     """Read texts through an encoder."""
     windows = encoder.windows(texts)
@@ -59,30 +50,6 @@ def read_texts(encoder: TokenReader, texts: Sequence[str]) -> ReadTexts:
     )
 
 
-class TextReader:
-    """Reads texts by a saved ``ConceptVectorizer``'s encoder, in a process of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        vectorizer: Any = load_vectorizer("concepts", folder)
-        self._encoder: TokenReader = vectorizer.encoder
-
-    def documents(self, texts: Sequence[str]) -> ReadTexts:
-        """Read texts, with all of their batches."""
-        read = read_texts(self._encoder, texts)
-        return read._replace(batches=list(read.batches))
-
-
-@contextmanager
-def reading_on(cluster: Cluster | None, encoder: TokenReader, folder: Path) -> Iterator[Read]:
-    """Yield a reader of texts on a cluster or, without a cluster, on this machine. The encoder's
-    ``ConceptVectorizer`` is saved in the folder, on a disk that all nodes see."""
-    if cluster is None:
-        yield partial(map, partial(read_texts, encoder))
-        return
-    with cluster.encoding(partial(TextReader, folder)) as read:
-        yield read
-
-
 class FiringReader:
     """Reader of texts that collects activations by word and the best examples of M concepts.
 
@@ -90,11 +57,8 @@ class FiringReader:
     ``read`` takes by number.
     """
 
-    def __init__(
-        self, encoder: TokenReader, texts: Sequence[str], read: Read | None = None
-    ) -> None:
-        self._read_blocks = read or partial(map, partial(read_texts, encoder))
-        self._texts = texts
+    def __init__(self, encoder: TokenReader, texts: Sequence[str]) -> None:
+        self._encoder, self._texts = encoder, texts
         self._size = size = encoder.head.size
         self.numbers: set[int] = set()
         """Numbers of the texts that were read."""
@@ -134,9 +98,9 @@ class FiringReader:
         """Read texts and return the number of tokens; collect ``concepts``, a mask [M], or all."""
         count = 0
         starts = range(0, len(numbers), READ)
-        blocks = ([self._texts[n] for n in numbers[start : start + READ]] for start in starts)
-        for start, texts in zip(starts, self._read_blocks(blocks), strict=True):
+        for start in starts:
             block = numbers[start : start + READ]
+            texts = read_texts(self._encoder, [self._texts[number] for number in block])
             self.numbers.update(block)
             count += self._add_texts(block, texts, concepts)
             progress(stage, start + len(block), len(numbers))

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from lexicept.explanation.contributions import unnamed
 from lexicept.index.atlas import SOURCES, Findings, unique_labels
-from lexicept.interpretation.activations import FiringReader, Read
+from lexicept.interpretation.activations import FiringReader
 from lexicept.interpretation.word_labels import SIGNIFICANT, Firings, Name, Namer
 from lexicept.models.pooled import TokenReader
 from lexicept.progress import Progress, silent
@@ -65,7 +65,6 @@ def describe(
     language: str = "en",
     explanations: Mapping[int, str] | None = None,
     among: Sequence[int] | None = None,
-    read: Read | None = None,
     sample_tokens: int | None = None,
     progress: Progress = silent,
 ) -> Findings:
@@ -82,7 +81,6 @@ def describe(
         explanations: labels of some concepts that came with a pretrained SAE.
         among: the numbers of the documents to read, such as documents with cached states; all by
             default.
-        read: reads texts through the encoder, see ``reading_on``; on this machine by default.
         sample_tokens: tokens of the sample, and of what is read for missed concepts;
             ``SAMPLE_TOKENS`` and ``MISSED_TOKENS`` by default.
     """
@@ -92,7 +90,7 @@ def describe(
     head = encoder.head
     active = np.zeros(head.size, bool)
     active[tf.indices] = True
-    reader = FiringReader(encoder, texts, read)
+    reader = FiringReader(encoder, texts)
     readable = range(len(texts)) if among is None else sorted(among)
     # About four characters to a token: enough texts for the sample, from the whole collection.
     reader.read(spread(texts, readable, 4 * sample_tokens), "naming", progress)

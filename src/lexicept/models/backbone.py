@@ -25,7 +25,6 @@ from lexicept.models.loading import (
     quiet_transformers,
 )
 from lexicept.models.lora import (
-    copy_adapters,
     find_base,
     has_adapters,
     load_adapters,
@@ -120,12 +119,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         """Stored states of documents, which replace a run of the blocks in ``token_states``."""
         self.rounds: Callable[[int], int] = int
         """Passes of this process's ``forward`` → passes of all; see ``training.sharding``."""
-        self.adapters: Path | None = None
-        """Folder of adapters that ``save`` copies instead of writing weights: the adapters merged
-        into the weights."""
         self.reference: Reference | None = None
-        """Reference that ``save`` writes instead of weights: to the weights or, with ``adapters``,
-        to the weights of the adapters' base."""
+        """Reference to the weights, which ``save`` writes instead of them."""
         if not getattr(self.tokenizer, "is_fast", False):
             raise InputError(f"{path}: its tokenizer has no offsets (not a fast one)")
         rows = self.model.get_input_embeddings().num_embeddings
@@ -257,8 +252,6 @@ class Backbone(Transformer):  # type: ignore[misc]
         with quiet_transformers():
             if has_adapters(self.model):
                 save_adapters(self.model, output_path)
-            elif self.adapters is not None:
-                copy_adapters(self.adapters, self.model, output_path)
             elif self.reference is not None:
                 self.model.config.save_pretrained(folder)
             else:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from fnmatch import fnmatch
 from pathlib import Path
 
 from lexicept.errors import InputError, first_line_of
@@ -81,32 +80,6 @@ def model_folder(
     missing = f"no such folder{suggestion(path)}, and the hub's can't be loaded"
     with hub_errors(name, missing):
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
-
-
-def push_model(folder: Path, name: str, card: str, *, private: bool = False) -> str:
-    """Upload a model's folder and card to the hub in one commit, with the token in ``HF_TOKEN``;
-    return the commit's URL. A new repository ``owner/name`` is created, private if asked for.
-    Raises InputError for a malformed name, a missing token or one that may not write, an
-    unreachable hub, or ``private`` and a public repository."""
-    from huggingface_hub import CommitOperationAdd, HfApi
-
-    if _NAME.fullmatch(name) is None:
-        raise InputError(f"{name}: not a hub's name, such as owner/name")
-    token = os.environ.get("HF_TOKEN")
-    if not token:
-        raise InputError(f"{name}: pushing needs a token that may write, in HF_TOKEN")
-    paths = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
-    # Weights, settings and terms only, never a pickle or code.
-    sent = [path for path in sorted(paths) if path != CARD and any(fnmatch(path, p) for p in FILES)]
-    operations = [CommitOperationAdd(CARD, card.encode())]
-    operations += [CommitOperationAdd(path, folder / path) for path in sent]
-    api = HfApi(token=token)
-    with hub_errors(name, "can't be pushed"):
-        api.create_repo(name, private=private, exist_ok=True)
-        if private and not api.model_info(name).private:
-            raise InputError(f"{name}: is there already, and public")
-        commit = api.create_commit(name, operations, commit_message="A model made with lexicept")
-    return str(commit.commit_url)
 
 
 @contextmanager

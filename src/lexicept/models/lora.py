@@ -12,13 +12,12 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils import (
-    ADAPTER_CONFIG_NAME,
     ADAPTER_SAFE_WEIGHTS_NAME,
     find_adapter_config_file,
 )
 
 from lexicept.errors import InputError
-from lexicept.storage.files import read_json, replace_file
+from lexicept.storage.files import read_json
 
 
 def add_adapters(model: PreTrainedModel, base: str, rank: int, alpha: int | None = None) -> Any:
@@ -50,13 +49,6 @@ def save_adapters(model: Any, folder: str) -> None:
     """Write ``adapter_config.json``, ``adapter_model.safetensors`` and the base's configuration."""
     # Embeddings are not adapted; otherwise peft asks the hub how many the base has.
     model.save_pretrained(folder, save_embedding_layers=False)
-    model.config.save_pretrained(folder)
-
-
-def copy_adapters(source: Path, model: PreTrainedModel, folder: str) -> None:
-    """Write the files of ``save_adapters`` for an unchanged model with adapters from ``source``."""
-    for name in (ADAPTER_CONFIG_NAME, ADAPTER_SAFE_WEIGHTS_NAME):
-        replace_file(Path(folder, name), (source / name).read_bytes())
     model.config.save_pretrained(folder)
 
 

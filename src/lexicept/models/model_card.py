@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
-
 from lexicept.models.encoder import Encoder
 from lexicept.models.hub import is_name
 
 FOLDER = "path/to/this/folder"
-"""Placeholder of the model's place in a card, until the model is published."""
+"""Placeholder of the model's place in a card."""
 
 _TEMPLATE = """---
 library_name: sentence-transformers
@@ -55,13 +52,3 @@ def make_card(encoder: Encoder, title: str, origin: str | None = None) -> str:
         pooling=head.settings.pooling,
         place=FOLDER,
     )
-
-
-def published(card: str, name: str, licence: str | None = None) -> str:
-    """Return a card for the hub, with the model's name there and its licence."""
-    card = card.replace(FOLDER, name)
-    if licence is None:
-        return card
-    front, text = re.fullmatch(r"(?:---\n(.*?)^---\n)?(.*)", card, re.S | re.M).groups()  # type: ignore[union-attr]
-    fields = re.sub(r"^license:.*\n", "", front or "", flags=re.M)
-    return f"---\nlicense: {json.dumps(licence)}\n{fields}---\n{text}"

@@ -7,7 +7,6 @@ time to import. Weights stay in their files of safetensors, from where ONNX Runt
 from __future__ import annotations
 
 import json
-import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any, Self, TypeAlias, cast
 import numpy as np
 
 from lexicept.errors import InputError, LexiceptError, message_of
-from lexicept.models.sources import Reference, resolve
+from lexicept.models.sources import Reference
 from lexicept.models.windows import Window, group_windows
 from lexicept.ops.compiled import num_threads
 from lexicept.storage.files import read_json
@@ -35,17 +34,6 @@ RUNTIME = "com.microsoft"
 
 _TYPES = {"float32": 1, "int8": 3, "int32": 6, "int64": 7}
 """Numbers of types in ONNX."""
-
-_ADAPTERS: dict[str, Any] = {
-    "peft_type": "LORA",
-    "fan_in_fan_out": False,
-    "use_dora": False,
-    "use_rslora": False,
-    "alpha_pattern": {},
-    "rank_pattern": {},
-}
-
-_LORA = re.compile(r"base_model\.model\.(.*)\.lora_A\.weight")
 
 _STORED = {"F32": "<f4", "F16": "<f2", "I8": "i1", "U8": "u1"}
 """Types of safetensors that are read; others are bytes."""
@@ -201,32 +189,21 @@ class OnnxBert:
 
     @classmethod
     def load(cls, folder: Path) -> OnnxBert | None:
-        """Load a saved BERT, or adapters and their base; None for another kind of model or of
-        adapters, several files of weights, or other types than float32.
+        """Load a saved BERT; None for another kind of model, adapters, several files of weights,
+        or other types than float32.
 
         Raises InputError or IndexFormatError for damaged or missing files.
         """
-        config, adapters = read_json(folder / "config.json"), folder / "adapter_config.json"
-        reference = Reference.read(folder)
+        config, reference = read_json(folder / "config.json"), Reference.read(folder)
         source = folder if reference is None else reference.find()
-        settings = read_json(adapters) if adapters.exists() else _ADAPTERS
-        if any(settings.get(name, value) != value for name, value in _ADAPTERS.items()):
+        several = (source / "model.safetensors.index.json").exists()
+        if several or (folder / "adapter_config.json").exists() or not is_plain(config):
             return None
-        if adapters.exists() and reference is None:
-            source = Path(resolve(settings["base_model_name_or_path"]))
-        if not source.is_dir() or (source / "model.safetensors.index.json").exists():
-            return None
-        if not is_plain(config):
-            return None
-        path, stored = source / "model.safetensors", folder / "adapter_model.safetensors"
+        path = source / "model.safetensors"
         weights = {name.removeprefix("bert."): w for name, w in map_safetensors(path).items()}
         weights.pop("embeddings.position_ids", None)
         if any(weight.dtype != np.float32 for weight in weights.values()):
             return None
-        if adapters.exists():
-            added = map_safetensors(stored)
-            with damage_of(stored, adapters):
-                _add_adapters(weights, added, settings["lora_alpha"] / settings["r"])
         with damage_of(path, folder / "config.json"):
             return cls(weights, config)
 
@@ -254,16 +231,6 @@ class OnnxBert:
             x=x.reshape(flat), mask=mask.astype(np.int32), shape=np.array(x.shape), flat=flat
         )
         return cast(Floats, states)
-
-
-def _add_adapters(weights: dict[str, Floats], added: Mapping[str, Floats], factor: float) -> None:
-    """Add low-rank adapters, ``factor * B A``, to the adapted weights."""
-    for name, down in added.items():
-        if match := _LORA.fullmatch(name):
-            up = added[name.replace("lora_A", "lora_B")].astype(np.float32) * np.float32(factor)
-            change = up @ down.astype(np.float32)
-            change += weights[f"{match[1]}.weight"]
-            weights[f"{match[1]}.weight"] = change
 
 
 def _blocks(

@@ -102,22 +102,14 @@ class Cluster:
     def encode(
         self, load: Callable[[], BlockEncoder[R]], blocks: Iterable[Sequence[str]]
     ) -> Iterator[R]:
-        """Yield ``load().documents(block)`` for all blocks of texts, in order; see ``encoding``."""
-        with self.encoding(load) as encode:
-            yield from encode(blocks)
-
-    @contextmanager
-    def encoding(
-        self, load: Callable[[], BlockEncoder[R]]
-    ) -> Iterator[Callable[[Iterable[Sequence[str]]], Iterator[R]]]:
-        """Return a function like ``encode``, whose processes stay while the block runs.
+        """Yield ``load().documents(block)`` for all blocks of texts, in order.
 
         Each process loads its encoder once, with its first block of texts. Blocks are taken from
         the iterable only as processes have room for them.
         """
         encoders = self._encoders(load)
         try:
-            yield partial(self._encode, encoders)
+            yield from self._encode(encoders, blocks)
         finally:
             for encoder in encoders:
                 self._ray.kill(encoder)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
     from lexicept.models.backbone import Backbone
-    from lexicept.parallel.ray import Cluster
     from lexicept.vectorizers.encoded import EncodedConcepts
 
 VOCABULARIES = {
@@ -142,7 +141,7 @@ def build(
             if "words" not in names:
                 fitted = fitted._replace(vectors=False)
             settings = _settings(fitted, limits)
-            _add_concepts(builder, fitted, settings, language, labels, report, cluster)
+            _add_concepts(builder, fitted, settings, language, labels, report)
         return Index(builder.commit(weight_bits=weight_bits))
 
 
@@ -167,15 +166,12 @@ def _add_concepts(
     language: str,
     labels: Mapping[int, str] | None,
     progress: Progress,
-    cluster: Cluster | None,
 ) -> None:
     """Encode the documents, and describe concepts that have no labels, and lexicept-mini's."""
-    from lexicept.interpretation.activations import reading_on
     from lexicept.interpretation.describe import describe, names_for
     from lexicept.vectorizers.text_vectors import ConceptsAndVectors
 
     concepts = fitted.concepts
-    folder = builder.folder(concepts.name)
     concepts.encoder.kept = fitted.kept  # which descriptions will read again
     vectorizer: Any = ConceptsAndVectors(concepts) if fitted.vectors else concepts
     vector_size = vectorizer.d if fitted.vectors else 0
@@ -185,19 +181,15 @@ def _add_concepts(
     _check_postings(builder, concepts.name, activations, stacklevel=5)
     if fitted.named and labels is None and fitted.names is None:
         return
-    # Activations that were kept here are not computed again elsewhere.
-    nodes = cluster if fitted.kept is None else None
-    with reading_on(nodes, concepts.encoder, folder) as read:
-        findings = describe(
-            concepts.encoder,
-            builder.contents,
-            activations,
-            language=language,
-            explanations=labels,
-            among=fitted.read,
-            read=read,
-            progress=progress,
-        )
+    findings = describe(
+        concepts.encoder,
+        builder.contents,
+        activations,
+        language=language,
+        explanations=labels,
+        among=fitted.read,
+        progress=progress,
+    )
     if fitted.names is not None and fitted.rows is not None:
         rows = concepts.encoder.head.directions
         findings = names_for(findings, fitted.names, fitted.rows, rows)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lexicept.errors import InputError, ParameterError
 from lexicept.index.builder import IndexBuilder
 from lexicept.models.pooled import KeptActivations
-from lexicept.models.sources import DEFAULT_BACKBONE, fetch
+from lexicept.models.sources import DEFAULT_BACKBONE, MINI, fetch
 from lexicept.models.windows import prompt_for
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress
@@ -21,8 +21,7 @@ from lexicept.vectors import Floats
 
 if TYPE_CHECKING:
     from lexicept.models.backbone import Backbone
-    from lexicept.models.encoder import Encoder
-    from lexicept.training.adaptation import Adaptation, Effort
+    from lexicept.training.adaptation import Effort
     from lexicept.training.sae.settings import SAESettings
 
 
@@ -60,7 +59,8 @@ class ConceptSource:
     def of(cls, model: str | os.PathLike[str] | None, settings: ConceptSettings) -> ConceptSource:
         """Return the source that the parameters of ``build`` name, with absolute paths."""
         sae, explanations = _local(settings.sae), _local(settings.explanations)
-        return cls(_local(model), replace(settings, sae=sae, explanations=explanations))
+        named = None if model == MINI else _local(model)
+        return cls(named, replace(settings, sae=sae, explanations=explanations))
 
     @property
     def backbone(self) -> str:
@@ -112,9 +112,7 @@ class ConceptSource:
             self.settings.max_query_tokens or backbone.max_query_tokens,
             self.settings.max_document_tokens or backbone.max_document_tokens,
         )
-        if self.settings.embed_model:
-            backbone.adapters = None  # merged weights are written
-        else:
+        if not self.settings.embed_model:
             folder = Path(backbone.source)
             reference = Reference.read(folder) if folder.is_dir() else None
             backbone.reference = reference or Reference.to(self.model or backbone.source)
@@ -132,15 +130,7 @@ class ConceptSource:
             return Backbone.from_pretrained(
                 self.backbone, settings.layer, bidirectional=bidirectional
             )
-        concepts = ConceptVectorizer.load(str(self.model))
-        if self.settings.adapt:
-            from lexicept.training.adaptation import check_adaptable
-
-            try:
-                check_adaptable(concepts.encoder)
-            except InputError as error:
-                raise InputError(f"{self.model}: {error}") from None
-        return concepts
+        return ConceptVectorizer.load(str(self.model))
 
     def fit(
         self, loaded: EncodedConcepts | Backbone, builder: IndexBuilder, progress: Progress
@@ -152,27 +142,27 @@ class ConceptSource:
                 loaded, names=loaded.terms, rows=rows, kept=KeptActivations(), vectors=True
             )
         from lexicept.models.backbone import Backbone
-        from lexicept.training.adaptation import adapt, adapt_packaged, learn
+        from lexicept.training.adaptation import adapt, learn
         from lexicept.training.sae.trainer import train_concepts
+        from lexicept.vectorizers.concepts import ConceptVectorizer
 
         if isinstance(loaded, Backbone) and self.training is not None:
             folder = builder.work.kept("training")
             return Fitted(train_concepts(builder.contents, loaded, self.training, folder, progress))
         folder = builder.work.kept("adaptation")
         if isinstance(loaded, Backbone):
-            encoder, done = learn(loaded, self._prompts(), builder.contents, folder, progress)
-            return _fitted(encoder, done)._replace(vectors=True, scaled=True)
-        if not self.settings.adapt:
+            encoder, effort, read = learn(
+                loaded, self._prompts(), builder.contents, folder, progress
+            )
+            kept = KeptActivations(encoder.backbone.known)
+            concepts = ConceptVectorizer(encoder)
+            return Fitted(concepts, False, effort, read=read, kept=kept, vectors=True, scaled=True)
+        if not self.packaged:
             return Fitted(loaded, named=loaded.named)
-        names, rows = loaded.terms, loaded.encoder.head.directions.copy()
-        if self.packaged:
-            adapted, effort = adapt_packaged(loaded.encoder, builder.contents, folder, progress)
-            concepts, kept = EncodedConcepts(adapted, names), KeptActivations()
-            return Fitted(concepts, effort=effort, names=names, rows=rows, kept=kept, vectors=True)
-        done = adapt(loaded.encoder, builder.contents, folder, progress)
-        if done.effort is None or not loaded.named:
-            names = None  # the model's own names stay as they are
-        return _fitted(loaded.encoder, done)._replace(names=names, rows=rows)
+        names, rows = loaded.terms, loaded.encoder.head.directions
+        adapted, done = adapt(loaded.encoder, builder.contents, folder, progress)
+        encoded, kept = EncodedConcepts(adapted, names), KeptActivations()
+        return Fitted(encoded, effort=done, names=names, rows=rows, kept=kept, vectors=True)
 
     def _prompts(self) -> dict[str, str]:
         """Return the prompts of a named backbone: given, or those of its configuration."""
@@ -184,20 +174,6 @@ class ConceptSource:
             task: prompt_for(task, own, default) if prompt is None else prompt
             for task, prompt in given.items()
         }
-
-
-def _fitted(encoder: Encoder, done: Adaptation) -> Fitted:
-    """Return the concepts of a fitted encoder."""
-    from lexicept.vectorizers.concepts import ConceptVectorizer
-
-    known = encoder.backbone.known
-    return Fitted(
-        ConceptVectorizer(encoder),
-        named=encoder.names is not None,
-        effort=done.effort,
-        read=done.documents,
-        kept=None if known is None else KeptActivations(known),
-    )
 
 
 def _local(name: str | os.PathLike[str] | None) -> str | None:
@@ -233,10 +209,8 @@ def check_together(
     for name, (suitable, text) in options.items():
         if name in given and source not in suitable:
             raise ParameterError(text, name, *suitable)
-    if "adapt" in given and source in ("sae", "train", "backbone"):
-        raise ParameterError(
-            "{0} goes with lexicept-mini or {1}, not {2}", "adapt", "model", source
-        )
+    if "adapt" in given and source != "lexicept-mini":
+        raise ParameterError("{0} adapts lexicept-mini, not {1}", "adapt", source)
     if "concepts" not in vocabularies:
         for name in (*sources, *given, *limits.changed()):
             raise ParameterError("{0} requires concepts, but {1} is words", name, "vocabulary")

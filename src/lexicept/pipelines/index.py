@@ -74,8 +74,6 @@ class Index(OpenedIndex):
         self,
         *,
         language: str = "en",
-        ray: str | None = None,
-        ray_workers: int | None = None,
         progress: bool | Progress = False,
     ) -> Atlas:
         """Describe the concepts: frequency, typical words, and examples of each.
@@ -89,7 +87,6 @@ class Index(OpenedIndex):
         Raises:
             InputError: the index has no concepts, or the language has no stemmer.
         """
-        from lexicept.interpretation.activations import reading_on
         from lexicept.interpretation.describe import describe
 
         def find(index: IndexReader) -> Findings:
@@ -97,10 +94,9 @@ class Index(OpenedIndex):
             encoder = vectorizer.encoder
             (concepts,) = (entry for entry in index.vocabularies if entry.name == "concepts")
             tf, texts = index.stored_tf(concepts).load(), Contents(index.folder)
-            with reading_on(cluster, encoder, index.folder / "concepts") as read:
-                return describe(encoder, texts, tf, language=language, read=read, progress=report)
+            return describe(encoder, texts, tf, language=language, progress=report)
 
-        with self._change(ray, ray_workers, progress) as (report, cluster):
+        with self._change(progress=progress) as (report, _):
             descriptions.describe(self.path, find)
         atlas = self.reader.atlas
         assert atlas is not None

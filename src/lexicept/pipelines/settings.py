@@ -38,10 +38,9 @@ class ConceptSettings(Settings):
     """
 
     adapt: bool = False
-    """Let the latents of lexicept-mini, or of an SAE in another model, go on learning from the
-    documents before these are encoded: a minute or two for 5,000 abstracts, nothing for some
-    hundred documents. Needs ``lexicept[train]``; concepts then have other numbers than in other
-    indexes."""
+    """Let the latents of lexicept-mini go on learning from the documents before these are encoded:
+    a minute or two for 5,000 abstracts, nothing for some hundred documents. Needs
+    ``lexicept[train]``; concepts then mean something else than in other indexes."""
     sae: str | os.PathLike[str] | None = None
     """Pretrained SAE of the backbone: a folder or a Hugging Face name."""
     width: Count | None = None

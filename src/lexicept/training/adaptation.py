@@ -19,7 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lexicept.errors import InputError
 from lexicept.models.backbone import Backbone
 from lexicept.models.cached_states import CachedStates, cached_reader
 from lexicept.models.encoder import Encoder
@@ -110,15 +109,6 @@ class Effort:
     """Optimiser steps."""
 
 
-class Adaptation(NamedTuple):
-    """Size of an adaptation, and the sampled documents."""
-
-    effort: Effort | None
-    """None for a collection too small to adapt to; the encoder is unchanged."""
-    documents: list[int]
-    """Numbers of the sampled documents, with states in ``Backbone.known``."""
-
-
 class TextSample(NamedTuple):
     """Distinct texts of a collection."""
 
@@ -129,40 +119,7 @@ class TextSample(NamedTuple):
     """Number of tokens."""
 
 
-def check_adaptable(encoder: Encoder) -> None:
-    """Raise InputError for an encoder without adaptable concepts."""
-    sae = encoder.head.autoencoder
-    if sae is None or sae.k is None:
-        raise InputError("only the concepts of an SAE with k can be adapted")
-
-
 def adapt(
-    encoder: Encoder, texts: Sequence[str], folder: Path, progress: Progress = silent
-) -> Adaptation:
-    """Adapt an encoder to a collection, in place; an adapted encoder has no names. A collection of
-    fewer than ``FEWEST_TOKENS`` tokens changes nothing but ``Backbone.known``, the states of a
-    sample.
-
-    Calling it again with the same arguments resumes an interrupted adaptation, to the same weights.
-    """
-    head, backbone = encoder.head, encoder.backbone
-    assert isinstance(head, SAEHead)
-    drawn = sample(backbone, texts, SAMPLE_TOKENS, encoder.prompt("document"))
-    states = CachedStates.build(folder / "states", backbone, drawn.texts, progress)
-    backbone.known = states
-    if drawn.tokens < FEWEST_TOKENS:
-        return Adaptation(None, drawn.documents)
-    k = head.settings.document_k or head.sae.k or 1
-    settings = _training(head.sae.num_latents, k, drawn.tokens)
-    transform = None if head.inner is None else head.inner.transform
-    reader = cached_reader([states], backbone.model.device, transform, np.float16)
-    sae = _trained_further(head.sae, settings, reader, states, folder, progress)
-    encoder[1] = SAEHead(sae, head.settings, head.inner)
-    encoder.names = None
-    return Adaptation(Effort(drawn.tokens, settings.steps), drawn.documents)
-
-
-def adapt_packaged(
     encoder: LightEncoder, texts: Sequence[str], folder: Path, progress: Progress = silent
 ) -> tuple[LightEncoder, Effort | None]:
     """Adapt lexicept-mini to a collection; return the adapted encoder, saved in ``folder``, and the
@@ -221,8 +178,9 @@ def learn(
     texts: Sequence[str],
     folder: Path,
     progress: Progress = silent,
-) -> tuple[Encoder, Adaptation]:
-    """Learn concepts of a backbone from a collection alone, of any size.
+) -> tuple[Encoder, Effort, list[int]]:
+    """Learn concepts of a backbone from a collection alone, of any size; return the encoder, the
+    effort, and the sampled documents' numbers, whose states are in ``Backbone.known``.
 
     Calling it again with the same arguments resumes an interrupted call, to the same weights.
 
@@ -250,8 +208,7 @@ def learn(
     index = replace(INDEX, k1=INDEX.k1 * math.sqrt(unit), k3=INDEX.k3 * unit)
     encoder = Encoder.of(backbone, SAEHead(sae, LEARNED_HEAD), index_settings=index)
     encoder.prompts = prompts
-    effort = Effort(drawn.tokens, settings.steps)
-    return encoder, Adaptation(effort, drawn.documents)
+    return encoder, Effort(drawn.tokens, settings.steps), drawn.documents
 
 
 def spread(states: Tensor) -> float:

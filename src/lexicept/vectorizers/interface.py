@@ -20,20 +20,13 @@ class VocabularyKind(NamedTuple):
     """The module of the vectorizer: named, not imported, because words must not import torch."""
     vectorizer: str
     """The name of the vectorizer's class."""
-    model: str | None = None
-    """The vocabulary whose folder holds the model that reads texts; None: an analyser of words."""
-    queries: tuple[str, str] | None = None
-    """Module and class of a vectorizer for queries and explanations that needs no torch."""
+    has_model: bool = False
+    """True if a neural network reads the texts."""
 
 
 KINDS = {
     "words": VocabularyKind("lexicept.vectorizers.words", "WordVectorizer"),
-    "concepts": VocabularyKind(
-        "lexicept.vectorizers.concepts",
-        "ConceptVectorizer",
-        model="concepts",
-        queries=("lexicept.vectorizers.encoded", "EncodedConcepts"),
-    ),
+    "concepts": VocabularyKind("lexicept.vectorizers.concepts", "ConceptVectorizer", True),
 }
 """The vocabularies that an index may have."""
 
@@ -129,11 +122,11 @@ def load_for_queries(name: str, folder: Path) -> QueryVectorizer | None:
     Raises:
         InputError, IndexFormatError: damaged files.
     """
-    if (queries := KINDS[name].queries) is None:
+    if not KINDS[name].has_model:
         return None
-    module, vectorizer = queries
-    vectorizer_type = getattr(importlib.import_module(module), vectorizer)
-    return cast(QueryVectorizer | None, vectorizer_type.load_light(folder))
+    from lexicept.vectorizers.encoded import EncodedConcepts
+
+    return EncodedConcepts.load_light(folder)
 
 
 def load_vectorizer(name: str, folder: Path) -> Vectorizer:
@@ -141,12 +134,11 @@ def load_vectorizer(name: str, folder: Path) -> Vectorizer:
     unknown kind. Raises InputError if a package is missing, or a model can't be loaded."""
     if name not in KINDS:
         raise IndexFormatError(f"{folder}: the vocabulary {name!r} has an unknown kind")
+    from lexicept.vectorizers.encoded import EncodedConcepts
+
     kind = KINDS[name]
-    if kind.queries is not None:
-        module, vectorizer = kind.queries
-        light = getattr(importlib.import_module(module), vectorizer)
-        if light.is_light(folder):
-            return cast(Vectorizer, light.load(folder))
+    if EncodedConcepts.is_light(folder):
+        return EncodedConcepts.load(folder)
     try:
         vectorizer_type = getattr(importlib.import_module(kind.module), kind.vectorizer)
     except ModuleNotFoundError as error:

@@ -80,10 +80,7 @@ def open_encoder(source: str | os.PathLike[str]) -> Encoder:
     if kind is not Kind.lexicept:
         return read_model(folder, kind)
     if not (inner / "modules.json").exists():
-        encoder = Encoder.load(folder)
-        if folder == MINI_FOLDER:
-            encoder.backbone.adapters = folder
-        return encoder
+        return Encoder.load(folder)
     encoder, names = Encoder.load(inner), TextStore(folder / "terms")
     if len(names) != encoder.head.size:
         raise InputError(f"{folder}: {len(names)} names for another number of dimensions")
