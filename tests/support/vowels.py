@@ -62,7 +62,7 @@ class Vowels:
         return cls()
 
 
-PLACE = VocabularyKind(__name__, "Vowels", model="concepts")
+PLACE = VocabularyKind(__name__, "Vowels", has_model=True)
 """The kind of concepts in tests with vowels, for ``lexicept.vectorizers.interface.KINDS``."""
 
 

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -13,16 +12,11 @@ from lexicept import ConceptSettings, Limits
 from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
 from lexicept.models.eight_bits import EightBitBert
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.heads.settings import HeadSettings
-from lexicept.models.index_settings import IndexSettings
 from lexicept.models.sae.model import SAE
 from lexicept.training import adaptation
-from lexicept.training.adaptation import HEAD, check_adaptable, sample, with_initial_decoder
+from lexicept.training.adaptation import HEAD, sample, with_initial_decoder
 from lexicept.vectorizers.encoded import EncodedConcepts
 from lexicept.vectors import unit_rows
-from support.heads import make
 from support.processes import KilledError
 from support.tiny import save_bert, text
 
@@ -165,34 +159,6 @@ def test_a_resumed_build_with_another_setting_names_the_difference(tmp_path, mon
             lexicept.build(TEXTS, tmp_path / "index", **changed)
 
 
-def saved(encoder: Encoder, folder: Path) -> Path:
-    encoder.save(str(folder), create_model_card=False)
-    return folder
-
-
-def test_another_model_is_adapted_when_that_is_said_and_keeps_its_settings(bert, tmp_path):
-    texts = [text(n, n + 1, n + 2, 2 * n) for n in range(40)]
-    own = HeadSettings("sum", query_k=2, document_k=3, query_max_active_dims=7, query_scale=2.0)
-    encoder = Encoder.of(bert, SAEHead(SAE(32, 64, 4), own), index_settings=IndexSettings("splade"))
-    encoder.prompts = {"query": "", "document": text(3) + " "}
-    model = saved(encoder, tmp_path / "model")
-    options = {"model": model, "vocabulary": "concepts"}
-    plain = lexicept.build(texts, tmp_path / "plain", **options)
-    adapted = lexicept.build(texts, tmp_path / "adapted", **options, concepts=ADAPT)
-    rows = encoder.head.rows
-    assert torch.equal(concepts_of(plain).head.rows, rows)
-    after = concepts_of(adapted).encoder
-    assert not torch.equal(after.head.rows, rows)
-    assert after.head.settings == own
-    assert after.index_settings == IndexSettings("splade")
-    assert after.prompts == encoder.prompts
-    assert adapted.reader.settings["concepts"].adapted == {"tokens": 125, "steps": 3}
-    # What was encoded from kept states is what the stored model finds, but for their rounding.
-    found = adapted.reader.tf()[0].toarray()
-    expected = after.encode_activations(texts).toarray()
-    assert np.abs(found - expected).max() < 0.02 * expected.max()
-
-
 def test_a_named_backbone_gets_the_whole_default_index(tmp_path, run):
     folder = Path(save_bert(tmp_path / "bert"))
     prompts = {"prompts": {"query": "ba ", "passage": "de de "}, "default_prompt_name": None}
@@ -214,23 +180,6 @@ def test_a_named_backbone_gets_the_whole_default_index(tmp_path, run):
     given = ConceptSettings(backbone=folder, query_prompt="", document_prompt="ki ")
     other = lexicept.build(texts, tmp_path / "other", vocabulary="concepts", concepts=given)
     assert concepts_of(other).encoder.prompts == {"query": "", "document": "ki "}
-
-
-@pytest.mark.parametrize(
-    ("encoder", "message"),
-    [
-        (lambda bert: make(bert, "vocabulary"), "only the concepts of an SAE with k"),
-        (lambda bert: Encoder.of(bert, SAEHead(SAE(32, 64, None))), "of an SAE with k"),
-    ],
-)
-def test_models_that_can_t_be_adapted_are_refused_before_any_work(bert, encoder, message, tmp_path):
-    made = encoder(bert)
-    with pytest.raises(InputError, match=message):
-        check_adaptable(made)
-    model = saved(made, tmp_path / "model")
-    with pytest.raises(InputError, match=f"model: .*{message}"):
-        lexicept.build(TEXTS, tmp_path / "index", model=model, concepts=ADAPT)
-    assert not list(tmp_path.glob("index*"))
 
 
 def test_the_sample_has_so_many_tokens_of_the_whole_collection(bert):

@@ -58,7 +58,7 @@ lexicept.build(T, new, weight_bits=16, **words) -> weights have 32 or 8 bits, no
 lexicept.build(T, new, ray_workers=2, **words) -> ray_workers requires ray
 lexicept.build(T, new, ray="local", ray_workers=0, **words) -> a cluster has at least 1 worker, not
 lexicept.build(T, new, model="x", concepts=CS(train=True)) -> model and train are two sources
-lexicept.build(T, new, concepts=CS(sae="x", adapt=True)) -> adapt goes with lexicept-mini or mo
+lexicept.build(T, new, concepts=CS(sae="x", adapt=True)) -> adapt adapts lexicept-mini, not sae
 lexicept.build(T, new, limits=Limits(weighting="bm25"), **words) -> weighting requires concepts, but
 lexicept.build([{"text": "x"}, 3], new, strict=True, **words) -> the documents, document 2: a docume
 pets.search(None) -> a query is a text, not None
@@ -133,7 +133,7 @@ evaluate(pets, beir, "../x") -> bad split '../x': a split is a plain name such a
 evaluate(pets, beir, measures="AP") -> measures must be a list, each item a text, not 'AP'
 evaluate(pets, beir, measures=["nope"]) -> no measure 'nope'; examples: nDCG@10, RR@10, R@100, Succe
 evaluate(pets, beir, systems="words") -> systems must be a list, each item
-evaluate(pets, beir, systems=["x"]) -> no system 'x': it is words, concepts, all, bm25, bm25:k1=0.9,
+evaluate(pets, beir, systems=["x"]) -> no system 'x': it is words, concepts, all, sparse, bm25,
 evaluate(pets, beir, systems=["concepts"]) -> has no concepts, only words
 evaluate(pets, beir, systems=["words", "words"]) -> system 'words' is there twice
 evaluate(pets, beir, systems=["bm25:k=1"]) -> 'k=1' is not k1=NUMBER or b=NUMBER, each at most once

@@ -341,12 +341,11 @@ class IndexReader:
         check_count("top_k", top_k)
         top_k = min(top_k, max(self._num_stored, 1))  # the compiled search takes 64 bits
         if not isinstance(queries, WeightedQueries):
-            queries = WeightedQueries(queries)
+            queries = WeightedQueries(checked_queries(queries, self.engine.num_dimensions))
         parsed = parsed or ()
         masks = self.query_masks(parsed) if masks is None else masks
         weights, factors = queries.weights, None
         if self.rra is not None:
-            weights = checked_queries(weights, self.engine.num_dimensions)
             factors = weights @ self.derived.background
         groups = places_by_mask(masks) if len(masks) > 1 else []
         if len(groups) < 2:

@@ -66,11 +66,14 @@ class EncodedConcepts:
 
     @classmethod
     def load_light(cls, folder: Path) -> EncodedConcepts | None:
-        """Load the encoder of saved concepts without torch; see ``LightEncoder.load``. Raises
-        IndexFormatError for concepts of another lexicept-mini than the package's."""
+        """Load the encoder of saved concepts without torch; None where there is none, see
+        ``LightEncoder.load``. Raises IndexFormatError for concepts of another lexicept-mini than
+        the package's."""
         from lexicept.models.light_encoder import LightEncoder, packaged_encoder
 
         if not (folder / PACKAGED).exists():
+            if not (folder / "model").is_dir():
+                return None
             encoder = LightEncoder.load(folder / "model")
         else:
             reference = read_json(folder / PACKAGED)
