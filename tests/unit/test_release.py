@@ -53,7 +53,7 @@ def test_the_workflow_publishes_tags_alone():
 def test_images_install_extras_that_there_are():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     dockerfile = (ROOT / "Dockerfile").read_text()
-    for group in ("search,serve", "concepts"):
+    for group in ("serve", "train"):
         assert f"[{group}]" in dockerfile
         assert set(group.split(",")) <= extras["optional-dependencies"].keys()
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]

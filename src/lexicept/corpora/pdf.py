@@ -19,7 +19,7 @@ from lexicept.errors import InputError, message_of, require
 
 NO_TEXT = "without text, such as scanned pages"
 
-_DIVISION = regex.compile(r"([-\u2010\xad])[ \t]*(\n|\f)\s*(\p{Ll}[\p{L}\p{M}]*)")
+_DIVISION = regex.compile(r"([-\u2010\xad])[ \t]*(\n|\f)[^\S\f]*(\p{Ll}[\p{L}\p{M}]*)")
 """A hyphen at the end of a line or page, and the rest of the word."""
 
 _BEGINNING = regex.compile(r"[\p{L}\p{M}]*\p{Ll}\p{M}*\Z")

@@ -24,7 +24,7 @@ MINI_FOLDER = Path(__file__).parents[1] / "mini"
 
 MINI_FILES: Mapping[str, str] = {
     "encoder.safetensors": "a9f10536e82c44ba626ada8f15b24133051655bcd918e73dcf299f264f1619aa",
-    "1_SAEHead/sae.safetensors": "db6cfbe2557a62e98477f4718d618dbbb2b05a74926a047bf92ab990856738cd",
+    "1_SAEHead/sae.safetensors": "42d854dbc3a4711cfee3b6a68a3a8ed5529c73bce4eb029adc64f9f1bae0c028",
 }
 """SHA-256 of the files that the vectors of lexicept-mini depend on."""
 
