@@ -132,6 +132,9 @@ class TextVectors:
         """Return the records of some documents, by their index among all."""
         stored, order = self._stored, self.parts.order[documents]
         if len(stored) == 1:
+            neighbours = len(order) > 1 and order[-1] - order[0] == len(order) - 1
+            if neighbours and bool((np.diff(order) == 1).all()):
+                return stored[0][order[0] : order[-1] + 1]  # a view, much faster
             return stored[0][order]
         records = np.empty(len(documents), _record(self.d))
         starts = np.cumsum([0, *self.parts.counts])
