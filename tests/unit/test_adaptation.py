@@ -1,7 +1,6 @@
 """Adaptation to a collection: what is learned, what is read once, and what an index keeps of it."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,7 +168,7 @@ def test_a_named_backbone_gets_the_whole_default_index(tmp_path, run):
     assert index.reader.settings["concepts"].adapted == {"tokens": 25 * (4 + 4), "steps": 3}
     encoder = concepts_of(index).encoder
     assert encoder.prompts == {"query": "ba ", "document": "de de "}
-    assert encoder.head.settings == replace(HEAD, query_scale=1.25)
+    assert encoder.head.settings == HEAD
     assert encoder.head.d_in == 32
     (hit,) = index.search(texts[7], 1, explain=True)
     assert 0 < hit.explanation.similarity < hit.score

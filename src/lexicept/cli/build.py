@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 def build(as_json: bool = False, **options: Any) -> None:
     """Build an index of documents: words, concepts, or both.
 
-    Concepts come from lexicept-mini, the model in the package, which is adapted to the documents,
-    unless --model, --sae or --train names another source. Re-running the command resumes an
-    interrupted build.
+    Concepts come from lexicept-mini, the model in the package, unless --model, --sae, --backbone or
+    --train names another source. Re-running the command resumes an interrupted build.
     """
     import lexicept
 

@@ -49,8 +49,7 @@ class ConceptSettings(Settings):
     """Labels of the SAE's latents: a Neuronpedia export, as a .jsonl file or a folder."""
     backbone: str | os.PathLike[str] | None = None
     """Hugging Face model that an SAE reads; all-MiniLM-L6-v2 by default. Without an SAE, the
-    concepts are learned from the documents as lexicept-mini's are adapted, and the index has whole
-    texts."""
+    concepts are learned from the documents, and the index has vectors of whole texts."""
     query_prompt: str | None = None
     """Text before every query that a named backbone reads, such as "query: " for E5. By default as
     the backbone's configuration says."""

@@ -79,24 +79,19 @@ HEAD = HeadSettings(
     document_k=2,
     query_max_active_dims=32,
     document_max_active_dims=160,
-    query_scale=2.5,
+    query_scale=0.25,
     pruning="impact",
 )
-"""Settings of an adapted lexicept-mini's head; chosen on CACM, Vaswani and MedQuAD."""
+"""Settings of a head that is learned from a collection alone: lexicept-mini's, with half the weight
+of concepts, of which fewer are good."""
 
 INDEX = IndexSettings("bm25", k1=2.0, b=0.4, k3=16.0, query_max_qd_flops=1.5)
 """Its weighting in an index, and the limit on a query's cost; chosen on the same collections:
-values of b from .3 to .4, and budgets of 1.5 and more, differ by less than .003 nDCG@10. With whole
-texts, which take up to .4, a query stays below 2 QD-FLOPs."""
+values of b from .3 to .4, and budgets of 1.5 and more, differ by less than .003 nDCG@10."""
 
 MINI_SPREAD = 6.0
 """Mean distance of lexicept-mini's token states from their mean. Those of another backbone are
 brought to this length for training, and k1 and k3 of ``INDEX`` to the units of its activations."""
-
-
-LEARNED_HEAD = replace(HEAD, query_scale=HEAD.query_scale / 2)
-"""Settings for concepts that are learned from the collection alone, which find less: half the
-weight; chosen with multilingual-e5-small on CACM, SciFact's and SQuAD's training questions."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +201,7 @@ def learn(
     sae.decoder = False
     sae.scale.mul_(unit)
     index = replace(INDEX, k1=INDEX.k1 * math.sqrt(unit), k3=INDEX.k3 * unit)
-    encoder = Encoder.of(backbone, SAEHead(sae, LEARNED_HEAD), index_settings=index)
+    encoder = Encoder.of(backbone, SAEHead(sae, HEAD), index_settings=index)
     encoder.prompts = prompts
     return encoder, Effort(drawn.tokens, settings.steps), drawn.documents
 
