@@ -21,8 +21,6 @@ from lexicept.models.eight_bits import (
     PackedRows,
     _halved,
     dequantised,
-    packed,
-    quantised,
     saturates,
 )
 from lexicept.models.encoder import Encoder
@@ -30,6 +28,7 @@ from lexicept.models.light_encoder import LightEncoder
 from lexicept.models.onnx_bert import OnnxBert
 from lexicept.models.sources import MINI_FOLDER
 from mini.encoder import calibrate, compare
+from mini.rounding import packed, quantised
 from support.tiny import WORDS, tiny_backbone
 
 TEXTS = ["bade kilo", "delo", " ".join(WORDS), "kilo muba kilo", "z " * 40, "kiba mulo " * 90]

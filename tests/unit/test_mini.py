@@ -39,9 +39,9 @@ def test_it_is_small_and_has_names():
     assert concepts.named
     assert len(set(concepts.terms)) == concepts.size == 8192
     settings = concepts.encoder.head.settings
-    assert (settings.query_k, settings.document_k) == (3, 3)
+    assert (settings.query_k, settings.document_k, settings.query_scale) == (2, 2, 0.5)
     assert concepts.encoder.index_settings == IndexSettings(
-        "bm25", 1.0, 0.4, query_max_qd_flops=1.5
+        "bm25", 2.0, 0.4, 16.0, query_max_qd_flops=1.5
     )
     assert not concepts.encoder.training
 

@@ -12,7 +12,7 @@ import lexicept
 PACKAGE = str(Path(lexicept.__file__).parent)
 
 CALLS = 60
-FRAMES = 8
+FRAMES = 9
 
 INSIDE_KERNELS = {"search_postings", "all_scores"}
 """The kernel, and a function of the reference that stands in for the kernel."""

@@ -153,14 +153,14 @@ class Passages:
         mask: Mask | None = None,
         *,
         depth: int = 0,
-        rescore: Callable[[int, Ranking], Ranking] = lambda query, ranking: ranking,
+        rescore: Callable[[int, Ranking], Ranking] | None = None,
     ) -> list[Ranking]:
         """Return the best entry of each of the ``top_k`` best documents, for every query; see
         ``PostingsEngine.search``.
 
         Args:
             depth: least number of entries that are rescored.
-            rescore: returns the ranking of a query with other scores.
+            rescore: returns the ranking of a query with other scores; None leaves the scores.
         """
         results: list[Ranking] = [(np.empty(0, np.int64), np.empty(0, np.float32))]
         results *= queries.shape[0]
@@ -168,12 +168,14 @@ class Passages:
         depth = max(depth, FIRST_DEPTH * top_k if len(self.ids) else top_k)
         # A query whose best entries are of fewer documents is searched again, four times as deep.
         while waiting.size:
-            depth = min(depth, len(self._entry_ids))
+            if len(self.ids):
+                depth = min(depth, len(self._entry_ids))
             offsets = None if factors is None else factors[waiting]
             rankings = engine.search(queries[waiting], depth, offsets, threads, mask)
             again = []
             for query, ranking in zip(waiting, rankings, strict=True):
-                results[query] = best = self.best(rescore(query, ranking), top_k)
+                changed = ranking if rescore is None else rescore(query, ranking)
+                results[query] = best = self.best(changed, top_k)
                 if best[0].size < top_k and ranking[0].size == depth < len(self._entry_ids):
                     again.append(query)
             waiting, depth = np.array(again, np.int64), 4 * depth

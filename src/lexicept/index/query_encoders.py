@@ -21,9 +21,8 @@ from lexicept.vectorizers.interface import (
     EncodedQuery,
     QueryVectorizer,
     Vectorizer,
-    load_for_queries,
-    load_vectorizer,
 )
+from lexicept.vectorizers.loading import load_for_queries, load_vectorizer
 from lexicept.vectorizers.text_vectors import ConceptsAndVectors
 from lexicept.vectors import Floats, Integers, columns
 

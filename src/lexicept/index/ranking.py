@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from lexicept.engines import PostingsEngine
 from lexicept.engines.interface import Ranking
@@ -36,13 +37,27 @@ class Ranker:
         factors: Floats | None,
         threads: int | None,
         mask: Mask | None,
-    ) -> Iterator[Ranking]:
-        """Yield the best passage of each of the best documents, for every query; see
+    ) -> Iterable[Ranking]:
+        """Return the best passage of each of the best documents, for every query; see
         ``PostingsEngine.search``."""
-        (weights, vectors), ranked = queries, partial(self._passages.ranked, self._engine)
-        if vectors is None or self._vectors is None:
-            yield from ranked(weights, top_k, factors, threads, mask)
-            return
+        weights, vectors = queries
+        if vectors is not None and self._vectors is not None:
+            return self._with_similarities(weights, vectors, top_k, factors, threads, mask)
+        if not len(self._passages):
+            return self._engine.search(weights, top_k, factors, threads, mask)
+        return self._passages.ranked(self._engine, weights, top_k, factors, threads, mask)
+
+    def _with_similarities(
+        self,
+        weights: sp.csr_array,
+        vectors: Floats,
+        top_k: int,
+        factors: Floats | None,
+        threads: int | None,
+        mask: Mask | None,
+    ) -> Iterator[Ranking]:
+        assert self._vectors is not None
+        ranked = partial(self._passages.ranked, self._engine)
         for start in range(0, len(vectors), RESCORED_TOGETHER):
             span = slice(start, start + RESCORED_TOGETHER)
             offsets = None if factors is None else factors[span]

@@ -270,11 +270,12 @@ def nearest(vectors: Floats, active: Booleans, progress: Progress = silent) -> s
 
 
 def names_for(findings: Findings, names: Sequence[str], before: Floats, after: Floats) -> Findings:
-    """Return findings with earlier names of latents that changed little and can't be described.
+    """Return findings with earlier names of latents that did not change, or changed little and
+    can't be described.
 
     A latent without a name that fires on no word more than by chance keeps the earlier name if
     the cosine of the encoder rows ``before`` and ``after`` further training, both [latents, d], is
-    at least ``SAME_LATENT``.
+    at least ``SAME_LATENT``. Without training, where both are the same array, every latent does.
     """
     size = min(len(before), len(after))
     cosines = np.sum(unit_rows(before[:size]) * unit_rows(after[:size]), axis=1)
@@ -285,7 +286,10 @@ def names_for(findings: Findings, names: Sequence[str], before: Floats, after: F
     renamed = []
     for latent in np.flatnonzero(cosines >= SAME_LATENT).tolist():
         nameless = SOURCES[sources[latent]] in LITTLE_KNOWN and not described[latent]
-        if nameless and names[latent] != unnamed(latent):
+        if (before is after or nameless) and names[latent] != unnamed(latent):
             labels[latent], sources[latent] = names[latent], SOURCES.index("words")
             renamed.append(latent)
-    return replace(findings, labels=unique_labels(labels, renamed), sources=sources)
+    detection = findings.detection.copy()
+    detection[renamed] = np.nan  # of the names by these texts
+    labels = unique_labels(labels, renamed)
+    return replace(findings, labels=labels, sources=sources, detection=detection)

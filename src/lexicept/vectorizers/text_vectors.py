@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.vectorizers.interface import EncodedQuery, load_vectorizer
+from lexicept.vectorizers.interface import EncodedQuery
+from lexicept.vectorizers.loading import load_vectorizer
 from lexicept.vectors import Floats, stack_columns, unit_rows
 
 
