@@ -64,11 +64,8 @@ class Letters(Vowels):
 
 @pytest.fixture(autouse=True)
 def _letters(monkeypatch):
-    kinds = {
-        **lexicept.vectorizers.interface.KINDS,
-        "concepts": PLACE._replace(module=__name__, vectorizer="Letters"),
-    }
-    monkeypatch.setattr(lexicept.vectorizers.interface, "KINDS", kinds)
+    letters = PLACE._replace(module=__name__, vectorizer="Letters")
+    monkeypatch.setitem(lexicept.vectorizers.interface.KINDS, "concepts", letters)
 
 
 class Structure(HTMLParser):
