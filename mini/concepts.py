@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,8 +21,6 @@ from lexicept.models.backbone import Backbone
 from lexicept.models.eight_bits import FILE, EightBitBert
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.sae import SAEHead
-from lexicept.models.heads.settings import HeadSettings
-from lexicept.models.index_settings import IndexSettings
 from lexicept.models.light_encoder import LightEncoder
 from lexicept.models.pooled import KeptActivations
 from lexicept.models.sae.model import SAE
@@ -31,6 +29,7 @@ from lexicept.progress import Progress, ProgressLine
 from lexicept.storage.arrays import load_array
 from lexicept.storage.files import fingerprint, fingerprint_json, replace_file, replacing, sha256
 from lexicept.storage.texts import TextStore
+from lexicept.training import adaptation
 from lexicept.training.adaptation import HEAD_FOLDER, with_initial_decoder
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_on_states
@@ -47,17 +46,7 @@ TRAINING = SAESettings(
     seed=0,
 )
 
-HEAD = HeadSettings(
-    "sqrt_sum",
-    query_k=2,
-    document_k=2,
-    query_max_active_dims=32,
-    document_max_active_dims=160,
-    query_scale=0.5,
-    pruning="impact",
-)
-
-INDEX = IndexSettings("bm25", k1=2.0, b=0.4, k3=16.0, query_max_qd_flops=1.5)
+HEAD = replace(adaptation.HEAD, query_scale=0.5)
 
 SHARD = 64
 """Texts whose states are in one file: some 4,000 tokens."""
@@ -151,7 +140,7 @@ def save_model(out: Path, sae: SAE) -> None:
     sae.decoder = False
     sae.W_enc.data = sae.W_enc.data.half()
     with TemporaryDirectory() as folder:
-        encoder = Encoder.of(Backbone.load(str(out)), SAEHead(sae, HEAD), INDEX)
+        encoder = Encoder.of(Backbone.load(str(out)), SAEHead(sae, HEAD), adaptation.INDEX)
         encoder.save(folder, create_model_card=False)
         for path in sorted(Path(folder).rglob("*.*")):
             if path.is_file() and path.name != "model.safetensors":

@@ -69,6 +69,10 @@ def test_the_packaged_model_refers_too(tmp_path):
     write_json(file, {**reference, "files": {**MINI_FILES, "encoder.safetensors": "0" * 64}})
     with pytest.raises(LexiceptError, match="with another lexicept-mini than the installed one"):
         EncodedConcepts.load(file.parent)
+    for damaged in (None, [1], {"query": 3}, {"query": "x", "document": None}):
+        write_json(file, {**reference, "limits": damaged})
+        with pytest.raises(LexiceptError, match=r"packaged\.json is damaged: limits"):
+            EncodedConcepts.load(file.parent)
 
 
 def test_other_weights_are_refused(tmp_path):

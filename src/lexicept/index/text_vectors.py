@@ -27,12 +27,12 @@ SIMILARITY = 20.0
 
 LEAST_SIMILAR = 6.0
 """Similarity from which a document is a result without a word or concept of the query, in an index
-of at most ``ALL_COMPARED``: a cosine of .3, which 3 % of all pairs of questions and passages of
-documentation reach."""
+of at most ``ALL_COMPARED``: a cosine of .3, which 2 to 8 % of all pairs of questions and texts
+reach (two documentations, CACM)."""
 
 SPREAD = 0.13
-"""Standard deviation, and mean too, of the cosines of two texts by MiniLM: the mean of three
-collections of abstracts, of encyclopaedia paragraphs and of documentation (.11 to .15)."""
+"""Standard deviation of the cosines of two texts by MiniLM, the mean of six collections: .11 to .15
+for abstracts, encyclopaedia paragraphs and documentation. Their mean, .15, is about the same."""
 
 SAMPLED = 600
 """Texts whose pairs show the spread of cosines."""
@@ -181,10 +181,6 @@ class TextVectors:
                 lengths = np.linalg.norm(records["steps"].astype(np.float32), axis=1)
                 if not np.allclose(records["length"], lengths, rtol=1e-5):
                     raise IndexFormatError(f"{_file(part)}: lengths that are not the vectors'")
-
-    def __getitem__(self, documents: Integers) -> TextVectors:
-        """Return the vectors of some of the documents."""
-        return replace(self, parts=self.parts[documents])
 
 
 def write_vectors(part: Path, vectors: TextVectors) -> None:

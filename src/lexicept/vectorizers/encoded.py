@@ -80,7 +80,11 @@ class EncodedConcepts:
             if reference.get("files") != MINI_FILES:
                 problem = f"made with another {MINI} than the installed one"
                 raise IndexFormatError(f"{folder}: {problem}: build the index again")
-            encoder = packaged_encoder().cut(**reference["limits"])
+            limits: Any = reference.get("limits")
+            named = isinstance(limits, dict) and limits.keys() == {"query", "document"}
+            if not named or not all(type(n) is int and n > 0 for n in limits.values() if n):
+                raise IndexFormatError(f"{folder / PACKAGED} is damaged: limits {limits!r:.80}")
+            encoder = packaged_encoder().cut(**limits)
         return None if encoder is None else cls(encoder, TextStore(folder / "terms"))
 
     @staticmethod
