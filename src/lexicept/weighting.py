@@ -92,7 +92,7 @@ class BM25:
         collection = collection or Statistics.of(tf)
         average = collection.length / max(collection.num_documents, 1) or 1.0
         pivot = self.k1 * (1 - self.b + self.b * _lengths(tf) / average)
-        weights = lucene_idf(collection)[tf.indices]
+        weights = lucene_idf(collection.num_documents, collection.df)[tf.indices]
         values = tf.data.astype(np.float64)
         weights *= values  # in place: shards are large
         values += np.repeat(pivot, np.diff(tf.indptr))
@@ -179,10 +179,9 @@ def from_settings(settings: dict[str, Any]) -> Weighting:
         raise InputError(f"weighting {name!r}: {error}") from None
 
 
-def lucene_idf(collection: Statistics) -> Floats:
+def lucene_idf(num_documents: int, df: Integers) -> Floats:
     """Return ``ln(1 + (N − df + ½) / (df + ½))`` of every dimension [V], always positive."""
-    N, df = collection.num_documents, collection.df
-    idf: Floats = np.log1p((N - df + 0.5) / (df + 0.5))
+    idf: Floats = np.log1p((num_documents - df + 0.5) / (df + 0.5))
     return idf
 
 

@@ -84,12 +84,12 @@ def check(index: IndexReader) -> None:
                 for (found, scores), (documents, own) in zip(results, expected, strict=True):
                     assert found.tolist() == documents.tolist()
                     assert scores.tolist() == own.tolist()
-    for search in (engine.search, engine.found):
+    for search in (engine.search, engine.scores):
         with pytest.raises(InputError, match="dimensions"):
             search(sp.csr_array((1, engine.num_dimensions + 1)))
     for row in range(6):
-        found = engine.found(queries[[row]]).allowed
-        assert found.tolist() == whole.found(queries[[row]]).allowed.tolist()
+        scores = engine.scores(queries[[row]])
+        assert scores.tolist() == whole.scores(queries[[row]]).tolist()
 
 
 def test_a_change_writes_its_own_postings_alone(tmp_path):

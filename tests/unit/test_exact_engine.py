@@ -18,7 +18,7 @@ from lexicept.engines.inverted import PostingsWriter
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.posting_lists import MARGIN, SEGMENT
-from lexicept.ops.term_at_a_time import WeightedQuery, all_scores
+from lexicept.ops.term_at_a_time import WeightedQuery, all_scores, write_scores
 from lexicept.vectors import largest_weights
 from support.strategies import REALS, collections
 
@@ -199,6 +199,25 @@ def test_threads_change_no_result(bits, factor, share, threads, monkeypatch):
             best = ranking[:top_k][scores[ranking[:top_k]] > 0]
             assert found.tolist() == best.tolist()
             assert own.tolist() == scores[best].tolist()
+
+
+@given(collections())
+def test_scores_and_posting_lists_are_those_of_the_matrix(pair):
+    queries, documents = pair
+    engine = ExactEngine.build(documents)
+    dense = documents.toarray().astype(np.float64)
+    for row in range(queries.shape[0]):
+        query = queries[[row]]
+        scores = engine.scores(query)
+        assert scores == pytest.approx(dense @ query.toarray()[0], rel=1e-6)
+        compiled = np.empty(len(dense), np.float32)
+        weighted = WeightedQuery(query.indices.astype(np.int64), query.data, 0.0)
+        write_scores(SEGMENT, engine.lists, weighted, compiled)
+        assert compiled.tolist() == scores.tolist()
+    for dimension in range(documents.shape[1]):
+        having, weights = engine.posting_list(dimension)
+        assert having.tolist() == np.flatnonzero(dense[:, dimension]).tolist()
+        assert weights.tolist() == dense[having, dimension].tolist()
 
 
 @given(collections())

@@ -26,6 +26,7 @@ from lexicept.index.query_encoders import QueryCache
 from lexicept.index.reader import IndexReader
 from lexicept.index.text_vectors import (
     LEAST_SIMILAR,
+    QUERY_STEPS,
     SIMILARITY,
     STEPS,
     TextVectors,
@@ -77,7 +78,9 @@ def ids_and_scores(hits: list[Hit]) -> list[tuple[str, float]]:
 def dense_cosines(index: IndexReader, vectors: np.ndarray) -> np.ndarray:
     """The cosines of queries' vectors [n, d] with every document's steps [n, N], at least 0."""
     steps = all_records(index)["steps"].astype(np.float64)
-    return np.maximum(vectors.astype(np.float64) @ unit_rows(steps).T, 0)
+    largest = np.abs(vectors).max(axis=1, keepdims=True)
+    queries = np.rint(vectors * (QUERY_STEPS / np.where(largest > 0, largest, 1)))
+    return np.maximum(unit_rows(queries) @ unit_rows(steps).T, 0)
 
 
 def expected_scores(index: IndexReader, queries: list[str]) -> np.ndarray:
@@ -116,6 +119,7 @@ def test_a_cosine_is_that_of_the_vectors_up_to_their_rounding(tmp_path):
         found = stored.similarities(query, np.arange(300)) / SIMILARITY
         # An error of length e turns a unit vector by arcsin(e) at most.
         turned = np.arcsin(np.sqrt(48) * largest / (2 * STEPS)) + 1e-6
+        turned += np.arcsin(np.sqrt(48) * np.abs(query).max() / (2 * QUERY_STEPS))
         assert (np.abs(found - np.maximum(units @ query, 0)) <= turned).all()
     found = stored.similarities(units[7], np.array([7, 5, 6]))
     assert found == pytest.approx([20, 0, 0], abs=1e-2)
@@ -355,20 +359,59 @@ def divided(concepts, tmp_path_factory):
     return build(tmp_path_factory.mktemp("divided") / "index", documents, concepts)
 
 
-def test_the_best_passage_is_that_of_the_largest_whole_score(divided):
-    expected = expected_scores(divided, ["mu ba delo"])[0]
+def scores_by_hand(index: IndexReader, query: str) -> tuple[np.ndarray, np.ndarray]:
+    """The scores of all documents [documents] and of their passages [N], from term frequencies."""
+    weighted = index.weigh([query])
+    assert weighted.text_vectors is not None
+    weights, words = weighted.weights.toarray()[0], index.span("words")
+    products = index.engine.matrix().toarray() * weights
+    similarities = SIMILARITY * dense_cosines(index, weighted.text_vectors)[0]
+    passages = products.sum(1) - 0.75 * products[:, words].sum(1) + similarities
+    bm25, tf = index.settings["words"].weighting, index.tf()[0].toarray()
+    lengths = tf.sum(1, keepdims=True)
+    relative = tf / (bm25.k1 * (1 - bm25.b + bm25.b * lengths / lengths.mean()))
+    spans = [list(span) for _, span in index.passages.spans()]
+    frequencies = np.array([relative[span].sum(0) for span in spans])
+    counts = np.array([[len(span)] for span in spans])
+    df = (frequencies > 0).sum(0)
+    idf = np.log(1 + (len(spans) - df + 0.5) / (df + 0.5))
+    whole = (idf * frequencies / (frequencies + counts / counts.mean())) @ weights[words]
+    by_document = []
+    for span, of_words in zip(spans, whole, strict=True):
+        best, second = np.sort([0, *passages[span]])[::-1][:2]
+        by_document.append(0.75 * of_words + best + 0.2 * second)
+    return np.array(by_document), passages
+
+
+@pytest.mark.parametrize("query", ["mu ba delo", "bade kilo", "de de mu"])
+def test_a_document_counts_by_all_its_words_and_by_its_two_best_passages(divided, query):
+    expected, passages = scores_by_hand(divided, query)
     changed = 0
-    (hits,) = divided.search(["mu ba delo"], 20, explain=True)
-    assert {hit.id for hit in hits} >= {f"p{n}" for n in range(12)}
-    sparse = {hit.id: hit.number for hit in divided.search(["mu ba delo"], 20, rescore=False)[0]}
+    (hits,) = divided.search([query], 20, explain=True)
+    assert len(hits) == len(expected)
+    sparse = {hit.id: hit.number for hit in divided.search([query], 20, rescore=False)[0]}
+    numbers = [divided.passages.document_numbers[hit.number] for hit in hits]
+    assert [hit.score for hit in hits] == pytest.approx(expected[numbers], rel=1e-5)
+    assert numbers == np.argsort(-expected, kind="stable").tolist()
     for hit in hits:
         entries = divided.entries_of(hit.id)
-        assert expected[hit.number] == pytest.approx(max(expected[n] for n in entries), rel=1e-6)
+        assert passages[hit.number] == pytest.approx(passages[list(entries)].max(), rel=1e-6)
         changed += sparse.get(hit.id) != hit.number
-        alone = divided.explain("mu ba delo", hit.id)
+        alone = divided.explain(query, hit.id)
         assert alone.score == pytest.approx(hit.score)
         assert alone.passage == hit.passage
+        assert alone.further == hit.explanation.further
+        assert len(alone.further) == (len(entries) > 1)
+        assert alone.contributions == hit.explanation.contributions
     assert changed
+
+
+def test_a_passage_by_itself_is_explained_by_its_weights_alone(divided):
+    weights = divided.query_vectors(["mu ba delo"])
+    product = (weights @ divided.engine.matrix()[[1]].T).toarray()[0, 0]
+    explained = divided.explain("mu ba delo", divided.ids[1])
+    assert explained.score - explained.similarity == pytest.approx(product, rel=1e-5)
+    assert explained.further == ()
 
 
 def test_a_large_index_of_passages_has_as_many_results_as_are_wanted(divided, monkeypatch):

@@ -25,7 +25,7 @@ from lexicept.engines.interface import (
     single_precision,
 )
 from lexicept.engines.inverted import SHARES, PostingsWriter
-from lexicept.engines.mask import EVERYTHING, Mask
+from lexicept.engines.mask import EVERYTHING
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.ops.compiled import num_processors
 from lexicept.ops.posting_lists import (
@@ -34,12 +34,13 @@ from lexicept.ops.posting_lists import (
     STEP,
     WIDTHS,
     Postings,
+    list_reference,
     marks_of,
     num_bytes,
     unpack,
     weight_reference,
 )
-from lexicept.ops.term_at_a_time import ROW, AllowedDocuments, WeightedQuery, all_scores, search
+from lexicept.ops.term_at_a_time import ROW, AllowedDocuments, WeightedQuery, score_all, search
 from lexicept.storage.arrays import let_go, load_array
 from lexicept.vectors import Floats, Integers, largest_weights
 
@@ -238,17 +239,17 @@ class ExactEngine(PostingsEngine):
             rankings.append(ranking)
         return check_finite(rankings)
 
-    def found(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Mask:
+    def scores(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Floats:
         matrix = checked_queries(queries, self.num_dimensions)
-        factors = checked_factors(query_offsets, matrix.shape[0])
-        # Offsets alone are no match.
-        if not self.matches(matrix.indices):
-            return Mask(np.zeros(self.num_documents, bool))
-        query = WeightedQuery(matrix.indices.astype(np.int64), matrix.data, float(factors[0]))
-        try:
-            return Mask(all_scores(SEGMENT, self.lists, query) > 0)
-        except IndexError:
-            raise IndexFormatError(DAMAGED) from None
+        factor = float(checked_factors(query_offsets, matrix.shape[0])[0])
+        dimensions = matrix.indices.astype(np.int64)
+        cost = int(np.add.reduce(self._costs[dimensions]))
+        if not cost:  # offsets alone are no match
+            return np.zeros(self.num_documents, np.float32)
+        query = WeightedQuery(dimensions, matrix.data, factor)
+        scores = score_all(SEGMENT, self.lists, query, cost)
+        check_finite([(dimensions, scores)])
+        return np.maximum(scores, 0, out=scores)
 
     def present(self, dimensions: Integers) -> npt.NDArray[np.bool_]:
         present: npt.NDArray[np.bool_] = np.logical_or.reduce(self.lengths[:, dimensions], axis=0)
@@ -293,6 +294,25 @@ class ExactEngine(PostingsEngine):
         place, document = np.concatenate(places), np.concatenate(documents)
         document_numbers = (document + number * SEGMENT).astype(np.int32)
         return place, document_numbers, np.concatenate(weights) * self.scales[place]
+
+    def posting_list(self, dimension: int) -> Ranking:
+        documents, weights = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
+        for number, count in enumerate(self._counts.tolist()):
+            start, length = (
+                int(each[number, dimension]) for each in (self.lists.starts, self.lengths)
+            )
+            if self.widths[number, dimension] == 0:
+                of_segment = np.arange(count), self.table[start : start + count]
+            elif length:
+                of_segment = list_reference(self.lists, number, dimension)
+            else:
+                continue
+            having = of_segment[1] != 0  # fillers have weight 0
+            documents.append(of_segment[0][having] + number * SEGMENT)
+            weights.append(of_segment[1][having] * self.scales[dimension])
+            if documents[-1].size and documents[-1][-1] >= number * SEGMENT + count:
+                raise IndexFormatError(DAMAGED)
+        return np.concatenate(documents), np.concatenate(weights)
 
     def segment(self, number: int) -> sp.csr_array:
         columns, documents, weights = self._segment_postings(number, slice(None))

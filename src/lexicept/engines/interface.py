@@ -117,8 +117,9 @@ class PostingsEngine(ABC):
         """Give the memory of postings on disk back to the system, after all of them were read."""
 
     @abstractmethod
-    def found(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Mask:
-        """Return all documents that are results of one query [1, V]; see ``search``."""
+    def scores(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Floats:
+        """Return the scores of all documents for one query [1, V], 0 for documents that are no
+        results [N]; see ``search``."""
 
     @abstractmethod
     def present(self, dimensions: Integers) -> npt.NDArray[np.bool_]:
@@ -132,6 +133,10 @@ class PostingsEngine(ABC):
     def postings(self, dimensions: slice) -> Ranking:
         """Return documents and weights of neighbouring dimensions, dimension by dimension, each in
         document order."""
+
+    @abstractmethod
+    def posting_list(self, dimension: int) -> Ranking:
+        """Return the documents that have a dimension, ascending, and their weights."""
 
     @abstractmethod
     def segment(self, number: int) -> sp.csr_array:
@@ -149,9 +154,9 @@ class PostingsEngine(ABC):
 
 
 def check_finite(rankings: list[Ranking]) -> list[Ranking]:
-    """Return the rankings. Raises InputError for an infinite score, which comes first."""
+    """Return the rankings. Raises InputError for an infinite score."""
     for _, scores in rankings:
-        if scores.size and not scores[0] < np.inf:
+        if not scores.max(initial=0) < np.inf:
             problem = "weights of the query or of documents are too large, or damaged"
             raise InputError(f"a score is not a finite number: {problem}")
     return rankings

@@ -19,7 +19,6 @@ from lexicept.engines.interface import (
     PostingsEngine,
     QueryBatch,
     Ranking,
-    checked_factors,
     checked_queries,
 )
 from lexicept.engines.mask import Mask
@@ -199,15 +198,14 @@ class JoinedEngine(PostingsEngine):
         order = np.lexsort((documents, -scores))[:top_k]
         return documents[order].astype(np.int64), scores[order]
 
-    def found(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Mask:
+    def scores(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Floats:
         query = checked_queries(queries, self.num_dimensions)
-        factors = checked_factors(query_offsets, query.shape[0])
-        allowed = np.zeros(self.num_documents, bool)
+        scores = np.zeros(self.num_documents, np.float32)
         for place, engine in enumerate(self.engines):
-            matching = engine.found(self._of_engine(place, query), factors).allowed
-            numbers = self.numbers[place][matching]
-            allowed[numbers[numbers >= 0]] = True
-        return Mask(allowed)
+            of_engine = engine.scores(self._of_engine(place, query), query_offsets)
+            present = self.numbers[place] >= 0
+            scores[self.numbers[place][present]] = of_engine[present]
+        return scores
 
     def present(self, dimensions: Integers) -> npt.NDArray[np.bool_]:
         present: npt.NDArray[np.bool_] = self.df[dimensions] > 0
@@ -226,6 +224,19 @@ class JoinedEngine(PostingsEngine):
         check_df(dimension, slice(start, stop), self.df)
         order = np.lexsort((documents, dimension))
         return documents[order], weights[order]
+
+    def posting_list(self, dimension: int) -> Ranking:
+        documents: list[Integers] = [np.empty(0, np.int64)]
+        weights: list[Floats] = [np.empty(0, np.float32)]
+        for engine, columns, numbers in self._numbered():
+            column = int(np.searchsorted(columns, dimension))
+            if column < columns.size and columns[column] == dimension:
+                of_engine, engine_weights = engine.posting_list(column)
+                present = numbers[of_engine] >= 0
+                documents.append(numbers[of_engine][present])
+                weights.append(engine_weights[present])
+        order = np.argsort(np.concatenate(documents))
+        return np.concatenate(documents)[order], np.concatenate(weights)[order]
 
     def segment(self, number: int) -> sp.csr_array:
         start = number * SEGMENT

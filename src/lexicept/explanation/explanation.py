@@ -47,6 +47,8 @@ class Explanation:
     similarity: float = 0.0
     """20 times the cosine of the texts' vectors, at least 0; 0 for a search of one vocabulary, and
     for an index without vectors."""
+    further: tuple[str | None, ...] = ()
+    """Ids of further passages, whose score is added by a fifth."""
 
     @property
     def score(self) -> float:

@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from math import isclose
 
 import numpy as np
+import scipy.sparse as sp
 
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
 from lexicept.explanation.explanation import Explanation
 from lexicept.index.queries import Dimension, QueryWeigher, SearchQuery
+from lexicept.index.ranking import Composition, DocumentScorer, ScoredDocuments
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.text_vectors import TextVectors
-from lexicept.vectors import Floats, Integers
 
 
 class Explainer:
     """Explains the scores of an index for the queries of a weigher."""
 
     def __init__(
-        self, weigher: QueryWeigher, stored: StoredDocuments, vectors: TextVectors | None
+        self, weigher: QueryWeigher, stored: StoredDocuments, scorer: DocumentScorer | None
     ) -> None:
-        self._weigher, self._stored, self._vectors = weigher, stored, vectors
+        self._weigher, self._stored, self._scorer = weigher, stored, scorer
         self._derived, self._encoders = weigher.derived, weigher.encoders
 
     def terms(self, query: SearchQuery) -> list[QueryTerm]:
@@ -37,75 +37,108 @@ class Explainer:
             terms.append(QueryTerm(name, number, term, weight, in_query.spans, in_query.shares))
         return terms
 
-    def best_passage(
-        self, query: SearchQuery, passages: range, mask: Mask | None
-    ) -> tuple[int, float | None]:
-        """Return the number of a document's best passage, the first of equals, and the score that a
-        search finds, if any. Passages in a mask come first."""
-        document = slice(passages.start, passages.stop)
+    def compositions(
+        self, query: SearchQuery, passages: Sequence[int], mask: Mask | None, top_k: int
+    ) -> list[Composition]:
+        """Return the compositions of results by their best passages; arguments of the search."""
+        if (scored := self._score(query, mask, top_k)) is None:
+            return [Composition((passage,), (1.0,)) for passage in passages]
+        documents = self._stored.passages.document_numbers[np.array(passages, np.int64)]
+        positions = np.searchsorted(scored.documents, documents).tolist()
+        return [self._composition(scored, position) for position in positions]
+
+    def composition_of(
+        self, query: SearchQuery, passages: range, mask: Mask | None, *, whole: bool
+    ) -> tuple[Composition, float | None]:
+        """Return the composition of a document's score, or of a passage's, and the score that a
+        search finds, if any. Passages in a mask come first.
+
+        Args:
+            passages: of the document, or a single one.
+            whole: False for a passage by itself.
+        """
         allowed = np.zeros(len(self._stored.ids), bool)
+        document = slice(passages.start, passages.stop)
         preferred = mask is not None and mask.allowed[document].any()
         allowed[document] = mask.allowed[document] if mask is not None and preferred else True
+        index = int(self._stored.passages.document_numbers[passages.start])
+        if whole and (scored := self._score(query, Mask(allowed), 1, index)) is not None:
+            found = bool(scored.matches[0])
+            return self._composition(scored, 0), float(scored.scores[0]) if found else None
         factors = query.vector @ self._derived.background
         ((entries, scores),) = self._derived.engine.search(
             query.vector, len(passages), factors, mask=Mask(allowed)
         )
-        candidates = np.flatnonzero(allowed)
-        if entries.size and self._vectors is not None and not self._vectors.all_compared:
-            candidates = np.sort(entries)  # a search compares these alone
-        similarities = self._similarities(query, candidates)
-        totals = similarities.copy()
-        totals[np.searchsorted(candidates, entries)] += scores
-        best = int(totals.argmax())
-        found = bool(entries.size) or bool(similarities.any())
-        return int(candidates[best]), float(totals[best]) if found else None
+        best = int(entries[0]) if entries.size else int(np.flatnonzero(allowed)[0])
+        similarity = self._similarity(query, Composition((best,), (1.0,)))
+        score = float(scores[0]) + similarity if entries.size else similarity or None
+        return Composition((best,), (1.0,)), score
 
-    def _similarities(self, query: SearchQuery, numbers: Integers) -> Floats:
-        """Return the similarities of whole texts that a search adds to the scores [n]."""
-        if self._vectors is None or query.text_vectors is None:
-            return np.zeros(len(numbers), np.float32)
-        return self._vectors.similarities(query.text_vectors[0], numbers)
+    def _score(
+        self, query: SearchQuery, mask: Mask | None, top_k: int, document: int | None = None
+    ) -> ScoredDocuments | None:
+        """Score documents for a query with a vector; None for other queries."""
+        if self._scorer is None or query.text_vectors is None:
+            return None
+        factor = query.vector @ self._derived.background
+        vector = query.text_vectors[0]
+        return self._scorer.score(query.vector, vector, factor, mask, top_k, document)
+
+    def _composition(self, scored: ScoredDocuments, position: int) -> Composition:
+        """Return the composition of a scored document's score."""
+        assert self._scorer is not None
+        document = int(scored.documents[position])
+        best, further = int(scored.best[position]), int(scored.further[position])
+        if further < 0:
+            return Composition((best,), (1.0,), document)
+        return Composition((best, further), (1.0, self._scorer.further), document)
+
+    def _similarity(self, query: SearchQuery, composition: Composition) -> float:
+        """Return the similarities of whole texts that a search adds to the scores."""
+        if self._scorer is None or query.text_vectors is None:
+            return 0.0
+        passages = np.array(composition.passages, np.int64)
+        similarities = self._scorer.vectors.similarities(query.text_vectors[0], passages)
+        return float(similarities @ np.array(composition.factors))
 
     def explain(
         self,
         query: SearchQuery,
-        numbers: Sequence[int],
+        compositions: Sequence[Composition],
         scores: Sequence[float | None],
         *,
         spans: bool,
     ) -> list[Explanation]:
-        """Return explanations of the scores of documents or passages, with ``spans`` also the
-        characters that activate each dimension. Raises IndexFormatError for an explanation that
-        does not add up to the score that a search found.
+        """Return explanations of scores, with ``spans`` also the characters of query and best
+        passage that activate each dimension. Raises IndexFormatError for an explanation that does
+        not add up to the score that a search found.
 
         Args:
             scores: None for a document that a search does not find.
         """
         vector, engine = query.vector, self._derived.engine
-        query_weights = vector.data.astype(np.float64)
-        contents = [self._stored.document(number).content for number in numbers]
-        contributions = [
-            self._contributions(query_weights, vector.indices, number) for number in numbers
-        ]
+        best = [composition.passages[0] for composition in compositions]
+        contents = [self._stored.document(passage).content for passage in best]
+        contributions = [self._contributions(vector, of_score) for of_score in compositions]
         if spans:
             contributions = self._with_spans(query, contents, contributions)
         # A search finds nothing for a query that matches no posting, whatever the priors.
         matches = engine.matches(vector.indices)
         factor = float((vector @ self._derived.background)[0]) if matches else 0.0
-        similarities = self._similarities(query, np.array(numbers, np.int64))
         explanations = [
             Explanation(
                 query.text,
-                self._stored.document_ids[number],
+                self._stored.document_ids[passage],
                 content,
                 tuple(of_document),
-                float(engine.offsets[number]) * factor,
-                self._stored.passage_id(number),
+                float(engine.offsets[passage]) * factor,
+                self._stored.passage_id(passage),
                 query.stop_words,
-                float(similarity),
+                self._similarity(query, composition),
+                tuple(map(self._stored.passage_id, composition.passages[1:])),
             )
-            for number, content, of_document, similarity in zip(
-                numbers, contents, contributions, similarities, strict=True
+            for passage, content, of_document, composition in zip(
+                best, contents, contributions, compositions, strict=True
             )
         ]
         for explanation, score in zip(explanations, scores, strict=True):
@@ -118,14 +151,17 @@ class Explainer:
                 raise IndexFormatError(f"damaged postings: the score of {name!r:.80} is {told}")
         return explanations
 
-    def _contributions(
-        self, query_weights: Floats, dimensions: Integers, number: int
-    ) -> list[Contribution]:
-        """Return the shared dimensions of a document and a query, largest products first."""
-        document_weights = self._derived.engine.document_weights(number, dimensions)
+    def _contributions(self, query: sp.csr_array, composition: Composition) -> list[Contribution]:
+        """Return the shared dimensions of a score and a query, largest products first."""
+        if self._scorer is not None:
+            document_weights = self._scorer.weights(query, composition)
+        else:
+            (passage,) = composition.passages
+            document_weights = self._derived.engine.document_weights(passage, query.indices)
+        query_weights = query.data.astype(np.float64)
         scores = query_weights * document_weights
         order = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores)]
-        shared = self._weigher.numbered(dimensions[order])
+        shared = self._weigher.numbered(query.indices[order])
         weights = zip(query_weights[order].tolist(), document_weights[order].tolist(), strict=True)
         contributions = []
         for (name, number), (in_query, in_document) in zip(shared, weights, strict=True):

@@ -1,9 +1,18 @@
-"""The ranking of documents: by postings and, for queries with vectors, by similarity."""
+"""The ranking of documents: by postings and, for queries with vectors, by whole documents.
+
+A search of one vocabulary, or without similarities, ranks a document by its best passage. The
+search of all vocabularies adds up, for a document with the passages p₁, p₂, … in the order of their
+scores s,
+
+    s(p) = (1 − DOCUMENT_WORDS) · words(p) + concepts(p) + prior(p) + similarity(p)
+    score = DOCUMENT_WORDS · words of the whole document + s(p₁) + FURTHER · s(p₂)
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,23 +21,155 @@ import scipy.sparse as sp
 from lexicept.engines import PostingsEngine
 from lexicept.engines.interface import Ranking
 from lexicept.engines.mask import Mask
+from lexicept.index.document_words import DocumentWords
 from lexicept.index.passages import Passages
 from lexicept.index.queries import WeightedQueries
 from lexicept.index.text_vectors import TextVectors
-from lexicept.vectors import Floats, Integers
+from lexicept.vectors import Floats, Integers, with_entries
 
-RESCORED_TOGETHER = 64
-"""Queries whose rankings of all documents are in memory at once."""
+DOCUMENT_WORDS = 0.75
+"""Share of a word's weight that the whole document gives, and the passage does not. Chosen with
+``FURTHER`` on questions to two documentations, which gain by whole documents, and on questions to
+encyclopaedia articles, which gain by passages."""
+
+FURTHER = 0.2
+"""Factor on the score of a document's second best passage."""
+
+
+class ScoredDocuments(NamedTuple):
+    """Documents and their scores for one query; ascending, results or not."""
+
+    documents: Integers
+    """Indexes of the documents [n]."""
+    scores: Floats
+    """Scores [n]."""
+    best: Integers
+    """Index of the best passage of each document [n]."""
+    further: Integers
+    """Index of the second best passage of each document; -1 for none that counts [n]."""
+    matches: npt.NDArray[np.bool_]
+    """True for a document that is a result [n]."""
+
+
+class Composition(NamedTuple):
+    """The passages whose weights make up a score."""
+
+    passages: tuple[int, ...]
+    factors: tuple[float, ...]
+    document: int | None = None
+    """Index of the document whose words count as a whole; None for words of passages alone."""
+
+
+@dataclass(frozen=True)
+class DocumentScorer:
+    """Scores documents for queries with vectors, by the formula above."""
+
+    engine: PostingsEngine
+    passages: Passages
+    vectors: TextVectors
+    words: DocumentWords | None
+    """Words of whole documents; None for an index without passages, without words, or with weights
+    that are not BM25's."""
+    further: float = FURTHER
+
+    def score(
+        self,
+        query: sp.csr_array,
+        vector: Floats,
+        factor: Floats | None,
+        mask: Mask | None,
+        top_k: int,
+        document: int | None = None,
+    ) -> ScoredDocuments:
+        """Score the documents that are compared with a query.
+
+        Args:
+            query, vector: weights [1, V], and the text's vector of unit length [d].
+            factor: on the offsets of documents [1].
+            mask: passages that may count.
+            top_k: least number of documents to compare, if there are so many.
+            document: index of a document to score in any case.
+        """
+        scores = self.engine.scores(self._in_passages(query), factor).astype(np.float64)
+        whole: Floats = np.zeros(self.passages.firsts.size)
+        if self.words is not None:
+            whole = DOCUMENT_WORDS * self.words.scores(query)
+        passages = self._compared(scores, whole, mask, top_k, document)
+        if not passages.size:
+            nothing = np.empty(0, np.int64)
+            return ScoredDocuments(nothing, np.empty(0), nothing, nothing, np.empty(0, bool))
+        similarities = self.vectors.similarities(vector, passages)
+        matches = scores[passages] > 0
+        if self.vectors.all_compared:
+            matches |= self.vectors.similar(similarities)
+        totals = scores[passages] + similarities
+        of_passages = self.passages.document_numbers[passages]
+        starts = np.flatnonzero(np.diff(of_passages, prepend=-1))
+        best, best_scores = _best_of_each(totals, starts)
+        totals[best] = 0
+        second, second_scores = _best_of_each(totals, starts)
+        documents = of_passages[starts]
+        return ScoredDocuments(
+            documents,
+            whole[documents] + best_scores + self.further * second_scores,
+            passages[best],
+            np.where((second_scores > 0) & (self.further > 0), passages[second], -1),
+            np.logical_or.reduceat(matches, starts),
+        )
+
+    def _in_passages(self, query: sp.csr_array) -> sp.csr_array:
+        """Return the weights of a query on passages [1, V]."""
+        if self.words is None:
+            return query
+        shares = np.where(self.words.among(query.indices), 1 - DOCUMENT_WORDS, 1)
+        data = (query.data * shares).astype(np.float32)
+        return with_entries(query, data, query.indices, query.indptr)
+
+    def _compared(
+        self, scores: Floats, whole: Floats, mask: Mask | None, top_k: int, document: int | None
+    ) -> Integers:
+        """Return the passages to compare with a query: all that may count, in a large index those
+        of the best documents by words and concepts."""
+        allowed = np.ones(scores.size, bool) if mask is None else mask.allowed
+        if not self.vectors.all_compared:
+            by_document = whole + np.maximum.reduceat(scores * allowed, self.passages.firsts)
+            chosen, depth = by_document > 0, max(self.vectors.depth, top_k)
+            if np.count_nonzero(chosen) > depth:
+                chosen[np.argsort(-by_document, kind="stable")[depth:]] = False
+            if document is not None:
+                chosen[document] = True
+            allowed = allowed & chosen[self.passages.document_numbers]
+        return np.flatnonzero(allowed)
+
+    def weights(self, query: sp.csr_array, composition: Composition) -> Floats:
+        """Return the weights of a composition in the dimensions of a query [1, V]: [non-zeros]."""
+        weights = np.zeros(query.nnz)
+        for passage, factor in zip(composition.passages, composition.factors, strict=True):
+            weights += factor * self.engine.document_weights(passage, query.indices)
+        if self.words is not None and composition.document is not None:
+            whole = self.words.weights(query, composition.document)
+            weights[self.words.among(query.indices)] *= 1 - DOCUMENT_WORDS
+            weights += DOCUMENT_WORDS * whole
+        return weights
+
+
+def _best_of_each(scores: Floats, starts: Integers) -> Ranking:
+    """Return the position of the best score, the first of equals, and the score, of each run of
+    scores that begins at ``starts``."""
+    best = np.maximum.reduceat(scores, starts)
+    counts = np.diff(starts, append=scores.size)
+    runs = np.repeat(np.arange(starts.size), counts)
+    positions = np.flatnonzero(scores == best[runs])
+    return positions[np.diff(runs[positions], prepend=-1) > 0], best
 
 
 class Ranker:
-    """Ranks the documents of an index; a document in passages counts by its best passage."""
+    """Ranks the documents of an index."""
 
     def __init__(
-        self, engine: PostingsEngine, passages: Passages, vectors: TextVectors | None
+        self, engine: PostingsEngine, passages: Passages, scorer: DocumentScorer | None
     ) -> None:
-        self._engine, self._passages, self._vectors = engine, passages, vectors
-        self._count = engine.num_documents
+        self._engine, self._passages, self._scorer = engine, passages, scorer
 
     def ranked(
         self,
@@ -41,56 +182,34 @@ class Ranker:
         """Return the best passage of each of the best documents, for every query; see
         ``PostingsEngine.search``."""
         weights, vectors = queries
-        if vectors is not None and self._vectors is not None:
-            return self._with_similarities(weights, vectors, top_k, factors, threads, mask)
+        if vectors is not None and self._scorer is not None:
+            return self._scored(self._scorer, weights, vectors, top_k, factors, mask)
         if not len(self._passages):
             return self._engine.search(weights, top_k, factors, threads, mask)
         return self._passages.ranked(self._engine, weights, top_k, factors, threads, mask)
 
-    def _with_similarities(
+    def _scored(
         self,
+        scorer: DocumentScorer,
         weights: sp.csr_array,
         vectors: Floats,
         top_k: int,
         factors: Floats | None,
-        threads: int | None,
         mask: Mask | None,
     ) -> Iterator[Ranking]:
-        assert self._vectors is not None
-        ranked = partial(self._passages.ranked, self._engine)
-        for start in range(0, len(vectors), RESCORED_TOGETHER):
-            span = slice(start, start + RESCORED_TOGETHER)
-            offsets = None if factors is None else factors[span]
-            batch = weights[span], top_k, offsets, threads, mask
-            rescore = partial(self._rescored, vectors[span], mask)
-            yield from ranked(*batch, depth=self._vectors.depth, rescore=rescore)
-
-    def _rescored(
-        self, vectors: Floats, mask: Mask | None, query: int, ranking: Ranking
-    ) -> Ranking:
-        """Return the ranking of a query, with similarities and with further similar documents."""
-        assert self._vectors is not None
-        vector, (passages, scores) = vectors[query], ranking
-        if not self._vectors.all_compared:
-            return _ordered(passages, scores + self._vectors.similarities(vector, passages))
-        totals, matches = np.zeros(self._count, np.float32), np.zeros(self._count, bool)
-        totals[passages], matches[passages] = scores, True
-        compared = np.arange(self._count) if mask is None else np.flatnonzero(mask.allowed)
-        similarities = self._vectors.similarities(vector, compared)
-        totals[compared] += similarities
-        matches[compared] |= self._vectors.similar(similarities)
-        passages = np.flatnonzero(matches)
-        return _ordered(passages, totals[passages])
+        for row, vector in enumerate(vectors):
+            factor = None if factors is None else factors[row : row + 1]
+            scored = scorer.score(weights[[row]], vector, factor, mask, top_k)
+            results = np.flatnonzero(scored.matches)
+            scores = scored.scores[results].astype(np.float32)
+            order = results[np.argsort(-scores, kind="stable")[:top_k]]
+            yield scored.best[order], scored.scores[order].astype(np.float32)
 
     def similar(self, vectors: Floats | None) -> npt.NDArray[np.bool_]:
-        """Return a mask of the documents that are results of a query by similarity alone [N]."""
-        if vectors is None or self._vectors is None or not self._vectors.all_compared:
-            return np.zeros(self._count, bool)
-        similarities = self._vectors.similarities(vectors[0], np.arange(self._count))
-        return self._vectors.similar(similarities)
-
-
-def _ordered(passages: Integers, scores: Floats) -> Ranking:
-    """Return passages and scores, best first, ties in the order of documents."""
-    order = np.lexsort((passages, -scores))
-    return passages[order], scores[order]
+        """Return a mask of the passages that are results of a query by similarity alone [N]."""
+        compared = self._scorer is not None and self._scorer.vectors.all_compared
+        if vectors is None or self._scorer is None or not compared:
+            return np.zeros(self._engine.num_documents, bool)
+        passages = np.arange(self._engine.num_documents)
+        similar = self._scorer.vectors.similar
+        return similar(self._scorer.vectors.similarities(vectors[0], passages))

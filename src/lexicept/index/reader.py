@@ -27,6 +27,7 @@ from lexicept.explanation.contributions import QueryTerm
 from lexicept.explanation.explanation import Explanation
 from lexicept.index.atlas import Atlas
 from lexicept.index.conditions import FieldMasks, QueryMasks, places_by_mask
+from lexicept.index.document_words import DocumentWords
 from lexicept.index.explainer import Explainer
 from lexicept.index.hits import Hit
 from lexicept.index.impacts import Derived, RRASettings
@@ -34,7 +35,7 @@ from lexicept.index.manifest import MISSING, CurrentManifest, postings_fingerpri
 from lexicept.index.parts import Parts
 from lexicept.index.queries import QueryWeigher, SearchQuery, WeightedQueries, parsed_queries
 from lexicept.index.query_encoders import QueryEncoders
-from lexicept.index.ranking import Ranker
+from lexicept.index.ranking import FURTHER, DocumentScorer, Ranker
 from lexicept.index.stored import StoredDocuments
 from lexicept.index.text_vectors import TextVectors, VectorSettings
 from lexicept.index.vocabulary import open_vocabularies
@@ -46,6 +47,7 @@ from lexicept.storage.manifest import check_files
 from lexicept.vectorizers.interface import Vectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import SparseVectors, Vocabulary
+from lexicept.weighting import BM25
 
 QueryLike = str | ParsedQuery
 """A query: a text whose words are taken as they are, or a parsed query."""
@@ -97,8 +99,13 @@ class IndexReader:
         words = next((v.dimensions for v in self.vocabularies if v.name == "words"), None)
         self._query_masks = QueryMasks(stored, self.masks, self.engine, self.vectorizers, words)
         self.weigher = QueryWeigher(path, self.vocabularies, self.derived, self.vectorizers)
-        self._ranker = Ranker(self.engine, self.passages, self.vectors)
-        self.explainer = Explainer(self.weigher, stored, self.vectors)
+        scorer = None
+        if self.vectors is not None:
+            whole_words = self._document_words(words) if self.rra is None else None
+            further = FURTHER if self.rra is None else 0.0
+            scorer = DocumentScorer(self.engine, self.passages, self.vectors, whole_words, further)
+        self._ranker = Ranker(self.engine, self.passages, scorer)
+        self.explainer = Explainer(self.weigher, stored, scorer)
         self.atlas = self._open_atlas()
         """Descriptions of the concepts; None without concepts or descriptions."""
 
@@ -127,6 +134,13 @@ class IndexReader:
                 if not current.stale():
                     raise
         return index
+
+    def _document_words(self, words: slice | None) -> DocumentWords | None:
+        """Return the words of whole documents; see ``DocumentScorer``."""
+        weighting = self.settings["words"].weighting if words is not None else None
+        if words is None or not len(self.passages) or not isinstance(weighting, BM25):
+            return None
+        return DocumentWords(self.engine, self.passages, words)
 
     def _open_atlas(self) -> Atlas | None:
         folder = self.folder / "concepts" / "atlas"
@@ -281,9 +295,10 @@ class IndexReader:
         encoded = [self.weigher.encode(query, vocabulary, rescore) for query in parsed]
         weighted = WeightedQueries.of(encoded, self.engine.num_dimensions)
         ranked = self.rank(weighted, top_k, parsed, masks, threads)
-        for query, hits in zip(encoded, ranked, strict=True):
-            numbers, scores = [hit.number for hit in hits], [hit.score for hit in hits]
-            explained = self.explainer.explain(query, numbers, scores, spans=True)
+        for query, hits, mask in zip(encoded, ranked, masks, strict=True):
+            passages, scores = [hit.number for hit in hits], [hit.score for hit in hits]
+            compositions = self.explainer.compositions(query, passages, mask, top_k)
+            explained = self.explainer.explain(query, compositions, scores, spans=True)
             for hit, explanation in zip(hits, explained, strict=True):
                 hit.explanation = explanation
         return ranked
@@ -386,7 +401,7 @@ class IndexReader:
         if parsed.conditions_alone and mask is not None:
             return mask
         weights, vectors = self.weigher.weights([parsed], vocabulary)
-        found = self.engine.found(weights, weights @ self.derived.background).allowed
+        found = self.engine.scores(weights, weights @ self.derived.background) > 0
         found = found | self._ranker.similar(vectors)
         return Mask(found if mask is None else found & mask.allowed)
 
@@ -418,5 +433,7 @@ class IndexReader:
         (parsed,) = parsed_queries([query])
         encoded = self.weigher.encode(parsed, vocabulary, rescore)
         mask = self.query_masks([parsed])[0] if len(passages) > 1 else None
-        best, score = self.explainer.best_passage(encoded, passages, mask)
-        return self.explainer.explain(encoded, [best], [score], spans=spans)[0]
+        whole = document_id in self.passages.numbers or len(self.passages) == 0
+        whole = whole or self.passages.number_at(passages[0]) is None
+        composition, score = self.explainer.composition_of(encoded, passages, mask, whole=whole)
+        return self.explainer.explain(encoded, [composition], [score], spans=spans)[0]

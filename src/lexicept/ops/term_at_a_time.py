@@ -3,6 +3,7 @@ documents after the other, so that a segment's scores stay in the processor's ca
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -161,6 +162,36 @@ def all_scores(segment: int, postings: Postings, query: WeightedQuery) -> Floats
                 segment_scores[documents] += factor * weights
     scores[np.isnan(scores)] = np.inf  # the engine refuses infinite scores
     return scores
+
+
+def score_all(segment: int, postings: Postings, query: WeightedQuery, cost: int) -> Floats:
+    """Return the same as ``all_scores``, by the kernel after a process's first searches."""
+    seconds = (postings.offsets.size + cost) * READ_SECONDS
+    if by_work(seconds, write_scores, all_scores) is all_scores:
+        with suppress(IndexError):  # damaged postings, which the compiled kernel tolerates
+            return all_scores(segment, postings, query)
+    scores = np.empty(postings.offsets.size, np.float32)
+    write_scores(segment, postings, query, scores)
+    scores[np.isnan(scores)] = np.inf
+    return scores
+
+
+@compiled()
+def write_scores(segment, postings, query, scores):
+    """Compiled version of ``all_scores``: write the scores of all documents [N]."""
+    # A score for every 16-bit number: damaged postings write to no other memory.
+    totals = np.zeros(max(segment, 2**16), np.float32)
+    for number in range(postings.lengths.shape[0]):
+        first = number * segment
+        count = min(segment, scores.size - first)
+        set_offsets(
+            postings.offsets[first : first + count], np.float32(query.offset_factor), totals
+        )
+        for i in range(query.dimensions.size):
+            dimension = query.dimensions[i]
+            factor = np.float32(query.weights[i]) * postings.scales[dimension]
+            add_list(postings, number, dimension, factor, totals, count)
+        scores[first : first + count] = totals[:count]
 
 
 @compiled()
