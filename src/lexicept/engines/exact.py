@@ -242,11 +242,12 @@ class ExactEngine(PostingsEngine):
     def scores(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Floats:
         matrix = checked_queries(queries, self.num_dimensions)
         factor = float(checked_factors(query_offsets, matrix.shape[0])[0])
-        dimensions = matrix.indices.astype(np.int64)
+        weighted = matrix.data > 0
+        dimensions = matrix.indices[weighted].astype(np.int64)
         cost = int(np.add.reduce(self._costs[dimensions]))
         if not cost:  # offsets alone are no match
             return np.zeros(self.num_documents, np.float32)
-        query = WeightedQuery(dimensions, matrix.data, factor)
+        query = WeightedQuery(dimensions, matrix.data[weighted], factor)
         scores = score_all(SEGMENT, self.lists, query, cost)
         check_finite([(dimensions, scores)])
         return np.maximum(scores, 0, out=scores)

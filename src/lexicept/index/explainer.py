@@ -27,10 +27,11 @@ class Explainer:
         self._derived, self._encoders = weigher.derived, weigher.encoders
 
     def terms(self, query: SearchQuery) -> list[QueryTerm]:
-        """Return the dimensions of a query, largest weights first."""
-        order = np.argsort(-query.vector.data, kind="stable")
-        dimensions = self._weigher.numbered(query.vector.indices[order])
-        weights, sources = query.vector.data[order].tolist(), self._query_sources(query, dimensions)
+        """Return the dimensions of a query that count, largest weights first."""
+        vector = self._counted(query)
+        order = np.argsort(-vector.data, kind="stable")[: np.count_nonzero(vector.data)]
+        dimensions = self._weigher.numbered(vector.indices[order])
+        weights, sources = vector.data[order].tolist(), self._query_sources(query, dimensions)
         terms = []
         for dimension, weight, in_query in zip(dimensions, weights, sources, strict=True):
             (name, number), term = dimension, self._weigher.term(dimension)
@@ -67,7 +68,7 @@ class Explainer:
             return self._composition(scored, 0), float(scored.scores[0]) if found else None
         factors = query.vector @ self._derived.background
         ((entries, scores),) = self._derived.engine.search(
-            query.vector, len(passages), factors, mask=Mask(allowed)
+            self._counted(query), len(passages), factors, mask=Mask(allowed)
         )
         best = int(entries[0]) if entries.size else int(np.flatnonzero(allowed)[0])
         similarity = self._similarity(query, Composition((best,), (1.0,)))
@@ -83,6 +84,12 @@ class Explainer:
         factor = query.vector @ self._derived.background
         vector = query.text_vectors[0]
         return self._scorer.score(query.vector, vector, factor, mask, top_k, document)
+
+    def _counted(self, query: SearchQuery) -> sp.csr_array:
+        """Return the weights of a query that a search counts [1, V]."""
+        if self._scorer is None or query.text_vectors is None:
+            return query.vector
+        return self._scorer.counted(query.vector)
 
     def _composition(self, scored: ScoredDocuments, position: int) -> Composition:
         """Return the composition of a scored document's score."""
@@ -116,7 +123,7 @@ class Explainer:
         Args:
             scores: None for a document that a search does not find.
         """
-        vector, engine = query.vector, self._derived.engine
+        vector, engine = self._counted(query), self._derived.engine
         best = [composition.passages[0] for composition in compositions]
         contents = [self._stored.document(passage).content for passage in best]
         contributions = [self._contributions(vector, of_score) for of_score in compositions]
@@ -124,7 +131,7 @@ class Explainer:
             contributions = self._with_spans(query, contents, contributions)
         # A search finds nothing for a query that matches no posting, whatever the priors.
         matches = engine.matches(vector.indices)
-        factor = float((vector @ self._derived.background)[0]) if matches else 0.0
+        factor = float((query.vector @ self._derived.background)[0]) if matches else 0.0
         explanations = [
             Explanation(
                 query.text,

@@ -1,8 +1,8 @@
 """The ranking of documents: by postings and, for queries with vectors, by whole documents.
 
 A search of one vocabulary, or without similarities, ranks a document by its best passage. The
-search of all vocabularies adds up, for a document with the passages p₁, p₂, … in the order of their
-scores s,
+search of all vocabularies leaves out concepts of function words, punctuation and numbers, and adds
+up, for a document with the passages p₁, p₂, … in the order of their scores s,
 
     s(p) = (1 − DOCUMENT_WORDS) · words(p) + concepts(p) + prior(p) + similarity(p)
     score = DOCUMENT_WORDS · words of the whole document + s(p₁) + FURTHER · s(p₂)
@@ -10,8 +10,9 @@ scores s,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from lexicept.index.document_words import DocumentWords
 from lexicept.index.passages import Passages
 from lexicept.index.queries import WeightedQueries
 from lexicept.index.text_vectors import TextVectors
+from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.vectors import Floats, Integers, with_entries
 
 DOCUMENT_WORDS = 0.75
@@ -70,7 +72,18 @@ class DocumentScorer:
     words: DocumentWords | None
     """Words of whole documents; None for an index without passages, without words, or with weights
     that are not BM25's."""
+    vocabularies: Sequence[IndexVocabulary]
     further: float = FURTHER
+
+    @cached_property
+    def functional(self) -> npt.NDArray[np.bool_]:
+        """True for dimensions that are left out [V]."""
+        return np.concatenate([vocabulary.functional for vocabulary in self.vocabularies])
+
+    def counted(self, query: sp.csr_array) -> sp.csr_array:
+        """Return a query [1, V] with zeros for the dimensions that are left out."""
+        data = np.where(self.functional[query.indices], 0, query.data).astype(np.float32)
+        return with_entries(query, data, query.indices, query.indptr)
 
     def score(
         self,
@@ -90,6 +103,7 @@ class DocumentScorer:
             top_k: least number of documents to compare, if there are so many.
             document: index of a document to score in any case.
         """
+        query = self.counted(query)
         scores = self.engine.scores(self._in_passages(query), factor).astype(np.float64)
         whole: Floats = np.zeros(self.passages.firsts.size)
         if self.words is not None:
@@ -205,11 +219,13 @@ class Ranker:
             order = results[np.argsort(-scores, kind="stable")[:top_k]]
             yield scored.best[order], scored.scores[order].astype(np.float32)
 
-    def similar(self, vectors: Floats | None) -> npt.NDArray[np.bool_]:
-        """Return a mask of the passages that are results of a query by similarity alone [N]."""
-        compared = self._scorer is not None and self._scorer.vectors.all_compared
-        if vectors is None or self._scorer is None or not compared:
-            return np.zeros(self._engine.num_documents, bool)
-        passages = np.arange(self._engine.num_documents)
-        similar = self._scorer.vectors.similar
-        return similar(self._scorer.vectors.similarities(vectors[0], passages))
+    def matching(self, queries: WeightedQueries, factors: Floats | None) -> npt.NDArray[np.bool_]:
+        """Return a mask of the documents and passages that are results of one query [N]."""
+        weights, vectors = queries
+        if vectors is None or self._scorer is None:
+            return self._engine.scores(weights, factors) > 0
+        matching = self._engine.scores(self._scorer.counted(weights), factors) > 0
+        if (of_texts := self._scorer.vectors).all_compared:
+            similarities = of_texts.similarities(vectors[0], np.arange(matching.size))
+            matching |= of_texts.similar(similarities)
+        return matching

@@ -103,7 +103,9 @@ class IndexReader:
         if self.vectors is not None:
             whole_words = self._document_words(words) if self.rra is None else None
             further = FURTHER if self.rra is None else 0.0
-            scorer = DocumentScorer(self.engine, self.passages, self.vectors, whole_words, further)
+            scorer = DocumentScorer(
+                self.engine, self.passages, self.vectors, whole_words, self.vocabularies, further
+            )
         self._ranker = Ranker(self.engine, self.passages, scorer)
         self.explainer = Explainer(self.weigher, stored, scorer)
         self.atlas = self._open_atlas()
@@ -296,12 +298,22 @@ class IndexReader:
         weighted = WeightedQueries.of(encoded, self.engine.num_dimensions)
         ranked = self.rank(weighted, top_k, parsed, masks, threads)
         for query, hits, mask in zip(encoded, ranked, masks, strict=True):
-            passages, scores = [hit.number for hit in hits], [hit.score for hit in hits]
-            compositions = self.explainer.compositions(query, passages, mask, top_k)
-            explained = self.explainer.explain(query, compositions, scores, spans=True)
+            explained = self._explained(query, hits, mask, top_k, spans=True)
             for hit, explanation in zip(hits, explained, strict=True):
                 hit.explanation = explanation
         return ranked
+
+    def explained(self, query: QueryLike, hits: Sequence[Hit]) -> list[Explanation]:
+        """Explain the results of a search of all vocabularies without conditions, without
+        ``spans``."""
+        return self._explained(self.encode(query), hits, None, len(hits) or 1, spans=False)
+
+    def _explained(
+        self, query: SearchQuery, hits: Sequence[Hit], mask: Mask | None, top_k: int, *, spans: bool
+    ) -> list[Explanation]:
+        passages, scores = [hit.number for hit in hits], [hit.score for hit in hits]
+        compositions = self.explainer.compositions(query, passages, mask, top_k)
+        return self.explainer.explain(query, compositions, scores, spans=spans)
 
     def query_vectors(
         self, queries: Sequence[QueryLike], vocabulary: str | None = None
@@ -400,9 +412,8 @@ class IndexReader:
             (mask,) = self.query_masks([parsed])
         if parsed.conditions_alone and mask is not None:
             return mask
-        weights, vectors = self.weigher.weights([parsed], vocabulary)
-        found = self.engine.scores(weights, weights @ self.derived.background) > 0
-        found = found | self._ranker.similar(vectors)
+        queries = self.weigher.weights([parsed], vocabulary)
+        found = self._ranker.matching(queries, queries.weights @ self.derived.background)
         return Mask(found if mask is None else found & mask.allowed)
 
     def explain(

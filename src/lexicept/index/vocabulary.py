@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from lexicept.index.impacts import VocabularySettings
 from lexicept.storage.texts import TextStore
 from lexicept.vectorizers.interface import KINDS, VocabularyKind
 from lexicept.vectors import Vocabulary
+
+FUNCTIONAL = ("function words", "punctuation", "numbers")
+"""Beginnings of the labels of concepts without a meaning; see ``atlas.SOURCES``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +32,15 @@ class IndexVocabulary(Vocabulary):
     def term(self, dimension: int) -> str:
         """Return the label of a dimension; the number in a vocabulary without labels."""
         return str(dimension) if self.terms is None else self.terms[dimension]
+
+    @cached_property
+    def functional(self) -> npt.NDArray[np.bool_]:
+        """True for dimensions labelled as function words, punctuation or numbers [size]."""
+        terms = () if self.terms is None else self.terms
+        functional = np.zeros(self.size, bool)
+        if self.kind.has_model:
+            functional[: len(terms)] = [term.startswith(FUNCTIONAL) for term in terms]
+        return functional
 
     @property
     def needs_model(self) -> bool:

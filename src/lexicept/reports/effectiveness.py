@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from lexicept.evaluation.significance import compare, intervals
 from lexicept.explanation.contributions import PRIOR, SIMILARITY
+from lexicept.explanation.explanation import Explanation
 from lexicept.measures import E2, NDCG, QD_FLOPS, RR, e2, measure_named
 from lexicept.reports import charts, page
-from lexicept.reports.measured import DEPTH, MEASURES, MeasuredIndex, weights_of
-from lexicept.vectors import Floats, Integers, row_numbers
+from lexicept.reports.measured import DEPTH, MEASURES, MeasuredIndex
 
 TOP = 10
+EXPLAINED = 300
+"""Queries whose results are explained for the parts of scores."""
 FAILURES = 12
 
 
@@ -103,28 +105,24 @@ def _ndcg_figure(ndcg: dict[str, float]) -> page.Figure:
 
 def _composition(measured: MeasuredIndex) -> page.Table:
     """Return the table of each vocabulary's share of the scores of the first results."""
-    index, query_weights = measured.index, measured.query_weights
-    # A score is a sum over shared dimensions: the sums by vocabulary are the parts of the score.
-    hits = [(query, hit) for query, hits in enumerate(measured.hits(None)) for hit in hits[:TOP]]
-    queries = np.array([query for query, _ in hits], np.int64)
-    documents = np.array([hit.number for _, hit in hits], np.int64)
-    weights = weights_of(index.engine, documents)
-    products = sp.csr_array(query_weights[queries].multiply(weights))
-    background = query_weights @ index.derived.background
-    whole_parts: dict[str, Floats] = {}
-    if index.vectors is not None:
-        whole_parts[SIMILARITY] = _similarities(measured, queries, documents)
-    if index.rra is not None:
-        whole_parts[PRIOR] = index.engine.offsets[documents] * background[queries]
-    scores = sum(whole_parts.values(), np.asarray(products.sum(axis=1)).ravel())
+    explained: list[Explanation] = []
+    judged = zip(measured.queries.queries, measured.hits(None), strict=True)
+    for query, hits in islice(judged, EXPLAINED):
+        first = hits[:TOP]
+        explained += measured.index.explained(query.text, first)
+    scores = np.array([explanation.score for explanation in explained])
     cells: list[tuple[Any, ...]] = []
     for name in measured.vocabularies:
-        span = index.span(name)
-        inside = (products.indices >= span.start) & (products.indices < span.stop)
-        hit_numbers = row_numbers(products)[inside]
-        sums = np.bincount(hit_numbers, products.data[inside], minlength=len(hits))
-        cells.append((name, _mean_share(sums, scores), inside.sum() / max(len(hits), 1)))
-    cells += [(name, _mean_share(part, scores), 0.0) for name, part in whole_parts.items()]
+        shared = [
+            [entry.score for entry in explanation.contributions if entry.vocabulary == name]
+            for explanation in explained
+        ]
+        dimensions = sum(map(len, shared)) / max(len(explained), 1)
+        cells.append((name, _mean_share(np.array([*map(sum, shared)]), scores), dimensions))
+    for name, key in ((SIMILARITY, "similarity"), (PRIOR, "prior")):
+        parts = np.array([getattr(explanation, key) for explanation in explained])
+        if parts.any():
+            cells.append((name, _mean_share(parts, scores), 0.0))
     return page.Table(
         f"Parts of the scores of the first {TOP} results",
         [
@@ -133,21 +131,9 @@ def _composition(measured: MeasuredIndex) -> page.Table:
             page.Column("Dimensions per result", page.one_decimal),
         ],
         cells,
-        f"Means over {len(hits):,} results in all vocabularies. Dimensions: those that the query "
-        "and the result share.",
+        f"Means over {len(explained):,} results in all vocabularies. Dimensions: those that the "
+        "query and the result share.",
     )
-
-
-def _similarities(measured: MeasuredIndex, queries: Integers, documents: Integers) -> Floats:
-    """Return the similarities of whole texts of queries and documents [n]."""
-    vectors, of_queries = measured.index.vectors, measured.weighted.text_vectors
-    similarities = np.zeros(queries.size, np.float32)
-    if vectors is None or of_queries is None:
-        return similarities
-    for query in np.unique(queries):
-        of_query = queries == query
-        similarities[of_query] = vectors.similarities(of_queries[query], documents[of_query])
-    return similarities
 
 
 def _mean_share(summands: Any, totals: Any) -> float:

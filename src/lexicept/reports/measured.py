@@ -222,19 +222,3 @@ def blocks_of_postings(engine: PostingsEngine, span: slice) -> Iterator[Postings
         documents, weights = engine.postings(block)
         yield PostingsBlock(block, dimensions, documents, weights)
         engine.let_go()
-
-
-def weights_of(engine: PostingsEngine, document_numbers: Integers) -> sp.csr_array:
-    """Return the weights of documents, which may repeat [documents, V]."""
-    # One pass over the postings keeps those of the documents: an index has no rows of documents.
-    distinct, places = np.unique(document_numbers, return_inverse=True)
-    place_of = np.full(engine.num_documents, -1, np.int32)
-    place_of[distinct] = np.arange(distinct.size)
-    blocks = [sp.csc_array((distinct.size, 0), dtype=np.float32)]
-    for postings in blocks_of_postings(engine, slice(0, engine.num_dimensions)):
-        place, first = place_of[postings.documents], postings.span.start
-        inside = place >= 0
-        shape = (distinct.size, postings.span.stop - first)
-        entries = (place[inside], postings.dimensions[inside] - first)
-        blocks.append(sp.csc_array((postings.weights[inside], entries), shape=shape))
-    return sp.csr_array(sp.hstack(blocks, format="csr"))[places]
