@@ -40,7 +40,9 @@ def test_bm25_by_hand():
 
 @given(sparse_matrices())
 def test_without_length_normalisation_and_saturation_only_idf_is_left(frequencies):
-    idf = (frequencies.toarray() > 0) * lucene_idf(frequencies.shape[0], Statistics.of(frequencies).df)
+    idf = (frequencies.toarray() > 0) * lucene_idf(
+        frequencies.shape[0], Statistics.of(frequencies).df
+    )
     np.testing.assert_allclose(BM25(k1=0, b=0).documents(frequencies).toarray(), idf, rtol=1e-6)
 
 

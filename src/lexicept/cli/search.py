@@ -67,7 +67,7 @@ def search(
     """
     session = _asks_for_session(query, like, queries, feedback, relevant, facet, as_json)
     explain, top_k = options.pop("explain", False), options.pop("top_k", 10)
-    rescore, filtered = options.pop("rescore", True), "filter" in options
+    rescore = options.pop("rescore", True)
     opened, name = open_to_search(index, vocabulary)
     counted = {**options, "vocabulary": name}
     shared = {**counted, "rescore": rescore}
@@ -76,7 +76,7 @@ def search(
         shared |= {"explain": explain, "boosts": boosts, "feedback": feedback}
         if steering is not None:
             raise InputError("--steer requires a query")
-        hold_session(opened, top_k, partial(_print_results, counts={}, filtered=filtered), **shared)
+        hold_session(opened, top_k, partial(_print_results, counts={}), **shared)
         return
     if queries is not None:
         if steering is not None:
@@ -86,7 +86,7 @@ def search(
             if as_json:
                 print_json({"id": query_id, **_results_json(written, hits, {})}, indent=None)
             else:
-                _print_results(f"{query_id}: {written}", hits, {}, filtered)
+                _print_results(f"{query_id}: {written}", hits, {})
         return
     with working("searching"):
         text = query or "" if like is None else opened.like(like, query or "")
@@ -98,7 +98,7 @@ def search(
     if as_json:
         print_json(_results_json(title, hits, counts))
     else:
-        _print_results(title, hits, counts, filtered)
+        _print_results(title, hits, counts)
 
 
 def _read_steering(index: Index, given: Sequence[str]) -> dict[tuple[str, int], float] | None:
@@ -178,17 +178,14 @@ def _results_json(
     }
 
 
-def _print_results(
-    query: str, hits: Hits, counts: Mapping[str, Sequence[ValueCount]], filtered: bool
-) -> None:
+def _print_results(query: str, hits: Hits, counts: Mapping[str, Sequence[ValueCount]]) -> None:
     """Print results with what the query lacked, and what feedback added to it."""
     from rich.console import Console
 
     from lexicept.cli.display import facets_table, plain, results_table
+    from lexicept.index.results import SHARES
 
-    conditional = filtered or any(hits.query.conditions)
-    documents = "document that meets its conditions" if conditional else "document"
-    nothing = f"no results: no {documents} has a word or concept of the query"
+    nothing = "no results" if hits.note else f"no results: no document {SHARES}"
     notes = [hits.note] if hits.note else []
     if hits.did_you_mean:
         notes.append(f"did you mean: {hits.did_you_mean}")

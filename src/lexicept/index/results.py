@@ -10,10 +10,13 @@ import numpy as np
 from lexicept.explanation.contributions import QueryTerm
 from lexicept.index.feedback import added_terms
 from lexicept.index.hits import Hit
-from lexicept.index.no_match import has_few_words, is_by_chance
+from lexicept.index.no_match import matches_badly
 from lexicept.index.reader import IndexReader
 from lexicept.index.spelling import corrected
 from lexicept.queries.syntax import ParsedQuery
+
+SHARES = "has a word or concept of the query"
+"""What no document does where a query has no results."""
 
 
 class Hits(list[Hit]):
@@ -62,31 +65,28 @@ class Hits(list[Hit]):
 
     @property
     def note(self) -> str:
-        """A sentence about a query without good matches, unmatched words, and results from concepts
-        only; may be empty."""
+        """A sentence about a query without good matches, unmatched words, results from concepts
+        only, and conditions that exclude all matches; may be empty."""
         matched, unmatched = self._words
         clauses = [f"no document contains: {', '.join(unmatched)}"] if unmatched else []
         if self and self._by_text and not matched and self._vocabulary is None:
             clauses = clauses or ["no word matched"]
             clauses.append("results are from concepts only")
+        if not self and matched and any(self.query.conditions):
+            clauses.append(f"no document that meets the conditions {SHARES}")
         return "; ".join(["nothing matches well"] * self.weak + clauses)
 
     @cached_property
     def weak(self) -> bool:
-        """True if nothing matches well: the results have few of the query's words, and the query
-        resembles the collection no more than random letters do. False for a search of words, and
-        for an index without vectors."""
-        return self.few_words and is_by_chance(self._index, self.query.text)
+        """True if nothing matches well, whatever ``top_k``; see ``index.no_match``. False for a
+        search of words, and for an index without vectors."""
+        return self.judged and matches_badly(self._index, self.query)
 
-    @cached_property
-    def few_words(self) -> bool:
-        """True if the results have few of the query's words: the first condition of ``weak``."""
-        index = self._index
-        if not (self and self._by_text) or self._vocabulary == "words":
-            return False
-        if index.vectors is None:
-            return False
-        return has_few_words(index, self.query.text, [hit.number for hit in self])
+    @property
+    def judged(self) -> bool:
+        """False for results that are not ``weak`` without running the model."""
+        has_vectors = self._index.vectors is not None and self._vocabulary != "words"
+        return bool(self) and self._by_text and has_vectors
 
     @property
     def _by_text(self) -> bool:

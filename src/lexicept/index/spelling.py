@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,12 +63,23 @@ def suggestions(index: IndexReader, word: str, most: int = 3) -> list[Suggestion
 
 
 def corrected(index: IndexReader, query: str, unknown: Iterable[str]) -> str:
-    """Return a query with suggestions in place of unknown words; "" without suggestions."""
+    """Return a query with suggestions in place of unknown words; "" without suggestions. A word
+    that is a token of the concepts' model is spelled right."""
     changed = query
     for word in unknown:
-        if near := suggestions(index, word, 1):
+        if not _is_token(index, word) and (near := suggestions(index, word, 1)):
             changed = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", near[0].word, changed)
     return "" if changed == query else changed
+
+
+def _is_token(index: IndexReader, word: str) -> bool:
+    """Return True if the tokenizer of the concepts' model does not divide a word."""
+    if index.vectors is None:
+        return False
+    with index.vectorizers.lock("concepts"):
+        encoder: Any = index.vectorizers.for_queries("concepts")
+        windows = encoder.encoder.windows([word], "query")
+    return [left_out for window in windows for left_out in window.left_out].count(0) == 1
 
 
 def as_spelled(index: IndexReader, dimension: int) -> str:

@@ -142,7 +142,7 @@ async def search(request: Request, question: Annotated[SearchParameters, Query()
     if not all(isfinite(hit.score) for hit in hits):
         raise IndexFormatError(NOT_FINITE)
     meant = await reader.read(lambda: hits.did_you_mean) if hits.unmatched_words else ""
-    weak = hits.few_words and await reader.run(lambda: hits.weak)  # may run the model
+    weak = hits.judged and await reader.run(lambda: hits.weak)  # may run the model
     listed = ",".join(
         f'{{"rank":{hit.rank},"score":{hit.score},{cards.of(hit.number)}}}'
         for hit in hits[question.offset :]

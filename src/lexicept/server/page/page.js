@@ -133,9 +133,9 @@ function outcome(found, compare) {
   const notes = found.flatMap(({ note }) => (note ? ` ${note[0].toUpperCase()}${note.slice(1)}.` : []));
   if (found.every(({ total }) => !total)) {
     const filtered = filtering().length ? " and passes the filters" : "";
-    return state.steer.size
-      ? `No results: no document shares what is left of the query${filtered}. Undo some steering.`
-      : `No results: no document shares a word or a concept with this query${filtered}.${notes.join("")}`;
+    if (state.steer.size) return `No results: no document shares what is left of the query${filtered}. Undo some steering.`;
+    if (notes.length) return `No results.${notes.join("")}`;
+    return `No results: no document shares a word or a concept with this query${filtered}.`;
   }
   const moved = found.flatMap(({ results, ranks }) =>
     ranks ? results.filter(({ id, rank }) => ranks.get(id) !== rank) : [],
