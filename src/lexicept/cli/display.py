@@ -18,9 +18,7 @@ from lexicept.corpora import Document
 from lexicept.explanation.contributions import (
     Span,
     WholePart,
-    by_name,
     largest_first,
-    shown_term,
     spelled,
     split_spans,
     strong_and_weak,
@@ -95,25 +93,21 @@ def explanation_view(explanation: Explanation, document: Document) -> Group:
     ]
     in_title, in_text = _marks(document, explanation, explanation.query)
     texts = map(folded, ("", "", "in the query", "in the document"))
-    numbers = map(right, ("score", "share", "query", "document"))
+    numbers = map(right, ("score", "share", "query × document"))
     table = grid([*numbers, *texts], header_style="dim")
     score = explanation.score
-    for part in largest_first(explanation.contributions, explanation.whole_parts):
+    for part in largest_first(explanation.ideas, explanation.whole_parts):
         share = Text(f"{part.score / score:.1%}", style="green")
         if isinstance(part, WholePart):
             name = Text(part.name, style=_COLOURS.get(part.key, "dim"))
-            table.add_row(f"{part.score:.4f}", share, "", "", "", name)
+            table.add_row(f"{part.score:.4f}", share, "", name, "", "", plain(part.words))
             continue
         table.add_row(
             f"{part.score:.4f}",
             share,
-            f"{part.query_weight:.3f}",
-            f"{part.document_weight:.3f}",
-            Text(part.vocabulary.removesuffix("s"), style="dim"),
-            plain(
-                shown_term(part, explanation.query, explanation.content),
-                _COLOURS.get(part.vocabulary, ""),
-            ),
+            "\n".join(f"{p.query_weight:.3f} × {p.document_weight:.3f}" for p in part.parts),
+            plain(part.name, _COLOURS.get(part.vocabulary, "")),
+            Text(part.composition(score), style="dim"),
             plain(spelled(explanation.query, part.in_query)),
             plain(spelled(explanation.content, part.in_document)),
         )
@@ -131,21 +125,19 @@ def explanation_view(explanation: Explanation, document: Document) -> Group:
 def _largest(explanation: Explanation, most: int = 6) -> Text:
     """Return the largest contributions with their shares of the score, and the sum of the rest."""
     text = Text()
-    score, parts = explanation.score, by_name(explanation.contributions)
+    score, parts = explanation.score, explanation.ideas
     if not score:  # a condition alone
         return text
     for part in largest_first(parts[:most], explanation.whole_parts):
         text.append(f"{part.score / score:>5.0%} ", style="green")
         if isinstance(part, WholePart):
-            text.append(f"{part.name}\n", style=_COLOURS.get(part.key, "dim"))
+            text.append(part.name, style=_COLOURS.get(part.key, "dim"))
+            text.append(f"  {safe(part.words)}\n" if part.words else "\n", style="dim")
             continue
-        text.append(f"{part.vocabulary.removesuffix('s')} ", style="dim")
-        term = shown_term(part, explanation.query, explanation.content)
-        text.append(safe(term), style=_COLOURS.get(part.vocabulary, ""))
-        asked = spelled(explanation.query, part.in_query, 3)
+        text.append(safe(part.name), style=_COLOURS.get(part.vocabulary, ""))
+        text.append(f"  {part.composition(score)}", style="dim")
         matched = spelled(explanation.content, part.in_document, 3)
-        said = not matched or term == f"{asked} ↔ {matched}"
-        text.append("\n" if said else f"  {safe(asked)} → {safe(matched)}\n", style="dim")
+        text.append(f"  → {safe(matched)}\n" if matched else "\n", style="dim")
     rest = math.fsum(part.score for part in parts[most:])
     if rest > 0:
         text.append(f"{rest / score:>5.0%} ", style="green")

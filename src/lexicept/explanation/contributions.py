@@ -61,6 +61,8 @@ class QueryTerm(NamedTuple):
     """Characters of the query, as in ``Contribution``."""
     shares: tuple[float, ...]
     """The share of each, as in ``Contribution``."""
+    idea: str = ""
+    """As in ``Contribution``."""
 
     @property
     def in_query(self) -> Sources:
@@ -90,6 +92,8 @@ class Contribution(NamedTuple):
     """Characters of the document's content (title and text) that activate the dimension."""
     document_shares: tuple[float, ...]
     """The share of each span in the document's activation."""
+    idea: str = ""
+    """The same for a word and the concepts named by it, and for concepts of one name."""
 
     @property
     def in_query(self) -> Sources:
@@ -110,6 +114,8 @@ class WholePart(NamedTuple):
     key: str
     """Attribute of an ``Explanation``: "similarity" or "prior"."""
     score: float
+    words: str = ""
+    """The words behind the similarity; see ``similarity.described``."""
 
 
 def whole(text: str, start: int, end: int) -> Span:
@@ -170,52 +176,83 @@ def several(name: str, count: int) -> str:
     return name if count == 1 else f"{name} ({count} concepts)"
 
 
-def by_name(contributions: Sequence[Contribution]) -> list[Contribution]:
-    """Return the contributions with concepts of one name together, largest first, and names without
-    numbers. A sum of several has the number of its largest, and the spans' shares by score."""
-    groups: dict[tuple[str, str], list[Contribution]] = {}
+class Idea(NamedTuple):
+    """Contributions of one meaning: a word, the concepts named by it, or concepts of one name."""
+
+    name: str
+    """The word as the query spells it, or the name of the concepts."""
+    parts: tuple[Contribution, ...]
+    """The largest first."""
+
+    @property
+    def vocabulary(self) -> str:
+        """The vocabulary of the largest part."""
+        return self.parts[0].vocabulary
+
+    @property
+    def score(self) -> float:
+        return math.fsum(part.score for part in self.parts)
+
+    @property
+    def in_query(self) -> Sources:
+        """The characters of the query, shares weighted by the parts' scores."""
+        return _joined([(part.in_query, part.score) for part in self.parts])
+
+    @property
+    def in_document(self) -> Sources:
+        """The characters of the document, shares weighted by the parts' scores."""
+        return _joined([(part.in_document, part.score) for part in self.parts])
+
+    def composition(self, total: float) -> str:
+        """Return the parts of a score by vocabulary: "word", "meaning", or for both "word 25 %,
+        meaning 10 %"."""
+        sums: dict[str, float] = {}
+        for part in self.parts:
+            name = NOUNS.get(part.vocabulary, part.vocabulary)
+            sums[name] = sums.get(name, 0.0) + part.score
+        shown = {name: score for name, score in sums.items() if score >= 0.005 * total}
+        if len(shown) < 2:
+            return "".join([*(shown or sums)][:1])
+        return ", ".join(f"{name} {score / total:.0%}" for name, score in shown.items())
+
+
+NOUNS = {"words": "word", "concepts": "meaning"}
+"""A dimension of each vocabulary, for people."""
+
+
+def ideas_of(contributions: Sequence[Contribution], query: str, content: str) -> list[Idea]:
+    """Return the ideas of contributions to a score, the largest first."""
+    groups: dict[str, list[Contribution]] = {}
     for entry in contributions:
-        name = entry.term
-        if entry.vocabulary == "concepts":
-            name = name_of(name, entry.dimension)
-        groups.setdefault((entry.vocabulary, name), []).append(entry)
-    joined = [
-        entries[0]._replace(term=name)
-        if len(entries) == 1
-        else _sum(several(name, len(entries)), entries)
-        for (_, name), entries in groups.items()
-    ]
-    return sorted(joined, key=lambda entry: -entry.score)
+        groups.setdefault(entry.idea or f"{entry.vocabulary} {entry.dimension}", []).append(entry)
+    ideas = []
+    for parts in groups.values():
+        spelled_words = [
+            spelling
+            for part in parts
+            if part.vocabulary == "words"
+            for spelling in spellings(query, part.in_query)
+        ]
+        name = name_of(shown_term(parts[0], query, content), parts[0].dimension)
+        ideas.append(Idea(next(iter(spelled_words), name), tuple(parts)))
+    return sorted(ideas, key=lambda idea: -idea.score)
 
 
-def _sum(term: str, entries: Sequence[Contribution]) -> Contribution:
-    score = math.fsum(entry.score for entry in entries)
-    in_query, in_document = (
-        Sources.of(
-            (span, share * entry.score / score)
-            for entry, sources in zip(entries, of_entries, strict=True)
-            for span, share in zip(sources.spans, sources.shares, strict=True)
-        )
-        for of_entries in ([e.in_query for e in entries], [e.in_document for e in entries])
-    )
-    weight = max(entry.query_weight for entry in entries)
-    return entries[0]._replace(
-        term=term,
-        score=score,
-        query_weight=weight,
-        document_weight=score / weight,
-        query_spans=in_query.spans,
-        query_shares=in_query.shares,
-        document_spans=in_document.spans,
-        document_shares=in_document.shares,
+def _joined(weighted: Sequence[tuple[Sources, float]]) -> Sources:
+    """Return sources together, whose shares are weighted."""
+    total = math.fsum(weight for _, weight in weighted) or 1.0
+    return Sources.of(
+        (span, share * weight / total)
+        for sources, weight in weighted
+        for span, share in zip(sources.spans, sources.shares, strict=True)
     )
 
 
 def largest_first(
-    contributions: Sequence[Contribution], whole_parts: Sequence[WholePart]
-) -> list[Contribution | WholePart]:
+    ideas: Sequence[Idea], whole_parts: Sequence[WholePart]
+) -> list[Idea | WholePart]:
     """Return the parts of a score, the largest first."""
-    return sorted([*contributions, *whole_parts], key=lambda part: -part.score)
+    return sorted([*ideas, *whole_parts], key=lambda part: -part.score)
 
 
 def shown_term(contribution: Contribution, query: str, content: str) -> str:

@@ -13,12 +13,13 @@ from lexicept.explanation.contributions import (
     PRIOR,
     SIMILARITY,
     Contribution,
+    Idea,
     WholePart,
-    by_name,
+    ideas_of,
     largest_first,
-    shown_term,
     spelled,
 )
+from lexicept.explanation.similarity import WordPair, described
 from lexicept.sanitize import safe
 
 SHOWN = 10
@@ -49,6 +50,8 @@ class Explanation:
     for an index without vectors."""
     further: tuple[str | None, ...] = ()
     """Ids of further passages, whose score is added by a fifth."""
+    similar_words: tuple[WordPair, ...] = ()
+    """The pairs of words with the largest shares of the cosine of query and passage."""
 
     @property
     def score(self) -> float:
@@ -62,33 +65,39 @@ class Explanation:
     def whole_parts(self) -> tuple[WholePart, ...]:
         """The similarity and the prior, if they are not 0."""
         parts = (
-            WholePart(SIMILARITY, "similarity", self.similarity),
+            WholePart(SIMILARITY, "similarity", self.similarity, described(self.similar_words)),
             WholePart(PRIOR, "prior", self.prior),
         )
         return tuple(part for part in parts if part.score)
 
     @property
     def note(self) -> str:
-        """A sentence about ``stop_words``; may be empty."""
-        return f"not searched as words: {', '.join(self.stop_words)}" if self.stop_words else ""
+        """Sentences about ``stop_words`` and ``further``; may be empty."""
+        left_out = f"not searched as words: {', '.join(self.stop_words)}" if self.stop_words else ""
+        further = ", ".join(filter(None, self.further))
+        counted = f"the whole document's words and a fifth of {further} count too"
+        return "; ".join(filter(None, [left_out, further and counted]))
+
+    @property
+    def ideas(self) -> list[Idea]:
+        """The contributions by idea, the largest first."""
+        return ideas_of(self.contributions, self.query, self.content)
 
     def __repr__(self) -> str:
-        """Return an aligned table of the largest contributions."""
-        lines = [("score", "share", "", "term", "in the query", "in the document")]
-        contributions = by_name(self.contributions)
-        for part in largest_first(contributions[:SHOWN], self.whole_parts):
+        """Return an aligned table of the largest parts."""
+        lines = [("score", "share", "term", "", "in the query", "in the document")]
+        ideas, total = self.ideas, self.score
+        for part in largest_first(ideas[:SHOWN], self.whole_parts):
             share = self._share(part.score)
             if isinstance(part, WholePart):
-                lines.append((*share, "", part.name, "", ""))
+                lines.append((*share, part.name, "", "", part.words))
                 continue
-            term = shown_term(part, self.query, self.content)
             in_query = spelled(self.query, part.in_query)
             in_document = spelled(self.content, part.in_document)
-            lines.append((*share, part.vocabulary.removesuffix("s"), term, in_query, in_document))
-        remainder = math.fsum(entry.score for entry in contributions[SHOWN:])
+            lines.append((*share, part.name, part.composition(total), in_query, in_document))
+        remainder = math.fsum(idea.score for idea in ideas[SHOWN:])
         if remainder:
-            more = f"{len(contributions) - SHOWN} more"
-            lines.append((*self._share(remainder), "", more, "", ""))
+            lines.append((*self._share(remainder), f"{len(ideas) - SHOWN} more", "", "", ""))
         title = f"Explanation of {self.document_id!r} for {self.query!r}: {self.score:.4f}"
         return "\n".join([safe(title), *_aligned(lines), safe(self.note)]).rstrip()
 
@@ -111,6 +120,8 @@ class Explanation:
             "score": score,
             "prior": self.prior,
             "similarity": self.similarity,
+            "similar_words": [pair._asdict() for pair in self.similar_words],
+            "further": self.further,
             "stop_words": self.stop_words,
             "contributions": [
                 {**entry._asdict(), "share": entry.score / score} for entry in self.contributions

@@ -14,11 +14,11 @@ from markupsafe import Markup
 from lexicept.corpora import Document
 from lexicept.explanation.contributions import (
     Contribution,
+    Idea,
     Sources,
     Span,
     WholePart,
     largest_first,
-    shown_term,
     spelled,
     split_spans,
     strong_and_weak,
@@ -39,6 +39,9 @@ class Explained(Protocol):
 
     @property
     def contributions(self) -> tuple[Contribution, ...]: ...
+
+    @property
+    def ideas(self) -> list[Idea]: ...
 
     @property
     def whole_parts(self) -> tuple[WholePart, ...]: ...
@@ -104,7 +107,7 @@ def _values(explanation: Explained, document: Document) -> dict[str, Any]:
     """Return the variables of the templates."""
     contributions = explanation.contributions
     vocabularies = dict.fromkeys(entry.vocabulary for entry in contributions)
-    parts = largest_first(contributions, explanation.whole_parts)
+    parts = largest_first(explanation.ideas, explanation.whole_parts)
     query_strong, query_weak = _strong_and_weak(entry.in_query for entry in contributions)
     strong, weak = _strong_and_weak(entry.in_document for entry in contributions)
     title_strong, text_strong = split_spans(document, strong)
@@ -121,7 +124,6 @@ def _values(explanation: Explained, document: Document) -> dict[str, Any]:
         "name": document.title or document.id,
         "title": title or [Piece(document.id, PLAIN)],
         "text": _pieces(document.text, text_strong, text_weak),
-        "shown_term": shown_term,
         "spelled": spelled,
     }
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isclose
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError
-from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
+from lexicept.explanation.contributions import Contribution, QueryTerm, Sources, name_of
 from lexicept.explanation.explanation import Explanation
+from lexicept.explanation.similarity import WordPair, WordStates, word_pairs
 from lexicept.index.queries import Dimension, QueryWeigher, SearchQuery
 from lexicept.index.ranking import Composition, DocumentScorer, ScoredDocuments
 from lexicept.index.stored import StoredDocuments
@@ -32,10 +34,10 @@ class Explainer:
         order = np.argsort(-vector.data, kind="stable")[: np.count_nonzero(vector.data)]
         dimensions = self._weigher.numbered(vector.indices[order])
         weights, sources = vector.data[order].tolist(), self._query_sources(query, dimensions)
-        terms = []
+        terms, ideas = [], self._ideas(vector)
         for dimension, weight, in_query in zip(dimensions, weights, sources, strict=True):
-            (name, number), term = dimension, self._weigher.term(dimension)
-            terms.append(QueryTerm(name, number, term, weight, in_query.spans, in_query.shares))
+            term, idea = self._weigher.term(dimension), ideas(*dimension)
+            terms.append(QueryTerm(*dimension, term, weight, *in_query, idea))
         return terms
 
     def compositions(
@@ -127,8 +129,9 @@ class Explainer:
         best = [composition.passages[0] for composition in compositions]
         contents = [self._stored.document(passage).content for passage in best]
         contributions = [self._contributions(vector, of_score) for of_score in compositions]
+        pairs: list[tuple[WordPair, ...]] = [()] * len(contents)
         if spans:
-            contributions = self._with_spans(query, contents, contributions)
+            contributions, pairs = self._with_spans(query, contents, contributions)
         # A search finds nothing for a query that matches no posting, whatever the priors.
         matches = engine.matches(vector.indices)
         factor = float((query.vector @ self._derived.background)[0]) if matches else 0.0
@@ -143,9 +146,10 @@ class Explainer:
                 query.stop_words,
                 self._similarity(query, composition),
                 tuple(map(self._stored.passage_id, composition.passages[1:])),
+                of_words,
             )
-            for passage, content, of_document, composition in zip(
-                best, contents, contributions, compositions, strict=True
+            for passage, content, of_document, composition, of_words in zip(
+                best, contents, contributions, compositions, pairs, strict=True
             )
         ]
         for explanation, score in zip(explanations, scores, strict=True):
@@ -170,25 +174,38 @@ class Explainer:
         order = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores)]
         shared = self._weigher.numbered(query.indices[order])
         weights = zip(query_weights[order].tolist(), document_weights[order].tolist(), strict=True)
-        contributions = []
+        contributions, ideas = [], self._ideas(query)
         for (name, number), (in_query, in_document) in zip(shared, weights, strict=True):
             term, score = self._weigher.term((name, number)), in_query * in_document
-            contribution = Contribution(
-                name, number, term, score, in_query, in_document, (), (), (), ()
-            )
-            contributions.append(contribution)
+            weighted = (name, number, term, score, in_query, in_document)
+            contributions.append(Contribution(*weighted, (), (), (), (), ideas(name, number)))
         return contributions
+
+    def _ideas(self, query: sp.csr_array) -> Callable[[str, int], str]:
+        """Return a function that names the idea of a dimension: the stem of a word, and for a
+        concept named by a word of the query this word's; else the name of the concept."""
+        dimensions = self._weigher.numbered(query.indices)
+        words = {self._weigher.term((name, n)) for name, n in dimensions if name == "words"}
+
+        def idea(vocabulary: str, dimension: int) -> str:
+            name = name_of(self._weigher.term((vocabulary, dimension)), dimension)
+            if vocabulary == "words":
+                return name
+            return next((stem for stem in self._weigher.stems(name) if stem in words), name)
+
+        return idea
 
     def _with_spans(
         self,
         query: SearchQuery,
         contents: Sequence[str],
         contributions: Sequence[Sequence[Contribution]],
-    ) -> list[list[Contribution]]:
-        """Return the contributions to each document's score with characters."""
+    ) -> tuple[list[list[Contribution]], list[tuple[WordPair, ...]]]:
+        """Return the contributions to each document's score with characters, and the pairs of words
+        behind the similarity."""
         dimensions = [[(c.vocabulary, c.dimension) for c in listed] for listed in contributions]
-        document_sources = self._document_sources(contents, dimensions)
-        return [
+        document_sources, words = self._document_sources(query, contents, dimensions)
+        with_spans = [
             [
                 contribution._replace(
                     query_spans=in_query.spans,
@@ -204,6 +221,14 @@ class Explainer:
                 contributions, dimensions, document_sources, strict=True
             )
         ]
+        pairs: list[tuple[WordPair, ...]] = [()] * len(contents)
+        if query.words is not None and words:
+            stems = self._weigher.stems
+            pairs = [
+                word_pairs(query.text, query.words, content, of_document, stems)
+                for content, of_document in zip(contents, words, strict=True)
+            ]
+        return with_spans, pairs
 
     def _query_sources(self, query: SearchQuery, dimensions: Sequence[Dimension]) -> list[Sources]:
         """Return the characters of a query behind dimensions; none for added dimensions."""
@@ -217,17 +242,27 @@ class Explainer:
         return [sources.get(dimension, Sources()) for dimension in dimensions]
 
     def _document_sources(
-        self, contents: Sequence[str], dimensions: Sequence[Sequence[Dimension]]
-    ) -> list[dict[Dimension, Sources]]:
-        """Return the characters of each document behind the document's dimensions."""
+        self,
+        query: SearchQuery,
+        contents: Sequence[str],
+        dimensions: Sequence[Sequence[Dimension]],
+    ) -> tuple[list[dict[Dimension, Sources]], list[WordStates]]:
+        """Return the characters of each document behind the document's dimensions, and for a query
+        with a vector the states of each document's words."""
         sources: list[dict[Dimension, Sources]] = [{} for _ in contents]
-        for name in self._weigher.vocabularies:
+        words: list[WordStates] = []
+        for name, vocabulary in self._weigher.vocabularies.items():
             numbers = [[n for v, n in listed if v == name] for listed in dimensions]
-            if not any(numbers):
+            reads_words = query.words is not None and vocabulary.kind.has_model
+            if not any(numbers) and not reads_words:
                 continue
+            encoder: Any = None
             encoder, lock = self._encoders.encoder(name)
             with lock:
-                spans = encoder.document_sources(contents, numbers)
+                if reads_words:
+                    spans, words = encoder.document_sources_and_words(contents, numbers)
+                else:
+                    spans = encoder.document_sources(contents, numbers)
             for of_document, by_number in zip(sources, spans, strict=True):
                 of_document |= {(name, number): places for number, places in by_number.items()}
-        return sources
+        return sources, words

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
 from lexicept.explanation.contributions import Sources
+from lexicept.explanation.similarity import WordStates
 from lexicept.index.impacts import Derived
 from lexicept.index.query_encoders import QueryEncoders
 from lexicept.index.vocabulary import IndexVocabulary
@@ -44,6 +46,8 @@ class SearchQuery:
     """See ``EncodedQuery``; empty if no words are searched."""
     text_vectors: Floats | None = None
     """The vector of the text [1, d] for a search of all vocabularies; None without vectors."""
+    words: WordStates | None = None
+    """The states of the text's words, where it has a vector."""
 
 
 class WeightedQueries(NamedTuple):
@@ -126,6 +130,15 @@ class QueryWeigher:
         name, number = dimension
         return self.vocabularies[name].term(number)
 
+    def stems(self, text: str) -> list[str]:
+        """Return the stems of a text without stop words; the text's words without a vocabulary of
+        words."""
+        if "words" not in self.vocabularies:
+            return re.findall(r"\w+", text)
+        vectorizer: Any = self.encoders.get("words")
+        stems: list[str] = vectorizer.query_stems(text)
+        return stems
+
     def weights(self, queries: Sequence[ParsedQuery], vocabulary: str | None) -> WeightedQueries:
         """Return the weights of queries, in a vocabulary or all."""
         searched = self._searched if vocabulary is None else [self.vocabulary(vocabulary)]
@@ -146,6 +159,7 @@ class QueryWeigher:
         searched = self._searched if vocabulary is None else [self.vocabulary(vocabulary)]
         names = [vocabulary.name for vocabulary in searched]
         encoded, vectors = self.encoders.encode(names, query.text)
+        words = next((of_text.words for of_text in encoded.values() if of_text.words), None)
         weights = self._weighted(searched, {name: encoded[name].tf for name in names})
         return SearchQuery(
             query.text,
@@ -157,7 +171,7 @@ class QueryWeigher:
                 for dimension in weights[:, vocabulary.dimensions].indices.tolist()
             ),
             tuple(word for name in names for word in encoded[name].stop_words),
-            vectors if vocabulary is None and rescore else None,
+            *((vectors, words) if vocabulary is None and rescore else ()),
         )
 
     def _weighted(

@@ -18,9 +18,7 @@ from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptError
 from lexicept.explanation.contributions import (
     WholePart,
-    by_name,
     largest_first,
-    shown_term,
     spelled,
 )
 from lexicept.fields.normal_forms import first_place
@@ -133,15 +131,15 @@ class AgentTools:
         if not score:
             return f"{head}; the two share no word and no concept"
         lines = []
-        for part in largest_first(by_name(explanation.contributions), explanation.whole_parts):
+        for part in largest_first(explanation.ideas, explanation.whole_parts):
             if isinstance(part, WholePart):
-                lines.append(f"{part.score / score:5.1%} {part.name}")
+                words = one_line(f": {part.words}") if part.words else ""
+                lines.append(f"{part.score / score:5.1%} {part.name}{words}")
                 continue
             query_words = spelled(query, part.in_query, 3)
             document_words = spelled(content, part.in_document, 3)
             places = one_line(f": {query_words} → {document_words}") if document_words else ""
-            term = shown_term(part, query, content)
-            name = _term_key(part.vocabulary, part.dimension, term)
+            name = one_line(f"{part.name} ({part.composition(score)})")
             lines.append(f"{part.score / score:5.1%} {name}{places}")
         head += f"; {one_line(explanation.note)}" if explanation.note else ""
         return _bounded(head, lines, "smaller contributions", TERMS)

@@ -204,6 +204,8 @@ async def explain(
             "content": explanation.content,
             "score": explanation.score,
             "similarity": explanation.similarity,
+            "similar_words": [pair._asdict() for pair in explanation.similar_words],
+            "further": explanation.further,
             "prior": explanation.prior,
             "stop_words": explanation.stop_words,
             "contributions": [

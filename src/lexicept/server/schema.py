@@ -126,6 +126,9 @@ class Dimension(BaseModel):
     vocabulary: str
     dimension: int = Field(description="Number in its vocabulary; for a concept the latent's.")
     term: str = Field(description="A concept without a name has its number: #12.")
+    idea: str = Field(
+        description="The same for a word and concepts named by it, and for concepts of one name."
+    )
 
 
 STOP_WORDS = "The query's words that are not searched: function words and single letters."
@@ -164,6 +167,14 @@ class ScorePart(Dimension):
     )
 
 
+class WordPair(BaseModel):
+    """A word of the query that meets a word of the passage."""
+
+    query: str
+    document: str
+    share: float = Field(description="Share of the cosine, over all occurrences.")
+
+
 class ScoreExplanation(BaseModel):
     """A score's parts: contributions, similarity and prior add up to the score."""
 
@@ -180,6 +191,12 @@ class ScoreExplanation(BaseModel):
     similarity: float = Field(
         description="Similarity of whole texts: 20 times the cosine of their vectors, at least 0; "
         "0 for a search of one vocabulary or without `rescore`."
+    )
+    similar_words: list[WordPair] = Field(
+        description="Words of query and passage with the largest shares of the cosine."
+    )
+    further: list[str | None] = Field(
+        description="Further passages, of whose score a fifth counts."
     )
     prior: float = Field(
         description="Document prior of Rational Retrieval Acts (RRA); 0 without it."

@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Sources, Span, whole
+from lexicept.explanation.similarity import WordStates
 from lexicept.models.eight_bits import FILE
 from lexicept.models.pooled import (
     MeanStates,
@@ -148,7 +150,8 @@ class EncodedConcepts:
             return spans_of(text, dimensions, _words(windows, tokens), prompt)
 
         tf = pooled_activations(self.encoder.head, read, 1, "query", means=means)
-        return EncodedQuery(tf, sources), means.result()
+        (words,) = word_states(read, [text], len(prompt))
+        return EncodedQuery(tf, sources, words=words), means.result()
 
     def activations(self, text: str) -> list[tuple[Span, list[tuple[int, float]]]]:
         """Return the characters of each token of a document in order, and the active dimensions
@@ -176,12 +179,39 @@ class EncodedConcepts:
         self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
     ) -> list[dict[int, Sources]]:
         """Return the words of each document with tokens that make up each activation."""
-        read = self.encoder.read(texts, "document")
+        return self.document_sources_and_words(texts, dimensions)[0]
+
+    def document_sources_and_words(
+        self, texts: Sequence[str], dimensions: Sequence[Sequence[int]]
+    ) -> tuple[list[dict[int, Sources]], list[WordStates]]:
+        """Return the words of each document with tokens that make up each activation, and the
+        states of all words."""
+        windows, batches = self.encoder.read(texts, "document")
+        read, prompt = TokenStates(windows, list(batches)), self.encoder.prompt("document")
         tokens = self.encoder.token_shares(read, dimensions, "document")
-        return [
-            spans_of(text, active, _words(read.windows, shares), self.encoder.prompt("document"))
+        sources = [
+            spans_of(text, active, _words(windows, shares), prompt)
             for text, active, shares in zip(texts, dimensions, tokens, strict=True)
         ]
+        return sources, word_states(read, texts, len(prompt))
+
+
+def word_states(read: TokenStates, texts: Sequence[str], prompt: int) -> list[WordStates]:
+    """Return the states of the words of texts after a prompt of so many characters."""
+    sums: list[dict[Span, Floats]] = [{} for _ in texts]
+    for window_numbers, states in read.batches:
+        rows = iter(states if isinstance(states, np.ndarray) else states.float().cpu().numpy())
+        for window in (read.windows[number] for number in window_numbers):
+            spans, of_text = window.word_spans(), sums[window.text]
+            for position in window.counted():
+                start, end = (max(0, place - prompt) for place in spans[position])
+                span = whole(texts[window.text], start, end)
+                of_text[span] = of_text.get(span, 0) + next(rows)
+    d = max((len(state) for of_text in sums for state in of_text.values()), default=0)
+    return [
+        WordStates([*of_text], np.array([*of_text.values()], np.float32).reshape(-1, d))
+        for of_text in sums
+    ]
 
 
 _SharedSpan = tuple[int, int, float]

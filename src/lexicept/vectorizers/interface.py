@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import scipy.sparse as sp
 
 from lexicept.explanation.contributions import Sources
+from lexicept.explanation.similarity import WordStates
 
 
 class VocabularyKind(NamedTuple):
@@ -38,6 +39,8 @@ class EncodedQuery(NamedTuple):
     """Returns the characters that activate each of these dimensions."""
     stop_words: tuple[str, ...] = ()
     """Words of the query that are no terms, in normal form."""
+    words: WordStates | None = None
+    """The states of the query's words, by a model."""
 
 
 class WeightedText(NamedTuple):

@@ -321,6 +321,10 @@ class WordVectorizer:
         """Return the tokenizer of a query."""
         return self._for_queries if self._for_queries(text) else self.tokenizer
 
+    def query_stems(self, text: str) -> list[str]:
+        """Return the stems of a text without any stop words of queries, in order."""
+        return self._for_queries(text)
+
     def encode_query(self, text: str) -> EncodedQuery:
         """Return a query's tf; its sources are all occurrences of its terms."""
         tokenizer = self.query_tokenizer(text)

@@ -1,11 +1,12 @@
 // Explanations: what fired, in the text and in a list.
 
-import { action, bare, key, kind, make, meter, named, percent, spelled } from "./common.js";
+import { action, bare, key, make, meter, named, percent, spelled } from "./common.js";
 import { opening } from "./concept.js";
 
 const FEW_PARTS = 5;
 const EXCERPT = 300; // characters
 const STRONGEST = 64;
+const PAIRS = 3; // of words behind a similarity
 const WHOLE_PARTS = { similarity: "similar as a whole", prior: "document prior" }; // of a score
 
 /** Fill a result with its explanation. Where it is open its whole text is shown, and its heading
@@ -26,22 +27,30 @@ export function explain(item, why, heading = null) {
   const piece = heading ? [start, text.length] : excerpt(text, start, contributions);
   if (heading && start) heading.replaceChildren(...marked(text.slice(0, start - 1), 0, 0, start - 1, contributions));
   marks.replaceChildren(...marked(text, start, ...piece, contributions));
-  item.querySelector(".why").replaceChildren(...shares(why, contributions), ...list(why, byName(contributions), marks));
+  item.querySelector(".why").replaceChildren(...shares(why, contributions), ...list(why, byIdea(contributions), marks));
 }
 
-/** Contributions with concepts of one name together, largest first. */
-function byName(contributions) {
-  const name = ({ label, dimension }) => bare(label, dimension);
-  const same = (part) => (part.vocabulary === "concepts" ? `concept ${name(part)}` : key(part));
-  return Object.values(Object.groupBy(contributions, same))
+/** Contributions of one idea together, largest first: a word, and the concepts named by it. */
+function byIdea(contributions) {
+  return Object.values(Object.groupBy(contributions, (part) => part.idea || key(part)))
     .map((parts) => {
-      if (parts[0].vocabulary !== "concepts") return parts[0];
-      if (parts.length === 1) return { ...parts[0], label: name(parts[0]) };
+      const word = parts.find(({ vocabulary }) => vocabulary === "words");
+      const concept = parts.find(({ vocabulary }) => vocabulary === "concepts");
       const score = parts.reduce((sum, part) => sum + part.score, 0);
-      const keys = parts.map(key);
-      return { ...parts[0], score, keys, label: `${name(parts[0])} (${parts.length} concepts)` };
+      const label = word ? word.asked || word.label : bare(parts[0].term, parts[0].dimension);
+      return { ...parts[0], parts, concept, score, keys: parts.map(key), label };
     })
     .sort((a, b) => b.score - a.score);
+}
+
+/** What an idea is made of: "word", "meaning", or both with their shares. */
+function composition(parts, score) {
+  const nouns = { words: "word", concepts: "meaning" };
+  const groups = Object.entries(Object.groupBy(parts, ({ vocabulary }) => nouns[vocabulary] ?? vocabulary));
+  if (groups.length === 1) return groups[0][0];
+  return groups
+    .map(([noun, some]) => `${noun} ${percent(some.reduce((sum, part) => sum + part.score, 0) / score)}`)
+    .join(", ");
 }
 
 /** The parts of a score by words, concepts, similarity and prior, which are also the colours' legend. */
@@ -71,7 +80,10 @@ function shares(why, contributions) {
 
 function list(why, contributions, marks) {
   const parts = make("ul", { class: "parts", role: "list" });
-  const whole = Object.keys(WHOLE_PARTS).map((name) => ({ whole: name, score: why[name] }));
+  const whole = [
+    { whole: "similarity", score: why.similarity, pairs: pairsOf(why.similar_words) },
+    { whole: "prior", score: why.prior },
+  ];
   const most = Math.max(...[...contributions, ...whole].map(({ score }) => score));
   const fill = (all) => {
     const some = all ? contributions : contributions.slice(0, FEW_PARTS);
@@ -97,26 +109,24 @@ function list(why, contributions, marks) {
   return [parts, more];
 }
 
-/** A contribution: what fired first, its label second. While it is pointed at, what fired it is
- * outlined in the text. */
+/** An idea: its name, what it is made of, and what fired it in the document. While it is pointed at,
+ * that is outlined in the text. */
 function contribution(part, score, most, marks) {
   const outline = (on) => () => {
     for (const mark of marks.querySelectorAll("mark")) {
-      const fired = mark.dataset.terms.split(" ").some((name) => (part.keys ?? [key(part)]).includes(name));
+      const fired = mark.dataset.terms.split(" ").some((name) => part.keys.includes(name));
       mark.classList.toggle("active", on && fired);
     }
   };
-  const name = make("div", {}, kind(part.vocabulary));
-  const { asked, matched } = part;
-  const same = asked.toLowerCase() === matched.toLowerCase();
-  const fired = [asked, same ? "" : matched].filter(Boolean).join(" → ");
-  if (part.vocabulary !== "concepts") {
-    name.append(make("span", { class: `term ${part.vocabulary}` }, fired || part.label));
-  } else {
-    const apart = fired && fired.toLowerCase() !== part.label.toLowerCase();
-    if (apart) name.append(make("span", { class: "term concepts" }, fired), " ");
-    name.append(opening(part.dimension, part.label, `part-open-${part.dimension}`, apart ? "label" : "term concepts"));
-  }
+  const name = make("div", {});
+  const style = `term ${part.vocabulary}`;
+  if (part.concept) {
+    const { dimension } = part.concept;
+    name.append(opening(dimension, part.label, `part-open-${dimension}`, style));
+  } else name.append(make("span", { class: style }, part.label));
+  name.append(" ", make("span", { class: "kind" }, composition(part.parts, score)));
+  const { matched } = part.parts.find((one) => one.matched) ?? part;
+  if (matched && matched.toLowerCase() !== part.label.toLowerCase()) name.append(` → ${matched}`);
   return make(
     "li",
     { mouseenter: outline(true), mouseleave: outline(false), focusin: outline(true), focusout: outline(false) },
@@ -126,15 +136,20 @@ function contribution(part, score, most, marks) {
   );
 }
 
-/** A part of a score that no dimension adds. */
-function wholePart({ whole, score: own }, score, most) {
-  return make(
-    "li",
-    {},
-    make("div", {}, make("span", { class: `term ${whole}` }, WHOLE_PARTS[whole])),
-    meter(whole, own / most),
-    make("span", { class: "share number" }, percent(own / score)),
-  );
+/** A part of a score that no dimension adds, with the words behind a similarity. */
+function wholePart({ whole, score: own, pairs }, score, most) {
+  const name = make("div", {}, make("span", { class: `term ${whole}` }, WHOLE_PARTS[whole]));
+  if (pairs) name.append(" ", make("span", { class: "kind" }, pairs));
+  return make("li", {}, name, meter(whole, own / most), make("span", { class: "share number" }, percent(own / score)));
+}
+
+/** The first pairs of different words, as in "sleeping ↔ sleep, laptop ↔ power". */
+function pairsOf(similar) {
+  const met = new Map();
+  for (const { query, document } of similar) {
+    if (!met.has(query) && ![...met.values()].includes(document)) met.set(query, document);
+  }
+  return [...met].slice(0, PAIRS).map((pair) => pair.join(" ↔ ")).join(", ");
 }
 
 function spansOf(contributions, start) {

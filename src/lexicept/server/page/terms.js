@@ -40,8 +40,11 @@ export function showTerms(found, text) {
   byId("terms").hidden = !shownTerms.length;
   byId("reset").hidden = !state.steer.size;
   const steered = state.steer.size ? `${state.steer.size} steered · ` : "";
-  const largest = [...few].sort((a, b) => b.weight - a.weight);
-  const names = new Set(largest.map(({ term, dimension }) => bare(term, dimension)));
+  // The user's words come first, and an idea once: a concept named by a word says no more.
+  const asked = (term) => term.vocabulary === "words";
+  const largest = [...few].sort((a, b) => asked(b) - asked(a) || b.weight - a.weight);
+  const ideas = new Map(largest.toReversed().map((term) => [term.idea, bare(term.term, term.dimension)]));
+  const names = new Set([...ideas.values()].toReversed());
   const first = [...names].slice(0, IN_LINE).join(", ");
   byId("terms-count").textContent = `${steered}${count(own.length, "part")}: ${first}`;
   const more = byId("more-terms");
