@@ -269,19 +269,12 @@ def _blocks(
     x = graph.add("LayerNormalization", ["x", *norm("embeddings")], "sums", axis=-1, epsilon=eps)
     for block in (f"encoder.layer.{number}" for number in range(config["num_hidden_layers"])):
         attending = graph.smoothed(x, f"{block}.attention.self")
-        read = graph.add(
-            "Attention",
-            [
-                *(
-                    graph.linear(attending, f"{block}.attention.self.{name}", d, d)
-                    for name in ("query", "key", "value")
-                ),
-                *masks,
-            ],
-            f"{block}.attended",
-            q_num_heads=heads,
-            kv_num_heads=heads,
-        )
+        projections = [
+            graph.linear(attending, f"{block}.attention.self.{name}", d, d)
+            for name in ("query", "key", "value")
+        ]
+        of_heads: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": heads}
+        read = graph.add("Attention", [*projections, *masks], f"{block}.attended", **of_heads)
         read = graph.linear(read, f"{block}.attention.output.dense", d, d)
         read = add_norm(read, x, f"{block}.attention.output")
         inner = graph.linear(read, f"{block}.intermediate.dense", inner_d, d)
