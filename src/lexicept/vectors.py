@@ -210,6 +210,14 @@ def canonical_entries(
     return with_entries(_no_entries(indptr.size - 1, num_columns), data, indices, indptr)
 
 
+def nonzeros(rows: Floats) -> sp.csr_array:
+    """Return rows [n, V] as canonical CSR, without SciPy's checks."""
+    stored = rows != 0
+    indptr = np.concatenate([[0], np.cumsum(stored.sum(axis=1))]).astype(np.int32)
+    indices = np.nonzero(stored)[1].astype(np.int32)
+    return canonical_entries(rows[stored], indices, indptr, rows.shape[1])
+
+
 @lru_cache(maxsize=16)
 def _no_entries(num_rows: int, num_columns: int) -> sp.csr_array:
     empty = sp.csr_array((num_rows, num_columns), dtype=np.float32)

@@ -11,6 +11,7 @@ from lexicept.vectors import (
     SparseVectors,
     Vocabulary,
     canonical_csr,
+    nonzeros,
     place_columns,
     prune_rows,
     row_numbers,
@@ -81,6 +82,14 @@ def test_span_and_select():
 @given(sparse_matrices())
 def test_row_numbers(matrix):
     assert row_numbers(matrix).tolist() == matrix.tocoo().coords[0].tolist()
+
+
+@given(sparse_matrices())
+def test_nonzeros_of_rows_are_canonical(matrix):
+    stored = nonzeros(matrix.toarray())
+    assert stored.toarray().tolist() == matrix.toarray().tolist()
+    assert stored.has_canonical_format
+    assert stored.indptr.tolist() == sp.csr_array(matrix.toarray()).indptr.tolist()
 
 
 @given(st.lists(sparse_matrices(st.just(4)), min_size=1, max_size=3), st.integers(0, 3))

@@ -32,7 +32,7 @@ _EXPECTED = {
 RUNTIME = "com.microsoft"
 """Domain of ONNX Runtime's own operations."""
 
-_TYPES = {"float32": 1, "int8": 3, "int32": 6, "int64": 7}
+_TYPES = {"float32": 1, "int8": 3, "int64": 7, "bool": 9}
 """Numbers of types in ONNX."""
 
 _STORED = {"F32": "<f4", "F16": "<f2", "I8": "i1", "U8": "u1"}
@@ -87,6 +87,7 @@ class GraphBuilder:
     def __init__(self, weights: Mapping[str, Floats], **inputs: Declared) -> None:
         self._weights = weights
         self._used: dict[str, Floats] = {}
+        self._rounded: dict[str, tuple[str, str, str]] = {}
         self._fields: list[tuple[int, Any]] = [(2, "graph")]
         self._fields += [(11, _declared(name, *inputs[name])) for name in inputs]
 
@@ -116,10 +117,16 @@ class GraphBuilder:
         x = self.smoothed(x, name)
         weight, bias = f"{name}.weight", self.weight(f"{name}.bias", rows)
         if (factors := f"{weight}.factors") not in self._weights:
-            weight = self.weight(weight, rows, columns)
-            return self.add("Gemm", [x, weight, bias], name, transB=1)
-        inputs = [x, self.weight(weight, columns, rows), self.weight(factors, rows), "", bias]
-        return self.add("DynamicQuantizeMatMul", inputs, name, domain=RUNTIME)
+            inputs = [x, self.weight(weight, rows, columns)]
+            self.add("FusedMatMul", inputs, f"{name}.product", domain=RUNTIME, transB=1)
+            return self.add("Add", [f"{name}.product", bias], name)
+        if x not in self._rounded:  # once for all products
+            self._rounded[x] = steps, factor, zero = f"{x}.steps", f"{x}.factor", f"{x}.zero"
+            self.add("DynamicQuantizeLinear", [x], steps, factor, zero)
+        steps, factor, zero = self._rounded[x]
+        weight, factors = self.weight(weight, columns, rows), self.weight(factors, rows)
+        inputs = [steps, weight, factor, factors, zero, "", bias]
+        return self.add("MatMulIntegerToFloat", inputs, name, domain=RUNTIME)
 
     def smoothed(self, x: str, name: str) -> str:
         """Add ``x`` times the factors of its columns, if there are such for the input ``name``."""
@@ -131,12 +138,14 @@ class GraphBuilder:
         import onnxruntime
 
         self._fields += [(12, _declared(name, *declared)) for name, declared in outputs.items()]
+        location = (13, _message([(1, "location"), (2, "weights")])), (14, 1)
         for name, weight in self._used.items():
-            kind, place = _TYPES[weight.dtype.name], _message([(1, "location"), (2, "weights")])
-            sizes = [(1, size) for size in weight.shape]
-            tensor = _message([*sizes, (2, kind), (8, name), (13, place), (14, 1)])
-            self._fields.append((5, tensor))
-        versions = [(8, _message([(1, ""), (2, 17)])), (8, _message([(1, RUNTIME), (2, 1)]))]
+            # Shapes and axes have to be in the graph itself.
+            stored = [(9, weight.tobytes())] if weight.dtype == np.int64 else location
+            tensor = [(1, size) for size in weight.shape]
+            tensor += [(2, _TYPES[weight.dtype.name]), (8, name), *stored]
+            self._fields.append((5, _message(tensor)))
+        versions = [(8, _message([(1, ""), (2, 23)])), (8, _message([(1, RUNTIME), (2, 1)]))]
         content = _message([(1, 8), (7, _message(self._fields)), *versions])
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # errors are raised, too
@@ -144,8 +153,9 @@ class GraphBuilder:
         # Threads that wait for work leave the processor to other threads.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         # ONNX Runtime refers to the memory of the weights, which the graph keeps.
-        values = map(onnxruntime.OrtValue.ortvalue_from_numpy, self._used.values())
-        options.add_external_initializers([*self._used], [*values])
+        large = {name: weight for name, weight in self._used.items() if weight.dtype != np.int64}
+        values = map(onnxruntime.OrtValue.ortvalue_from_numpy, large.values())
+        options.add_external_initializers([*large], [*values])
         # A sum and a norm apart are faster than the fused operation.
         unfused, providers = ["SkipLayerNormFusion"], ["CPUExecutionProvider"]
         self._session = onnxruntime.InferenceSession(
@@ -172,7 +182,7 @@ class OnnxBert:
     """Threads of a batch; see ``GraphBuilder.load``."""
 
     def __init__(self, weights: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-        self._blocks = _blocks(weights, config, self.threads)
+        self._blocks = _blocks(weights, config, self.threads, self.batch_tokens > 1)
         self._words = self._word_embeddings(weights)
         self._places = weights["embeddings.position_embeddings.weight"]
         self._type = weights["embeddings.token_type_embeddings.weight"][0]
@@ -226,27 +236,28 @@ class OnnxBert:
         """Return the output of the last block [texts * length, d] for token ids and a mask, False
         for padding, both [texts, length]."""
         x = self._words[ids] + self._type + self._places[: ids.shape[1]]
-        flat = np.array([ids.size, x.shape[2]])
-        (states,) = self._blocks.run(
-            x=x.reshape(flat), mask=mask.astype(np.int32), shape=np.array(x.shape), flat=flat
-        )
-        return cast(Floats, states)
+        inputs = {"x": x}
+        if self.batch_tokens > 1:
+            inputs["mask"] = np.repeat(mask[:, None, None], mask.shape[1], axis=2)
+        (states,) = self._blocks.run(**inputs)
+        return cast(Floats, states.reshape(ids.size, self.d))
 
 
 def _blocks(
-    weights: Mapping[str, Floats], config: Mapping[str, Any], threads: int | None
+    weights: Mapping[str, Floats], config: Mapping[str, Any], threads: int | None, masked: bool
 ) -> GraphBuilder:
     """Load the blocks of a BERT.
 
-    Inputs are the sums of embeddings ``x`` [texts * length, d]; ``mask`` [texts, length], 0 for
-    padding; ``shape``, texts, length and d; and ``flat``, the shape of x. The output is the last
-    block's [texts * length, d].
+    Inputs are the sums of embeddings ``x`` [texts, length, d] and, if ``masked``, the ``mask``
+    [texts, 1, length, length], False for padding. The output is the last block's.
     """
     heads, eps = int(config["num_attention_heads"]), float(config["layer_norm_eps"])
     d, inner_d = int(config["hidden_size"]), int(config["intermediate_size"])
-    states: Declared = ("float32", ["tokens", d])
-    mask: Declared = ("int32", ["texts", "length"])
-    graph = GraphBuilder(weights, x=states, mask=mask, shape=("int64", [3]), flat=("int64", [2]))
+    states: Declared = ("float32", ["texts", "length", d])
+    masks: dict[str, Declared] = (
+        {"mask": ("bool", ["texts", 1, "length", "length"])} if masked else {}
+    )
+    graph = GraphBuilder(weights, x=states, **masks)
 
     def norm(name: str) -> list[str]:
         return [graph.weight(f"{name}.LayerNorm.{kind}", d) for kind in ("weight", "bias")]
@@ -257,18 +268,17 @@ def _blocks(
 
     x = graph.add("LayerNormalization", ["x", *norm("embeddings")], "sums", axis=-1, epsilon=eps)
     for block in (f"encoder.layer.{number}" for number in range(config["num_hidden_layers"])):
-        by_text = []
         attending = graph.smoothed(x, f"{block}.attention.self")
-        for kind in ("query", "key", "value"):
-            projection = graph.linear(attending, f"{block}.attention.self.{kind}", d, d)
-            by_text.append(graph.add("Reshape", [projection, "shape"], f"{projection}.by_text"))
-        inputs, attended = [*by_text, "", "mask"], f"{block}.attended"
-        graph.add("MultiHeadAttention", inputs, attended, domain=RUNTIME, num_heads=heads)
-        graph.add("Reshape", [attended, "flat"], f"{attended}.flat")
-        read = graph.linear(f"{attended}.flat", f"{block}.attention.output.dense", d, d)
+        projections = [
+            graph.linear(attending, f"{block}.attention.self.{name}", d, d)
+            for name in ("query", "key", "value")
+        ]
+        of_heads: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": heads}
+        read = graph.add("Attention", [*projections, *masks], f"{block}.attended", **of_heads)
+        read = graph.linear(read, f"{block}.attention.output.dense", d, d)
         read = add_norm(read, x, f"{block}.attention.output")
         inner = graph.linear(read, f"{block}.intermediate.dense", inner_d, d)
-        inner = graph.add("Gelu", [inner], f"{block}.gelu", domain=RUNTIME)
+        inner = graph.add("Gelu", [inner], f"{block}.gelu")
         outer = graph.linear(inner, f"{block}.output.dense", d, inner_d)
         x = add_norm(outer, read, f"{block}.output")
     return graph.load(threads, **{x: states})

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from lexicept.vectorizers.interface import EncodedQuery
 from lexicept.vectorizers.loading import load_vectorizer
-from lexicept.vectors import Floats, stack_columns, unit_rows
+from lexicept.vectors import Floats, nonzeros, stack_columns, unit_rows
 
 
 class ConceptsAndVectors:
@@ -54,7 +54,7 @@ class ConceptsAndVectors:
         return encoded, unit_rows(mean).astype(np.float32)
 
     def _side_by_side(self, tf: sp.csr_array, means: Floats) -> sp.csr_array:
-        return stack_columns([tf, sp.csr_array(unit_rows(means).astype(np.float32))])
+        return stack_columns([tf, nonzeros(unit_rows(means).astype(np.float32))])
 
     def save(self, folder: Path) -> None:
         """Write the concepts."""
