@@ -85,9 +85,9 @@ def test_explain(index, run):
     assert parts[0]["share"] == pytest.approx(0.9808293 / (0.9808293 + 0.4700036), rel=1e-6)
     assert [part["share"] for part in found[1]["contributions"]] == [pytest.approx(1)]
     table = run("search", index, "apples banana", "--explain").out
-    assert "68% word banana" in table
-    assert "32% word appl" in table
-    assert "100% word appl" in table
+    assert "68% banana  word" in table
+    assert "32% apples  word  apple" in table
+    assert "100% apples  word  apple" in table
 
 
 def test_explain_one_document(index, tmp_path, run):
@@ -169,11 +169,11 @@ def test_pruning_is_shown(tmp_path, run):
     assert ["at", "most", "1", "in", "a", "query"] in lines
     assert ["at", "most", "2", "in", "a", "document"] in lines
     found = run("search", tmp_path / "x", "apple", "--explain", "--vocabulary", "all").out
-    assert "word appl" in found
-    assert "concept a" in found
+    assert "apple  word" in found
+    assert "a  meaning" in found
     alone = run("search", tmp_path / "x", "apple", "--explain", "--vocabulary", "concepts").out
-    assert "word appl" not in alone
-    assert "100% concept a" in alone
+    assert "apple  word" not in alone
+    assert "100% a  meaning" in alone
 
 
 def test_evaluate(index, beir, run):

@@ -22,7 +22,7 @@ from lexicept.explanation.contributions import (
     Contribution,
     Sources,
     Span,
-    by_name,
+    ideas_of,
     shown_term,
     spelled,
     spellings,
@@ -32,6 +32,7 @@ from lexicept.explanation.contributions import (
 )
 from lexicept.explanation.explanation import Explanation
 from lexicept.explanation.html import explanation_page, highlighted
+from lexicept.explanation.similarity import WordPair, WordStates, described, word_pairs
 from lexicept.index.hits import Hit
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.models.backbone import Backbone
@@ -360,6 +361,8 @@ def test_json():
         "score": 4.0,
         "prior": 1.0,
         "similarity": 0.0,
+        "similar_words": [],
+        "further": (),
         "stop_words": (),
         "contributions": [
             {
@@ -373,6 +376,7 @@ def test_json():
                 "query_shares": (1.0,),
                 "document_spans": ((3, 6),),
                 "document_shares": (1.0,),
+                "idea": "",
                 "share": 0.75,
             }
         ],
@@ -397,7 +401,7 @@ def test_results_and_explanations_on_a_terminal():
     plain, styled = shown(results_table("owls", [hit(document, explained(document))]))
     assert "the owl's nest" in plain
     assert "cat" not in plain
-    assert " 75% concept <img" in plain
+    assert " 75% <img" in plain
     assert "OWLS → owl" in plain
     assert " 25% document prior" in plain
     assert "\x1b[1;35mowl\x1b[0m's" in styled
@@ -434,10 +438,10 @@ def test_a_concept_without_a_name_is_called_after_what_fires_it():
     query = "a Fracture"
     found = Explanation(query, "d", document.content, (part,), 0.0)
     assert shown_term(part, query, document.content) == "Fracture ↔ fractured"
-    assert "concept  Fracture ↔ fractured  Fracture" in repr(found)
+    assert "Fracture ↔ fractured  meaning  Fracture" in repr(found)
     assert '<span class="concepts">Fracture ↔ fractured</span>' in explanation_page(found, document)
     assert "Fracture ↔ fractured " in shown(explanation_view(found, document))[0]
-    line = "100% concept Fracture ↔ fractured"
+    line = "100% Fracture ↔ fractured  meaning"
     plain, _ = shown(results_table(query, [hit(document, found)]))
     assert f"{line}  Fracture → fractured 60%, fractures 40%" in plain
     noted = replace(found, stop_words=("how", "\x1b"))
@@ -463,15 +467,15 @@ def test_the_similarity_is_a_part_of_every_view_in_order_of_size():
     found = Explanation("owls", "d", document.content, (part, weak), 0.5, similarity=5.5)
     assert found.score == 10.0
     assert [tuple(whole) for whole in found.whole_parts] == [
-        ("similar as a whole", "similarity", 5.5),
-        ("document prior", "prior", 0.5),
+        ("similar as a whole", "similarity", 5.5, ""),
+        ("document prior", "prior", 0.5, ""),
     ]
     assert found.to_json()["similarity"] == 5.5
     table, _ = shown(results_table("owls", [hit(document, found)]))
-    assert re.findall(r"(\d+)% (similar as a whole|word owl|word nest|document prior)", table) == [
+    assert re.findall(r"(\d+)% (similar as a whole|owls  word|document prior)", table) == [
         ("55", "similar as a whole"),
-        ("30", "word owl"),
-        ("10", "word nest"),
+        ("30", "owls  word"),
+        ("10", "owls  word"),
         ("5", "document prior"),
     ]
     page = explanation_page(found, document)
@@ -483,15 +487,37 @@ def test_the_similarity_is_a_part_of_every_view_in_order_of_size():
     assert '<span class="similarity">similar as a whole</span>' in page
 
 
-def test_concepts_of_one_name_are_shown_together():
+def test_a_word_and_concepts_named_by_it_are_one_idea():
+    query = "bone loss"
     one, two = ((Span(0, 4),), (1.0,)), ((Span(0, 4), Span(5, 9)), (0.6, 0.4))
-    first = Contribution("concepts", 7, "bone #7", 3.0, 1.5, 2.0, *one, (), ())
-    second = Contribution("concepts", 9, "bone #9", 1.0, 2.0, 0.5, *two, (), ())
-    word = Contribution("words", 2, "bone", 3.5, 1.0, 3.5, (), (), (), ())
-    both, alone = by_name([word, first, second])
-    assert alone == word
-    assert (both.vocabulary, both.dimension, both.term) == ("concepts", 7, "bone (2 concepts)")
-    assert both.score == both.query_weight * both.document_weight == 4.0
-    assert both.query_shares == pytest.approx((0.9, 0.1))  # (3 · 1 + 1 · .6) / 4
-    apart = [first._replace(term="#7"), second._replace(term="#9")]  # without names
-    assert by_name(apart) == apart
+    first = Contribution("concepts", 7, "bone #7", 3.0, 1.5, 2.0, *one, (), (), "bone")
+    second = Contribution("concepts", 9, "bone #9", 1.0, 2.0, 0.5, *two, (), (), "bone")
+    word = Contribution("words", 2, "bone", 3.5, 1.0, 3.5, *one, (), (), "bone")
+    other = Contribution("words", 3, "loss", 8.0, 1.0, 8.0, (), (), (), (), "loss")
+    loss, bone = ideas_of([other, word, first, second], query, "bones")
+    assert (loss.name, loss.score, loss.composition(16)) == ("loss", 8.0, "word")
+    assert (bone.name, bone.vocabulary, bone.score) == ("bone", "words", 7.5)
+    assert bone.composition(15) == "word 23%, meaning 27%"
+    assert bone.parts == (word, first, second)
+    assert bone.in_query.shares == pytest.approx((7.1 / 7.5, 0.4 / 7.5))
+    (alone,) = ideas_of([second], query, "bones")
+    assert (alone.name, alone.composition(1)) == ("bone", "meaning")
+
+
+def test_a_cosine_is_the_sum_over_pairs_of_words():
+    asked = WordStates([Span(0, 3), Span(4, 7)], np.array([[1, 0], [0, 2]], np.float32))
+    met = WordStates(
+        [Span(0, 3), Span(4, 7), Span(8, 11)], np.array([[3, 1], [0, 1], [1, 0]], np.float32)
+    )
+    pairs = word_pairs("cat the", asked, "Dog the dog", met, lambda word: [word])
+    # (1, 2) · (4, 2) = 8: cat meets dog twice, the meets both.
+    assert pairs == (
+        WordPair("cat", "dog", 0.5),
+        WordPair("the", "dog", 0.25),
+        WordPair("the", "the", 0.25),
+    )
+    assert described(pairs) == "cat ↔ dog, the ↔ the"
+    terms = word_pairs("cat the", asked, "Dog the dog", met, lambda word: [word] * (word != "the"))
+    assert terms == pairs[:1]
+    opposite = WordStates(asked.spans, -asked.states)
+    assert word_pairs("cat the", opposite, "Dog the dog", met, lambda word: [word]) == ()

@@ -136,8 +136,12 @@ def _largest(explanation: Explanation, most: int = 6) -> Text:
             continue
         text.append(safe(part.name), style=_COLOURS.get(part.vocabulary, ""))
         text.append(f"  {part.composition(score)}", style="dim")
+        asked = spelled(explanation.query, part.in_query, 3)
         matched = spelled(explanation.content, part.in_document, 3)
-        text.append(f"  → {safe(matched)}\n" if matched else "\n", style="dim")
+        if matched and part.name != f"{asked} ↔ {matched}":
+            words = matched if asked == part.name else f"{asked} → {matched}"
+            text.append(f"  {safe(words)}", style="dim")
+        text.append("\n")
     rest = math.fsum(part.score for part in parts[most:])
     if rest > 0:
         text.append(f"{rest / score:>5.0%} ", style="green")

@@ -49,6 +49,8 @@ def word_pairs(
     Args:
         stems: returns the stems of a word; none for a word to leave out, such as a function word.
     """
+    if not (len(of_query.spans) and len(of_document.spans)):
+        return ()
     total = float(of_query.states.sum(axis=0) @ of_document.states.sum(axis=0))
     if total <= 0:
         return ()

@@ -19,6 +19,7 @@ from lexicept.errors import InputError, LexiceptError
 from lexicept.explanation.contributions import (
     WholePart,
     largest_first,
+    shown_term,
     spelled,
 )
 from lexicept.fields.normal_forms import first_place
@@ -139,7 +140,11 @@ class AgentTools:
             query_words = spelled(query, part.in_query, 3)
             document_words = spelled(content, part.in_document, 3)
             places = one_line(f": {query_words} → {document_words}") if document_words else ""
-            name = one_line(f"{part.name} ({part.composition(score)})")
+            largest = part.parts[0]
+            term = shown_term(largest, query, content)
+            name = _term_key(largest.vocabulary, largest.dimension, term)
+            if "," in (composition := part.composition(score)):
+                name += f" ({composition})"
             lines.append(f"{part.score / score:5.1%} {name}{places}")
         head += f"; {one_line(explanation.note)}" if explanation.note else ""
         return _bounded(head, lines, "smaller contributions", TERMS)

@@ -207,9 +207,8 @@ def word_states(read: TokenStates, texts: Sequence[str], prompt: int) -> list[Wo
                 start, end = (max(0, place - prompt) for place in spans[position])
                 span = whole(texts[window.text], start, end)
                 of_text[span] = of_text.get(span, 0) + next(rows)
-    d = max((len(state) for of_text in sums for state in of_text.values()), default=0)
     return [
-        WordStates([*of_text], np.array([*of_text.values()], np.float32).reshape(-1, d))
+        WordStates([*of_text], np.array([*of_text.values()] or np.empty((0, 0)), np.float32))
         for of_text in sums
     ]
 
