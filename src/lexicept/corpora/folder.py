@@ -21,7 +21,7 @@ from lexicept.corpora.files import (
     read_file,
     within_budget,
 )
-from lexicept.corpora.records import Document, Place, Records, id_of, readable
+from lexicept.corpora.records import Document, Location, Records, id_of, readable
 from lexicept.corpora.skipped import DAMAGED, Skipped, UnreadFileError
 from lexicept.errors import InputError
 from lexicept.storage.files import sha256
@@ -70,7 +70,7 @@ class Folder:
         document."""
         for name, path in (self.files() if files is None else files).items():
             errors, inside = self.skipped.num_errors, os.path.relpath(path, self.path)
-            given = False
+            yielded = False
             try:
                 if needed := missing_package(extension_of(path)):
                     self.checksums[name] = UNREAD
@@ -81,17 +81,17 @@ class Folder:
                     checksum = sha256(Path(path))
                 for record in within_budget(path, read_file(path, name), self.skipped):
                     yield record
-                    given = True
+                    yielded = True
                 complete = self.skipped.num_errors == errors
                 self.checksums[name] = checksum if complete else UNREAD
             except NothingToRead as reason:
-                if given:  # the rest of the file is unread
+                if yielded:  # the rest of the file is unread
                     self.checksums[name] = UNREAD
-                yield Place(path), partial(_raise, path, inside, str(reason))
+                yield Location(path), partial(_raise, path, inside, str(reason))
             except InputError as error:
                 self.checksums[name] = UNREAD
                 damage = str(error).removeprefix(path).lstrip(",: ")
-                yield Place(path), partial(_raise, path, inside, f"{DAMAGED}: {damage}")
+                yield Location(path), partial(_raise, path, inside, f"{DAMAGED}: {damage}")
 
     def _names(self) -> Iterator[str]:
         def refuse(error: OSError) -> None:
@@ -121,11 +121,11 @@ class Folder:
                     if not left_out(name, _kind(os.path.join(parent, name), name, root, included)):
                         yield path
 
-    def _reason(self, place: str, name: str) -> str | None:
+    def _reason(self, path: str, name: str) -> str | None:
         """Return the reason to leave a folder out; None for a readable folder."""
-        if os.path.realpath(place) in self._without:
+        if os.path.realpath(path) in self._without:
             return "an index"
-        if os.path.islink(place):
+        if os.path.islink(path):
             return "links to folders"
         return "hidden" if name.startswith(".") else None
 

@@ -64,8 +64,8 @@ def _with_marks(expression: re.Pattern[str]) -> Any:
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text in order, as they are written."""
-    found: list[str] = pattern(_WORD).findall(text)
-    return found
+    words: list[str] = pattern(_WORD).findall(text)
+    return words
 
 
 def word_matches(text: str) -> Iterator[Any]:
@@ -107,15 +107,15 @@ def caseless(text: str) -> str:
 
 def origins(text: str, form: Callable[[str], str]) -> list[tuple[int, int]]:
     """Return the characters of a text, start and end, behind each character of ``form(text)``."""
-    places: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     # Marks and jamo compose within a grapheme cluster only.
     for cluster in pattern(r"\X").finditer(text):
         start, end = cluster.span()
         size = len(form(cluster.group()))
-        each = [(place, place + 1) for place in range(start, end)]
-        places += each if size == end - start else [(start, end)] * size
+        each = [(position, position + 1) for position in range(start, end)]
+        spans += each if size == end - start else [(start, end)] * size
     size = len(form(text))
-    return places if len(places) == size else [(0, len(text))] * size
+    return spans if len(spans) == size else [(0, len(text))] * size
 
 
 def first_place(text: str, query: str) -> tuple[int, int] | None:
@@ -132,6 +132,6 @@ def first_place(text: str, query: str) -> tuple[int, int] | None:
     for word in words:
         for form, match in matches:
             if (start := form.find(word)) >= 0:
-                places = origins(match.group(), caseless)[start : start + len(word)]
-                return match.start() + places[0][0], match.start() + places[-1][1]
+                matched = origins(match.group(), caseless)[start : start + len(word)]
+                return match.start() + matched[0][0], match.start() + matched[-1][1]
     return None

@@ -90,7 +90,7 @@ def mcp_server(index: Index) -> MCPServer[None]:
         index: an opened index.
     """
     reader, tools = index.reader, AgentTools(index)
-    kinds = reader.fields.kinds
+    kinds = reader.fields.types
     names = ", ".join(f"{name} ({kinds[name]})" for name in reader.masks.offered)
     about = f"Fields that filter can name: {names}." if names else "No fields to filter by."
     server = _Server(

@@ -298,7 +298,7 @@ async def fields(index: TheIndex) -> Response:
     fields = [
         {"name": name, **kind._asdict(), "documents": masks.having(name)}
         | {"offered": name in masks.offered}
-        for name, kind in index.fields.kinds.items()
+        for name, kind in index.fields.types.items()
     ]
     return as_json({"fields": fields})
 

@@ -62,8 +62,8 @@ def parse_yaml(text: str, *, typed: bool = True) -> Any:
     try:
         return yaml.load(text, _Typed if typed else _Texts)
     except yaml.MarkedYAMLError as error:
-        place = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
-        raise InputError(f"not YAML: {place}{error.problem or error.context}") from None
+        prefix = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
+        raise InputError(f"not YAML: {prefix}{error.problem or error.context}") from None
     except Exception as error:  # PyYAML makes dates and numbers of text, and fails in many ways
         raise InputError(f"not YAML: {' '.join(str(error).split())}") from None
 
