@@ -149,11 +149,11 @@ class Head(Module):  # type: ignore[misc]
         else:
             fired_acts, fired = top_activations(x, self.rows, self.bias, k, threshold)
             # A column for each dimension asked for, and one more for all others.
-            other = len(columns)
-            column = columns.new_full((self.size,), other)
-            column[columns] = torch.arange(other, device=columns.device)
-            acts = fired_acts.new_zeros(len(x), other + 1)
-            acts = acts.scatter(1, column[fired], fired_acts)[:, :other]
+            outside = len(columns)
+            column = columns.new_full((self.size,), outside)
+            column[columns] = torch.arange(outside, device=columns.device)
+            acts = fired_acts.new_zeros(len(x), outside + 1)
+            acts = acts.scatter(1, column[fired], fired_acts)[:, :outside]
         addends: Floats = self._addends(self._scaled(acts)).cpu().numpy()
         return addends
 
@@ -173,11 +173,11 @@ class Head(Module):  # type: ignore[misc]
     def pool_batch(self, states: Tensor, texts: Integers, task: str) -> tuple[Integers, Floats]:
         """Return places in [texts, size] and values of a batch's pooled activations, for a head
         without k."""
-        numbers, inverse = torch.unique(torch.from_numpy(texts), return_inverse=True)
-        pooled = self.pool(states, inverse.to(states.device), len(numbers), task).cpu()
+        present, inverse = torch.unique(torch.from_numpy(texts), return_inverse=True)
+        pooled = self.pool(states, inverse.to(states.device), len(present), task).cpu()
         text, dimension = torch.nonzero(pooled, as_tuple=True)
-        places = numbers[text] * self.size + dimension
-        return places.numpy(), pooled[text, dimension].numpy()
+        positions = present[text] * self.size + dimension
+        return positions.numpy(), pooled[text, dimension].numpy()
 
     def pool(self, states: Tensor, text: Tensor, num_texts: int, task: str | None = None) -> Tensor:
         """Pool the activations of states [n, d], of texts by number [n]: maximum, sum of logarithms

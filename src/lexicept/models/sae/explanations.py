@@ -55,8 +55,8 @@ def _check_source(location: Location, layer: object, before: object, block: int 
         )
     if before is not None and layer != before:
         raise location.error(f"an explanation of {layer!r} among those of {before!r}")
-    number = re.match(r"\d+", str(layer))
-    if block is not None and (number is None or int(number[0]) != block):
+    source_block = re.match(r"\d+", str(layer))
+    if block is not None and (source_block is None or int(source_block[0]) != block):
         raise location.error(f"an explanation of layer {layer!r}, the SAE reads block {block}")
 
 

@@ -57,17 +57,17 @@ def from_qrels(qrels: Iterable[Qrel]) -> list[CandidateList]:
 
 
 def joined(
-    first: Sequence[CandidateList], second: Sequence[CandidateList]
+    leading: Sequence[CandidateList], lists: Sequence[CandidateList]
 ) -> Iterator[CandidateList]:
-    """Yield the second lists, with the candidates of the query's first list in front.
+    """Yield ``lists``, with the candidates of the query's list in ``leading`` in front.
 
-    Both lists of a query have the same relevant documents; every first list has a second list.
+    Both lists of a query have the same relevant documents; ``lists`` has all queries.
     """
-    places = {item.query_id: number for number, item in enumerate(first)}
-    for item in second:
+    positions = {item.query_id: position for position, item in enumerate(leading)}
+    for item in lists:
         documents = item.documents
-        if item.query_id in places:
-            documents = first[places[item.query_id]].documents + documents
+        if item.query_id in positions:
+            documents = leading[positions[item.query_id]].documents + documents
         yield CandidateList(item.query_id, tuple(dict.fromkeys(documents)), item.relevant)
 
 
@@ -77,10 +77,10 @@ def write_lists(path: str | os.PathLike[str], lists: Iterable[CandidateList]) ->
     documents."""
     target = Path(path)
     with replacing_text(target) as file:
-        number = 0
-        for number, item in enumerate(lists, 1):
-            file.write(_to_line(item, Location(str(target), number)) + "\n")
-        if not number:
+        line_number = 0
+        for line_number, item in enumerate(lists, 1):
+            file.write(_to_line(item, Location(str(target), line_number)) + "\n")
+        if not line_number:
             raise InputError(f"{target}: no lists to write")
     return Lists.open(target)
 
@@ -96,11 +96,11 @@ def append_lists(
     ``lists_of`` makes those of some numbers, ``report`` gets the numbers of finished and of all
     queries."""
     for start in range(file.done, count, size):
-        numbers = range(start, min(start + size, count))
-        lists = lists_of(numbers)
+        span = range(start, min(start + size, count))
+        lists = lists_of(span)
         lines = [_to_line(item, Location(f"query {item.query_id!r}")) for item in lists]
-        file.append_lines(lines, numbers.stop)
-        report(numbers.stop, count)
+        file.append_lines(lines, span.stop)
+        report(span.stop, count)
 
 
 def _to_line(item: CandidateList, location: Location) -> str:
@@ -146,11 +146,11 @@ class Lists(LazySequence[CandidateList]):
         position = 0
         with readable(name), open(name, "rb") as file:
             # One pass notes where lines begin; lists are parsed when read.
-            for number, raw in enumerate(file, 1):
-                if number == 1 and raw.startswith(b"\x1f\x8b"):
+            for line_number, raw in enumerate(file, 1):
+                if line_number == 1 and raw.startswith(b"\x1f\x8b"):
                     raise InputError(f"{name}: gzipped, and read in random order: gunzip it first")
-                if line := _line(raw, first=number == 1):
-                    location = Location(name, number)
+                if line := _line(raw, at_start=line_number == 1):
+                    location = Location(name, line_number)
                     if parse is None:
                         parse, frame = _parser(location, line), _frame(line)
                         parse(location, line)
@@ -166,21 +166,21 @@ class Lists(LazySequence[CandidateList]):
     def __len__(self) -> int:
         return int(self._offsets.size) - 1
 
-    def _read(self, number: int) -> CandidateList:
+    def _read(self, index: int) -> CandidateList:
         """Parse a list. Raises InputError for a bad line."""
-        start, end = (int(offset) for offset in self._offsets[number : number + 2])
-        line = _line(self._bytes[start:end].tobytes(), first=start == 0)
+        start, end = (int(offset) for offset in self._offsets[index : index + 2])
+        line = _line(self._bytes[start:end].tobytes(), at_start=start == 0)
         try:
             return self._parse(Location(self.path), line)
         except InputError:
             # Lines are counted for the error message only.
             blocks = (self._bytes[i : min(i + 2**20, start)] for i in range(0, start, 2**20))
-            number = 1 + sum(block.tobytes().count(b"\n") for block in blocks)
-            return self._parse(Location(self.path, number), line)
+            line_number = 1 + sum(block.tobytes().count(b"\n") for block in blocks)
+            return self._parse(Location(self.path, line_number), line)
 
 
-def _line(raw: bytes, *, first: bool) -> bytes:
-    return (raw.removeprefix(codecs.BOM_UTF8) if first else raw).strip(b" \r\n")
+def _line(raw: bytes, *, at_start: bool) -> bytes:
+    return (raw.removeprefix(codecs.BOM_UTF8) if at_start else raw).strip(b" \r\n")
 
 
 def _frame(line: bytes) -> tuple[bytes, bytes] | int:
@@ -250,20 +250,20 @@ def _parse_triple(location: Location, line: bytes) -> CandidateList:
 
 
 def assemble(
-    location: Location, query: Any, relevant: Sequence[Any], others: Sequence[Any]
+    location: Location, query: Any, relevant: Sequence[Any], negatives: Sequence[Any]
 ) -> CandidateList:
     """Make a list of ids, ``[id, score]`` or ``{"pid": id, "ce-score": score}``, without repeats.
     Raises InputError, naming ``location``, for bad ids, no documents, or incomplete or infinite
     scores."""
     scores: dict[str, float | None] = {}
     count = 0
-    for number, value in enumerate([*relevant, *others]):
+    for position, value in enumerate([*relevant, *negatives]):
         match value:
             case [name, score] | {"pid": name, "ce-score": score}:
                 scores.setdefault(_id(location, name), finite_score(location, score))
             case {"pid": name} | name:
                 scores.setdefault(_id(location, name), None)
-        if number < len(relevant):
+        if position < len(relevant):
             count = len(scores)
     finite = tuple(score for score in scores.values() if score is not None)
     if finite and len(finite) < len(scores):
@@ -311,9 +311,9 @@ def _id(location: Location, value: Any) -> str:
 
 def finite_score(location: Location, value: Any) -> float:
     """Return a finite number. Raises InputError, at ``location``, for any other value."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     try:
-        score = float(value) if number else math.nan
+        score = float(value) if is_number else math.nan
     except OverflowError:  # an integer of hundreds of digits
         score = math.nan
     if not math.isfinite(score):

@@ -53,8 +53,8 @@ def import_texts(
     InputError for an unreadable source, and like ``write_texts_dataset``."""
     path = Path(source)
     if not path.exists() or _saved(path):
-        rows = read_texts_dataset(source, split, config)
-        return write_texts_dataset(rows, folder, scored_only=scored_only)
+        records = read_texts_dataset(source, split, config)
+        return write_texts_dataset(records, folder, scored_only=scored_only)
     files = [path]
     if path.is_dir():
         files = sorted({file for pattern in _FILES for file in path.rglob(pattern)})
@@ -121,8 +121,8 @@ def _write_dataset(
                         continue
                     ids = [write_document(text) for text in row.texts]
                     values = ids if row.scores is None else list(zip(ids, row.scores, strict=True))
-                    query = write_query(row.query)
-                    item = assemble(location, query, values[: row.relevant], values[row.relevant :])
+                    query, count = write_query(row.query), row.relevant
+                    item = assemble(location, query, values[:count], values[count:])
                     for document in item.documents[: item.relevant]:
                         if (query, document) not in judged:
                             judged.add((query, document))
@@ -175,7 +175,7 @@ def to_row(location: Location, fields: Mapping[str, Any]) -> TextRow:
                 raise location.error(f"{name}_scores must be a list of numbers")
             if len(values) != len(listed):
                 raise location.error(f"{len(values)} {name}_scores for {len(listed)} texts")
-            scores += [finite_score(location, number) for number in values]
+            scores += [finite_score(location, score) for score in values]
     return TextRow(query, texts, len(columns["pos"]), scores)
 
 
