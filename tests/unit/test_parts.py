@@ -168,9 +168,9 @@ def test_joined_columns_are_those_of_all_documents(old, new, data):
     with TemporaryDirectory() as folder:
         first = columns(Path(folder) / "old", old)
         kinds = first.types
-        if kinds.get("day") and kinds["day"].kind != "date":
+        if kinds.get("day") and kinds["day"].name != "date":
             new = [{n: v for n, v in row.items() if n != "day"} for row in new]
-        if kinds.get("text") and kinds["text"].kind == "date":
+        if kinds.get("text") and kinds["text"].name == "date":
             new = [{n: v for n, v in row.items() if n != "text"} for row in new]
         second = columns(Path(folder) / "new", new, kinds)
         ids = [str(n) for n in order]

@@ -59,15 +59,13 @@ class Folder:
         """The SHA-256 of each file by id; ``UNREAD`` after errors, or without a parser."""
 
     def files(self) -> dict[str, str]:
-        """Return the paths of the files to read by id, sorted. Raises InputError for a folder that
-        can't be listed."""
+        """Return the paths of the files to read by id, sorted. Raises InputError if unreadable."""
         return {id_of(name): os.path.join(self.path, name) for name in sorted(self._names())}
 
     def documents(self, files: dict[str, str] | None = None) -> Records[Document]:
         """Yield the documents of files, by default of all files, one file after the other; the id
         is the file's, or ``FILE#ID`` with the id or number in the file. The function of a document
-        raises InputError for an unreadable document, UnreadFileError for a file that gives no
-        document."""
+        raises InputError for an unreadable document, UnreadFileError for a file without any."""
         for name, path in (self.files() if files is None else files).items():
             errors, inside = self.skipped.num_errors, os.path.relpath(path, self.path)
             yielded = False

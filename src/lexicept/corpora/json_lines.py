@@ -3,6 +3,7 @@
 import json
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from functools import partial
 from itertools import chain, islice
@@ -59,13 +60,11 @@ def read_json(path: str) -> Records[Document]:
 
 def _one_object(path: str, first_line: bytes) -> list[Any] | None:
     """Return a list of the one object in a file; None for a file with an object per line."""
-    try:
+    with suppress(ValueError, RecursionError):
         json.loads(first_line)
-    except (ValueError, RecursionError):
-        try:
-            parsed = _parsed(path)
-        except InputError:
-            return None
+        return None
+    with suppress(InputError):
+        parsed = _parsed(path)
         return [parsed] if isinstance(parsed, dict) else None
     return None
 
@@ -95,8 +94,7 @@ def to_document(
 ) -> Document:
     """Return the document of an object; members besides id, title, text and passages are fields. A
     missing value (see ``is_missing``) counts as no member, and an id is required without
-    ``default_id``. Raises InputError, at the location, for a field that is missing or of the wrong
-    type."""
+    ``default_id``. Raises InputError, at the location, for a missing or mistyped field."""
     fields = {name: value for name, value in record.items() if not is_missing(value)}
     title = _text(location, fields, ("title",)) if "title" in fields else ""
     passages = _passages(location, fields.get("passages"))

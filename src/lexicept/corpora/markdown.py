@@ -71,8 +71,7 @@ def parse_markdown(text: str) -> Parsed:
 
 
 def markdown_blocks(text: str, depth: int = 0) -> list[Block]:
-    """Return the headings and the texts of the blocks of a Markdown text, itself inside ``depth``
-    others."""
+    """Return the headings and the blocks' texts of Markdown, itself inside ``depth`` others."""
     if depth > NESTED_TEXTS:
         return [text]
     blocks: list[Block] = []

@@ -84,15 +84,13 @@ def parsed_blocks(
 
 
 def authored(title: str) -> str:
-    """Return the title in a file's properties; nothing for a title that programs write, such as a
-    file's name."""
+    """Return the title in a file's properties; nothing for a program's, such as a file name."""
     title = " ".join(title.split())
     return "" if _AUTOMATIC_TITLES.fullmatch(title) else title
 
 
 def sections(blocks: Iterable[Block]) -> Iterator[Section]:
-    """Yield the text before the first heading, and the text below each heading, whose title are the
-    headings above."""
+    """Yield the text before the first heading and below each; titles are the headings above."""
     path: list[Heading] = []
     texts: list[str] = []
     for block in chain(blocks, [None]):

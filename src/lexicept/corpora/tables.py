@@ -118,8 +118,7 @@ _INDEX = "__index_level_"
 def read_parquet(path: str) -> Records[Document]:
     """Yield the documents of a file with the columns id, text and, optionally, title; other columns
     are fields, and a missing id is the row's number. Raises InputError if pyarrow is missing, or
-    the file can't be read; from the function of a row, for a missing value or a value of the wrong
-    type."""
+    the file can't be read; from the function of a row, for a missing or mistyped value."""
     require("parquet", "pyarrow")
     parquet = import_module("pyarrow.parquet")
     with _sound(path), parquet.ParquetFile(path) as file:

@@ -8,7 +8,7 @@ from itertools import islice
 from lexicept.corpora.json_lines import DOCUMENT_IDS, DOCUMENT_TEXTS
 from lexicept.corpora.lines import decode, filled_lines, read_lines
 from lexicept.corpora.records import Document, Location, Qrel, Query, Records, check_id
-from lexicept.corpora.tables import Rows, column_names, read_table
+from lexicept.corpora.tables import column_names, read_table
 
 _IDS = [[name] for name in DOCUMENT_IDS]
 _QUERY_IDS = {"id", "_id", "query_id", "query-id", "qid"}
@@ -27,11 +27,8 @@ def read_documents(path: str) -> Records[Document]:
         for location, line in islice(filled_lines(path), int(plain), None):
             yield location, partial(_document, location, line)
     else:
-        yield from read_table(partial(_table, path))
-
-
-def _table(path: str) -> Rows:
-    return ((location, partial(_values, location, line)) for location, line in filled_lines(path))
+        lines = partial(filled_lines, path)
+        yield from read_table(lambda: ((at, partial(_values, at, line)) for at, line in lines()))
 
 
 def _values(location: Location, line: bytes) -> list[str]:
@@ -67,8 +64,7 @@ def _query(location: Location, line: bytes) -> Query:
 
 def read_qrels(path: str) -> Iterator[Qrel]:
     """Yield the judgements of a BEIR file (3 columns, usually a header) or a TREC file (4 columns).
-    Raises InputError for another number of columns, a malformed id, or a relevance that is no
-    integer."""
+    Raises InputError for other columns, a malformed id, or a relevance that is no integer."""
     for index, (location, line) in enumerate(read_lines(path)):
         match line.split():
             case [query_id, _, _] if index == 0 and query_id.lower() in _QUERY_IDS:

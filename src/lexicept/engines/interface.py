@@ -140,7 +140,7 @@ class PostingsEngine(ABC):
     def matrix(self) -> sp.csr_array:
         """Return the document weights as CSR [N, V], in memory, without the offsets."""
         nothing = sp.csr_array((0, self.num_dimensions), dtype=np.float32)
-        segments = [self.segment(number) for number in range(self.num_segments)]
+        segments = [self.segment(index) for index in range(self.num_segments)]
         return sp.csr_array(sp.vstack([nothing, *segments], format="csr"))
 
     @abstractmethod
@@ -152,8 +152,8 @@ def check_finite(rankings: list[Ranking]) -> list[Ranking]:
     """Return the rankings. Raises InputError for an infinite score, which comes first."""
     for _, scores in rankings:
         if scores.size and not scores[0] < np.inf:
-            problem = "weights of the query or of documents are too large, or damaged"
-            raise InputError(f"a score is not a finite number: {problem}")
+            reason = "weights of the query or of documents are too large, or damaged"
+            raise InputError(f"a score is not a finite number: {reason}")
     return rankings
 
 

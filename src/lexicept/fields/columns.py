@@ -129,8 +129,7 @@ class FieldColumn:
         return codes
 
     def most_frequent(self, allowed: npt.NDArray[np.bool_], most: int) -> list[ValueCount]:
-        """Return the most frequent values in the allowed documents [N]; equal counts by value,
-        ascending."""
+        """Return the most frequent values in the allowed documents [N]; equal counts by value."""
         offsets = np.arange(allowed.size + 1) if self.offsets is None else self.offsets
         # Values become codes from 0, so that one kernel counts texts, numbers and dates.
         if self.terms is not None:

@@ -95,8 +95,7 @@ def all_of(expressions: Sequence[Expression]) -> Expression:
 
 
 class FilterError(InputError):
-    """Raised for a malformed filter, or a filter that does not fit the fields, at a place in the
-    text, from 0."""
+    """Raised for a filter that is malformed or misfits the fields, at a position from 0."""
 
     def __init__(self, message: str, position: int | None = None) -> None:
         where = "" if position is None else f" at character {position + 1}"

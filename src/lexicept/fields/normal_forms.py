@@ -91,8 +91,7 @@ def normal(text: str) -> str:
 
 
 def without_optional(text: str) -> str:
-    """Return a text without optional vowel points, with the digits 0 to 9 for those of all
-    scripts."""
+    """Return a text without optional vowel points, with 0 to 9 for digits of all scripts."""
     if text.isascii():
         return text
     text = pattern(_OPTIONAL).sub("", text)

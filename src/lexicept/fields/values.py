@@ -186,8 +186,7 @@ def period(text: str) -> tuple[int, int] | None:
 
 
 def _days(text: str) -> tuple[datetime, datetime]:
-    """Return the first and the last day of a year, month, week or day. Raises ValueError for none
-    in the calendar."""
+    """Return the first and last day of a year, month, week or day. Raises ValueError for none."""
     year, within_year = datetime(int(text[:4]), 1, 1, tzinfo=UTC), text[4:].lstrip("-")
     if not within_year:
         return year, year.replace(month=12, day=31)
@@ -235,8 +234,7 @@ def conflict(field_type: FieldType, value: Value) -> str | None:
 
 class FieldChecker:
     """Checks that a field is texts in all documents, or numbers in all documents, as in ``types``
-    of an existing index; ``lenient`` leaves out a value that does not fit instead of raising an
-    error."""
+    of an existing index; ``lenient`` leaves out misfits instead of raising an error."""
 
     def __init__(self, types: Mapping[str, FieldType] = NOTHING, *, lenient: bool = False) -> None:
         self._types, self._lenient = types, lenient

@@ -157,8 +157,7 @@ class FieldWriter:
         self._num_documents = 0
 
     def append(self, document_id: str, fields: Fields) -> None:
-        """Add the fields of the next document. Raises InputError for more than ``MOST_FIELDS``
-        fields."""
+        """Add the next document's fields. Raises InputError for more than ``MOST_FIELDS``."""
         if new := [name for name in fields if name not in self._fields]:
             if len(self._fields) + len(new) > MOST_FIELDS:
                 reason = f"more than {MOST_FIELDS:,} fields, with {new[-1]!r:.80}"

@@ -203,8 +203,7 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     @property
     def window(self) -> int:
-        """Longest window in tokens, special tokens included. Raises InputError for an impossible
-        ``max_seq_length``."""
+        """Longest window with special tokens. Raises InputError for a bad ``max_seq_length``."""
         return min(longest_input(self.tokenizer), self._positions)
 
     @property

@@ -35,8 +35,7 @@ def find_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
 
 
 def count_positions(model: nn.Module) -> int:
-    """Return the size of a model's table of position embeddings, or ``UNLIMITED`` without a
-    table."""
+    """Return the size of a model's table of position embeddings; ``UNLIMITED`` without it."""
     for name, module in model.named_modules():
         if name.endswith(_POSITIONS) and isinstance(module, nn.Embedding):
             # RoBERTa counts from the row after the padding's, other models from a fixed row.
@@ -71,8 +70,7 @@ def listening(block: nn.Module, change: Change) -> Iterator[None]:
 
 
 def trim(config: Any, num_layers: int) -> None:
-    """Shorten a configuration's lists to the blocks that are run; transformers can't save
-    others."""
+    """Shorten a configuration's lists to the run blocks; transformers can't save longer lists."""
     for setting in ("layer_types", "mlp_layer_types"):
         if getattr(config, setting, None) is not None:
             setattr(config, setting, getattr(config, setting)[:num_layers])
@@ -144,8 +142,7 @@ def multiplies_bfloat16() -> bool:
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Return whether a device multiplies bfloat16; emulation on a CPU is five times slower than
-    single precision."""
+    """Return whether a device multiplies bfloat16: emulation is slower than single precision."""
     return multiplies_bfloat16() if device.type == "cpu" else torch.cuda.is_bf16_supported(False)
 
 

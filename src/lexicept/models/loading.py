@@ -123,8 +123,7 @@ def no_remote_code(name: str) -> Iterator[None]:
 
 def data_alone(kwargs: Mapping[str, Any], dtype: str) -> dict[str, Any]:
     """Return arguments for sentence-transformers' ``Transformer`` without code from the model's
-    folder and without pickles, which can run any code; the caller's arguments override all
-    defaults."""
+    folder and without pickles, which can run any code; ``kwargs`` override all defaults."""
     safe = {"trust_remote_code": False}
     safe_kwargs = {
         name: safe | (kwargs.get(name) or {}) for name in ("config_kwargs", "processor_kwargs")

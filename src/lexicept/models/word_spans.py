@@ -8,9 +8,8 @@ from collections.abc import Sequence
 def split_words(
     text: str, words: Sequence[int | None], offsets: Sequence[tuple[int, int]]
 ) -> list[int | None]:
-    """Return the number of every token's word, from 0; None for special tokens. Words of the
-    tokenizer are split at spaces, by the ``offsets`` of tokens: some tokenizers take a whole text
-    for one word."""
+    """Return the index of every token's word; None for special tokens. The tokenizer's words are
+    split at spaces, by the ``offsets`` of tokens: some tokenizers take a whole text for a word."""
     word_indices: list[int | None] = []
     word_index, before, last_end = -1, None, 0
     for word, (start, end) in zip(words, offsets, strict=True):

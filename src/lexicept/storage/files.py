@@ -190,8 +190,7 @@ def write_json(path: Path, json_object: dict[str, Any]) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Link a file that never changes, or copy the file if the file system has no links; create the
-    target's parents."""
+    """Link a file that never changes, or copy it without links; create the target's parents."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)

@@ -81,8 +81,7 @@ class TextStore(LazySequence[str]):
                 let_go(self._offsets)
 
     def encoded(self, start: int, stop: int) -> tuple[bytes, Integers]:
-        """Return neighbouring texts, from ``start`` to ``stop``, in UTF-8, and the length of each
-        [stop - start]."""
+        """Return texts from ``start`` to ``stop`` in UTF-8, and their lengths [stop - start]."""
         offsets = self._offsets[start : stop + 1]
         return self._bytes[offsets[0] : offsets[-1]], np.diff(offsets)
 
@@ -106,8 +105,7 @@ class TextStore(LazySequence[str]):
 
 
 class JoinedTexts(LazySequence[str]):
-    """Texts of several stores in any ``order``: numbers of texts, counted through the stores one
-    after another [n]."""
+    """Texts of several stores in any ``order``: positions in all stores, one after another [n]."""
 
     def __init__(self, stores: Sequence[TextStore], order: Integers) -> None:
         self._stores, self._order = stores, order

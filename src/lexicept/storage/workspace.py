@@ -364,10 +364,8 @@ class Units:
             for line in self._manifest.read_bytes().splitlines():
                 with suppress(ValueError, TypeError, KeyError, RecursionError):
                     record = json.loads(line)  # cut off by a kill: its unit is done again
-                    self._finished[str(record["unit"])] = {
-                        "files": dict(record["files"]),
-                        "facts": dict(record["facts"]),
-                    }
+                    unit = {key: dict(record[key]) for key in ("files", "facts")}
+                    self._finished[str(record["unit"])] = unit
 
     def facts(self, unit: str) -> dict[str, Any] | None:
         """Return the facts about a finished unit; None for an unfinished or damaged unit."""

@@ -69,8 +69,7 @@ def parse_yaml(text: str, *, typed: bool = True) -> Any:
 
 
 def read_yaml(path: str | os.PathLike[str], *, typed: bool = True) -> Any:
-    """Return the content of a YAML file. Raises InputError as ``parse_yaml`` does, and for a file
-    that can't be read."""
+    """Return a YAML file's content. Raises as ``parse_yaml``, and InputError if unreadable."""
     try:
         return parse_yaml(Path(path).read_text(encoding="utf-8"), typed=typed)
     except OSError as error:

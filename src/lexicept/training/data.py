@@ -81,8 +81,7 @@ class TrainingData:
             self.document_numbers(candidates.documents)
 
     def words(self, queries: Sequence[int], documents: Sequence[int]) -> Tensor:
-        """Return BM25's score of every pair [queries, documents]. Raises InputError without BM25
-        weights."""
+        """Return BM25's scores [queries, documents]. Raises InputError without BM25 weights."""
         if self.word_weights is None:
             raise InputError("these training data have no BM25 weights")
         scores = self.word_weights.queries[queries] @ self.word_weights.documents[documents].T

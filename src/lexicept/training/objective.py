@@ -275,8 +275,7 @@ class Objective(nn.Module):
     def recount(
         self, side: Literal["query", "document"], batches: Iterable[tuple[dict[str, Any], int]]
     ) -> None:
-        """Replace the document frequencies of ``df_flops`` by the frequencies in a sample; see
-        ``encode``."""
+        """Replace ``df_flops``' document frequencies by a sample's frequencies; see ``encode``."""
         self._df(side).recount(self.encode(side, batches))
 
     @torch.no_grad()
@@ -340,8 +339,7 @@ class Objective(nn.Module):
         factor: Tensor,
     ) -> None:
         """Add the gradients of a step times ``factor``: the second pass. A pass has side and
-        features, random state, and gradient of the vectors; ``repeats`` keep step with other
-        processes."""
+        features, random state, and gradient of the vectors; ``repeats`` match other processes."""
         for parameter, gradient in parameter_gradients:
             if gradient is not None:
                 add = gradient * factor

@@ -294,8 +294,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         """Do nothing; ``metrics.write_card`` writes the card."""
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Write a checkpoint to disk, ``CHECKSUMS`` last, and then remove earlier checkpoints but
-        the best."""
+        """Write a checkpoint, ``CHECKSUMS`` last; remove earlier checkpoints but the best."""
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         if self.args.should_save:
             remove(folder)

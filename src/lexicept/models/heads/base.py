@@ -85,8 +85,7 @@ class Head(Module):  # type: ignore[misc]
         return self.rows.float().numpy(force=True)
 
     def dimension_kind(self, num_tokens: int) -> str:
-        """Return the kind of the dimensions (concepts, sub-words or words) over a tokenizer of
-        ``num_tokens``."""
+        """Return concepts, sub-words or words: the dimensions over ``num_tokens`` sub-words."""
         return "concepts"
 
     def reconstruct(self, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -171,8 +170,7 @@ class Head(Module):  # type: ignore[misc]
 
     @torch.inference_mode()
     def pool_batch(self, states: Tensor, texts: Integers, task: str) -> tuple[Integers, Floats]:
-        """Return places in [texts, size] and values of a batch's pooled activations, for a head
-        without k."""
+        """Return positions in [texts, size] and values of pooled activations; only without k."""
         present, inverse = torch.unique(torch.from_numpy(texts), return_inverse=True)
         pooled = self.pool(states, inverse.to(states.device), len(present), task).cpu()
         text, dimension = torch.nonzero(pooled, as_tuple=True)

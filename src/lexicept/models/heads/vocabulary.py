@@ -141,8 +141,7 @@ class VocabularyHead(Head):
 
     def expanded(self, subwords: Sequence[Sequence[int]], words: Sequence[str]) -> VocabularyHead:
         """Return a head over words: rows and biases are means over ``subwords``, the dimensions of
-        each word's sub-words in this head (ESPLADE, section 3). Raises InputError for a word
-        without sub-words."""
+        each word's sub-words here (ESPLADE, section 3). Raises InputError for a word without."""
         for word, ids in zip(words, subwords, strict=True):
             if not ids or not all(0 <= subword < self.size for subword in ids):
                 raise InputError(f"{word!r} has no sub-words in a vocabulary of {self.size}")

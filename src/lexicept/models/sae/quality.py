@@ -63,8 +63,7 @@ def read_all(reader: Reader, count: int, progress: Progress = silent) -> Iterato
 
 @torch.no_grad()
 def report_states(batches: Iterable[Tensor], sae: SAE) -> SAEReport:
-    """Measure an SAE on batches of states [n, d], with sums in double precision. Raises InputError
-    without any states."""
+    """Measure an SAE on states [n, d], in double precision. Raises InputError without states."""
     device, tokens = sae.W_enc.device, 0
     total = torch.zeros(sae.d_in, dtype=torch.float64, device=device)
     active = torch.zeros(sae.num_latents, dtype=torch.long, device=device)

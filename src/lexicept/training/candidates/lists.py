@@ -73,8 +73,7 @@ def joined(
 
 def write_lists(path: str | os.PathLike[str], lists: Iterable[CandidateList]) -> Lists:
     """Write lists atomically and open the file. Raises InputError for no lists and, by line, for no
-    documents, repeated or bad ids, scores that are not finite, or another number of scores than of
-    documents."""
+    documents, repeated or bad ids, or scores that are not finite or not one per document."""
     target = Path(path)
     with replacing_text(target) as file:
         line_number = 0
@@ -93,8 +92,7 @@ def append_lists(
     report: Callable[[int, int], None],
 ) -> None:
     """Append the lists of the remaining of ``count`` queries, in units of work of ``size`` queries:
-    ``lists_of`` makes those of some numbers, ``report`` gets the numbers of finished and of all
-    queries."""
+    ``lists_of`` makes a span's lists, ``report`` gets the counts of finished and all queries."""
     for start in range(file.done, count, size):
         span = range(start, min(start + size, count))
         lists = lists_of(span)
@@ -212,9 +210,8 @@ def _parse_ours(location: Location, line: bytes) -> CandidateList:
     )
     scores = None
     if fields.get("scores") is not None:
-        scores = tuple(
-            finite_score(location, value) for value in _array(location, fields, "scores")
-        )
+        values = _array(location, fields, "scores")
+        scores = tuple(finite_score(location, value) for value in values)
     query = _id(location, fields.get("query_id"))
     listed = CandidateList(query, relevant + candidates, len(relevant), scores)
     _check(location, listed)
@@ -253,8 +250,7 @@ def assemble(
     location: Location, query: Any, relevant: Sequence[Any], negatives: Sequence[Any]
 ) -> CandidateList:
     """Make a list of ids, ``[id, score]`` or ``{"pid": id, "ce-score": score}``, without repeats.
-    Raises InputError, naming ``location``, for bad ids, no documents, or incomplete or infinite
-    scores."""
+    Raises InputError, naming ``location``, for bad ids, bad scores or no documents."""
     scores: dict[str, float | None] = {}
     count = 0
     for position, value in enumerate([*relevant, *negatives]):

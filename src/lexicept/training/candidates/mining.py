@@ -62,8 +62,7 @@ def mine(
     """Write a candidate list for each query, id → text: relevant documents, query id → ids, then
     the best other hits; none for a query with neither. Calling it again resumes interrupted work
     (see ``storage.workspace``). Raises InputError for a relevant document missing from the index,
-    an existing ``out``, unfinished work with other settings, a second writing process, or no
-    lists."""
+    an existing ``out``, unfinished work with other settings, a second writer, or no lists."""
     positives = {query: dict.fromkeys(relevant.get(query, ())) for query in queries}
     for query, documents in positives.items():
         for document in documents:

@@ -66,8 +66,7 @@ class DenseTeacher(_Network):
     def prepare(
         self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
     ) -> Scorer:
-        """Embed all texts without embeddings in ``folder``. Raises InputError if the model can't be
-        loaded."""
+        """Embed texts that ``folder`` lacks. Raises InputError if the model can't be loaded."""
         model = _load(SentenceTransformer, self.name, self.dtype)
         identity = model_identity(self.name)
         if self.dtype is not None:

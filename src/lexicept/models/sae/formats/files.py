@@ -115,8 +115,7 @@ class Tensors(ABC):
             raise InputError(f"{self.path}: {name} is {list(actual)}, expected {list(shape)}")
 
     def read(self, name: str) -> Tensor:
-        """Read a tensor of ``shapes``, as float32. Raise InputError for values that are damaged or
-        not finite."""
+        """Read a tensor of ``shapes`` as float32. Raises InputError for damaged values."""
         try:
             tensor = self._read(name).to(torch.float32, copy=True)
         except Exception as error:
