@@ -131,8 +131,8 @@ def _lines(path: str, encoding: str) -> Iterator[Iterator[str]]:
 
 
 def _dialect(lines: list[str], more: bool) -> dict[str, Any]:
-    """Return the separator of a table by its first lines, and the backslash if it escapes quotes:
-    those that divide most lines as the header."""
+    """Return a table's separator, and the backslash if quotes are escaped, from the first lines:
+    the dialect that divides most lines as the header."""
 
     def score(dialect: dict[str, Any]) -> tuple[float, int, int]:
         # The last row may go on after the sample.

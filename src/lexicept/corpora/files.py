@@ -170,8 +170,8 @@ def read_one(path: str, name: str) -> Document:
 
 
 def parse_attachment(name: str, raw: bytes) -> Parsed:
-    """Parse an attachment as a file of its name. Raises NothingToRead for a file that is not one
-    document, or whose reader's package is missing."""
+    """Parse an attachment by its name's extension. Raises NothingToRead for an extension without a
+    parser of single documents, or if the parser's package is missing."""
     extension = os.path.splitext(name.lower())[1]
     if extension not in _PARSERS:
         raise NothingToRead(extension or "without an extension")

@@ -116,7 +116,9 @@ class Folder:
                     # With a slash before it, **/ stands for no folder, too.
                     forms = ((form, p) for form in (path, f"/{path}") for p in self._include)
                     included = any(fnmatchcase(form, pattern) for form, pattern in forms)
-                    if not left_out(name, _kind(os.path.join(parent, name), name, root, included)):
+                    if not left_out(
+                        name, _skip_reason(os.path.join(parent, name), name, root, included)
+                    ):
                         yield path
 
     def _reason(self, path: str, name: str) -> str | None:
@@ -133,9 +135,9 @@ def file_of(document_id: str) -> str:
     return document_id.partition("#")[0]
 
 
-def _kind(path: str, name: str, root: str, included: bool) -> str | None:
-    """Return the reason to skip a file: hidden, or the kind, with what would read it; None for a
-    readable file, or one ``included``."""
+def _skip_reason(path: str, name: str, root: str, included: bool) -> str | None:
+    """Return the reason to skip a file: hidden, or its type and the package to install; None for
+    a readable or ``included`` file."""
     if name.startswith("."):
         return "hidden"
     if os.path.islink(path):

@@ -66,7 +66,7 @@ class Qrel(NamedTuple):
 
 
 class Location(NamedTuple):
-    """Where a record stands: its source, and its position there, counted in a unit from 1."""
+    """A record's source, and the position in the source, counted in a unit from 1."""
 
     source: str
     position: int = 0

@@ -140,7 +140,7 @@ def _role(name: str, source: str, text: str, *_: Any, **__: Any) -> tuple[list[A
 
 
 def _directive() -> Any:
-    """Return a directive that shows its argument, and its content, code or not."""
+    """Return a directive that shows argument and content, code or not."""
     nodes: Any = import_module("docutils.nodes")
     rst: Any = import_module("docutils.parsers.rst")
 

@@ -46,7 +46,7 @@ class BinaryError(ValueError):
 
 
 def decode_text(encoded: bytes, *, declared: bool = False) -> str:
-    """Decode bytes by the byte order mark, else as UTF-8 where nearly all of them are, else in the
+    """Decode bytes by the byte order mark, else as UTF-8 if nearly all bytes are, else in the
     likeliest encoding. Raises BinaryError for no text: zeros, or many control characters.
 
     With the package turbohtml (extra ``files``) the likeliest encoding is one of the WHATWG

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 from unicodedata import normalize
 
@@ -266,13 +267,12 @@ def _from_dict(conditions: Mapping[str, Any], depth: int) -> Expression:
     """
     if depth > DEEPEST:
         raise FilterError(f"more than {DEEPEST} conditions inside each other")
-    expressions = [
-        expression for key, value in conditions.items() for expression in _entry(key, value, depth)
-    ]
+    by_key = (_key_conditions(key, value, depth) for key, value in conditions.items())
+    expressions = list(chain.from_iterable(by_key))
     return expressions[0] if len(expressions) == 1 else All(tuple(expressions))
 
 
-def _entry(key: object, value: Any, depth: int) -> list[Expression]:
+def _key_conditions(key: object, value: Any, depth: int) -> list[Expression]:
     """Return the conditions of a key."""
     if not isinstance(key, str):
         raise FilterError(f"the name of a field is a text, not {key!r:.80}")

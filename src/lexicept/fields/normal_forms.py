@@ -1,8 +1,7 @@
 """Normal forms of texts, in which equivalent spellings are equal, and their words.
 
 A word is a run of letters, digits and marks; an apostrophe of any sort ends it. Format characters,
-such as the soft hyphen, belong to the word around them (UAX #29, rule WB4) and have no part in its
-normal form.
+such as the soft hyphen, belong to the word around (UAX #29, rule WB4), not to the normal form.
 """
 
 from __future__ import annotations
@@ -117,9 +116,9 @@ def origins(text: str, form: Callable[[str], str]) -> list[tuple[int, int]]:
     return spans if len(spans) == size else [(0, len(text))] * size
 
 
-def first_place(text: str, query: str) -> tuple[int, int] | None:
-    """Return start and end in a text of the longest word of a query that it has, without case and
-    also as a part of a word; None without one. Words have at least three characters."""
+def first_match(text: str, query: str) -> tuple[int, int] | None:
+    """Return start and end in a text of the longest query word there, without case and also inside
+    a word; None without a match. Query words have at least three characters."""
     query = caseless(query)
     words = with_marks(_SHOWN_WORD, query).findall(query)
     words = sorted(set(words), key=lambda word: (-len(word), word))

@@ -1,4 +1,4 @@
-"""Writing columns: of documents that come one by one, and of two collections joined."""
+"""Writing columns: of a stream of documents, and of two collections joined."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from lexicept.explanation.contributions import (
     shown_term,
     spelled,
 )
-from lexicept.fields.normal_forms import first_place
+from lexicept.fields.normal_forms import first_match
 from lexicept.index.dimensions import dimension_of
 from lexicept.index.queries import MAX_FACTOR
 from lexicept.index.reader import IndexReader
@@ -319,7 +319,7 @@ def _heading(document: Document, score: float | None = None) -> str:
 
 def _snippet(text: str, query: str) -> str:
     """Return a passage around the first word that the text has, or the beginning."""
-    start, end = first_place(text, query) or (0, 0)
+    start, end = first_match(text, query) or (0, 0)
     side = SNIPPET // 2 if start > SNIPPET // 2 else SNIPPET
     begin, stop = around(text, start, end, side)
     before, after = "…" if begin else "", "…" if stop < len(text) else ""

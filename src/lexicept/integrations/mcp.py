@@ -54,7 +54,7 @@ ABSOLUTE = re.compile(r"(?<![\w:./\\])(?:[A-Za-z]:)?[/\\](?:[^\s'\"]*[/\\])?")
 
 
 class _Server(MCPServer[None]):
-    """A server whose tools take arguments as models fill them in, and refuse unknown ones."""
+    """A server of tools that take arguments as models write them, and refuse unknown names."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         """Call a tool. An optional argument that is null or blank counts as left out. Raises

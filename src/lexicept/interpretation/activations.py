@@ -52,15 +52,14 @@ def read_texts(encoder: TokenReader, texts: Sequence[str]) -> ReadTexts:
 class FiringReader:
     """Reader of texts that collects activations by word and the best examples of M concepts.
 
-    Tokens that two windows of a text share are read twice. ``texts`` are the documents, which
-    ``read`` takes by number.
+    Tokens that two windows of a text share are read twice. ``read`` takes indices of ``texts``.
     """
 
     def __init__(self, encoder: TokenReader, texts: Sequence[str]) -> None:
         self._encoder, self._texts = encoder, texts
         self._size = size = encoder.head.size
-        self.numbers: set[int] = set()
-        """Numbers of the texts that were read."""
+        self.texts_read: set[int] = set()
+        """Indices of the texts that were read."""
         self.tokens = 0
         """Number of tokens read for all concepts."""
         self.firings = np.zeros(size, np.int64)
@@ -100,7 +99,7 @@ class FiringReader:
         for start in starts:
             block = indices[start : start + READ]
             texts = read_texts(self._encoder, [self._texts[index] for index in block])
-            self.numbers.update(block)
+            self.texts_read.update(block)
             count += self._add_texts(block, texts, concepts)
             progress(stage, start + len(block), len(indices))
         return count

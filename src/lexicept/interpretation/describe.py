@@ -1,8 +1,8 @@
-"""Describing concepts by the texts and words that they fire on, without given labels.
+"""Describing concepts by texts and words with large activations, without given labels.
 
-A sample of the collection is read once: how often concepts fire, on which words, and where most.
-Concepts that the sample misses are looked for in the documents with the largest activations. Their
-words are compared with all words that were read, the words of other concepts with the sample.
+A sample of the collection is read once: frequencies, words and strongest passages of concepts.
+Concepts that the sample misses are looked for in the documents with the largest activations, and
+their words are compared with all words read; words of other concepts with the sample.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _read_missed(
     left, unread = tokens, np.zeros(tf.shape[0], bool)
     unread[np.asarray(among, np.int64)] = True
     for _ in range(ROUNDS):
-        unread[list(reader.numbers)] = False
+        unread[list(reader.texts_read)] = False
         concepts, documents = strongest_documents(tf, missed & (reader.texts_fired < TEXTS), unread)
         # Documents of many missed concepts first: few tokens describe many concepts.
         while left > 0 and documents.size:
@@ -188,7 +188,7 @@ def _log_odds(
 
 
 def _firings(reader: FiringReader) -> Firings:
-    words, texts = reader.words, len(reader.numbers)
+    words, texts = reader.words, len(reader.texts_read)
     return Firings(
         words,
         reader.tallies(),

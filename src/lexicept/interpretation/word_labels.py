@@ -19,8 +19,8 @@ MODALS = {"can", "cannot", "could", "may", "might", "must", "ought", "shall", "w
 GENERIC = {"en": stop_words("en_plus") | MODALS}
 """Function words by language, beside the tokenizer's stop words."""
 
-KINDS = ("words", "function words", "punctuation", "numbers")
-"""Kinds of words; a concept is of the kind with most of the activations, of words with half."""
+SOURCES = ("words", "function words", "punctuation", "numbers")
+"""Classes of words; a concept's is the class with most activations, words with half of them."""
 
 ENOUGH = 0.6
 """Share of the activations from which a name needs no further word."""
@@ -69,7 +69,7 @@ class Name(NamedTuple):
 
     label: str
     source: str
-    """One of ``KINDS``, one text, topic, various words, or none if it fires nowhere."""
+    """One of ``SOURCES``, one text, topic, various words, or none if it fires nowhere."""
     detection: float
     """Balanced accuracy of the label's words on held-out words; NaN without any held-out firing."""
 
@@ -102,7 +102,7 @@ class Namer:
         sources = np.zeros(len(firings.words), np.int64)
         self._stem_of = np.full(len(firings.words), -1, np.int64)
         for index, spelling in enumerate(firings.words):
-            sources[index] = KINDS.index(_kind(spelling, tokenizer))
+            sources[index] = SOURCES.index(_source(spelling, tokenizer))
             if not sources[index]:
                 terms = tokenizer(spelling)
                 key = terms[0] if len(terms) == 1 else spelling
@@ -121,8 +121,9 @@ class Namer:
         silent = np.bincount(concept, sums[:, 0], size) == 0
         self._held_firings[silent] = 0
         sums = np.where(silent[concept, None], sums[:, 1:2], sums)
-        cells = concept * len(KINDS) + sources[word]
-        self._kinds = np.bincount(cells, sums[:, 0], size * len(KINDS)).reshape(size, len(KINDS))
+        cells = concept * len(SOURCES) + sources[word]
+        source_sums = np.bincount(cells, sums[:, 0], size * len(SOURCES))
+        self._source_sums = source_sums.reshape(size, len(SOURCES))
         stem = np.where(is_content[word], self._stem_of[word], len(stems) + word)
         sources = sources[word]
         order = np.lexsort((-sums[:, 0], stem, concept))
@@ -132,10 +133,10 @@ class Namer:
         group = np.cumsum(firsts(concept[order], stem[order])) - 1
         much = sums[order, 0] >= SPELLING * sums[order, 0][starts][group]
         common = order[np.lexsort((-firings.text_counts[word[order]] * much, group))][starts]
-        self._word, self._kind = word[common], sources[common]
+        self._word, self._sources = word[common], sources[common]
         added = np.add.reduceat(sums[order], starts) if starts.size else sums
         self._repeated = np.maximum.reduceat(repeated[order], starts) if starts.size else repeated
-        totals = np.maximum(self._kinds.sum(axis=1), 1e-12)
+        totals = np.maximum(self._source_sums.sum(axis=1), 1e-12)
         self._shares, self._fired = added[:, 0] / totals[self._concept], added[:, 2]
         stemmed = self._stem < len(stems)
         weights = np.ones(self._stem.size)
@@ -166,19 +167,19 @@ class Namer:
 
     def _source_and_words(self, concept: int, pairs: Integers) -> tuple[str, list[int]]:
         """Return the source of a concept's name, and the (concept, stem) pairs of the name."""
-        totals = self._kinds[concept]
+        totals = self._source_sums[concept]
         source = 0 if totals[0] >= totals.sum() / 2 else int(totals[1:].argmax()) + 1
-        content_pairs, alike = (pairs[self._kind[pairs] == index] for index in (0, source))
+        content_pairs, alike = (pairs[self._sources[pairs] == index] for index in (0, source))
         for words in (alike[self._repeated[alike]], alike):
             selected = self._select(words)
             if self._shares[selected].sum() >= (MOSTLY if source else FEWEST):
-                return KINDS[source], selected
+                return SOURCES[source], selected
         if not source:
             return "various words", selected
         repeated = content_pairs[self._repeated[content_pairs]]
         words = repeated if self._repeated[pairs].any() else content_pairs
         topic = self._select(words[self._topical[words]])
-        return ("topic", topic) if topic else (KINDS[source], selected)
+        return ("topic", topic) if topic else (SOURCES[source], selected)
 
     def _select(self, pairs: Integers) -> list[int]:
         """Return the pairs of a name, the largest weight first."""
@@ -211,8 +212,8 @@ class Namer:
         words = [self._spelled(pair) for pair in pairs]
         if source != "words":
             separator = " " if source == "punctuation" else ", "
-            totals = self._kinds[concept]
-            both = source in KINDS[1:3] and totals[1:3].min() >= BOTH * totals.sum()
+            totals = self._source_sums[concept]
+            both = source in SOURCES[1:3] and totals[1:3].min() >= BOTH * totals.sum()
             label = "function words and punctuation" if both else source
             return Name(f"{label}: {separator.join(words)}", source, np.nan)
         fired, firings = self._fired[pairs].sum(), self._held_firings[concept]
@@ -223,8 +224,8 @@ class Namer:
         return Name(", ".join(words), source, float((fired / firings + 1 - rate) / 2))
 
 
-def _kind(word: str, tokenizer: Tokenizer) -> str:
-    """Return the kind of a word, one of ``KINDS``."""
+def _source(word: str, tokenizer: Tokenizer) -> str:
+    """Return the class of a word, one of ``SOURCES``."""
     if not any(map(str.isalnum, word)):
         return "punctuation"
     if not any(map(str.isalpha, word)):

@@ -130,13 +130,13 @@ class CachedStates:
     def find(self, window: Window) -> Tensor | None:
         """Return the states [tokens, d] of a window's counted tokens, in single precision; None for
         an unknown window or a window without counted tokens."""
-        shard, start, end = self._places.get(window.key(), (0, 0, 0))
+        shard, start, end = self._spans.get(window.key(), (0, 0, 0))
         if start == end:
             return None
         return torch.from_numpy(self._copy(shard, slice(start, end), np.float32))
 
     def __contains__(self, window: object) -> bool:
-        return isinstance(window, Window) and window.key() in self._places
+        return isinstance(window, Window) and window.key() in self._spans
 
     def _copy(self, shard: int, tokens: slice, dtype: Any) -> np.ndarray:
         states: np.ndarray = self._states[shard][tokens].astype(dtype)
@@ -144,7 +144,7 @@ class CachedStates:
         return states
 
     @cached_property
-    def _places(self) -> dict[tuple[int, int], tuple[int, int, int]]:
+    def _spans(self) -> dict[tuple[int, int], tuple[int, int, int]]:
         """Key of each window → shard, start and end of the window's states."""
         spans = {}
         for shard, windows in enumerate(self._windows):

@@ -61,12 +61,12 @@ def _count(texts: Iterable[str], tokenizer: Any) -> Counter[tuple[int, ...]]:
         encoded = tokenizer(batch, **options)
         for index, (text, ids) in enumerate(zip(batch, encoded["input_ids"], strict=True)):
             offsets = encoded["offset_mapping"][index]
-            spans = _word_places(split_words(text, encoded.word_ids(index), offsets))
+            spans = _word_runs(split_words(text, encoded.word_ids(index), offsets))
             counts.update(tuple(ids[start:end]) for start, end in spans)
     return counts
 
 
-def _word_places(word_indices: Sequence[int | None]) -> list[tuple[int, int]]:
+def _word_runs(word_indices: Sequence[int | None]) -> list[tuple[int, int]]:
     """Return start and end of every run of tokens with the same word number."""
     borders = [i for i in range(1, len(word_indices)) if word_indices[i] != word_indices[i - 1]]
     runs = pairwise([0, *borders, len(word_indices)])
@@ -93,13 +93,13 @@ class WordFinder:
         self._dimensions = {word: dimension for dimension, word in enumerate(words)}
         self._tokenizer = tokenizer
         self._special = set(tokenizer.all_special_ids)
-        self._known: dict[tuple[int, ...], int | None] = {}
+        self._cache: dict[tuple[int, ...], int | None] = {}
 
     def spans(self, window: Window, *, cut_start: bool, cut_end: bool) -> list[WordSpan]:
         """Return the words of the vocabulary in a window, in order, except words that may be cut:
         the first with ``cut_start`` (the text begins before the window), the last with ``cut_end``.
         """
-        runs = _word_places(window.words)
+        runs = _word_runs(window.words)
         runs = runs[cut_start : len(runs) - cut_end]
         candidates = [(start, end, self._find(window.token_ids[start:end])) for start, end in runs]
         return [
@@ -110,7 +110,7 @@ class WordFinder:
 
     def _find(self, ids: Sequence[int]) -> int | None:
         subwords = tuple(ids)
-        if subwords not in self._known:
+        if subwords not in self._cache:
             word = _spell(subwords, self._tokenizer, self._special)
-            self._known[subwords] = None if word is None else self._dimensions.get(word)
-        return self._known[subwords]
+            self._cache[subwords] = None if word is None else self._dimensions.get(word)
+        return self._cache[subwords]

@@ -1,7 +1,6 @@
-"""An index with the queries of a report, and measurements that several sections need.
+"""An index with the queries of a report, and measurements for several sections.
 
-The queries are judged queries or, without any, sentences of the documents that search for their
-own document.
+The queries are judged queries or, without any, sentences that search for the sentence's document.
 """
 
 from __future__ import annotations
@@ -213,8 +212,8 @@ class PostingsBlock(NamedTuple):
 
 
 def blocks_of_postings(engine: PostingsEngine, span: slice) -> Iterator[PostingsBlock]:
-    """Yield the postings of neighbouring dimensions, ``POSTINGS`` at a time, or those of one
-    dimension: the pages of their files don't stay in memory."""
+    """Yield the postings of neighbouring dimensions, ``POSTINGS`` at a time or of a single
+    dimension: the files' pages don't stay in memory."""
     document_frequency = engine.df[span]
     for group in neighbours(document_frequency, POSTINGS):
         block = slice(span.start + group.start, span.start + group.stop)
@@ -228,11 +227,11 @@ def weights_of(engine: PostingsEngine, document_numbers: Integers) -> sp.csr_arr
     """Return the weights of documents, which may repeat [documents, V]."""
     # One pass over the postings keeps those of the documents: an index has no rows of documents.
     distinct, inverse = np.unique(document_numbers, return_inverse=True)
-    place_of = np.full(engine.num_documents, -1, np.int32)
-    place_of[distinct] = np.arange(distinct.size)
+    position_of = np.full(engine.num_documents, -1, np.int32)
+    position_of[distinct] = np.arange(distinct.size)
     blocks = [sp.csc_array((distinct.size, 0), dtype=np.float32)]
     for postings in blocks_of_postings(engine, slice(0, engine.num_dimensions)):
-        position, start = place_of[postings.documents], postings.span.start
+        position, start = position_of[postings.documents], postings.span.start
         inside = position >= 0
         shape = (distinct.size, postings.span.stop - start)
         coordinates = (position[inside], postings.dimensions[inside] - start)

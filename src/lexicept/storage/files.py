@@ -34,7 +34,7 @@ def disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error_number = None if isinstance(error, LexiceptError) else _disk_error_number(error, path)
+        error_number = None if isinstance(error, LexiceptError) else _disk_errno(error, path)
         if error_number is None:
             raise
         reason = os.strerror(error_number)
@@ -44,7 +44,7 @@ def disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
         raise OSError(error_number, reason, str(path)) from error
 
 
-def _disk_error_number(error: BaseException, path: Path) -> int | None:
+def _disk_errno(error: BaseException, path: Path) -> int | None:
     """Return the number of a nameless disk error, or of a nameless cause; None otherwise."""
     if isinstance(error, OSError) and error.errno in DISK_ERRORS:
         nameless = error.filename is None or re.fullmatch(TEMPORARY, Path(error.filename).name)
@@ -59,7 +59,7 @@ def _disk_error_number(error: BaseException, path: Path) -> int | None:
     if "unexpected pos" in text or "iostream error" in text:  # torch's writer drops the number
         return errno.EIO if _free(path) > 2**20 else errno.ENOSPC
     cause = error.__cause__ or error.__context__
-    return None if cause is None else _disk_error_number(cause, path)
+    return None if cause is None else _disk_errno(cause, path)
 
 
 def _free(path: Path) -> int:

@@ -1,7 +1,7 @@
 """Manifests: the size and checksum of every file of a folder, and a checksum of the manifest.
 
-A manifest may name the current one of several generations: numbered folders beside the manifest.
-The names begin with a word, so that a user's folder such as ``2024`` is never taken for one.
+A manifest may name the current of several generations: numbered folders beside the manifest. The
+names begin with a word: a user's folder such as ``2024`` is no generation.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def damage(
     # Sizes first, in no time; checksums of the files with the right size.
     complete = {}
     for name, expected in files.items():
-        message = _size_problem(root, name, expected)
+        message = _size_damage(root, name, expected)
         if message is None:
             complete[name] = expected
         else:
@@ -108,7 +108,7 @@ def damage(
             progress("checksums", done, total)
 
 
-def _size_problem(root: Path, name: str, expected: Any) -> str | None:
+def _size_damage(root: Path, name: str, expected: Any) -> str | None:
     inside = not name.startswith("/") and ".." not in PurePosixPath(name).parts
     described = isinstance(expected, dict) and isinstance(expected.get("sha256"), str)
     if not (inside and described and type(expected.get("size")) is int):

@@ -242,7 +242,7 @@ class Workspace:
         path = self.folder / SETTINGS
         return read_json(path) if path.exists() else {}
 
-    def _kept_entries(self) -> list[Path]:
+    def _kept_paths(self) -> list[Path]:
         """Return the files and folders that are neither bookkeeping nor staged."""
         bookkeeping, temporary = (".lock", SETTINGS, STAGED), f".{SETTINGS}."
         return [
@@ -253,7 +253,7 @@ class Workspace:
 
     def _keeps(self) -> bool:
         """Return True if a file is kept."""
-        paths = (path for root in self._kept_entries() for path in (root, *root.rglob("*")))
+        paths = (path for root in self._kept_paths() for path in (root, *root.rglob("*")))
         return any(path.is_symlink() or path.is_file() for path in paths)
 
     def _clear(self) -> None:
@@ -283,7 +283,7 @@ class Workspace:
                 sound = has_settings and recorded.get("format") == FORMAT
         elif sound:
             with suppress(FileNotFoundError):  # another process has just removed it
-                sound = not self._kept_entries()
+                sound = not self._kept_paths()
         if not sound and os.path.lexists(self.folder):
             hint = "name another folder" if self._in_place else "move it elsewhere"
             raise InputError(f"{self._shown}: not unfinished work of lexicept; {hint}")

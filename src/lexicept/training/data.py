@@ -60,16 +60,16 @@ class TrainingData:
     def __post_init__(self) -> None:
         if not len(self.lists):
             raise InputError("there are no candidate lists to train on")
-        self._query_numbers = NumberOf(self.query_ids)
-        self._document_numbers = NumberOf(self.document_ids)
+        self._query_indices = NumberOf(self.query_ids)
+        self._document_indices = NumberOf(self.document_ids)
 
-    def query_number(self, query_id: str) -> int:
-        """Return a query's number. Raises InputError for an unknown id."""
-        return _number(self._query_numbers, query_id, "query")
+    def query_index(self, query_id: str) -> int:
+        """Return a query's index. Raises InputError for an unknown id."""
+        return _index_of(self._query_indices, query_id, "query")
 
-    def document_numbers(self, document_ids: Sequence[str]) -> list[int]:
-        """Return documents' numbers. Raises InputError for an unknown id."""
-        return [_number(self._document_numbers, name, "document") for name in document_ids]
+    def document_indices(self, document_ids: Sequence[str]) -> list[int]:
+        """Return documents' indices. Raises InputError for an unknown id."""
+        return [_index_of(self._document_indices, name, "document") for name in document_ids]
 
     def check_lists(self) -> None:
         """Look up the queries and documents of ``CHECKED_LISTS`` evenly spaced lists, so that an
@@ -77,8 +77,8 @@ class TrainingData:
         step = max(1, len(self.lists) // CHECKED_LISTS)
         for index in range(0, len(self.lists), step):
             candidates = self.lists[index]
-            self.query_number(candidates.query_id)
-            self.document_numbers(candidates.documents)
+            self.query_index(candidates.query_id)
+            self.document_indices(candidates.documents)
 
     def words(self, queries: Sequence[int], documents: Sequence[int]) -> Tensor:
         """Return BM25's scores [queries, documents]. Raises InputError without BM25 weights."""
@@ -101,7 +101,7 @@ class TrainingData:
         return scores
 
 
-def _number(indices: NumberOf, name: str, role: str) -> int:
+def _index_of(indices: NumberOf, name: str, role: str) -> int:
     index = indices.find(name)
     if index is None:
         raise InputError(f"a candidate list names the {role} {name!r}, which is unknown")
@@ -155,11 +155,11 @@ class Sampler:
             drawn = random.choice(negatives, count, replace=False) + candidates.relevant
             positions.extend(int(n) for n in drawn)
         return Sample(
-            self.data.query_number(candidates.query_id),
-            self.data.document_numbers([candidates.documents[n] for n in positions]),
+            self.data.query_index(candidates.query_id),
+            self.data.document_indices([candidates.documents[n] for n in positions]),
             relevant,
             None if candidates.scores is None else [candidates.scores[n] for n in positions],
-            self.data.document_numbers(candidates.documents[: candidates.relevant]),
+            self.data.document_indices(candidates.documents[: candidates.relevant]),
         )
 
 

@@ -195,10 +195,10 @@ class Checkpoint:
         self, path: Path, settings: LoopSettings, device: torch.device | None = None
     ) -> None:
         self.path = path
-        self._content: dict[str, Any] = {}
+        self._state: dict[str, Any] = {}
         with self.reading():
-            self._content = torch.load(path, map_location=device, weights_only=True)
-            if difference := first_difference(self._content["settings"], to_mapping(settings)):
+            self._state = torch.load(path, map_location=device, weights_only=True)
+            if difference := first_difference(self._state["settings"], to_mapping(settings)):
                 raise InputError(f"a checkpoint of other settings: {difference}")
 
     @classmethod
@@ -225,7 +225,7 @@ class Checkpoint:
     def reading(self) -> Iterator[dict[str, Any]]:
         """Yield the content; turn errors of the block into InputError with the file's path."""
         try:
-            yield self._content
+            yield self._state
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from None
         except Exception as error:  # torch raises many kinds

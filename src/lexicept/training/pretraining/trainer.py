@@ -46,7 +46,7 @@ def load_backbone_and_head(
     backbone: str, layer: int | None, settings: PretrainingSettings
 ) -> tuple[Backbone, VocabularyHead]:
     """Load a backbone, cut to ``layer`` blocks (all by default), and its language head. Raises
-    InputError for a model that can't be loaded or that does not fit the settings."""
+    InputError for an unreadable model, or a model that does not fit the settings."""
     check_backbone(backbone, own_head=True)
     loaded = Backbone.from_pretrained(
         backbone, layer, bidirectional=settings.bidirectional, dtype=settings.dtype
