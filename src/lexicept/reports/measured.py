@@ -70,9 +70,9 @@ class ReportQueries:
     def from_documents(cls, index: IndexReader) -> ReportQueries:
         """Take one sentence from each of ``PSEUDO_QUERIES`` documents with sentences."""
         indices, texts = pseudo_queries.from_texts(Contents(index.folder), PSEUDO_QUERIES)
-        ids = [index.ids[index] for index in indices]
+        ids = [index.ids[n] for n in indices]
         queries = list(map(Query, ids, texts))
-        documents = (index.document_ids[index] for index in indices)
+        documents = (index.document_ids[n] for n in indices)
         qrels = [Qrel(query, document, 1) for query, document in zip(ids, documents, strict=True)]
         return cls(queries, qrels, False, len(index))
 
