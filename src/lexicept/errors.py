@@ -58,11 +58,11 @@ def first_line_of(error: BaseException) -> str:
 def check_count(name: str, value: object) -> None:
     """Raise InputError unless the value is a whole number of at least 1."""
     try:
-        number = index(value)  # type: ignore[arg-type]
+        count = index(value)  # type: ignore[arg-type]
     except TypeError:
         raise InputError(f"{name} must be a whole number, not {value!r:.40}") from None
-    if number < 1:
-        raise ParameterError(f"{{0}} must be at least 1, not {number}", name)
+    if count < 1:
+        raise ParameterError(f"{{0}} must be at least 1, not {count}", name)
 
 
 def require(extra: str, *modules: str, hint: str = "") -> None:
@@ -127,12 +127,12 @@ def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            given = signature.bind(*args, **kwargs).arguments
+            arguments = signature.bind(*args, **kwargs).arguments
         except TypeError:  # unknown or missing parameters: the call below raises a better message
             return function(*args, **kwargs)
         for name, annotation in annotations().items():
-            if name in given:
-                _check(name, given[name], annotation)
+            if name in arguments:
+                _check(name, arguments[name], annotation)
         return function(*args, **kwargs)
 
     return call
@@ -146,8 +146,8 @@ def resolved_annotations(owner: Any) -> dict[str, Any]:
 
 def check_fields(settings: Any) -> None:
     """Raise InputError for a dataclass's value that does not fit its annotation."""
-    kind: Any = type(settings)
-    for name, annotation in _field_annotations(kind).items():
+    settings_type: Any = type(settings)
+    for name, annotation in _field_annotations(settings_type).items():
         _check(name, getattr(settings, name), annotation)
 
 
@@ -162,22 +162,22 @@ def check_known(noun: str, names: Iterable[str], known: Sequence[str]) -> None:
             raise InputError(f"no {noun} {name!r:.80}; {hint}")
 
 
-def read_fields(kind: Callable[..., R], content: Mapping[str, Any], place: object) -> R:
+def read_fields(settings_type: Callable[..., R], mapping: Mapping[str, Any], source: object) -> R:
     """Return a dataclass with the values of a JSON object.
 
     Raises:
-        InputError: an unknown name, or a value that the dataclass refuses; with ``place``.
+        InputError: an unknown name, or a value that the dataclass refuses; with ``source``.
     """
     try:
-        check_known("setting", content, list(kind.__dataclass_fields__))  # type: ignore[attr-defined]
-        return kind(**content)
+        check_known("setting", mapping, list(settings_type.__dataclass_fields__))  # type: ignore[attr-defined]
+        return settings_type(**mapping)
     except InputError as error:
-        raise InputError(f"{place}: {error}") from None
+        raise InputError(f"{source}: {error}") from None
 
 
 @functools.cache
-def _field_annotations(kind: Any) -> dict[str, Any]:
-    return resolved_annotations(kind)
+def _field_annotations(settings_type: Any) -> dict[str, Any]:
+    return resolved_annotations(settings_type)
 
 
 class _Names(dict[str, Any]):
@@ -210,8 +210,8 @@ def _check(name: str, value: object, annotation: Any) -> None:
 
 
 def _refused(name: str, allowed: str, value: object) -> ParameterError:
-    problem = f" must be {allowed}, not {value!r:.80}"
-    return ParameterError("{0}" + problem.replace("{", "{{").replace("}", "}}"), name)
+    message = f" must be {allowed}, not {value!r:.80}"
+    return ParameterError("{0}" + message.replace("{", "{{").replace("}", "}}"), name)
 
 
 def _origin(annotation: Any) -> Any:
@@ -221,7 +221,7 @@ def _origin(annotation: Any) -> Any:
 def members_of(annotation: Any) -> tuple[Any, ...]:
     """Return the members of a union, or the annotation alone."""
     if _origin(annotation) in (Union, types.UnionType):
-        return tuple(m for part in typing.get_args(annotation) for m in members_of(part))
+        return tuple(m for member in typing.get_args(annotation) for m in members_of(member))
     return (type(None) if annotation is None else annotation,)
 
 
@@ -234,23 +234,23 @@ def _fits(value: object, annotation: Any) -> bool:
     members = members_of(annotation)
     if len(members) > 1:
         return any(_fits(value, member) for member in members)
-    kind = without_metadata(members[0])
-    origin, parts = _origin(kind), typing.get_args(kind)
+    annotated = without_metadata(members[0])
+    origin, arguments = _origin(annotated), typing.get_args(annotated)
     if origin is Literal:
-        return any(type(value) is type(part) and value == part for part in parts)
-    if kind in _NUMBERS:
-        return isinstance(value, _NUMBERS[kind]) and not isinstance(value, bool)
+        return any(type(value) is type(argument) and value == argument for argument in arguments)
+    if annotated in _NUMBERS:
+        return isinstance(value, _NUMBERS[annotated]) and not isinstance(value, bool)
     if origin in (Sequence, Iterable):
         if isinstance(value, str | bytes) or not isinstance(value, Iterable):
             return False
         if not isinstance(value, origin):
             return False
         elements: Iterable[object] = value if origin is Sequence else ()
-        return all(_fits(element, parts[0]) for element in elements)
+        return all(_fits(element, arguments[0]) for element in elements)
     if origin is Any or not isinstance(origin, type) or getattr(origin, "_is_protocol", False):
         return True
     if issubclass(origin, UnknownClass):
-        return origin.__name__ in [known.__name__ for known in type(value).__mro__]
+        return origin.__name__ in [ancestor.__name__ for ancestor in type(value).__mro__]
     return isinstance(value, origin)
 
 
@@ -258,11 +258,11 @@ def _described(annotation: Any) -> str:
     """Return an annotation as people read it."""
     words: list[str] = []
     for member in map(without_metadata, members_of(annotation)):
-        origin, parts = _origin(member), typing.get_args(member)
+        origin, arguments = _origin(member), typing.get_args(member)
         if origin is Literal:
-            words += [repr(part) for part in parts]
+            words += [repr(argument) for argument in arguments]
         elif origin in (Sequence, Iterable):
-            words.append(f"a list, each item {_described(parts[0])}")
+            words.append(f"a list, each item {_described(arguments[0])}")
         elif member is bool:
             words += ["True", "False"]
         else:

@@ -78,7 +78,7 @@ class ProgressLine:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
@@ -111,9 +111,9 @@ class ProgressLine:
         names = [*shares]
         if stage not in names:  # an extra stage, of no known length
             return min(self._line.tasks[0].completed, 1.0), None
-        place = names.index(stage)
+        index = names.index(stage)
         before, after = (
-            sum(shares[name] for name in part) for part in (names[:place], names[place + 1 :])
+            sum(shares[name] for name in stages) for stages in (names[:index], names[index + 1 :])
         )
         work = before + shares[stage] * done
         share = work / (before + shares[stage] + after)

@@ -170,14 +170,14 @@ def _rows(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[Any
     if not np.isfinite(spoken).all():
         largest, name = weights.data.max(), dialogue.transform
         raise InputError(f"weight {largest} is too large for the transform {name!r}")
-    rows = (weights.indptr, weights.indices, spoken, prior)
+    csr = (weights.indptr, weights.indices, spoken, prior)
     listeners = Listeners(dialogue.heard, dialogue.backgrounds, dialogue.tops, dialogue.totals)
-    return (*rows, listeners, float(dialogue.alpha))
+    return (*csr, listeners, float(dialogue.alpha))
 
 
-def check_finite(alpha: float, *numbers: Floats) -> None:
+def check_finite(alpha: float, *values: Floats) -> None:
     """Raise InputError, which names alpha, unless all numbers are finite."""
-    if not all(np.isfinite(each).all() for each in numbers):
+    if not all(np.isfinite(each).all() for each in values):
         raise InputError(
             f"alpha {alpha:g} is too large for this collection: weights overflow; choose a smaller "
             "one, such as 1"

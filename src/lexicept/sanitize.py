@@ -33,9 +33,9 @@ def around(text: str, start: int, end: int, characters: int) -> tuple[int, int]:
 
     It has up to ``characters`` on each side, and is cut between words where it can be.
     """
-    first, last = max(0, start - characters), min(len(text), end + characters)
-    if first and (blank := _BLANK.search(text, first - 1, start)):
-        first = blank.end()
-    if last < len(text) and (blanks := list(_BLANK.finditer(text, end, last + 1))):
-        last = blanks[-1].start()
-    return first, last
+    begin, stop = max(0, start - characters), min(len(text), end + characters)
+    if begin and (blank := _BLANK.search(text, begin - 1, start)):
+        begin = blank.end()
+    if stop < len(text) and (blanks := list(_BLANK.finditer(text, end, stop + 1))):
+        stop = blanks[-1].start()
+    return begin, stop

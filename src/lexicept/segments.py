@@ -36,9 +36,9 @@ def csr_of_rows(
 
 def first_of_rows(matrix: sp.csr_array, count: int) -> sp.csr_array:
     """Return the first ``count`` stored entries of every row of CSR [M, N]."""
-    kept = ranks(row_numbers(matrix)) < count
+    leading = ranks(row_numbers(matrix)) < count
     lengths = np.minimum(np.diff(matrix.indptr), count)
-    return csr_of_rows(matrix.data[kept], matrix.indices[kept], lengths, matrix.shape)
+    return csr_of_rows(matrix.data[leading], matrix.indices[leading], lengths, matrix.shape)
 
 
 def neighbours(counts: Integers, most: int) -> Iterator[slice]:

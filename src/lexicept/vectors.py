@@ -59,9 +59,9 @@ class SparseVectors:
     def __init__(
         self, weights: Any, ids: Sequence[str], vocabularies: Sequence[Vocabulary]
     ) -> None:
-        for name, values, kind in (("ids", ids, str), ("vocabularies", vocabularies, Vocabulary)):
-            if not isinstance(values, Sequence) or not all(isinstance(v, kind) for v in values):
-                raise InputError(f"{name} must be a list of {kind.__name__}, not {values!r:.80}")
+        for name, values, type_ in (("ids", ids, str), ("vocabularies", vocabularies, Vocabulary)):
+            if not isinstance(values, Sequence) or not all(isinstance(v, type_) for v in values):
+                raise InputError(f"{name} must be a list of {type_.__name__}, not {values!r:.80}")
         self.weights = canonical_csr(weights, ids)
         check_dimensions(self.weights)
         self.ids = list(ids)
@@ -70,8 +70,8 @@ class SparseVectors:
         if len(self.ids) != count:
             raise InputError(f"{len(self.ids)} ids for {count} vectors")
         if len(set(self.ids)) != count:
-            seen: set[str] = set()
-            twice = next(i for i in self.ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+            earlier: set[str] = set()
+            twice = next(i for i in self.ids if i in earlier or earlier.add(i))  # type: ignore[func-returns-value]
             raise InputError(f"duplicate id {twice!r}")
         if sum(v.size for v in self.vocabularies) != num_dimensions:
             sizes = " + ".join(f"{v.name} {v.size}" for v in self.vocabularies)
@@ -109,9 +109,9 @@ class Vector(NamedTuple):
     """f32, or whole numbers."""
 
 
-def power_of_two(number: float) -> float:
+def power_of_two(value: float) -> float:
     """Return the largest power of two that is not larger."""
-    return float(2.0 ** np.floor(np.log2(number)))
+    return float(2.0 ** np.floor(np.log2(value)))
 
 
 def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_array:
@@ -131,8 +131,9 @@ def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_arra
     largest = np.maximum.reduce(matrix.data, initial=0)
     if not (smallest >= 0 and largest < np.inf):  # true for NaN too
         bad = np.flatnonzero(~(np.isfinite(matrix.data) & (matrix.data >= 0)))
-        row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
-        name = f"{ids[row]!r} (row {row})" if ids is not None and row < len(ids) else f"row {row}"
+        index = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
+        names = () if ids is None else ids
+        name = f"{names[index]!r} (row {index})" if index < len(names) else f"row {index}"
         raise InputError(
             f"weight {matrix.data[bad[0]]} in {name}: weights must be finite and not negative"
         )
@@ -145,10 +146,10 @@ def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_arra
 
 def check_dimensions(matrix: sp.csr_array) -> None:
     """Raise InputError for a column outside of a matrix: kernels would read foreign memory."""
-    first = np.minimum.reduce(matrix.indices, initial=0)
-    last = np.maximum.reduce(matrix.indices, initial=0)
-    if first < 0 or (matrix.indices.size and last >= matrix.shape[1]):
-        wrong = first if first < 0 else last
+    lowest = np.minimum.reduce(matrix.indices, initial=0)
+    highest = np.maximum.reduce(matrix.indices, initial=0)
+    if lowest < 0 or (matrix.indices.size and highest >= matrix.shape[1]):
+        wrong = lowest if lowest < 0 else highest
         raise InputError(f"dimension {wrong} in a matrix of {matrix.shape[1]} dimensions")
 
 
@@ -175,21 +176,21 @@ def place_columns(matrices: Sequence[tuple[int, sp.csr_array]], num_columns: int
         placed = canonical_entries(data, indices, indptr, num_columns)
         placed.has_canonical_format = all(matrix.has_canonical_format for _, matrix in matrices)
         return placed
-    # The entries of a row stand one matrix after the other: ``firsts`` [matrices, N] is the place
-    # of each matrix' first entry of a row.
+    # The entries of a row stand one matrix after the other: ``starts`` [matrices, N] is the
+    # position of each matrix' first entry of a row.
     lengths = np.stack([np.diff(matrix.indptr) for _, matrix in matrices]).astype(np.int64)
     indptr = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])
-    firsts = indptr[:-1] + np.cumsum(lengths, axis=0) - lengths
+    starts = indptr[:-1] + np.cumsum(lengths, axis=0) - lengths
     small = max(indptr[-1], num_columns) <= np.iinfo(np.int32).max
-    number = np.int32 if small else np.int64
-    indices = np.empty(indptr[-1], number)
+    index_type = np.int32 if small else np.int64
+    indices = np.empty(indptr[-1], index_type)
     data = np.empty(indptr[-1], np.result_type(*(matrix.dtype for _, matrix in matrices)))
-    for (start, matrix), first, length in zip(matrices, firsts, lengths, strict=True):
-        places = np.repeat(first - matrix.indptr[:-1], length)
-        places += np.arange(matrix.nnz)
-        indices[places] = matrix.indices + start
-        data[places] = matrix.data
-    stored = (data, indices, indptr.astype(number))
+    for (start, matrix), begin, length in zip(matrices, starts, lengths, strict=True):
+        positions = np.repeat(begin - matrix.indptr[:-1], length)
+        positions += np.arange(matrix.nnz)
+        indices[positions] = matrix.indices + start
+        data[positions] = matrix.data
+    stored = (data, indices, indptr.astype(index_type))
     return sp.csr_array(stored, shape=(indptr.size - 1, num_columns))
 
 
@@ -235,10 +236,10 @@ def columns(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
 
 def neighbouring_rows(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
     """Return the rows from ``start`` to ``stop``: views of the matrix, where slicing would copy."""
-    entries = slice(matrix.indptr[start], matrix.indptr[stop])
+    span = slice(matrix.indptr[start], matrix.indptr[stop])
     indptr = matrix.indptr[start : stop + 1] - matrix.indptr[start]
     shape = stop - start, matrix.shape[1]
-    return sp.csr_array((matrix.data[entries], matrix.indices[entries], indptr), shape=shape)
+    return sp.csr_array((matrix.data[span], matrix.indices[span], indptr), shape=shape)
 
 
 def row_numbers(matrix: sp.csr_array) -> Integers:
@@ -270,11 +271,11 @@ def prune_rows(
     lengths = np.diff(matrix.indptr)
     if not lengths.size or lengths.max() <= max_active_dims:
         return matrix
-    numbers = row_numbers(matrix)
+    row_indices = row_numbers(matrix)
     impact = matrix.data if importance is None else matrix.data * importance[matrix.indices]
     # The rank of an entry within its row, by impact; ``sort`` restores the order of storage.
-    order = np.lexsort((matrix.indices, -impact, numbers))
-    rank = np.arange(numbers.size) - matrix.indptr[numbers[order]]
+    order = np.lexsort((matrix.indices, -impact, row_indices))
+    rank = np.arange(row_indices.size) - matrix.indptr[row_indices[order]]
     largest = np.sort(order[rank < max_active_dims])
     indptr = np.zeros_like(matrix.indptr)
     np.cumsum(np.minimum(lengths, max_active_dims), out=indptr[1:])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -164,17 +165,14 @@ def from_settings(settings: dict[str, Any]) -> Weighting:
     Raises:
         InputError: an unknown name or parameter, or a parameter out of range.
     """
-    kinds: dict[str, type[BM25] | type[Splade] | type[Unchanged]] = {
-        "bm25": BM25,
-        "splade": Splade,
-        "unchanged": Unchanged,
-    }
+    weightings: dict[str, Callable[..., Weighting]]
+    weightings = {"bm25": BM25, "splade": Splade, "unchanged": Unchanged}
     arguments = dict(settings)
     name = arguments.pop("name", None)
-    if name not in kinds:
-        raise InputError(f"no weighting {name!r}, only: {', '.join(kinds)}")
+    if name not in weightings:
+        raise InputError(f"no weighting {name!r}, only: {', '.join(weightings)}")
     try:
-        return kinds[name](**arguments)
+        return weightings[name](**arguments)
     except (TypeError, OverflowError) as error:
         raise InputError(f"weighting {name!r}: {error}") from None
 

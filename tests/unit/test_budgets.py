@@ -125,7 +125,7 @@ def fail_later(fail):
 def test_an_error_in_one_record_skips_the_record(folder, monkeypatch):
     def read(path):
         for number in range(3):
-            yield files.Place(path, number + 1), partial(document, number)
+            yield files.Location(path, number + 1), partial(document, number)
 
     def document(number):
         return lexicept.Document(f"d{number}", f"text {1 // (number - 1)}")

@@ -17,7 +17,7 @@ import lexicept
 from lexicept.corpora import Document, read_documents
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.fields.columns import FieldColumns
-from lexicept.fields.values import FieldKind, iso, parse_date, period, plain
+from lexicept.fields.values import FieldType, iso, parse_date, period, plain
 from lexicept.fields.writing import FieldWriter
 from lexicept.index.verification import verify
 from lexicept.ops.field_values import any_of, count_values
@@ -260,11 +260,11 @@ def test_a_date_that_is_written_is_read(moment, days):
 
 def test_fields_are_typed_and_take_no_space_where_there_are_none(tmp_path):
     index = build(tmp_path / "i", CATS, DOGS, BATS)
-    assert index.reader.fields.kinds == {
-        "year": FieldKind("number"),
-        "tag": FieldKind("keyword", many=True),
-        "seen": FieldKind("date"),
-        "lang": FieldKind("keyword"),
+    assert index.reader.fields.types == {
+        "year": FieldType("number"),
+        "tag": FieldType("keyword", multiple=True),
+        "seen": FieldType("date"),
+        "lang": FieldType("keyword"),
     }
     hits = {hit.id: hit.fields for hit in index.search("sleep")}
     assert hits["cats"] == {"year": 2019, "tag": ["pet", "fur"], "seen": "2020-02-29"}
@@ -279,7 +279,7 @@ def test_fields_are_typed_and_take_no_space_where_there_are_none(tmp_path):
 def test_values_decide_the_kind_of_a_field(tmp_path):
     rows = [{"text": "cats", "seen": "2020-01-01"}, {"text": "cats", "seen": "unknown"}]
     index = build(tmp_path / "i", *rows)
-    assert index.reader.fields.kinds == {"seen": FieldKind("keyword")}
+    assert index.reader.fields.types == {"seen": FieldType("keyword")}
     assert [d.fields["seen"] for d in index.documents()] == ["2020-01-01", "unknown"]
     index = build(tmp_path / "i2", *({"text": "cats", "n": n} for n in (1, 2.5, 2**53)))
     assert [d.fields["n"] for d in index.documents()] == [1, 2.5, 2**53]
@@ -487,7 +487,7 @@ def test_members_of_json_and_columns_of_csv_are_fields(tmp_path):
         ",id,text,Price,Code,Day\n0,a,cats,3,007,2020-01-01\n1,b,dogs,,8,\n2,c,owls,-.5,9,\n"
     )
     index = lexicept.build(path, tmp_path / "i", vocabulary="words")
-    assert {n: str(kind) for n, kind in index.reader.fields.kinds.items()} == {
+    assert {n: str(kind) for n, kind in index.reader.fields.types.items()} == {
         "column 1": "number",
         "Price": "keyword",
         "Code": "keyword",
@@ -586,7 +586,7 @@ def test_what_is_written_is_read(rows, tmp_path_factory):
         found = columns.of(number)
         assert found.keys() == row.keys()
         for name, value in row.items():
-            several = columns[name].kind.many and not isinstance(value, list)
+            several = columns[name].type.multiple and not isinstance(value, list)
             assert kept(found[name]) == kept([value] if several else value)
     for name in columns:
         columns[name].check()

@@ -95,7 +95,7 @@ def test_expanded_rows_are_means_by_hand(bert):
 
 @pytest.mark.parametrize("pieces", [[], [len(VOCABULARY)], [-1, 3]])
 def test_words_without_sub_words_of_the_head(bert, pieces):
-    with pytest.raises(InputError, match=f"'word' has no pieces .* {len(VOCABULARY)}"):
+    with pytest.raises(InputError, match=f"'word' has no sub-words .* {len(VOCABULARY)}"):
         language_head(str(bert)).expanded([[5], pieces], ["the", "word"])
 
 

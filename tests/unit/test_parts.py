@@ -167,19 +167,19 @@ def test_joined_columns_are_those_of_all_documents(old, new, data):
     order = order[: data.draw(st.integers(0, len(order)))]
     with TemporaryDirectory() as folder:
         first = columns(Path(folder) / "old", old)
-        kinds = first.kinds
-        if kinds.get("day") and kinds["day"].kind != "date":
+        kinds = first.types
+        if kinds.get("day") and kinds["day"].name != "date":
             new = [{n: v for n, v in row.items() if n != "day"} for row in new]
-        if kinds.get("text") and kinds["text"].kind == "date":
+        if kinds.get("text") and kinds["text"].name == "date":
             new = [{n: v for n, v in row.items() if n != "text"} for row in new]
         second = columns(Path(folder) / "new", new, kinds)
         ids = [str(n) for n in order]
         join_columns(Path(folder) / "joined", first, second, np.array(order, np.int64), ids)
         joined = FieldColumns(Path(folder) / "joined", len(order))
         sources = [first.of(n) for n in range(len(old))] + [second.of(n) for n in range(len(new))]
-        kinds = {**first.kinds, **second.kinds}
+        kinds = {**first.types, **second.types}
         expected = columns(Path(folder) / "expected", [sources[n] for n in order], kinds)
-        assert joined.kinds == expected.kinds
+        assert joined.types == expected.types
         for number in range(len(order)):
             assert joined.of(number) == expected.of(number)
         for name in joined:
@@ -199,7 +199,7 @@ def columns(
 
 def test_a_number_that_fractions_would_change_is_refused(tmp_path):
     old = columns(tmp_path / "old", [{}, {"n": 2**53 + 1}])
-    new = columns(tmp_path / "new", [{"n": 0.5}], old.kinds)  # type: ignore[arg-type]
+    new = columns(tmp_path / "new", [{"n": 0.5}], old.types)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=f"document 'b': the field 'n' is {2**53 + 1}, which"):
         join_columns(tmp_path / "out", old, new, np.array([1, 2]), ["b", "c"])
     join_columns(tmp_path / "out", old, new, np.array([2, 0]), ["c", "a"])

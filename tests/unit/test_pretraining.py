@@ -95,11 +95,11 @@ def test_an_exact_share_of_the_tokens_is_masked(tokens, share, count):
     chosen = Counter[int]()
     for seed in range(50):
         window = masked(ids, spans, share, seed)
-        assert len(set(window.places)) == len(window.places) == len(window.labels) == count
-        assert [ids[place] for place in window.places] == window.labels
-        others = set(range(len(ids))) - set(window.places)
+        assert len(set(window.positions)) == len(window.positions) == len(window.labels) == count
+        assert [ids[place] for place in window.positions] == window.labels
+        others = set(range(len(ids))) - set(window.positions)
         assert all(window.token_ids[place] == ids[place] for place in others)
-        chosen.update(window.places)
+        chosen.update(window.positions)
     assert set(chosen) <= set(range(1, tokens + 1))
     if 50 * count > 20 * tokens:  # every place is chosen now and then
         assert len(chosen) == tokens
@@ -122,7 +122,7 @@ def test_eighty_ten_ten():
     found = Counter[int]()
     for _ in range(100):
         window = mask(ids, spans, 0.2, MASK, REPLACEMENTS, random)
-        found.update(window.token_ids[place] for place in window.places)
+        found.update(window.token_ids[place] for place in window.positions)
     total = 100 * 100
     assert found.total() == total
     # Standard deviations of these shares are at most 0.004.
@@ -140,7 +140,7 @@ def test_what_is_not_hidden_is_predicted_as_it_stands():
     random = np.random.default_rng(0)
     shown = mask(ids, spans, 1.0, MASK, REPLACEMENTS, random, hidden_share=0.0)
     assert shown.token_ids == ids
-    assert sorted(shown.places) == list(range(1, 91))
+    assert sorted(shown.positions) == list(range(1, 91))
     assert shown.labels == [6] * 90
     hidden = mask(ids, spans, 1.0, MASK, np.array([7]), random, hidden_share=1.0)
     assert set(hidden.token_ids[1:-1]) == {MASK, 7}
@@ -153,10 +153,10 @@ def test_words_are_masked_whole_and_share_one_fate():
     fates = Counter[str]()
     for _ in range(300):
         window = mask(ids, spans, 0.15, MASK, REPLACEMENTS, random)
-        assert len(window.places) == 3 * 6
-        for first in range(0, len(window.places), 3):
-            start, label = window.places[first], window.labels[first]
-            assert window.places[first : first + 3] == [start, start + 1, start + 2]
+        assert len(window.positions) == 3 * 6
+        for first in range(0, len(window.positions), 3):
+            start, label = window.positions[first], window.labels[first]
+            assert window.positions[first : first + 3] == [start, start + 1, start + 2]
             assert window.labels[first : first + 3] == [label] * 3
             assert label == 1000 + (start - 1) // 3
             now = window.token_ids[start : start + 3]
@@ -298,7 +298,7 @@ def test_the_loss_is_cross_entropy_at_the_masked_places(model):
         expected, best = [], []
         for item in (long, short):  # one by one: no padding
             ids = torch.tensor([item.token_ids])
-            states = backbone.states(ids, torch.ones_like(ids))[0, item.places]
+            states = backbone.states(ids, torch.ones_like(ids))[0, item.positions]
             logits = F.linear(head.transform(states), head.rows, head.bias)
             labels = torch.tensor(item.labels)
             expected.append(float(-logits.log_softmax(1)[range(len(labels)), labels].sum()))
@@ -570,9 +570,9 @@ def test_masked_tokens_are_recognised_from_the_place_before(decoder):
     fates = Counter[str]()
     for seed in range(300):
         found = task._hidden(example, np.random.default_rng(seed))
-        assert len(found.places) == 4
-        assert [tokens[place + 1] for place in found.places] == found.labels
-        hidden = {place + 1 for place in found.places}
+        assert len(found.positions) == 4
+        assert [tokens[place + 1] for place in found.positions] == found.labels
+        hidden = {place + 1 for place in found.positions}
         for place, (before, now) in enumerate(zip(tokens, found.token_ids, strict=True)):
             if place not in hidden:
                 assert now == before
@@ -605,7 +605,7 @@ def test_causal_pretraining_has_the_library_s_loss(decoder, tmp_path):
     with torch.no_grad():
         expected = model(ids, labels=ids).loss
         total, _ = task._loss(masked_windows)
-    assert sum(len(window.places) for window in masked_windows) == 2 * 6
+    assert sum(len(window.positions) for window in masked_windows) == 2 * 6
     assert float(total) / 12 == pytest.approx(float(expected), rel=1e-5)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import lexicept
 from lexicept.errors import InputError
 from lexicept.fields.filters import All, Condition, Not
-from lexicept.fields.values import FieldKind
+from lexicept.fields.values import FieldType
 from lexicept.index.impacts import VocabularySettings
 from lexicept.queries.syntax import ParsedQuery, parse
 from lexicept.weighting import Splade
@@ -15,10 +15,10 @@ from support.indexes import build, build_of
 from support.vowels import Vowels
 
 KINDS = {
-    "year": FieldKind("number"),
-    "tag": FieldKind("keyword", True),
-    "seen": FieldKind("date"),
-    "my field": FieldKind("keyword"),
+    "year": FieldType("number"),
+    "tag": FieldType("keyword", True),
+    "seen": FieldType("date"),
+    "my field": FieldType("keyword"),
 }
 PETS = [
     {"id": "a", "text": "A cat sleeps at the state of the art.", "year": 2019, "tag": ["bio"]},

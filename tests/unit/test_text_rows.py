@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
-from lexicept.corpora.records import Place
+from lexicept.corpora.records import Location
 from lexicept.errors import InputError
 from lexicept.training.candidates.lists import CandidateList, Lists
 from lexicept.training.candidates.text_datasets import (
@@ -21,7 +21,7 @@ from lexicept.training.candidates.text_datasets import (
 )
 from support.commands import assert_error
 
-PLACE = Place("rows", 3)
+PLACE = Location("rows", 3)
 SCORED = {
     "query": "who wrote it?",
     "pos": ["she did", "he did"],

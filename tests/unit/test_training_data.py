@@ -114,7 +114,7 @@ def test_samples_without_negatives_or_relevant_documents(data):
         sample = sampler[n]
         assert not sample.relevant
         assert len(sample.documents) == 2
-        assert not set(sample.documents) & set(sample.known)
+        assert not set(sample.documents) & set(sample.all_relevant)
 
 
 def test_a_share_of_samples_holds_its_relevant_document(data):

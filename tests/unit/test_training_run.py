@@ -220,10 +220,10 @@ class _Rows:
     def __init__(self, lists):
         self.lists = lists
 
-    def query_number(self, name):
+    def query_index(self, name):
         return name
 
-    def document_numbers(self, names):
+    def document_indices(self, names):
         return list(names)
 
 

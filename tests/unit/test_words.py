@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import lexicept
 from lexicept.errors import InputError, LexiceptWarning
-from lexicept.fields.normal_forms import first_place
+from lexicept.fields.normal_forms import first_match
 from lexicept.vectorizers import words
 from lexicept.vectorizers.words import (
     BIGRAM_LANGUAGES,
@@ -231,7 +231,7 @@ def test_equivalent_spellings_meet_everywhere(tmp_path):
     ],
 )
 def test_the_first_word_of_a_query_in_a_text(text, query, place):
-    found = first_place(text, query)
+    found = first_match(text, query)
     assert (found and text[slice(*found)]) == place
 
 

@@ -25,7 +25,7 @@ from lexicept.explanation.contributions import (
 )
 from lexicept.explanation.explanation import Explanation
 from lexicept.fields.columns import ValueCount
-from lexicept.fields.normal_forms import first_place
+from lexicept.fields.normal_forms import first_match
 from lexicept.index.hits import Hit
 from lexicept.sanitize import safe
 
@@ -155,7 +155,7 @@ def _marks(
 ) -> tuple[list[_Mark], list[_Mark]]:
     """Return the marks of a title and of a text: explained parts, or a word of the query."""
     if explanation is None:
-        first = first_place(document.text, query)
+        first = first_match(document.text, query)
         return [], [] if first is None else [_Mark(Span(*first), 0, 1.0, "")]
     marks: tuple[list[_Mark], list[_Mark]] = ([], [])
     for reason, part in enumerate(explanation.contributions):

@@ -22,8 +22,8 @@ from lexicept.corpora.lines import read_lines
 from lexicept.corpora.records import (
     Document,
     DocumentStream,
+    Location,
     Passage,
-    Place,
     Qrel,
     Query,
     Records,
@@ -94,7 +94,7 @@ def read_query_file(path: str | os.PathLike[str]) -> Iterator[Query]:
             return checked(json_lines.read_queries(name))
         case ".tsv":
             return checked(tsv.read_queries(name))
-    return (Query(str(place.number), line) for place, line in read_lines(name))
+    return (Query(str(location.position), line) for location, line in read_lines(name))
 
 
 def read_qrels(source: str | os.PathLike[str], split: str = "test") -> Iterator[Qrel]:
@@ -115,13 +115,13 @@ def _distinct(source: str, qrels: Iterable[Qrel]) -> Iterator[Qrel]:
     grades: dict[tuple[str, str], int] = {}
     for qrel in qrels:
         query, document, grade = qrel
-        first = grades.get((query, document))
-        if first is None:
+        earlier = grades.get((query, document))
+        if earlier is None:
             grades[query, document] = grade
             yield qrel
-        elif first != grade:
+        elif earlier != grade:
             pair = f"query {query!r} and document {document!r}"
-            raise InputError(f"{source}: {pair} are judged twice, {first} and {grade}")
+            raise InputError(f"{source}: {pair} are judged twice, {earlier} and {grade}")
 
 
 def _read_documents(source: str, skipped: Skipped) -> Records[Document]:
@@ -147,9 +147,9 @@ def _only(path: str, records: Records[Document], skipped: Skipped) -> Records[Do
             raise InputError(f"{path}: can't be read: {needed}")
         yield from within_budget(path, records, skipped)
     except NothingToRead as reason:
-        yield Place(path), partial(_raise, InputError(f"{path}: nothing to read: {reason}"))
+        yield Location(path), partial(_raise, InputError(f"{path}: nothing to read: {reason}"))
     except InputError as error:
-        yield Place(path), partial(_raise, error)
+        yield Location(path), partial(_raise, error)
 
 
 def _raise(error: InputError) -> Document:
@@ -165,12 +165,12 @@ def _read_queries(source: str, split: str) -> Records[Query]:
 def _dataset(source: str, accepted: str) -> str:
     """Return the name by which ir_datasets knows the source."""
     name = source.removeprefix(_DATASET_PREFIX)
-    problem = "not a kind of file that is read here"
+    reason = "not a kind of file that is read here"
     if not os.path.exists(source):
         try:
             ir_datasets_reader.load(name)
         except InputError as error:
-            problem = f"no such file or folder, and {error}"
+            reason = f"no such file or folder, and {error}"
         else:
             return name
-    raise InputError(f"{source}: {problem}; accepted: {accepted}")
+    raise InputError(f"{source}: {reason}; accepted: {accepted}")

@@ -87,8 +87,8 @@ class Budget:
         except (LexiceptError, NothingToRead):
             raise
         except Exception as error:  # of any library: one file never ends the reading of others
-            problem = f"{type(error).__name__}: {message_of(error, 200)}"
-            raise InputError(f"{source}: can't be read: {problem}") from error
+            cause = f"{type(error).__name__}: {message_of(error, 200)}"
+            raise InputError(f"{source}: can't be read: {cause}") from error
         finally:
             self.seconds -= time.thread_time() - start
             _RUNNING.reset(token)

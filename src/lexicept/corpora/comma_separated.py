@@ -13,7 +13,7 @@ from typing import Any
 from lexicept.corpora.budgets import LARGEST
 from lexicept.corpora.json_lines import RESERVED
 from lexicept.corpora.lines import open_bytes
-from lexicept.corpora.records import MOST_CHARACTERS, Document, Place, Records
+from lexicept.corpora.records import MOST_CHARACTERS, Document, Location, Records
 from lexicept.corpora.tables import Rows, column_names, read_table
 from lexicept.corpora.text_encoding import UTF_8, encoding_of, other_mark
 
@@ -59,8 +59,8 @@ def _rows(path: str, encoding: str) -> Rows:
         dialect |= {"delimiter": stated[1]} if stated else {}
         for line, values in _read_rows(chain(start[blank:], lines), dialect):
             if values != []:
-                place = Place(path, blank + line)
-                yield place, partial(_values, place, values)
+                location = Location(path, blank + line)
+                yield location, partial(_values, location, values)
 
 
 def _read_rows(
@@ -77,19 +77,19 @@ def _read_rows(
             taken.append(line)
             yield line
 
-    rows, number = _parsed(take(), dialect), 1
+    reader, line_number = _parsed(take(), dialect), 1
     while True:
         taken.clear()
-        values = next(rows)
+        values = next(reader)
         if taken[0] is _END:
             return
         if len(taken) > 1 and (values is None or taken[-1] is _END):
             again.extendleft(reversed(taken[1:]))
             del taken[1:]
             values = next(_parsed(taken, dialect | {"quoting": csv.QUOTE_NONE}))
-            rows = _parsed(take(), dialect)
-        yield number, values
-        number += len(taken)
+            reader = _parsed(take(), dialect)
+        yield line_number, values
+        line_number += len(taken)
 
 
 def _parsed(lines: Iterable[str], dialect: dict[str, Any]) -> Iterator[list[str] | None]:
@@ -104,9 +104,9 @@ def _parsed(lines: Iterable[str], dialect: dict[str, Any]) -> Iterator[list[str]
             return
 
 
-def _values(place: Place, values: list[str] | None) -> list[str]:
+def _values(location: Location, values: list[str] | None) -> list[str]:
     if values is None:
-        raise place.error(f"a value of over {MOST_CHARACTERS:,} characters")
+        raise location.error(f"a value of over {MOST_CHARACTERS:,} characters")
     return values
 
 
@@ -115,9 +115,9 @@ def _lines(path: str, encoding: str) -> Iterator[Iterator[str]]:
     """Open the lines of a file, with line ends. Raises InputError for one that is too long."""
 
     def read() -> Iterator[str]:
-        for number, line in enumerate(iter(partial(text.readline, LARGEST), ""), 1):
+        for line_number, line in enumerate(iter(partial(text.readline, LARGEST), ""), 1):
             if len(line) == LARGEST:
-                raise Place(path, number).error(f"longer than {LARGEST / 2**20:.0f} MiB")
+                raise Location(path, line_number).error(f"longer than {LARGEST / 2**20:.0f} MiB")
             yield line.encode(BYTES).decode(encoding, "replace") if codec == BYTES else line
 
     # Lines of encodings without an incremental decoder are decoded one by one.
@@ -131,14 +131,14 @@ def _lines(path: str, encoding: str) -> Iterator[Iterator[str]]:
 
 
 def _dialect(lines: list[str], more: bool) -> dict[str, Any]:
-    """Return the separator of a table by its first lines, and the backslash if it escapes quotes:
-    those that divide most lines as the header."""
+    """Return a table's separator, and the backslash if quotes are escaped, from the first lines:
+    the dialect that divides most lines as the header."""
 
     def score(dialect: dict[str, Any]) -> tuple[float, int, int]:
         # The last row may go on after the sample.
-        table = [row for row in _parsed(lines, dialect) if row]
-        header, *rows = table[: -1 if more and len(table) > 2 else None] or [[]]
-        even = sum(len(row) == len(header) for row in rows) / len(rows) if rows else 1.0
+        table = [cells for cells in _parsed(lines, dialect) if cells]
+        header, *body = table[: -1 if more and len(table) > 2 else None] or [[]]
+        even = sum(len(cells) == len(header) for cells in body) / len(body) if body else 1.0
         names = len(RESERVED.intersection(column_names(header)))
         return (even, names, len(header)) if len(header) > 1 else (0.0, 0, 0)
 

@@ -16,12 +16,12 @@ from lexicept.corpora.zipped_xml import ENCRYPTED, Archive, described, get
 _PAGES = frozenset({"application/xhtml+xml", "text/html", "application/x-dtbook+xml"})
 
 
-def parse_epub(path: str, content: bytes) -> Parsed:
+def parse_epub(path: str, raw: bytes) -> Parsed:
     """Parse a book: sections are those of the chapters; title, author and date are the book's.
 
     Raises NothingToRead for a damaged book, or one whose chapters are encrypted.
     """
-    archive = Archive(content)
+    archive = Archive(raw)
     roots = archive.xml("META-INF/container.xml").iter("rootfile")
     package = next((get(root, "full-path") for root in roots), "")
     if package not in archive.names:

@@ -22,7 +22,7 @@ from lexicept.corpora.office import EXTENSIONS as _OFFICE
 from lexicept.corpora.office import parse_office
 from lexicept.corpora.passages import TOO_LONG, Parsed, Section, with_passages
 from lexicept.corpora.pdf import parse_pdf
-from lexicept.corpora.records import MOST_CHARACTERS, Document, Place, Records, id_of, readable
+from lexicept.corpora.records import MOST_CHARACTERS, Document, Location, Records, id_of, readable
 from lexicept.corpora.restructured import parse_restructured
 from lexicept.corpora.skipped import Skipped
 from lexicept.corpora.text_encoding import BinaryError, decode_text
@@ -31,7 +31,7 @@ Parser: TypeAlias = Callable[[str, bytes], Parsed]
 
 
 def _of_text(parse: Callable[[str, str], Parsed]) -> Parser:
-    return lambda path, content: parse(path, decode_text(content))
+    return lambda path, raw: parse(path, decode_text(raw))
 
 
 _PLAIN = _of_text(lambda _, text: Parsed(text, "", (Section(text),)))
@@ -44,7 +44,7 @@ _PARSERS: dict[str, Parser] = {
     ".pdf": parse_pdf,
     **dict.fromkeys(_OFFICE, parse_office),
     ".epub": parse_epub,
-    ".eml": lambda path, content: parse_mail(path, content, parse_attachment),
+    ".eml": lambda path, raw: parse_mail(path, raw, parse_attachment),
     **dict.fromkeys(_MARKUP, _of_text(lambda p, text: parse_markup(extension_of(p), text))),
 }
 ONE_DOCUMENT = tuple(_PARSERS)
@@ -112,8 +112,8 @@ def within_budget(path: str, records: Records[Document], skipped: Skipped) -> Re
     try:
         while (record := budget.run(path, partial(next, records, None))) is not None:
             budget.check_record()
-            place, read = record
-            yield place, partial(budget.run, place, read)
+            location, read = record
+            yield location, partial(budget.run, location, read)
     finally:
         skipped.flaws += [(path, flaw) for flaw in budget.flaws]
 
@@ -126,12 +126,12 @@ def read_file(path: str, name: str) -> Records[Document]:
     extension = extension_of(path)
     if extension not in RECORDS:
         document = read_one(path, name)
-        yield Place(path), lambda: document
+        yield Location(path), lambda: document
         return
     empty = True
-    for place, read in RECORDS[extension](path):
+    for location, read in RECORDS[extension](path):
         empty = False
-        yield place, partial(_within, name, read)
+        yield location, partial(_within, name, read)
     if empty:
         raise NothingToRead("empty")
 
@@ -139,7 +139,8 @@ def read_file(path: str, name: str) -> Records[Document]:
 def read_records(path: str) -> Records[Document]:
     """Yield the documents of a file with many; ids with whitespace or NUL are encoded (``id_of``),
     others may be those of judgements."""
-    return ((place, partial(_with_id, read)) for place, read in RECORDS[extension_of(path)](path))
+    records = RECORDS[extension_of(path)](path)
+    return ((location, partial(_with_id, read)) for location, read in records)
 
 
 def _with_id(read: Callable[[], Document]) -> Document:
@@ -152,13 +153,13 @@ def read_one(path: str, name: str) -> Document:
     """Read a file that is one document. Raises NothingToRead for an empty file, no text, encrypted
     or the like. Raises InputError for an unreadable file."""
     with readable(path), open(path, "rb") as file:
-        content = file.read(LARGEST + 1)
-    if len(content) > LARGEST:
+        raw = file.read(LARGEST + 1)
+    if len(raw) > LARGEST:
         raise NothingToRead(f"larger than {LARGEST / 2**20:.0f} MiB")
-    if not content.strip():
+    if not raw.strip():
         raise NothingToRead("empty")
     try:
-        parsed = _PARSERS.get(extension_of(path), _PLAIN)(path, content)
+        parsed = _PARSERS.get(extension_of(path), _PLAIN)(path, raw)
     except BinaryError:
         raise NothingToRead("binary") from None
     if len(parsed.text) > MOST_CHARACTERS:
@@ -168,15 +169,15 @@ def read_one(path: str, name: str) -> Document:
     return with_passages(Document(name, parsed.text, parsed.title, parsed.fields), parsed.sections)
 
 
-def parse_attachment(name: str, content: bytes) -> Parsed:
-    """Parse an attachment as a file of its name. Raises NothingToRead for a file that is not one
-    document, or whose reader's package is missing."""
+def parse_attachment(name: str, raw: bytes) -> Parsed:
+    """Parse an attachment by its name's extension. Raises NothingToRead for an extension without a
+    parser of single documents, or if the parser's package is missing."""
     extension = os.path.splitext(name.lower())[1]
     if extension not in _PARSERS:
         raise NothingToRead(extension or "without an extension")
     if needed := missing_package(extension):
         raise NothingToRead(needed)
-    return _PARSERS[extension](name, content)
+    return _PARSERS[extension](name, raw)
 
 
 def _within(name: str, read: Callable[[], Document]) -> Document:

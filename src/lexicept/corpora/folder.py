@@ -21,7 +21,7 @@ from lexicept.corpora.files import (
     read_file,
     within_budget,
 )
-from lexicept.corpora.records import Document, Place, Records, id_of, readable
+from lexicept.corpora.records import Document, Location, Records, id_of, readable
 from lexicept.corpora.skipped import DAMAGED, Skipped, UnreadFileError
 from lexicept.errors import InputError
 from lexicept.storage.files import sha256
@@ -59,18 +59,16 @@ class Folder:
         """The SHA-256 of each file by id; ``UNREAD`` after errors, or without a parser."""
 
     def files(self) -> dict[str, str]:
-        """Return the paths of the files to read by id, sorted. Raises InputError for a folder that
-        can't be listed."""
+        """Return the paths of the files to read by id, sorted. Raises InputError if unreadable."""
         return {id_of(name): os.path.join(self.path, name) for name in sorted(self._names())}
 
     def documents(self, files: dict[str, str] | None = None) -> Records[Document]:
         """Yield the documents of files, by default of all files, one file after the other; the id
         is the file's, or ``FILE#ID`` with the id or number in the file. The function of a document
-        raises InputError for an unreadable document, UnreadFileError for a file that gives no
-        document."""
+        raises InputError for an unreadable document, UnreadFileError for a file without any."""
         for name, path in (self.files() if files is None else files).items():
             errors, inside = self.skipped.num_errors, os.path.relpath(path, self.path)
-            given = False
+            yielded = False
             try:
                 if needed := missing_package(extension_of(path)):
                     self.checksums[name] = UNREAD
@@ -81,17 +79,17 @@ class Folder:
                     checksum = sha256(Path(path))
                 for record in within_budget(path, read_file(path, name), self.skipped):
                     yield record
-                    given = True
+                    yielded = True
                 complete = self.skipped.num_errors == errors
                 self.checksums[name] = checksum if complete else UNREAD
             except NothingToRead as reason:
-                if given:  # the rest of the file is unread
+                if yielded:  # the rest of the file is unread
                     self.checksums[name] = UNREAD
-                yield Place(path), partial(_raise, path, inside, str(reason))
+                yield Location(path), partial(_raise, path, inside, str(reason))
             except InputError as error:
                 self.checksums[name] = UNREAD
                 damage = str(error).removeprefix(path).lstrip(",: ")
-                yield Place(path), partial(_raise, path, inside, f"{DAMAGED}: {damage}")
+                yield Location(path), partial(_raise, path, inside, f"{DAMAGED}: {damage}")
 
     def _names(self) -> Iterator[str]:
         def refuse(error: OSError) -> None:
@@ -118,14 +116,16 @@ class Folder:
                     # With a slash before it, **/ stands for no folder, too.
                     forms = ((form, p) for form in (path, f"/{path}") for p in self._include)
                     included = any(fnmatchcase(form, pattern) for form, pattern in forms)
-                    if not left_out(name, _kind(os.path.join(parent, name), name, root, included)):
+                    if not left_out(
+                        name, _skip_reason(os.path.join(parent, name), name, root, included)
+                    ):
                         yield path
 
-    def _reason(self, place: str, name: str) -> str | None:
+    def _reason(self, path: str, name: str) -> str | None:
         """Return the reason to leave a folder out; None for a readable folder."""
-        if os.path.realpath(place) in self._without:
+        if os.path.realpath(path) in self._without:
             return "an index"
-        if os.path.islink(place):
+        if os.path.islink(path):
             return "links to folders"
         return "hidden" if name.startswith(".") else None
 
@@ -135,9 +135,9 @@ def file_of(document_id: str) -> str:
     return document_id.partition("#")[0]
 
 
-def _kind(path: str, name: str, root: str, included: bool) -> str | None:
-    """Return the reason to skip a file: hidden, or the kind, with what would read it; None for a
-    readable file, or one ``included``."""
+def _skip_reason(path: str, name: str, root: str, included: bool) -> str | None:
+    """Return the reason to skip a file: hidden, or its type and the package to install; None for
+    a readable or ``included`` file."""
     if name.startswith("."):
         return "hidden"
     if os.path.islink(path):

@@ -50,12 +50,12 @@ CHARACTERS_A_SECOND = 2_000_000
 """Size of a page for a further second: a fifth of the usual speed."""
 
 
-def parse_html(path: str, content: bytes) -> Parsed:
+def parse_html(path: str, raw: bytes) -> Parsed:
     """Parse the shown text of <main>, or all of the page if more words stand outside. The title is
     the page's, else the topmost heading. Raises BinaryError for bytes that are no text. Raises
     InputError if turbohtml is missing."""
     require("files", "turbohtml")
-    document = _document(path, decode_text(content, declared=True))
+    document = _document(path, decode_text(raw, declared=True))
     stated = document.select_one("title:not(svg title)")
     title = " ".join(stated.text.translate(_CONTROLS).split()) if stated else ""
     headed = list(sections(_main(list(_blocks(document)))))
@@ -143,11 +143,11 @@ def _blocks(document: Any) -> Iterator[tuple[str, Block]]:
     text: list[str] = []
     readings: list[str] = []
     inside: Counter[str] = Counter()
-    for piece in _shown(document):
-        if isinstance(piece, str):
-            (readings if inside["reading"] else text).append(piece)
+    for node in _shown(document):
+        if isinstance(node, str):
+            (readings if inside["reading"] else text).append(node)
             continue
-        role = piece.role
+        role = node.role
         if role == "ruby":
             readings.append(" ")
         elif role == "box" or (inside["heading"] and role not in ("heading", "reading")):
@@ -156,18 +156,18 @@ def _blocks(document: Any) -> Iterator[tuple[str, Block]]:
             text.append("\n")
         elif role != "reading":
             if words := _spelled(text, readings, bool(inside["lines"])):
-                level = int(piece.tag[1]) if inside["heading"] else 0
+                level = int(node.tag[1]) if inside["heading"] else 0
                 heading = Heading(level, words, anchor_of(words)) if level else words
                 yield "main" if inside["main"] else "aside" if inside["aside"] else "", heading
             text, readings = [], []
-        inside[role] += -1 if piece.is_end else 1
+        inside[role] += -1 if node.is_end else 1
 
 
 def _spelled(text: list[str], readings: list[str], preformatted: bool) -> str:
     """Return the words of a block, with the pronunciations of rubies, which divide words, last."""
     joined = "".join(text).translate(_CONTROLS)
-    shown = joined.strip("\n").rstrip() if preformatted else " ".join(joined.split())
-    return " ".join(filter(None, (shown, *"".join(readings).split())))
+    words = joined.strip("\n").rstrip() if preformatted else " ".join(joined.split())
+    return " ".join(filter(None, (words, *"".join(readings).split())))
 
 
 def _main(blocks: list[tuple[str, Block]]) -> Iterator[Block]:

@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from lexicept.corpora.records import Document, Place, Qrel, Query, Records, readable
+from lexicept.corpora.records import Document, Location, Qrel, Query, Records, readable
 from lexicept.errors import InputError, message_of
 from lexicept.fields.values import fields_in
 
@@ -59,7 +59,7 @@ def _load_split(name: str, split: str, records: str) -> Any:
         dataset = load(name)
     if getattr(dataset, f"has_{records}")():
         return dataset
-    below = sorted(entry for entry in _package().registry if entry.startswith(f"{name}/"))
+    below = sorted(key for key in _package().registry if key.startswith(f"{name}/"))
     names = ", ".join(below) or "nothing"
     raise InputError(
         f"{name}: no {records} for the split {split!r}; ir_datasets has below it: {names}"
@@ -80,23 +80,23 @@ def _fetched(name: str) -> Iterator[None]:
 
 def _documents(name: str, dataset: Any) -> Records[Document]:
     with _fetched(name):
-        for number, document in enumerate(dataset.docs_iter(), 1):
+        for position, document in enumerate(dataset.docs_iter(), 1):
             title = getattr(document, "title", None) or ""
             text = _without(title, _text(document))
-            place = Place(name, number, "document")
+            location = Location(name, position, "document")
             fields = _fields(document, f"{title}\n{text}")
-            yield place, partial(Document, document.doc_id, text, title, fields)
+            yield location, partial(Document, document.doc_id, text, title, fields)
 
 
-def _fields(document: Any, content: str) -> dict[str, Any]:
-    """Return the attributes of a document beside id, title, text and texts in ``content``."""
+def _fields(document: Any, indexed_text: str) -> dict[str, Any]:
+    """Return the attributes of a document beside id, title, text and texts in ``indexed_text``."""
     attributes = document._asdict() if hasattr(document, "_asdict") else vars(document)
     return {
         name: value
         for name, value in fields_in(
             attributes, {"doc_id", "title", "text", "default_text"}
         ).items()
-        if not isinstance(value, bytes) and not (isinstance(value, str) and value in content)
+        if not isinstance(value, bytes) and not (isinstance(value, str) and value in indexed_text)
     }
 
 
@@ -108,9 +108,9 @@ def _without(title: str, text: str) -> str:
 
 def _queries(name: str, dataset: Any) -> Records[Query]:
     with _fetched(name):
-        for number, query in enumerate(dataset.queries_iter(), 1):
-            place = Place(name, number, "query")
-            yield place, partial(Query, query.query_id, _text(query))
+        for position, query in enumerate(dataset.queries_iter(), 1):
+            location = Location(name, position, "query")
+            yield location, partial(Query, query.query_id, _text(query))
 
 
 def _qrels(name: str, dataset: Any) -> Iterator[Qrel]:

@@ -9,7 +9,7 @@ from io import BufferedIOBase, BufferedReader, RawIOBase
 from typing import Any
 
 from lexicept.corpora.budgets import LARGEST, check_bytes, check_time
-from lexicept.corpora.records import Place, readable
+from lexicept.corpora.records import Location, readable
 from lexicept.corpora.text_encoding import decode_utf_8
 
 
@@ -40,35 +40,35 @@ def open_bytes(path: str) -> Iterator[BufferedIOBase]:
         yield BufferedReader(_Budgeted(file), 2**16)
 
 
-def raw_lines(path: str, longest: int = LARGEST) -> Iterator[tuple[Place, bytes]]:
+def raw_lines(path: str, longest: int = LARGEST) -> Iterator[tuple[Location, bytes]]:
     """Yield all lines with line ends, without a byte order mark. Raises InputError for a file that
     can't be read, or a line longer than ``longest``."""
     # Bytes, because text mode would hide the line of a decoding error and split at a lone CR.
     with open_bytes(path) as file:
-        for number, raw in enumerate(iter(partial(file.readline, longest), b""), 1):
-            place = Place(path, number)
+        for line_number, raw in enumerate(iter(partial(file.readline, longest), b""), 1):
+            location = Location(path, line_number)
             if len(raw) == longest:
-                raise place.error(f"longer than {longest / 2**20:.0f} MiB")
-            raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
-            if number == 1 and b"\r" in raw and not raw.endswith(b"\n"):  # ended by CR alone
-                yield from ((Place(path, n), line) for n, line in enumerate(raw.split(b"\r"), 1))
+                raise location.error(f"longer than {longest / 2**20:.0f} MiB")
+            raw = raw.removeprefix(codecs.BOM_UTF8) if line_number == 1 else raw
+            if line_number == 1 and b"\r" in raw and not raw.endswith(b"\n"):  # ended by CR alone
+                yield from ((Location(path, n), line) for n, line in enumerate(raw.split(b"\r"), 1))
             else:
-                yield place, raw
+                yield location, raw
 
 
-def filled_lines(path: str, longest: int = LARGEST) -> Iterator[tuple[Place, bytes]]:
+def filled_lines(path: str, longest: int = LARGEST) -> Iterator[tuple[Location, bytes]]:
     """Yield the lines that are not blank; see ``raw_lines``."""
-    return ((place, raw) for place, raw in raw_lines(path, longest) if raw.strip())
+    return ((location, raw) for location, raw in raw_lines(path, longest) if raw.strip())
 
 
-def decode(place: Place, raw: bytes) -> str:
+def decode(location: Location, raw: bytes) -> str:
     """Return a line without the line end. Raises InputError if the line is not nearly UTF-8."""
     try:
         return decode_utf_8(raw).removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise place.error(f"not UTF-8: {error.reason}") from error
+        raise location.error(f"not UTF-8: {error.reason}") from error
 
 
-def read_lines(path: str) -> Iterator[tuple[Place, str]]:
+def read_lines(path: str) -> Iterator[tuple[Location, str]]:
     """Yield the lines that are not blank, without line ends; see ``raw_lines`` and ``decode``."""
-    return ((place, decode(place, raw)) for place, raw in filled_lines(path))
+    return ((location, decode(location, raw)) for location, raw in filled_lines(path))

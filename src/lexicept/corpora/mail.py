@@ -17,7 +17,7 @@ from lexicept.corpora.budgets import LARGEST, NothingToRead, check_time, note
 from lexicept.corpora.html import parse_html
 from lexicept.corpora.lines import open_bytes
 from lexicept.corpora.passages import TITLES, Parsed, Section, with_passages
-from lexicept.corpora.records import Document, Place, Records
+from lexicept.corpora.records import Document, Location, Records
 from lexicept.corpora.text_encoding import BinaryError, decode_text
 from lexicept.errors import LexiceptError
 from lexicept.sanitize import one_line
@@ -32,7 +32,7 @@ ReadAttachment = Callable[[str, bytes], Parsed]
 """Reads an attachment by its name and bytes; raises NothingToRead for an unreadable one."""
 
 
-def parse_mail(path: str, content: bytes, attachment: ReadAttachment) -> Parsed:
+def parse_mail(path: str, raw: bytes, attachment: ReadAttachment) -> Parsed:
     """Parse a mail: the subject is the title, sender, recipients and date are fields, and the text,
     else the HTML, is the text; attachments are sections with their names as titles.
 
@@ -40,7 +40,7 @@ def parse_mail(path: str, content: bytes, attachment: ReadAttachment) -> Parsed:
     """
     try:
         # A mail of thousands of mails in one another overflows Python's stack.
-        mail = message_from_bytes(content, policy=default)
+        mail = message_from_bytes(raw, policy=default)
         if not {"from", "subject", "date", "to", "received"} & {name.lower() for name in mail}:
             raise NothingToRead("no mail: headers are missing")
         sections = list(_sections(path, mail, attachment))
@@ -48,9 +48,9 @@ def parse_mail(path: str, content: bytes, attachment: ReadAttachment) -> Parsed:
         raise NothingToRead("too many parts inside one another") from None
     texts = (text for section in sections for text in (section.title, section.text))
     fields = {"sender": _header(mail, "from"), "to": _header(mail, "to"), "date": _date(mail)}
-    known = {name: value for name, value in fields.items() if value}
+    stated = {name: value for name, value in fields.items() if value}
     subject = _header(mail, "subject")
-    return Parsed("\n\n".join(filter(None, texts)), subject, tuple(sections), known)
+    return Parsed("\n\n".join(filter(None, texts)), subject, tuple(sections), stated)
 
 
 def _header(mail: EmailMessage, name: str) -> str:
@@ -93,15 +93,15 @@ def _body(mail: Any) -> EmailMessage | None:
 
 def _read(path: str, part: EmailMessage, attachment: ReadAttachment) -> Iterator[Section]:
     """Yield the sections of a part; an unreadable attachment is noted."""
-    content: Any = part.get_payload(decode=True) or b""
+    payload: Any = part.get_payload(decode=True) or b""
     name = os.path.basename(one_line(part.get_filename() or ""))
     try:
         if name:
-            parsed = attachment(name, content)
+            parsed = attachment(name, payload)
         elif part.get_content_type() == "text/html":
-            parsed = parse_html(path, content)
+            parsed = parse_html(path, payload)
         elif part.get_content_maintype() == "text":
-            parsed = Parsed("", "", (Section(_text(part, content)),))
+            parsed = Parsed("", "", (Section(_text(part, payload)),))
         else:
             return
     except (BinaryError, NothingToRead, LexiceptError) as error:
@@ -112,12 +112,12 @@ def _read(path: str, part: EmailMessage, attachment: ReadAttachment) -> Iterator
         yield section._replace(title=TITLES.join(titles))
 
 
-def _text(part: EmailMessage, content: bytes) -> str:
+def _text(part: EmailMessage, payload: bytes) -> str:
     """Decode a text by its declared encoding, else by its bytes."""
     try:
-        text = content.decode(part.get_content_charset() or "ascii")
+        text = payload.decode(part.get_content_charset() or "ascii")
     except (LookupError, UnicodeDecodeError):
-        text = decode_text(content)
+        text = decode_text(payload)
     if part.get_param("format") == "flowed":  # a blank at a line's end: the paragraph goes on
         text = text.replace("\r\n", "\n").replace("-- \n", "--\n").replace(" \n", " ")
     return text.replace("\r\n", "\n").strip()
@@ -127,14 +127,14 @@ def read_mailbox(path: str, attachment: ReadAttachment) -> Records[Document]:
     """Yield the mails of a mailbox, in order; the id is the number in the file."""
     with open_bytes(path) as file:
         lines: list[bytes] = []
-        number = size = 0
+        position = size = 0
         for line in chain(iter(partial(file.readline, LARGEST), b""), [_END]):
             begins = line.startswith(b"From ") and (not lines or not lines[-1].strip())
             if begins or line is _END:
-                if number and lines:
-                    read = partial(_mail, path, str(number), b"".join(lines), attachment)
-                    yield Place(path, number, "mail"), read
-                number, lines, size = number + 1, [], 0
+                if position and lines:
+                    read = partial(_mail, path, position, b"".join(lines), attachment)
+                    yield Location(path, position, "mail"), read
+                position, lines, size = position + 1, [], 0
                 continue
             size += len(line)
             if size <= LARGEST:
@@ -142,10 +142,10 @@ def read_mailbox(path: str, attachment: ReadAttachment) -> Records[Document]:
                 lines.append(line[1:] if line.lstrip(b">").startswith(b"From ") else line)
 
 
-def _mail(path: str, number: str, content: bytes, attachment: ReadAttachment) -> Document:
+def _mail(path: str, position: int, raw: bytes, attachment: ReadAttachment) -> Document:
     try:
-        parsed = parse_mail(path, content, attachment)
+        parsed = parse_mail(path, raw, attachment)
     except NothingToRead as reason:
-        raise Place(path, int(number), "mail").error(str(reason)) from None
-    mail = Document(number, parsed.text, parsed.title, parsed.fields)
+        raise Location(path, position, "mail").error(str(reason)) from None
+    mail = Document(str(position), parsed.text, parsed.title, parsed.fields)
     return with_passages(mail, parsed.sections)

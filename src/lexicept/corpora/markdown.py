@@ -71,8 +71,7 @@ def parse_markdown(text: str) -> Parsed:
 
 
 def markdown_blocks(text: str, depth: int = 0) -> list[Block]:
-    """Return the headings and the texts of the blocks of a Markdown text, itself inside ``depth``
-    others."""
+    """Return the headings and the blocks' texts of Markdown, itself inside ``depth`` others."""
     if depth > NESTED_TEXTS:
         return [text]
     blocks: list[Block] = []
@@ -89,21 +88,21 @@ def markdown_blocks(text: str, depth: int = 0) -> list[Block]:
 
 def _shown(tokens: Sequence[Token], depth: int) -> Iterator[tuple[str, Block]]:
     """Yield headings and texts, each after the separator from the text before."""
-    lists, first = 0, True
+    lists, at_start = 0, True
     cells: list[str] = []
-    for number, token in enumerate(tokens):
-        before = tokens[number - 1]
+    for index, token in enumerate(tokens):
+        before = tokens[index - 1]
         match token.type:
             case "bullet_list_open" | "ordered_list_open" | "table_open":
-                first = first or not lists
+                at_start = at_start or not lists
                 lists += 1
             case "bullet_list_close" | "ordered_list_close" | "table_close":
                 lists -= 1
             case "inline" if before.type in ("th_open", "td_open"):
                 cells.append(_inline_text(token.children or ()))
             case "tr_close":
-                yield "" if first else "\n", "\t".join(cells)
-                cells, first = [], False
+                yield "" if at_start else "\n", "\t".join(cells)
+                cells, at_start = [], False
             case "inline":
                 spelled = _inline_text(token.children or ())
                 if token.level > 1 and (mark := _MARK.match(spelled)):
@@ -115,8 +114,8 @@ def _shown(tokens: Sequence[Token], depth: int) -> Iterator[tuple[str, Block]]:
                     level = int(before.tag[1:])
                     yield "", Heading(level, words, anchor[1] if anchor else anchor_of(words))
                 else:
-                    yield "\n" if before.hidden and not first else "", spelled
-                    first = False
+                    yield "\n" if before.hidden and not at_start else "", spelled
+                    at_start = False
             case "fence" if _MYST_DIRECTIVE.match(token.info):
                 title = token.info.partition("}")[2]
                 for block in markdown_blocks(f"{title}\n\n{token.content}", depth + 1):
@@ -267,12 +266,12 @@ def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     check_time()
     if silent or state.level < NESTING - 2:
         return False
-    last = start + 1
-    while last < end and (state.isEmpty(last) or state.sCount[last] >= state.blkIndent):
-        last += 1
+    line = start + 1
+    while line < end and (state.isEmpty(line) or state.sCount[line] >= state.blkIndent):
+        line += 1
     token = state.push("code_block", "code", 0)
-    token.content = state.getLines(start, last, state.blkIndent, False)
-    state.line = last
+    token.content = state.getLines(start, line, state.blkIndent, False)
+    state.line = line
     return True
 
 
@@ -290,22 +289,22 @@ def _shortcode_lines(state: StateBlock, start: int, end: int, silent: bool) -> b
     code = _CODE_SHORTCODE.match(state.src, begin)
     if match is None:
         return False
-    last = start
-    while last + 1 < end and state.eMarks[last] < match.end():
-        last += 1
-    if state.src[match.end() : state.eMarks[last]].strip():
+    last_line = start
+    while last_line + 1 < end and state.eMarks[last_line] < match.end():
+        last_line += 1
+    if state.src[match.end() : state.eMarks[last_line]].strip():
         return False
     if code is not None:
         closing = re.compile(rf"\{{[{{%][<%]?-?\s*(end|/\s*){code[1]}\b")
-        for line in range(last + 1, end):
+        for line in range(last_line + 1, end):
             if closing.match(state.src, _line(state, line)[0]):
                 if not silent:
                     token = state.push("code_block", "code", 0)
-                    token.content = state.getLines(last + 1, line, state.blkIndent, False)
-                last = line
+                    token.content = state.getLines(last_line + 1, line, state.blkIndent, False)
+                last_line = line
                 break
     if not silent:
-        state.line = last + 1
+        state.line = last_line + 1
     return True
 
 
@@ -321,25 +320,25 @@ def _container(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         return False
     if silent:
         return True
-    last, indent = start + 1, state.sCount[start] + 4
+    next_line, indent = start + 1, state.sCount[start] + 4
     if indented:
         quoted = re.search(r"""(["'])(.*)\1""", indented["kind"])
         title = quoted[2] if quoted else ""
     else:
         title = division[2].strip(' \t"[]{}') if division else ""
     if indented or (division and "." in (division[1] or "")):
-        while last < end and (state.isEmpty(last) or state.sCount[last] >= indent):
-            last += 1
+        while next_line < end and (state.isEmpty(next_line) or state.sCount[next_line] >= indent):
+            next_line += 1
     state.push("paragraph_open", "p", 1)
     token = state.push("inline", "", 0)
     token.content, token.children = title, []
     state.push("paragraph_close", "p", -1)
     if indented:
         outside = state.lineMax, state.blkIndent, state.level
-        state.lineMax, state.blkIndent, state.level = last, indent, state.level + 1
-        state.md.block.tokenize(state, start + 1, last)
+        state.lineMax, state.blkIndent, state.level = next_line, indent, state.level + 1
+        state.md.block.tokenize(state, start + 1, next_line)
         state.lineMax, state.blkIndent, state.level = outside
-    state.line = last
+    state.line = next_line
     return True
 
 
@@ -380,12 +379,12 @@ def _front_fields(text: str, toml: bool) -> dict[str, Any] | None:
 
     if len(text) > FRONT_MATTER:
         raise ValueError(f"more than {FRONT_MATTER:,} characters")
-    content = tomllib.loads(text.replace("\r\n", "\n")) if toml else parse_yaml(text)
-    if not isinstance(content, dict):
+    front_matter = tomllib.loads(text.replace("\r\n", "\n")) if toml else parse_yaml(text)
+    if not isinstance(front_matter, dict):
         return None
-    named = {str(name): value for name, value in content.items() if value is not None}
-    kept = {name: value for name, value in named.items() if name not in RESERVED - {"title"}}
-    fields = dict(islice(_flat(kept), MOST_FIELDS + 1))
+    named = {str(name): value for name, value in front_matter.items() if value is not None}
+    allowed = {name: value for name, value in named.items() if name not in RESERVED - {"title"}}
+    fields = dict(islice(_flat(allowed), MOST_FIELDS + 1))
     if len(fields) > MOST_FIELDS:
         raise ValueError(f"more than {MOST_FIELDS:,} fields")
     str(fields.get("title", "")).encode()
@@ -400,8 +399,8 @@ def parse_notebook(path: str, text: str) -> Parsed:
     try:
         return parsed_blocks(list(_cells(json.loads(text))))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        problem = f"{type(error).__name__}: {error!s:.80}"
-        raise InputError(f"{path}: can't be read as a notebook: {problem}") from error
+        cause = f"{type(error).__name__}: {error!s:.80}"
+        raise InputError(f"{path}: can't be read as a notebook: {cause}") from error
 
 
 def _cells(notebook: Any) -> Iterator[Block]:
@@ -409,12 +408,12 @@ def _cells(notebook: Any) -> Iterator[Block]:
     # Up to nbformat 3, cells are in worksheets, and headings are cells.
     sheets = [notebook] if "cells" in notebook else notebook["worksheets"]
     for cell in (cell for sheet in sheets for cell in sheet["cells"]):
-        kind = cell["cell_type"]
+        cell_type = cell["cell_type"]
         source = "".join(cell["source"] if "source" in cell else cell.get("input", ""))
-        if kind == "markdown":
+        if cell_type == "markdown":
             yield from markdown_blocks(source)
-        elif kind == "heading":
+        elif cell_type == "heading":
             words = " ".join(source.split())
             yield Heading(int(cell["level"]), words, anchor_of(words))
-        elif kind == "code" and source.strip():
+        elif cell_type == "code" and source.strip():
             yield source.strip("\n")

@@ -155,11 +155,11 @@ def _replaced(text: str, rules: Iterable[Rule]) -> str:
 
 
 def _blocks(marked: str) -> Iterator[Block]:
-    for index, piece in enumerate(marked.split("\x02")):
+    for index, segment in enumerate(marked.split("\x02")):
         if index % 2:
-            words = " ".join(piece[1:].split())
-            yield Heading(int(piece[0]), words, anchor_of(words))
-        elif text := re.sub(r"\n\s*\n", "\n\n", piece).strip():
+            words = " ".join(segment[1:].split())
+            yield Heading(int(segment[0]), words, anchor_of(words))
+        elif text := re.sub(r"\n\s*\n", "\n\n", segment).strip():
             yield text
 
 
@@ -169,8 +169,8 @@ def _parsed(text: str, rules: Iterable[Rule], stated: dict[str, str]) -> Parsed:
     fields: dict[str, Any] = {name: " ".join(value.split()) for name, value in stated.items()}
     if parse_date(fields.get("date", "")) is None:
         fields.pop("date", None)
-    kept = {name: value for name, value in fields.items() if value}
-    return parsed_blocks(list(_blocks(_replaced(text, rules))), title, kept)
+    present = {name: value for name, value in fields.items() if value}
+    return parsed_blocks(list(_blocks(_replaced(text, rules))), title, present)
 
 
 def _tex(text: str) -> Parsed:

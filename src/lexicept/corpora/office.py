@@ -18,13 +18,13 @@ MOST_REPEATED = 1_000
 """Most copies of a cell or row that a sheet repeats."""
 
 
-def parse_office(path: str, content: bytes) -> Parsed:
+def parse_office(path: str, raw: bytes) -> Parsed:
     """Parse a file by its extension. Headings, slides and sheets name passages; the title, the
     author and the dates of the file are fields. Macros and references are left alone.
 
     Raises NothingToRead for an encrypted or damaged file, or one over its budget.
     """
-    archive = Archive(content)
+    archive = Archive(raw)
     extension = os.path.splitext(path.lower())[1]
     blocks = [block for block in _READERS[extension](archive) if block]
     properties = "docProps/core.xml" if extension.endswith("x") else "meta.xml"
@@ -91,7 +91,7 @@ class _Word:
                 text = self._text(below).strip()
                 yield from _heading(level, " ".join(text.split())) if level else [text]
             elif below.tag == "tbl":
-                yield _table(map(self._text, row.iter("tc")) for row in below.iter("tr"))
+                yield _table(map(self._text, tr.iter("tc")) for tr in below.iter("tr"))
             elif below.tag in ("sdt", "sdtContent", "ins", "customXml", "moveTo"):
                 yield from self._below(below)
 
@@ -112,9 +112,9 @@ def _is_hidden(run: Element) -> bool:
 def _table(rows: Iterable[Iterable[str]]) -> str:
     """Return a line for each row that is not empty."""
     lines = []
-    for row in rows:
+    for cells in rows:
         check_time()
-        lines.append("\t".join(" ".join(cell.split()) for cell in row).rstrip())
+        lines.append("\t".join(" ".join(cell.split()) for cell in cells).rstrip())
     return "\n".join(line for line in lines if line)
 
 
@@ -141,8 +141,8 @@ def _slide(archive: Archive, path: str, index: int) -> Iterator[Block]:
             elif role not in ("dt", "ftr", "sldNum"):
                 texts.append("\n".join(lines))
         elif shape.tag == "tbl":
-            rows = ((" ".join(_lines(cell)) for cell in row.iter("tc")) for row in shape.iter("tr"))
-            texts.append(_table(rows))
+            cells = ((" ".join(_lines(cell)) for cell in tr.iter("tc")) for tr in shape.iter("tr"))
+            texts.append(_table(cells))
     yield from _heading(1 if index == 1 else 2, title or f"slide {index}")
     yield from texts
     for name in archive.related(path).values():
@@ -160,8 +160,8 @@ def _lines(body: Element | None) -> list[str]:
     lines = []
     for paragraph in () if body is None else body.iter("p"):
         runs = (run for run in paragraph.iter() if run.tag in ("t", "br", "tab"))
-        parts = (run.text or "" if run.tag == "t" else " " for run in runs)
-        lines.append(" ".join("".join(parts).split()))
+        texts = (run.text or "" if run.tag == "t" else " " for run in runs)
+        lines.append(" ".join("".join(texts).split()))
     return [line for line in lines if line]
 
 
@@ -193,19 +193,19 @@ class _Sheets(NamedTuple):
 
     def _number(self, value: str, pattern: str) -> str:
         try:
-            number = float(value)
+            serial = float(value)
         except ValueError:
             return value
         letters = re.sub(r'"[^"]*"|\\.|\[(?!h+\]|m+\]|s+\])[^\]]*\]', "", pattern.lower())
-        if re.search(r"[ymdhs]", letters) and abs(number) < 2_958_466:
-            moment = self.start + timedelta(seconds=round(number * 86_400))
+        if re.search(r"[ymdhs]", letters) and abs(serial) < 2_958_466:
+            moment = self.start + timedelta(seconds=round(serial * 86_400))
             has_day, has_hour = re.search(r"[yd]|mmm", letters), re.search(r"[hs]", letters)
             if not has_day:
                 return f"{moment:%H:%M:%S}".removesuffix(":00")
             return f"{moment:%Y-%m-%d %H:%M}" if has_hour else f"{moment:%Y-%m-%d}"
         if "%" in letters:
-            return f"{100 * number:.10g}%"
-        return f"{number:.15g}"
+            return f"{100 * serial:.10g}%"
+        return f"{serial:.15g}"
 
 
 _FORMATS = {9: "0%", 10: "0.00%", **dict.fromkeys(range(14, 18), "d/m/y"), 22: "d/m/y h:m"}
@@ -223,9 +223,9 @@ def _workbook(archive: Archive) -> Iterator[Block]:
 
     strings = ["".join(t.text or "" for t in s.iter("t")) for s in other("sharedStrings.xml")]
     styles = other("styles.xml")
-    own = {get(f, "numFmtId"): get(f, "formatCode") for f in styles.iter("numFmt")}
+    custom = {get(f, "numFmtId"): get(f, "formatCode") for f in styles.iter("numFmt")}
     ids = [get(style, "numFmtId") for style in styles.findall("cellXfs/xf")]
-    formats = [own.get(i) or _FORMATS.get(int(i) if i.isdecimal() else 0, "") for i in ids]
+    formats = [custom.get(i) or _FORMATS.get(int(i) if i.isdecimal() else 0, "") for i in ids]
     from_1904 = get(child(book, "workbookPr"), "date1904") in ("1", "true")
     start = datetime(1904, 1, 1) if from_1904 else datetime(1899, 12, 30)
     sheets = _Sheets(strings, formats, start)
@@ -233,21 +233,21 @@ def _workbook(archive: Archive) -> Iterator[Block]:
         if get(sheet, "state") in ("hidden", "veryHidden"):
             continue
         id_ = next((value for key, value in sheet.items() if key.endswith("}id")), "")
-        rows = archive.xml(related.get(id_, "")).iter("row")
-        if table := _table(map(sheets.shown, row.iter("c")) for row in rows):
+        sheet_rows = archive.xml(related.get(id_, "")).iter("row")
+        if table := _table(map(sheets.shown, sheet_row.iter("c")) for sheet_row in sheet_rows):
             yield from _heading(2, get(sheet, "name"))
             yield table
 
 
 def _open_document(archive: Archive) -> Iterator[Block]:
     """Yield headings, paragraphs, tables, slides and sheets of OpenDocument."""
-    if any(get(entry, "algorithm-name") for entry in archive.xml("META-INF/manifest.xml").iter()):
+    if any(get(file, "algorithm-name") for file in archive.xml("META-INF/manifest.xml").iter()):
         raise NothingToRead(ENCRYPTED)
     if "content.xml" not in archive.names:
         raise NothingToRead("damaged: content.xml is missing")
     body = child(archive.xml("content.xml"), "body")
-    for part in () if body is None else body:
-        yield from _open_blocks(part)
+    for section in () if body is None else body:
+        yield from _open_blocks(section)
 
 
 def _open_blocks(element: Element) -> Iterator[Block]:
@@ -272,10 +272,10 @@ def _open_blocks(element: Element) -> Iterator[Block]:
 
 
 def _open_rows(table: Element) -> Iterator[Iterator[str]]:
-    for row in table.iter("table-row"):
+    for table_row in table.iter("table-row"):
         yield (
             text
-            for cell in row
+            for cell in table_row
             if cell.tag == "table-cell"
             for text in [" ".join(map(_open_text, cell.iter("p")))] * _repeated(cell)
         )

@@ -75,24 +75,22 @@ def parsed_blocks(
     """
     blocks = list(blocks)
     headings = (block for block in blocks if isinstance(block, Heading) and block.level == 1)
-    first = next(headings, None)
-    if first is not None and title in ("", first.text):
-        title = first.text
-        blocks.remove(first)
+    heading = next(headings, None)
+    if heading is not None and title in ("", heading.text):
+        title = heading.text
+        blocks.remove(heading)
     texts = (block.text if isinstance(block, Heading) else block for block in blocks)
     return Parsed("\n\n".join(filter(None, texts)), title, tuple(sections(blocks)), fields)
 
 
 def authored(title: str) -> str:
-    """Return the title in a file's properties; nothing for a title that programs write, such as a
-    file's name."""
+    """Return the title in a file's properties; nothing for a program's, such as a file name."""
     title = " ".join(title.split())
     return "" if _AUTOMATIC_TITLES.fullmatch(title) else title
 
 
 def sections(blocks: Iterable[Block]) -> Iterator[Section]:
-    """Yield the text before the first heading, and the text below each heading, whose title are the
-    headings above."""
+    """Yield the text before the first heading and below each; titles are the headings above."""
     path: list[Heading] = []
     texts: list[str] = []
     for block in chain(blocks, [None]):
@@ -118,24 +116,24 @@ def with_passages(document: Document, sections: Iterable[Section]) -> Document:
     passages: list[Passage] = []
     repetitions: dict[str, int] = {}
     for section in sections:
-        for number, text in enumerate(pieces(section.text), 1):
+        for index, text in enumerate(pieces(section.text), 1):
             check_time()
             anchor = section.anchor[:LONGEST_ANCHOR] or str(len(passages) + 1)
-            free = _free(anchor, "" if number == 1 else f".{number}", repetitions)
+            free = _free(anchor, "" if index == 1 else f".{index}", repetitions)
             passages.append(Passage(text, section.title, free))
     if len(passages) < 2:
         return document
     return document._replace(text=joined(passages), passages=tuple(passages))
 
 
-def _free(anchor: str, piece: str, repetitions: dict[str, int]) -> str:
+def _free(anchor: str, suffix: str, repetitions: dict[str, int]) -> str:
     """Return the anchor of a section's piece, made unique by the first free number."""
-    for repetition in count(repetitions.get(anchor + piece, 1)):
-        free = anchor + (f"-{repetition}" if repetition > 1 else "") + piece
+    for repetition in count(repetitions.get(anchor + suffix, 1)):
+        free = anchor + (f"-{repetition}" if repetition > 1 else "") + suffix
         if free not in repetitions:
             break
     # Later anchors of this name go on from here: many equal headings take no square of time.
-    repetitions[anchor + piece] = repetition + 1
+    repetitions[anchor + suffix] = repetition + 1
     repetitions.setdefault(free, 1)
     return free
 
@@ -148,28 +146,28 @@ def rows(document: Document) -> Iterator[Document]:
     if not document.passages:
         yield document
         return
-    for number, passage in enumerate(document.passages, 1):
+    for position, passage in enumerate(document.passages, 1):
         title = TITLES.join(filter(None, (document.title, passage.title)))
-        name = f"{document.id}#{passage.anchor or number}"
+        name = f"{document.id}#{passage.anchor or position}"
         yield Document(name, passage.text, title, document.fields)
 
 
 def from_rows(document_id: str, title: str, stored: Sequence[Document]) -> Document:
     """Return the document of these entries; the reverse of ``rows``."""
     passages = []
-    for entry in stored:
-        heading = entry.title[len(title) :].removeprefix(TITLES) if title else entry.title
-        passages.append(Passage(entry.text, heading, entry.id[len(document_id) + 1 :]))
+    for record in stored:
+        heading = record.title[len(title) :].removeprefix(TITLES) if title else record.title
+        passages.append(Passage(record.text, heading, record.id[len(document_id) + 1 :]))
     return Document(document_id, joined(passages), title, stored[0].fields, tuple(passages))
 
 
 def joined(passages: Iterable[Passage]) -> str:
     """Return the text of a document: all passages, each title once."""
-    blocks, last = [], ""
+    blocks, previous = [], ""
     for passage in passages:
-        if passage.title and passage.title != last:
+        if passage.title and passage.title != previous:
             blocks.append(passage.title)
-        last = passage.title
+        previous = passage.title
         blocks.append(passage.text)
     return "\n\n".join(blocks)
 
@@ -189,7 +187,7 @@ def pieces(text: str, most: int = MOST_WORDS) -> Iterator[str]:
             yield text
         return
     for separator in (_PARAGRAPHS, _SENTENCES):
-        fragments = [piece for piece in separator.split(text) if piece.strip()]
+        fragments = [fragment for fragment in separator.split(text) if fragment.strip()]
         if len(fragments) > 1:
             break
     else:

@@ -27,7 +27,7 @@ _BEGINNING = regex.compile(r"[\p{L}\p{M}]*\p{Ll}\p{M}*\Z")
 _WORD = regex.compile(r"[\p{L}\p{M}]+")
 
 
-def parse_pdf(path: str, content: bytes) -> Parsed:
+def parse_pdf(path: str, raw: bytes) -> Parsed:
     """Parse a file, also a file with an empty password. Raises NothingToRead for a file that needs
     a password, takes too long, or whose pages have no text, or too much of it. Raises InputError if
     pypdf is missing, or can't read the file."""
@@ -37,7 +37,7 @@ def parse_pdf(path: str, content: bytes) -> Parsed:
     pages: list[str] = []
     size = 0
     try:
-        reader = pypdf.PdfReader(io.BytesIO(content))
+        reader = pypdf.PdfReader(io.BytesIO(raw))
         if reader.is_encrypted and not _unlocked(pypdf, reader):
             raise NothingToRead(ENCRYPTED)
         for page in reader.pages:
@@ -76,9 +76,9 @@ def undivided(text: str) -> str:
         before = _BEGINNING.search(text[max(0, match.start() - 60) : match.start()])
         if before is None:
             return str(match[0])
-        parts = {before[0].lower(), after} <= words and (before[0] + after).lower() not in words
-        kept = "-" if parts and hyphen != "\xad" else ""
-        return f"{kept}{after}{end}"
+        compound = {before[0].lower(), after} <= words and (before[0] + after).lower() not in words
+        hyphen = "-" if compound and hyphen != "\xad" else ""
+        return f"{hyphen}{after}{end}"
 
     return str(_DIVISION.sub(whole, text))
 

@@ -27,10 +27,10 @@ def from_texts(
     texts: Sequence[str], count: int = 500, seed: int = 0, share: float = 1.0
 ) -> tuple[Integers, list[str]]:
     """Take one random sentence each of up to ``count`` random documents with a sentence of 5 words
-    or more, cut at 30, or a ``share`` of its words, at least 3, in their order. Return the number
+    or more, cut at 30, or a ``share`` of its words, at least 3, in their order. Return the index
     of each query's document, and the queries."""
     random = np.random.default_rng(seed)
-    numbers: list[int] = []
+    indices: list[int] = []
     queries: list[str] = []
     for document in random.permutation(len(texts)):
         if len(queries) == count:
@@ -40,11 +40,11 @@ def from_texts(
         if candidates:
             words = candidates[random.integers(len(candidates))][:_MAX_WORDS]
             if share < 1:
-                places = random.permutation(len(words))[: max(3, round(share * len(words)))]
-                words = [words[place] for place in sorted(places)]
-            numbers.append(int(document))
+                positions = random.permutation(len(words))[: max(3, round(share * len(words)))]
+                words = [words[position] for position in sorted(positions)]
+            indices.append(int(document))
             queries.append(" ".join(words))
-    return np.array(numbers, dtype=np.int64), queries
+    return np.array(indices, dtype=np.int64), queries
 
 
 def random_for(seed: int, name: str) -> np.random.Generator:
@@ -53,21 +53,22 @@ def random_for(seed: int, name: str) -> np.random.Generator:
 
 
 def generate(
-    documents: Iterable[Document], kind: str = "mixed", per_document: int = 1, seed: int = 0
+    documents: Iterable[Document], source: str = "mixed", per_document: int = 1, seed: int = 0
 ) -> Iterator[tuple[str, str]]:
     """Yield document ids and queries, up to ``per_document`` different queries of each document,
-    which depend on the seed and the document alone. Raises InputError for no such kind, or
+    which depend on the seed and the document alone. Raises InputError for no such source, or
     ``per_document`` below 1.
 
     Args:
-        kind: ``title``; ``sentence``, a random sentence of 5 words or more, cut at 30; ``span``, a
-            random run of 5 to 15 words of the text; or ``mixed``, a random kind for each query.
+        source: ``title``; ``sentence``, a random sentence of 5 words or more, cut at 30; ``span``,
+            a random run of 5 to 15 words of the text; or ``mixed``, random for each query.
     """
-    if kind not in (*_SOURCES, "mixed"):
-        raise InputError(f"no kind {kind!r} of pseudo-queries, only: {', '.join(_SOURCES)}, mixed")
+    if source not in (*_SOURCES, "mixed"):
+        accepted = ", ".join([*_SOURCES, "mixed"])
+        raise InputError(f"no kind {source!r} of pseudo-queries, only: {accepted}")
     if per_document < 1:
         raise InputError(f"per_document must be at least 1, not {per_document}")
-    makers = list(_SOURCES.values()) if kind == "mixed" else [_SOURCES[kind]]
+    makers = list(_SOURCES.values()) if source == "mixed" else [_SOURCES[source]]
     return _generate(documents, makers, per_document, seed)
 
 
@@ -96,8 +97,8 @@ def _title(document: Document, random: np.random.Generator) -> Iterator[str]:
 def _sentences(document: Document, random: np.random.Generator) -> Iterator[str]:
     sentences = [sentence.split() for sentence in _SENTENCE_END.split(document.text)]
     long = [words for words in sentences if len(words) >= _MIN_WORDS]
-    for number in random.permutation(len(long)):
-        yield " ".join(long[number][:_MAX_WORDS])
+    for index in random.permutation(len(long)):
+        yield " ".join(long[index][:_MAX_WORDS])
 
 
 def _spans(document: Document, random: np.random.Generator) -> Iterator[str]:

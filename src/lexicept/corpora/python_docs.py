@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
-from lexicept.corpora.records import Document, Place, Records, readable
+from lexicept.corpora.records import Document, Location, Records, readable
 from lexicept.errors import InputError
 
 _SKIPPED = {"test", "tests", "idle_test", "lib2to3"}
@@ -27,7 +27,7 @@ def read_documents() -> Records[Document]:
 
 
 def _read_library(stdlib: str) -> Records[Document]:
-    seen: Counter[str] = Counter()
+    occurrences: Counter[str] = Counter()
     for module, path in sorted(_modules(stdlib)):
         with readable(path), open(path, "rb") as file:
             source = file.read()
@@ -39,12 +39,12 @@ def _read_library(stdlib: str) -> Records[Document]:
         except (SyntaxError, ValueError, RecursionError):
             continue  # a template or test data that only looks like Python
         for line, name, text in _docstrings(tree, module):
-            seen[name] += 1
-            number = f"#{seen[name]}" if seen[name] > 1 else ""
-            yield Place(path, line), partial(Document, name + number, text, name)
+            occurrences[name] += 1
+            suffix = f"#{occurrences[name]}" if occurrences[name] > 1 else ""
+            yield Location(path, line), partial(Document, name + suffix, text, name)
         if module == _TOPICS:
             for name, text in _topics(tree):
-                yield Place(path), partial(Document, f"topic:{name}", text, name)
+                yield Location(path), partial(Document, f"topic:{name}", text, name)
 
 
 def _modules(stdlib: str) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError, LexiceptWarning
-from lexicept.fields.values import NOTHING, FieldChecker, FieldKind, Fields
+from lexicept.fields.values import NOTHING, FieldChecker, Fields, FieldType
 
 MOST_PARTS = 16
 """Most # in an id, which may each separate a document from a passage."""
@@ -40,7 +40,7 @@ class Document(NamedTuple):
     text: str
     title: str = ""
     fields: Fields = NOTHING
-    """Fields of the document by name: texts, numbers, dates, or lists of one kind."""
+    """Fields of the document by name: texts, numbers, dates, or lists of one type."""
     passages: tuple[Passage, ...] = ()
     """Passages to index in place of the text; empty to index the text whole."""
 
@@ -65,67 +65,67 @@ class Qrel(NamedTuple):
     relevance: int
 
 
-class Place(NamedTuple):
-    """The position of a record: a file and a line number, or a source and a count."""
+class Location(NamedTuple):
+    """A record's source, and the position in the source, counted in a unit from 1."""
 
     source: str
-    number: int = 0
+    position: int = 0
     unit: str = "line"
 
     def __str__(self) -> str:
-        return f"{self.source}, {self.unit} {self.number}" if self.number else self.source
+        return f"{self.source}, {self.unit} {self.position}" if self.position else self.source
 
-    def error(self, problem: str) -> InputError:
-        """Return an InputError with this position and a ``problem``."""
-        return InputError(f"{self}: {problem}")
+    def error(self, message: str) -> InputError:
+        """Return an InputError with this location and a ``message``."""
+        return InputError(f"{self}: {message}")
 
 
 Record = TypeVar("Record", Document, Query)
 
-Records = Iterator[tuple[Place, Callable[[], Record]]]
-"""The place of each record of a source, and the function that reads the record, so that an
+Records = Iterator[tuple[Location, Callable[[], Record]]]
+"""The location of each record of a source, and the function that reads the record, so that an
 unreadable record does not end the stream."""
 
 
 def checked(
     records: Records[Record],
     skipped: Skipped | None = None,
-    kinds: Mapping[str, FieldKind] = NOTHING,
+    types: Mapping[str, FieldType] = NOTHING,
 ) -> Iterator[Record]:
-    """Yield the records of one source, with normalised fields; ``kinds`` are those of an index's
+    """Yield the records of one source, with normalised fields; ``types`` are those of an index's
     fields.
 
-    A warning at the end names values of fields that are left out: of kinds that an index does not
+    A warning at the end names values of fields that are left out: of types that an index does not
     store, and, with ``skipped``, of another type than before. ``skipped`` notes unreadable records;
     None raises InputError for the first: an unreadable record, a malformed or repeated id, text
     that UTF-8 cannot hold, or a field of a different type than before."""
-    checker = FieldChecker(kinds, lenient=skipped is not None)
-    # Only the number is kept, not the place: corpora of millions of ids pass through here.
-    numbers: dict[str, int] = {}
+    checker = FieldChecker(types, lenient=skipped is not None)
+    # Only the position is kept, not the location: corpora of millions of ids pass through here.
+    positions: dict[str, int] = {}
     anchors = AnchorChecker()
-    for place, read in records:
+    for location, read in records:
         try:
             record = read()
-            _check(place, record)
-            if record.id in numbers:
-                first = numbers[record.id]
-                raise place.error(f"id {record.id!r} was already used in {place.unit} {first}")
-            anchors.check(place, record)
+            _check(location, record)
+            if record.id in positions:
+                earlier = f"{location.unit} {positions[record.id]}"
+                raise location.error(f"id {record.id!r} was already used in {earlier}")
+            anchors.check(location, record)
             if isinstance(record, Document) and record.fields is not NOTHING:
                 try:
                     record = record._replace(fields=checker.check(record.id, record.fields))
                 except ValueError as error:
-                    raise place.error(str(error)) from None
+                    raise location.error(str(error)) from None
         except InputError as error:
             if skipped is None:
                 raise
             skipped.error(error)
             continue
-        numbers[record.id] = place.number
+        positions[record.id] = location.position
         yield record
-    for name, (count, document, problem) in checker.unkept.items():
+    for name, (count, document, reason) in checker.unkept.items():
         more = f" and {count - 1:,} more" if count > 1 else ""
-        message = f"the field {name!r} is not kept in document {document!r}{more}: {problem}"
+        message = f"the field {name!r} is not kept in document {document!r}{more}: {reason}"
         warnings.warn(message, LexiceptWarning, stacklevel=2)
 
 
@@ -149,12 +149,12 @@ class DocumentStream(Iterator[Document]):
     ) -> None:
         self._records, self._skipped = records, skipped
         self._strict, self._leave_out = strict, leave_out
-        self._kinds: Mapping[str, FieldKind] = NOTHING
+        self._types: Mapping[str, FieldType] = NOTHING
         self._documents: Iterator[Document] | None = None
 
-    def with_kinds(self, kinds: Mapping[str, FieldKind]) -> Self:
-        """Check fields against the kinds of an index's fields; before the first document."""
-        self._kinds = kinds
+    def with_types(self, types: Mapping[str, FieldType]) -> Self:
+        """Check fields against the types of an index's fields; before the first document."""
+        self._types = types
         return self
 
     def __next__(self) -> Document:
@@ -164,7 +164,7 @@ class DocumentStream(Iterator[Document]):
 
     def _read(self) -> Iterator[Document]:
         errors, empty = None if self._strict else self._skipped, True
-        for document in checked(self._records, errors, self._kinds):
+        for document in checked(self._records, errors, self._types):
             empty = False
             if self._leave_out is None or not self._leave_out(document):
                 yield document
@@ -173,18 +173,18 @@ class DocumentStream(Iterator[Document]):
         self._skipped.warn()
 
 
-def _check(place: Place, record: Document | Query) -> None:
+def _check(location: Location, record: Document | Query) -> None:
     if isinstance(record, Document) and record.passages:
-        check_passages(place, record)
+        check_passages(location, record)
     for name, value in zip(record._fields, record, strict=True):
         if name in ("fields", "passages"):
             continue
         if not isinstance(value, str):
-            raise place.error(f"its {name} must be a text, not {value!r:.80}")
+            raise location.error(f"its {name} must be a text, not {value!r:.80}")
         if len(value) > MOST_CHARACTERS:
-            raise place.error(f"its {name} has more than {MOST_CHARACTERS:,} characters")
-        _check_encodable(place, value)
-    check_id(place, record.id)
+            raise location.error(f"its {name} has more than {MOST_CHARACTERS:,} characters")
+        _check_encodable(location, value)
+    check_id(location, record.id)
 
 
 class AnchorChecker:
@@ -196,38 +196,38 @@ class AnchorChecker:
         self._beginnings: dict[str, str] = {}
         """The beginning of an id before a #, and the first id with this beginning."""
 
-    def check(self, place: Place, record: Document | Query) -> None:
+    def check(self, location: Location, record: Document | Query) -> None:
         """Raise InputError for such a document."""
         if not isinstance(record, Document):
             return
         beginnings = [record.id[:end] for end, sign in enumerate(record.id) if sign == "#"]
         for beginning in beginnings:
             if beginning in self._divided:
-                problem = f"document {beginning!r} has passages"
-                raise place.error(f"id {record.id!r} looks like one of a passage: {problem}")
+                reason = f"document {beginning!r} has passages"
+                raise location.error(f"id {record.id!r} looks like one of a passage: {reason}")
         if record.passages:
             if record.id in self._beginnings:
-                other = f"document {self._beginnings[record.id]!r} looks like one of them"
-                raise place.error(f"id {record.id!r} can't have passages: {other}")
+                reason = f"document {self._beginnings[record.id]!r} looks like one of them"
+                raise location.error(f"id {record.id!r} can't have passages: {reason}")
             self._divided.add(record.id)
         for beginning in beginnings:
             self._beginnings.setdefault(beginning, record.id)
 
 
-def check_passages(place: Place, document: Document) -> None:
+def check_passages(location: Location, document: Document) -> None:
     """Raise InputError unless all passages hold texts, with distinct anchors."""
     anchors = set()
-    for number, passage in enumerate(document.passages, 1):
+    for position, passage in enumerate(document.passages, 1):
         if not isinstance(passage, Passage):
-            raise place.error(f"passage {number} must be a Passage, not {passage!r:.80}")
+            raise location.error(f"passage {position} must be a Passage, not {passage!r:.80}")
         for name, value in zip(passage._fields, passage, strict=True):
             if not isinstance(value, str):
-                raise place.error(f"the {name} of passage {number} must be a text")
-            _check_encodable(place, value)
-        anchor = passage.anchor or str(number)
-        check_id(place, anchor)
+                raise location.error(f"the {name} of passage {position} must be a text")
+            _check_encodable(location, value)
+        anchor = passage.anchor or str(position)
+        check_id(location, anchor)
         if anchor in anchors:
-            raise place.error(f"two passages have the anchor {anchor!r}")
+            raise location.error(f"two passages have the anchor {anchor!r}")
         anchors.add(anchor)
 
 
@@ -239,20 +239,20 @@ def id_of(name: str) -> str:
     return _UNSAFE.sub(lambda match: quote(match[0], errors="surrogateescape"), name)
 
 
-def check_id(place: Place, value: str) -> None:
+def check_id(location: Location, value: str) -> None:
     """Raise InputError unless ``value`` can stand in a TREC run or qrels file."""
     if value.count("#") > MOST_PARTS:
-        raise place.error(f"bad id {value[:40]!r}...: an id has at most {MOST_PARTS} #")
+        raise location.error(f"bad id {value[:40]!r}...: an id has at most {MOST_PARTS} #")
     if value.split() != [value] or "\0" in value:
-        raise place.error(f"bad id {value!r}: an id is not empty and holds no whitespace or NUL")
+        raise location.error(f"bad id {value!r}: an id is not empty and holds no whitespace or NUL")
 
 
-def _check_encodable(place: Place, text: str) -> None:
+def _check_encodable(location: Location, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
         surrogate = text[error.start]
-        raise place.error(f"lone surrogate {surrogate!r}: UTF-8 cannot hold it") from error
+        raise location.error(f"lone surrogate {surrogate!r}: UTF-8 cannot hold it") from error
 
 
 @contextmanager

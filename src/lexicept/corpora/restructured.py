@@ -77,9 +77,9 @@ def _tree(text: str) -> Any:
     text_node: Any = import_module("docutils.nodes").Text
 
     def timed(read: Any) -> Any:
-        def checked(*place: Any) -> Any:
+        def checked(*arguments: Any) -> Any:
             check_time()
-            return read(*place)
+            return read(*arguments)
 
         return checked
 
@@ -125,22 +125,22 @@ def _known(text: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for registry, content in zip(registries, saved, strict=True):
+        for registry, saved_names in zip(registries, saved, strict=True):
             registry.clear()
-            registry.update(content)
+            registry.update(saved_names)
 
 
 def _role(name: str, source: str, text: str, *_: Any, **__: Any) -> tuple[list[Any], list[Any]]:
     """Return the label of a role: ``label <target>``, or the last name of ``~package.name``."""
     nodes: Any = import_module("docutils.nodes")
     text = nodes.unescape(text)
-    shown = label_of(text) or text.removeprefix("!")
-    shown = shown.rpartition(".")[2] if shown.startswith("~") else shown
-    return [nodes.inline(source, shown)], []
+    label = label_of(text) or text.removeprefix("!")
+    label = label.rpartition(".")[2] if label.startswith("~") else label
+    return [nodes.inline(source, label)], []
 
 
 def _directive() -> Any:
-    """Return a directive that shows its argument, and its content, code or not."""
+    """Return a directive that shows argument and content, code or not."""
     nodes: Any = import_module("docutils.nodes")
     rst: Any = import_module("docutils.parsers.rst")
 
@@ -161,11 +161,11 @@ def _directive() -> Any:
             if name in _CODE:
                 arguments = self.arguments if name == "math" else []
                 return [nodes.literal_block(text, "\n".join([*arguments, text]))]
-            shown = nodes.container()
+            container = nodes.container()
             if self.arguments and name not in _UNTITLED:
-                shown += nodes.paragraph("", self.arguments[0])
-            self.state.nested_parse(self.content, self.content_offset, shown, match_titles=True)
-            return [shown]
+                container += nodes.paragraph("", self.arguments[0])
+            self.state.nested_parse(self.content, self.content_offset, container, match_titles=True)
+            return [container]
 
     return Shown
 
@@ -187,7 +187,7 @@ def _blocks(node: Any, level: int) -> Iterator[Block]:
         ):
             continue
         elif isinstance(child, nodes.row):
-            cells = (_blocks(entry, level) for entry in child.children)
+            cells = (_blocks(cell, level) for cell in child.children)
             yield "\t".join(" ".join(map(_spelled, cell)) for cell in cells)
         elif isinstance(child, nodes.field):
             body = " ".join(map(_spelled, _blocks(child[1], level)))

@@ -7,7 +7,7 @@ import warnings
 from lexicept.errors import InputError, LexiceptWarning
 
 EXAMPLES = 5
-"""Most names of one kind of file in a warning."""
+"""Most names of files for a reason in a warning."""
 
 DAMAGED = "damaged"
 """Reason to skip a file that breaks off, or a parser refuses."""
@@ -27,14 +27,14 @@ class UnreadFileError(InputError):
 class Skipped:
     """The skipped files and records of a corpus, with the reasons.
 
-    ``kinds`` are the readable kinds of files, in words. If ``quiet``, ``warn`` names only what is
-    ignored of files that are read.
+    ``readable`` names the types of files that are read. If ``quiet``, ``warn`` names only what is
+    ignored of these files.
     """
 
-    def __init__(self, source: str, kinds: str = "", *, quiet: bool = False) -> None:
-        self.source, self.kinds, self.quiet = source, kinds, quiet
+    def __init__(self, source: str, readable: str = "", *, quiet: bool = False) -> None:
+        self.source, self.readable, self.quiet = source, readable, quiet
         self.files: list[tuple[str, str]] = []
-        """Skipped files, each with the kind or the reason."""
+        """Skipped files, each with the reason."""
         self.flaws: list[tuple[str, str]] = []
         """Files that were read in part, each with what is ignored."""
         self.errors: list[str] = []
@@ -43,9 +43,9 @@ class Skipped:
         self.first: str | None = None
         """The first error of a file or record."""
 
-    def file(self, name: str, kind: str) -> None:
-        """Note a skipped file, with the kind or the reason."""
-        self.files.append((name, kind))
+    def file(self, name: str, reason: str) -> None:
+        """Note a skipped file, with the reason."""
+        self.files.append((name, reason))
 
     def error(self, error: InputError) -> None:
         """Note an unreadable file or record."""
@@ -67,7 +67,7 @@ class Skipped:
             return
         if self.files:
             files = _counted(len(self.files), "file")
-            lines = [f"{self.source}: {files} skipped, only {self.kinds} are read"]
+            lines = [f"{self.source}: {files} skipped, only {self.readable} are read"]
             lines += [f"  {line}" for line in by_reason(self.files)]
             warnings.warn("\n".join(lines), LexiceptWarning, stacklevel=3)
         if self.num_errors:
@@ -80,14 +80,14 @@ class Skipped:
 def by_reason(files: list[tuple[str, str]]) -> list[str]:
     """Return the counts and first names for each reason; files with details have a line each."""
     groups: dict[str, list[str]] = {}
-    for name, reason in files:
-        kind, _, damage = reason.partition(": ")
-        groups.setdefault(kind, []).append(f"{name}: {damage}" if damage else name)
+    for name, note in files:
+        reason, _, damage = note.partition(": ")
+        groups.setdefault(reason, []).append(f"{name}: {damage}" if damage else name)
     lines = []
-    for kind, names in sorted(groups.items(), key=lambda group: -len(group[1])):
+    for reason, names in sorted(groups.items(), key=lambda group: -len(group[1])):
         most, separator = (MESSAGES, "\n    ") if ": " in names[0] else (EXAMPLES, ", ")
-        shown = _shortened(separator.join(names[:most]), len(names) - most, separator)
-        lines.append(f"{len(names):,} {kind}: {shown}")
+        listing = _shortened(separator.join(names[:most]), len(names) - most, separator)
+        lines.append(f"{len(names):,} {reason}: {listing}")
     return lines
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from lexicept.corpora.budgets import check_bytes
 from lexicept.corpora.json_lines import DOCUMENT_TEXTS, RESERVED, to_document
-from lexicept.corpora.records import Document, Place, Records, readable
+from lexicept.corpora.records import Document, Location, Records, readable
 from lexicept.errors import InputError, require
 from lexicept.fields.values import as_typed
 
-Rows = Iterator[tuple[Place, Callable[[], Sequence[str]]]]
-"""The place of each non-blank row, and the function that reads the row."""
+Rows = Iterator[tuple[Location, Callable[[], Sequence[str]]]]
+"""The location of each non-blank row, and the function that reads the row."""
 
 _NUMBER = re.compile(r" *-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})? *")
 """Numbers in JSON's notation: 007 is a text."""
@@ -28,26 +28,26 @@ _NO_NUMBER = {"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none"}
 
 
 def _document(
-    names: Sequence[str], numeric: set[str], place: Place, read: Callable[[], Sequence[str]]
+    names: Sequence[str], numeric: set[str], location: Location, read: Callable[[], Sequence[str]]
 ) -> Document:
     """Return the document of a row; see ``read_table``."""
     cells = read()
     texts = [index for index, name in enumerate(names) if name in DOCUMENT_TEXTS]
     # Values that are missing at the end are empty; a row without its text may be a part of one.
     if any(cells[len(names) :]) or len(cells) <= max(texts, default=0):
-        raise place.error(f"{len(cells)} values, the header has {len(names)}")
+        raise location.error(f"{len(cells)} values, the header has {len(names)}")
     try:
         "".join(cells).encode()
     except UnicodeEncodeError:
-        raise place.error("not UTF-8") from None
-    row = dict(zip(names, cells, strict=False))
-    values: dict[str, Any] = {name: value for name, value in row.items() if value}
+        raise location.error("not UTF-8") from None
+    record = dict(zip(names, cells, strict=False))
+    values: dict[str, Any] = {name: value for name, value in record.items() if value}
     for name in numeric.intersection(values):
-        missing = row[name].strip().lower() in _NO_NUMBER
-        values[name] = None if missing else json.loads(row[name])
-    text = "\n".join(f"{name}: {row[name]}" for name in values)
+        missing = record[name].strip().lower() in _NO_NUMBER
+        values[name] = None if missing else json.loads(record[name])
+    text = "\n".join(f"{name}: {record[name]}" for name in values)
     values |= {names[index]: cells[index] for index in texts} or {"text": text}
-    return to_document(place, values, str(place.number))
+    return to_document(location, values, str(location.position))
 
 
 def read_table(rows: Callable[[], Rows]) -> Records[Document]:
@@ -55,17 +55,17 @@ def read_table(rows: Callable[[], Rows]) -> Records[Document]:
     title.
 
     Other columns are fields, numbers if every value is a number, else texts; an empty value, and
-    NA or the like among numbers, is missing. A column without a name is ``column 2`` by its place,
-    and one of a repeated name ``name.1``. The number of the line replaces an id, and all values,
+    NA or the like among numbers, is missing. A nameless column is ``column 2`` by its position, a
+    repeated name ``name.1``. The number of the line replaces an id, and all values,
     each after the column's name, replace a text. The rows are read once before to find the columns
     of numbers. Raises InputError for a repeated id, text or title; from the function of a row, for
     more values than the header's, no text, or no UTF-8."""
     following = rows()
-    for place, read in islice(following, 1):
-        names = _header(place, read())
+    for location, read in islice(following, 1):
+        names = _header(location, read())
         numeric = set() if RESERVED.issuperset(names) else _numeric(rows, names)
-    for place, read in following:
-        yield place, partial(_document, names, numeric, place, read)
+    for location, read in following:
+        yield location, partial(_document, names, numeric, location, read)
 
 
 def _numeric(rows: Callable[[], Rows], columns: Sequence[str]) -> set[str]:
@@ -94,12 +94,12 @@ def column_names(row: Sequence[str]) -> list[str]:
     return [name.lower() if name.lower() in RESERVED else name for name in stripped]
 
 
-def _header(place: Place, row: Sequence[str]) -> list[str]:
+def _header(location: Location, cells: Sequence[str]) -> list[str]:
     columns: list[str] = []
-    for number, name in enumerate(column_names(row), 1):
-        base = name = name if name and name.isprintable() else f"column {number}"
+    for position, name in enumerate(column_names(cells), 1):
+        base = name = name if name and name.isprintable() else f"column {position}"
         if base in columns and base in RESERVED:
-            raise place.error(f"the header has the column {base!r} twice")
+            raise location.error(f"the header has the column {base!r} twice")
         repeats = 0
         while name in columns:
             repeats += 1
@@ -118,18 +118,17 @@ _INDEX = "__index_level_"
 def read_parquet(path: str) -> Records[Document]:
     """Yield the documents of a file with the columns id, text and, optionally, title; other columns
     are fields, and a missing id is the row's number. Raises InputError if pyarrow is missing, or
-    the file can't be read; from the function of a row, for a missing value or a value of the wrong
-    type."""
+    the file can't be read; from the function of a row, for a missing or mistyped value."""
     require("parquet", "pyarrow")
     parquet = import_module("pyarrow.parquet")
     with _sound(path), parquet.ParquetFile(path) as file:
         groups = map(file.metadata.row_group, range(file.num_row_groups))
         check_bytes(sum(group.total_byte_size for group in groups))
-        rows = chain.from_iterable(_batches(file))
+        records = chain.from_iterable(_batches(file))
         types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
-        for number, record in enumerate(as_typed(rows, types), 1):
-            place = Place(path, number, "row")
-            yield place, partial(_record, place, record)
+        for position, record in enumerate(as_typed(records, types), 1):
+            location = Location(path, position, "row")
+            yield location, partial(_record, location, record)
 
 
 def _batches(file: Any) -> Iterator[list[dict[str, Any]]]:
@@ -152,6 +151,6 @@ def _sound(path: str) -> Iterator[None]:
         raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
 
 
-def _record(place: Place, record: Mapping[str, Any]) -> Document:
+def _record(location: Location, record: Mapping[str, Any]) -> Document:
     columns = {name: value for name, value in record.items() if not name.startswith(_INDEX)}
-    return to_document(place, columns, str(place.number))
+    return to_document(location, columns, str(location.position))

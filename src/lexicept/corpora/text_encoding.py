@@ -45,45 +45,45 @@ class BinaryError(ValueError):
     """Raised for bytes that are no text."""
 
 
-def decode_text(content: bytes, *, declared: bool = False) -> str:
-    """Decode bytes by the byte order mark, else as UTF-8 where nearly all of them are, else in the
+def decode_text(encoded: bytes, *, declared: bool = False) -> str:
+    """Decode bytes by the byte order mark, else as UTF-8 if nearly all bytes are, else in the
     likeliest encoding. Raises BinaryError for no text: zeros, or many control characters.
 
     With the package turbohtml (extra ``files``) the likeliest encoding is one of the WHATWG
     Encoding Standard, else Windows-1252, which includes Latin-1. With ``declared`` the bytes are
     HTML, which may declare the encoding."""
     for mark, encoding in MARKS.items():
-        if content.startswith(mark):
-            return content[len(mark) :].decode(encoding, errors="replace")
-    if b"\0" in content:
-        return _wide(content)
+        if encoded.startswith(mark):
+            return encoded[len(mark) :].decode(encoding, errors="replace")
+    if b"\0" in encoded:
+        return _wide(encoded)
     # A tenth of control characters that texts lack.
-    sample = content[:SAMPLE]
+    sample = encoded[:SAMPLE]
     printable = sample.translate(None, bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\b")))
     if 10 * (len(sample) - len(printable)) > len(sample):
         raise BinaryError
-    encoding = encoding_of([content])
-    label = _declared(content) if declared else None
+    encoding = encoding_of([encoded])
+    label = _declared(encoded) if declared else None
     if label is not None:
-        text = content.decode(label, errors="replace")
+        text = encoded.decode(label, errors="replace")
         # A page that was saved again in UTF-8 has fewer characters in UTF-8.
-        if encoding != UTF_8 or len(text) <= len(content.decode(UTF_8, errors="replace")):
+        if encoding != UTF_8 or len(text) <= len(encoded.decode(UTF_8, errors="replace")):
             return text
-    return content.decode(encoding, errors="replace")
+    return encoded.decode(encoding, errors="replace")
 
 
 def encoding_of(blocks: Iterable[bytes]) -> str:
     """Return UTF-8 if nearly all bytes of a file's blocks are, else the likeliest encoding."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     num_damaged = num_continued = 0
-    damaged = last = b""
+    damaged = previous = b""
     for block in chain(blocks, [b""]):
         text = decoder.decode(block, final=not block)
-        last = block or last
+        previous = block or previous
         damages = text.count("\ufffd") - block.count(_REPLACEMENT)
         # Escape sequences may be those of ISO-2022-JP, all of ASCII.
         if not damaged and (damages > 0 or b"\x1b$" in block):
-            damaged = last
+            damaged = previous
         num_damaged += damages
         num_continued += len(block) - len(text)
     if num_damaged * _VALID_PER_DAMAGED > num_continued or b"\x1b$" in damaged:
@@ -93,37 +93,37 @@ def encoding_of(blocks: Iterable[bytes]) -> str:
     return UTF_8
 
 
-def decode_utf_8(content: bytes) -> str:
+def decode_utf_8(encoded: bytes) -> str:
     """Decode UTF-8, with U+FFFD for damage where nearly all bytes are UTF-8. Raises
     UnicodeDecodeError for other bytes."""
     try:
-        return content.decode()
+        return encoded.decode()
     except UnicodeDecodeError:
-        if encoding_of([content]) != UTF_8:
+        if encoding_of([encoded]) != UTF_8:
             raise
-        return content.decode(errors="replace")
+        return encoded.decode(errors="replace")
 
 
-def likeliest(content: bytes) -> str:
+def likeliest(encoded: bytes) -> str:
     """Return the likeliest encoding of a text that is not UTF-8."""
     try:
         detect = import_module("turbohtml.detect").detect
     except ImportError:
         return WESTERN
-    other = re.search(rb"[\x1b\x80-\xff]", content)
-    begin = other.start() if other else 0
-    start = max(content.rfind(b"\n", 0, begin) + 1, begin - SAMPLE // 2)
+    non_ascii = re.search(rb"[\x1b\x80-\xff]", encoded)
+    begin = non_ascii.start() if non_ascii else 0
+    start = max(encoded.rfind(b"\n", 0, begin) + 1, begin - SAMPLE // 2)
     # Spaces, because the text may be about HTML that declares an encoding.
-    return str(detect(b" " * _PRESCANNED + content[start : start + SAMPLE]).codec)
+    return str(detect(b" " * _PRESCANNED + encoded[start : start + SAMPLE]).codec)
 
 
-def _declared(content: bytes) -> str | None:
+def _declared(encoded: bytes) -> str | None:
     """Return the encoding that HTML declares; None for UTF-8, or without a known declaration."""
     detect = import_module("turbohtml.detect").detect
-    late = _META.search(content[: 16 * SAMPLE], _PRESCANNED)
-    for start in (0, late.start() if late else len(content)):
+    late = _META.search(encoded[: 16 * SAMPLE], _PRESCANNED)
+    for start in (0, late.start() if late else len(encoded)):
         # Without a declaration the last letter decides.
-        letters = content[start : start + _PRESCANNED].translate(None, _HIGH)
+        letters = encoded[start : start + _PRESCANNED].translate(None, _HIGH)
         letters = _XML.sub(rb"<meta charset=\1>", letters)
         match = detect(letters.ljust(_PRESCANNED) + "é".encode())
         if match.encoding not in ("UTF-8", "replacement"):
@@ -131,9 +131,9 @@ def _declared(content: bytes) -> str | None:
     return None
 
 
-def _wide(content: bytes) -> str:
+def _wide(encoded: bytes) -> str:
     """Decode UTF-16 without a mark. Raises BinaryError for different bytes."""
-    texts = (content.decode(encoding, "replace") for encoding in ("utf-16-le", "utf-16-be"))
+    texts = (encoded.decode(encoding, "replace") for encoding in ("utf-16-le", "utf-16-be"))
     # Read in the wrong order, spaces and line ends are no ASCII.
     text = max(texts, key=lambda text: sum(letter < "\x80" for letter in text[:SAMPLE]))
     sample = "".join(text[:SAMPLE].split()).rstrip("\ufffd")  # of a last byte
@@ -143,8 +143,8 @@ def _wide(content: bytes) -> str:
     return text
 
 
-def other_mark(content: bytes) -> str | None:
+def other_mark(encoded: bytes) -> str | None:
     """Return the encoding of a byte order mark of UTF-16 or UTF-32; None without a mark."""
-    encodings = (name for mark, name in MARKS.items() if content.startswith(mark))
+    encodings = (name for mark, name in MARKS.items() if encoded.startswith(mark))
     encoding = next(encodings, "utf-8")
     return None if encoding == "utf-8" else encoding[:6]  # without byte order: decoders cut marks

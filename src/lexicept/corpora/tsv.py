@@ -7,8 +7,8 @@ from itertools import islice
 
 from lexicept.corpora.json_lines import DOCUMENT_IDS, DOCUMENT_TEXTS
 from lexicept.corpora.lines import decode, filled_lines, read_lines
-from lexicept.corpora.records import Document, Place, Qrel, Query, Records, check_id
-from lexicept.corpora.tables import Rows, column_names, read_table
+from lexicept.corpora.records import Document, Location, Qrel, Query, Records, check_id
+from lexicept.corpora.tables import column_names, read_table
 
 _IDS = [[name] for name in DOCUMENT_IDS]
 _QUERY_IDS = {"id", "_id", "query_id", "query-id", "qid"}
@@ -20,65 +20,61 @@ def read_documents(path: str) -> Records[Document]:
     one without a header: id, text or id, title, text. Raises InputError if the file can't be read;
     from the function of a line, another number of columns."""
     names: list[str] = []
-    for place, line in islice(filled_lines(path), 1):
-        names = column_names(_values(place, line))
+    for location, line in islice(filled_lines(path), 1):
+        names = column_names(_values(location, line))
     plain = names[:1] in _IDS and names[1:] in _TEXTS
     if plain or {*DOCUMENT_IDS}.isdisjoint(names) or {*DOCUMENT_TEXTS}.isdisjoint(names):
-        for place, line in islice(filled_lines(path), int(plain), None):
-            yield place, partial(_document, place, line)
+        for location, line in islice(filled_lines(path), int(plain), None):
+            yield location, partial(_document, location, line)
     else:
-        yield from read_table(partial(_table, path))
+        lines = partial(filled_lines, path)
+        yield from read_table(lambda: ((at, partial(_values, at, line)) for at, line in lines()))
 
 
-def _table(path: str) -> Rows:
-    return ((place, partial(_values, place, line)) for place, line in filled_lines(path))
-
-
-def _values(place: Place, line: bytes) -> list[str]:
+def _values(location: Location, line: bytes) -> list[str]:
     return line.decode(errors="surrogateescape").rstrip("\r\n").split("\t")
 
 
-def _document(place: Place, line: bytes) -> Document:
-    match decode(place, line).split("\t"):
+def _document(location: Location, line: bytes) -> Document:
+    match decode(location, line).split("\t"):
         case [id, text]:
             return Document(id, text)
         case [id, title, text]:
             return Document(id, text, title)
         case columns:
-            raise place.error(f"{len(columns)} columns, expected id, text or id, title, text")
+            raise location.error(f"{len(columns)} columns, expected id, text or id, title, text")
 
 
 def read_queries(path: str) -> Records[Query]:
     """Yield the queries of a file with the columns id, text; see ``read_documents``."""
-    for index, (place, line) in enumerate(filled_lines(path)):
-        names = [] if index else [name.strip().lower() for name in _values(place, line)]
+    for index, (location, line) in enumerate(filled_lines(path)):
+        names = [] if index else [name.strip().lower() for name in _values(location, line)]
         if names[:1] and names[0] in _QUERY_IDS and names[1:] in _TEXTS:
             continue
-        yield place, partial(_query, place, line)
+        yield location, partial(_query, location, line)
 
 
-def _query(place: Place, line: bytes) -> Query:
-    match decode(place, line).split("\t"):
+def _query(location: Location, line: bytes) -> Query:
+    match decode(location, line).split("\t"):
         case [id, text]:
             return Query(id, text)
         case columns:
-            raise place.error(f"{len(columns)} columns, expected id, text")
+            raise location.error(f"{len(columns)} columns, expected id, text")
 
 
 def read_qrels(path: str) -> Iterator[Qrel]:
     """Yield the judgements of a BEIR file (3 columns, usually a header) or a TREC file (4 columns).
-    Raises InputError for another number of columns, a malformed id, or a relevance that is no
-    integer."""
-    for index, (place, line) in enumerate(read_lines(path)):
+    Raises InputError for other columns, a malformed id, or a relevance that is no integer."""
+    for index, (location, line) in enumerate(read_lines(path)):
         match line.split():
             case [query_id, _, _] if index == 0 and query_id.lower() in _QUERY_IDS:
                 continue
             case [query_id, document_id, relevance] | [query_id, _, document_id, relevance]:
-                check_id(place, query_id)
-                check_id(place, document_id)
+                check_id(location, query_id)
+                check_id(location, document_id)
                 # int() alone would also take "1_0" and digits of any script.
                 if not re.fullmatch(r"[+-]?[0-9]{1,18}", relevance):
-                    raise place.error(f"the relevance {relevance!r} is not an integer")
+                    raise location.error(f"the relevance {relevance!r} is not an integer")
                 yield Qrel(query_id, document_id, int(relevance))
             case columns:
-                raise place.error(f"{len(columns)} columns, expected 3 (BEIR) or 4 (TREC)")
+                raise location.error(f"{len(columns)} columns, expected 3 (BEIR) or 4 (TREC)")

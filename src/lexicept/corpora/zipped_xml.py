@@ -32,13 +32,13 @@ class Archive:
     Raises NothingToRead for an encrypted file, too many members, or no zip archive.
     """
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, raw: bytes) -> None:
         require("files", "defusedxml")
         self._parse: Any = import_module("defusedxml.ElementTree").iterparse
-        if content.startswith(_OLE):  # an encrypted document, or one of Office 97
+        if raw.startswith(_OLE):  # an encrypted document, or one of Office 97
             raise NothingToRead("encrypted, or of an old format: save it anew")
         try:
-            self._zip = zipfile.ZipFile(io.BytesIO(content))
+            self._zip = zipfile.ZipFile(io.BytesIO(raw))
         except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
             raise NothingToRead(f"damaged: {error}") from None
         self.names = set(self._zip.namelist())
@@ -70,12 +70,12 @@ class Archive:
     def xml(self, name: str) -> Element:
         """Return the root of a member, without namespaces in names; an empty element if absent.
         Raises NothingToRead for damaged XML, or XML with a document type."""
-        content = self.read(name)
-        if not content.strip():
+        raw = self.read(name)
+        if not raw.strip():
             return Element("absent")
         depth, root = 0, Element("absent")
         try:
-            events = self._parse(io.BytesIO(content), ("start", "end"), forbid_dtd=True)
+            events = self._parse(io.BytesIO(raw), ("start", "end"), forbid_dtd=True)
             for event, element in events:
                 if event == "start":
                     depth += 1

@@ -215,7 +215,7 @@ class ExactEngine(PostingsEngine):
         threads = min(threads, num_queries)
         # Spans for a thread that is done early.
         bounds = np.linspace(0, num_queries, 4 * threads + 1).astype(int)
-        spans = [range(first, end) for first, end in pairwise(bounds)]
+        spans = [range(start, end) for start, end in pairwise(bounds)]
         with ThreadPoolExecutor(threads) as pool:
             rankings = pool.map(rank_span, spans, repeat(1))
         return [ranking for span in rankings for ranking in span]
@@ -226,12 +226,12 @@ class ExactEngine(PostingsEngine):
         """Rank neighbouring queries; ``threads`` share each query."""
         queries, depth = batch.queries, min(batch.top_k, self.offsets.size)
         rankings = []
-        for number in numbers:
-            start, end = queries.indptr[number], queries.indptr[number + 1]
+        for index in numbers:
+            start, end = queries.indptr[index], queries.indptr[index + 1]
             dimensions = queries.indices[start:end].astype(np.int64)
             cost = int(np.add.reduce(self._costs[dimensions]))
             if cost:
-                factor = float(batch.factors[number])
+                factor = float(batch.factors[index])
                 query = WeightedQuery(dimensions, queries.data[start:end], factor)
                 ranking = search(SEGMENT, self.lists, query, allowed, depth, cost, threads)
             else:
@@ -272,29 +272,29 @@ class ExactEngine(PostingsEngine):
         tabled, count = self._tabled[number, dimensions], int(self._counts[number])
         listed, starts = columns[~tabled], self.lists.starts[number]
         lengths = self.lengths[number, listed].astype(np.int64)
-        first = int(starts[listed[0]]) if listed.size else 0
+        offset = int(starts[listed[0]]) if listed.size else 0
         byte = int(self.lists.gap_starts[number, listed[0]]) if listed.size else 0
-        entries = unpack(self.gaps[byte:], lengths, self.widths[number, listed])
-        if entries.size and int(entries.max()) >= count:
+        listed_documents = unpack(self.gaps[byte:], lengths, self.widths[number, listed])
+        if listed_documents.size and int(listed_documents.max()) >= count:
             raise IndexFormatError(DAMAGED)
         # Lookups rely on marks: other marks would be other weights.
-        marks = marks_of(entries, starts[listed] - first, first)
-        if (marks != self.marks[-(-first // STEP) :][: marks.size]).any():
+        marks = marks_of(listed_documents, starts[listed] - offset, offset)
+        if (marks != self.marks[-(-offset // STEP) :][: marks.size]).any():
             raise IndexFormatError(DAMAGED_MARKS)
-        entry_weights = self.weights[first : first + entries.size]
+        entry_weights = self.weights[offset : offset + listed_documents.size]
         postings = entry_weights != 0  # fillers have weight 0
-        places, documents = [np.repeat(listed, lengths)[postings]], [entries[postings]]
-        weights = [entry_weights[postings]]
+        posting_dimensions = [np.repeat(listed, lengths)[postings]]
+        documents, weights = [listed_documents[postings]], [entry_weights[postings]]
         # A row of the table has a weight per document, 0 for no posting.
         for column in columns[tabled].tolist():
             table_row = self.table[starts[column] : starts[column] + count]
             (having,) = np.nonzero(table_row)
-            places.append(np.full(having.size, column))
+            posting_dimensions.append(np.full(having.size, column))
             documents.append(having)
             weights.append(table_row[having])
-        place, document = np.concatenate(places), np.concatenate(documents)
+        dimension, document = np.concatenate(posting_dimensions), np.concatenate(documents)
         document_numbers = (document + number * SEGMENT).astype(np.int32)
-        return place, document_numbers, np.concatenate(weights) * self.scales[place]
+        return dimension, document_numbers, np.concatenate(weights) * self.scales[dimension]
 
     def posting_list(self, dimension: int) -> Ranking:
         documents, weights = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
@@ -323,9 +323,9 @@ class ExactEngine(PostingsEngine):
 
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
         weights = np.zeros(len(dimensions))
-        number, place = divmod(document, SEGMENT)
+        segment, position = divmod(document, SEGMENT)
         for i, dimension in enumerate(dimensions):
-            weight = weight_reference(self.lists, number, int(dimension), place)
+            weight = weight_reference(self.lists, segment, int(dimension), position)
             weights[i] = weight * self.scales[dimension]
         if not np.isfinite(weights).all():
             raise IndexFormatError("damaged postings: weights that are not finite")

@@ -145,7 +145,7 @@ class PostingsEngine(ABC):
     def matrix(self) -> sp.csr_array:
         """Return the document weights as CSR [N, V], in memory, without the offsets."""
         nothing = sp.csr_array((0, self.num_dimensions), dtype=np.float32)
-        segments = [self.segment(number) for number in range(self.num_segments)]
+        segments = [self.segment(index) for index in range(self.num_segments)]
         return sp.csr_array(sp.vstack([nothing, *segments], format="csr"))
 
     @abstractmethod

@@ -69,8 +69,8 @@ class ByDimension(NamedTuple):
         """
         by_column = sp.csc_array(documents)
         by_column.eliminate_zeros()
-        numbers = (by_column.indices + first).astype(np.uint16)
-        return cls(by_column.indptr.astype(np.int64), numbers, by_column.data)
+        in_segment = (by_column.indices + first).astype(np.uint16)
+        return cls(by_column.indptr.astype(np.int64), in_segment, by_column.data)
 
 
 def inverted_in_groups(
@@ -97,8 +97,8 @@ def _joined(blocks: Sequence[ByDimension], dimensions: slice, count: int) -> sp.
         ((starts,), (block,)) = bounds, blocks
         postings = slice(starts[0], starts[-1])
         documents = block.documents[postings].astype(np.int32)
-        entries = block.weights[postings], documents, starts - starts[0]
-        return sp.csc_array(entries, shape=(count, starts.size - 1))
+        csc = block.weights[postings], documents, starts - starts[0]
+        return sp.csc_array(csc, shape=(count, starts.size - 1))
     lengths = [np.diff(starts) for starts in bounds]
     indptr = np.concatenate([[0], np.cumsum(np.sum(lengths, axis=0))])
     documents, weights = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
@@ -106,8 +106,9 @@ def _joined(blocks: Sequence[ByDimension], dimensions: slice, count: int) -> sp.
     free = indptr[:-1].copy()
     for block, starts, length in zip(blocks, bounds, lengths, strict=True):
         postings = slice(starts[0], starts[-1])
-        places = np.repeat(free - starts[:-1], length) + np.arange(starts[0], starts[-1])
-        documents[places], weights[places] = block.documents[postings], block.weights[postings]
+        positions = np.repeat(free - starts[:-1], length) + np.arange(starts[0], starts[-1])
+        documents[positions] = block.documents[postings]
+        weights[positions] = block.weights[postings]
         free += length
     return sp.csc_array((weights, documents, indptr), shape=(count, indptr.size - 1))
 
@@ -186,8 +187,8 @@ class PostingsWriter:
         self._arrays: dict[str, Any] = {name: [] for name in self._kinds}
         with ExitStack() as files:
             if folder is not None:
-                for name, kind in self._kinds.items():
-                    writer = ArrayWriter(folder / f"{name}.npy", kind)
+                for name, dtype in self._kinds.items():
+                    writer = ArrayWriter(folder / f"{name}.npy", dtype)
                     self._arrays[name] = files.enter_context(writer)
             self._open = files.pop_all()
 
@@ -199,7 +200,7 @@ class PostingsWriter:
 
     def add(self, block: sp.csr_array) -> int:
         """Add the next documents, CSR f32 [n, V]; return the number of the first."""
-        first, start = self.num_documents, 0
+        first_document, start = self.num_documents, 0
         while start < block.shape[0]:
             # A segment is inverted as soon as all of its documents are there.
             stop = min(block.shape[0], start + SEGMENT - self.num_documents % SEGMENT)
@@ -209,7 +210,7 @@ class PostingsWriter:
             start = stop
             if self.num_documents % SEGMENT == 0:
                 self._invert(SEGMENT)
-        return first
+        return first_document
 
     def add_segment(self, groups: Iterable[tuple[slice, Inverted]], count: int) -> int:
         """Add a segment that was inverted elsewhere; return the number of its first document.
@@ -217,10 +218,10 @@ class PostingsWriter:
         Args:
             count: number of documents: ``SEGMENT``, or fewer in the last segment.
         """
-        first = self.num_documents
+        first_document = self.num_documents
         self.num_documents += count
         self._write((dimensions, group.after(self._entries)) for dimensions, group in groups)
-        return first
+        return first_document
 
     @property
     def largest(self) -> Floats:
@@ -246,8 +247,8 @@ class PostingsWriter:
         }
         self._open.close()
         if self.folder is None:
-            for name, kind in self._kinds.items():
-                arrays[name] = np.concatenate([np.empty(0, kind), *self._arrays[name]])
+            for name, dtype in self._kinds.items():
+                arrays[name] = np.concatenate([np.empty(0, dtype), *self._arrays[name]])
             return arrays
         for name, values in arrays.items():
             save_array(self.folder / f"{name}.npy", values)

@@ -61,11 +61,11 @@ class JoinedEngine(PostingsEngine):
         """Memory-map the postings that ``index.added_postings`` wrote. Raises IndexFormatError if
         the folder has other files."""
         joined = folder / JOINED
-        added = sorted((folder / ADDED).glob("*"), key=lambda place: int(place.name))
+        added = sorted((folder / ADDED).glob("*"), key=lambda path: int(path.name))
         folders = [folder, *added]
-        engines = [ExactEngine.open(place) for place in folders]
+        engines = [ExactEngine.open(path) for path in folders]
         sizes = load_array(joined / SIZES, np.int64)
-        engine_sizes = [load_array(place / SIZES, np.int64) for place in folders]
+        engine_sizes = [load_array(path / SIZES, np.int64) for path in folders]
         document_numbers = load_array(joined / "numbers.npy", np.int32)
         df = load_array(joined / "df.npy", np.int64)
         count = int(np.count_nonzero(document_numbers >= 0))
@@ -87,11 +87,11 @@ class JoinedEngine(PostingsEngine):
             and bool(numbered.all())
             and len({engine.weights.dtype for engine in self.engines}) == 1
             and not any(engine.offsets.any() for engine in self.engines)
-            and all((np.diff(numbers[numbers >= 0]) > 0).all() for numbers in self.numbers)
+            and all((np.diff(documents[documents >= 0]) > 0).all() for documents in self.numbers)
             and all(
-                numbers.size == engine.num_dimensions
-                and (numbers.size == 0 or numbers[-1] < self.df.size)
-                for numbers, engine in zip(self.dimension_numbers, self.engines, strict=True)
+                dimensions.size == engine.num_dimensions
+                and (dimensions.size == 0 or dimensions[-1] < self.df.size)
+                for dimensions, engine in zip(self.dimension_numbers, self.engines, strict=True)
             )
         )
         if not sound:
@@ -105,12 +105,13 @@ class JoinedEngine(PostingsEngine):
     @cached_property
     def numbers(self) -> list[Integers]:
         """``document_numbers`` of each engine."""
-        return [self.document_numbers[first:end] for first, end in pairwise(self._firsts)]
+        return [self.document_numbers[start:end] for start, end in pairwise(self._firsts)]
 
     @cached_property
     def _present(self) -> list[Mask | None]:
         """The documents of each engine without deleted documents; None for all."""
-        return [None if (numbers >= 0).all() else Mask(numbers >= 0) for numbers in self.numbers]
+        masks = (documents >= 0 for documents in self.numbers)
+        return [None if present.all() else Mask(present) for present in masks]
 
     @cached_property
     def _places(self) -> Integers:
@@ -122,8 +123,8 @@ class JoinedEngine(PostingsEngine):
     def _engine_dimensions(self) -> list[Integers | None]:
         """Number of each of the V dimensions in an engine, -1 for none; None for equal numbers."""
         return [
-            None if numbers.size == self.num_dimensions else _places(numbers, self.num_dimensions)
-            for numbers in self.dimension_numbers
+            None if columns.size == self.num_dimensions else _places(columns, self.num_dimensions)
+            for columns in self.dimension_numbers
         ]
 
     @property
@@ -151,9 +152,9 @@ class JoinedEngine(PostingsEngine):
             if present is None:
                 largest = max(largest, engine.largest)
                 continue
-            for number in range(engine.num_segments):
-                weights = engine.segment(number)
-                documents = present.allowed[number * SEGMENT :][: weights.shape[0]]
+            for index in range(engine.num_segments):
+                weights = engine.segment(index)
+                documents = present.allowed[index * SEGMENT :][: weights.shape[0]]
                 largest = max(largest, float(weights[documents].data.max(initial=0)))
             engine.let_go()
         return largest
@@ -165,8 +166,8 @@ class JoinedEngine(PostingsEngine):
     def rank(self, batch: QueryBatch) -> list[Ranking]:
         masks = self._present if batch.mask is None else self._cut(batch.mask)
         rankings = [
-            engine.rank(batch._replace(queries=self._of_engine(place, batch.queries), mask=mask))
-            for place, (engine, mask) in enumerate(zip(self.engines, masks, strict=True))
+            engine.rank(batch._replace(queries=self._of_engine(index, batch.queries), mask=mask))
+            for index, (engine, mask) in enumerate(zip(self.engines, masks, strict=True))
         ]
         return [self._best(of_query, batch.top_k) for of_query in zip(*rankings, strict=True)]
 
@@ -186,14 +187,14 @@ class JoinedEngine(PostingsEngine):
         # Many searches share a mask.
         masks = self._masks.get(mask)
         if masks is None:
-            allowed = [(numbers >= 0) & mask.allowed[numbers] for numbers in self.numbers]
+            allowed = [(documents >= 0) & mask.allowed[documents] for documents in self.numbers]
             masks = self._masks[mask] = [Mask(documents) for documents in allowed]
         return masks
 
     def _best(self, rankings: Sequence[Ranking], top_k: int) -> Ranking:
         """Return the best results of all engines for one query."""
         pairs = zip(self.numbers, rankings, strict=True)
-        documents = np.concatenate([numbers[ranked] for numbers, (ranked, _) in pairs])
+        documents = np.concatenate([numbering[ranked] for numbering, (ranked, _) in pairs])
         scores = np.concatenate([engine_scores for _, engine_scores in rankings])
         order = np.lexsort((documents, -scores))[:top_k]
         return documents[order].astype(np.int64), scores[order]
@@ -214,10 +215,11 @@ class JoinedEngine(PostingsEngine):
     def postings(self, dimensions: slice) -> Ranking:
         postings: list[tuple[Integers, Integers, Floats]] = []
         start, stop, _ = dimensions.indices(self.num_dimensions)
-        for engine, columns, numbers in self._numbered():
+        for engine, columns, engine_documents in self._numbered():
             span = slice(*np.searchsorted(columns, (start, stop)).tolist())
-            places, weights = engine.postings(span)
-            documents, dimension = numbers[places], np.repeat(columns[span], engine.df[span])
+            positions, weights = engine.postings(span)
+            documents = engine_documents[positions]
+            dimension = np.repeat(columns[span], engine.df[span])
             present = documents >= 0
             postings.append((dimension[present], documents[present], weights[present]))
         dimension, documents, weights = map(np.concatenate, zip(*postings, strict=True))
@@ -244,16 +246,16 @@ class JoinedEngine(PostingsEngine):
         width = self.num_dimensions
         matrices = [sp.csr_array((0, width), dtype=np.float32)]
         documents = [np.empty(0, np.int32)]
-        for engine, columns, numbers in self._numbered():
-            (inside,) = np.nonzero((numbers >= start) & (numbers < stop))
+        for engine, columns, engine_documents in self._numbered():
+            (inside,) = np.nonzero((engine_documents >= start) & (engine_documents < stop))
             # The engine's documents of this segment may be in several segments of the engine.
             segments = inside // SEGMENT
             for engine_segment in np.unique(segments).tolist():
-                places = inside[segments == engine_segment]
-                weights = engine.segment(engine_segment)[places - engine_segment * SEGMENT]
-                entries = weights.data, columns[weights.indices], weights.indptr
-                matrices.append(sp.csr_array(entries, shape=(places.size, width)))
-                documents.append(numbers[places])
+                positions = inside[segments == engine_segment]
+                weights = engine.segment(engine_segment)[positions - engine_segment * SEGMENT]
+                csr = weights.data, columns[weights.indices], weights.indptr
+                matrices.append(sp.csr_array(csr, shape=(positions.size, width)))
+                documents.append(engine_documents[positions])
         joined = sp.csr_array(sp.vstack(matrices, format="csr"))
         return joined[np.argsort(np.concatenate(documents))]
 
@@ -262,22 +264,22 @@ class JoinedEngine(PostingsEngine):
         yield from zip(self.engines, self.dimension_numbers, self.numbers, strict=True)
 
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
-        place = int(self._places[document])
-        number = int(np.searchsorted(self._firsts, place, "right")) - 1
-        engine_dimensions = self._engine_dimensions[number]
+        position = int(self._places[document])
+        index = int(np.searchsorted(self._firsts, position, "right")) - 1
+        engine_dimensions = self._engine_dimensions[index]
         columns = dimensions if engine_dimensions is None else engine_dimensions[dimensions]
         weights = np.zeros(len(dimensions))
         present = columns >= 0
-        first = int(self._firsts[number])
-        weights[present] = self.engines[number].document_weights(place - first, columns[present])
+        start = int(self._firsts[index])
+        weights[present] = self.engines[index].document_weights(position - start, columns[present])
         return weights
 
 
 def _places(numbers: Integers, count: int) -> Integers:
     """Return the place of each number below ``count`` among some numbers, -1 for none."""
-    places = np.full(count, -1, np.int32)
-    places[numbers] = np.arange(numbers.size)
-    return places
+    positions = np.full(count, -1, np.int32)
+    positions[numbers] = np.arange(numbers.size)
+    return positions
 
 
 def columns_of(engine_sizes: Integers, sizes: Integers) -> Integers:
@@ -290,5 +292,5 @@ def columns_of(engine_sizes: Integers, sizes: Integers) -> Integers:
     firsts = np.cumsum(sizes) - sizes
     spans = zip(engine_sizes.tolist(), firsts.tolist(), strict=True)
     return np.concatenate(
-        [np.empty(0, np.int64), *(np.arange(size) + first for size, first in spans)]
+        [np.empty(0, np.int64), *(np.arange(size) + start for size, start in spans)]
     )

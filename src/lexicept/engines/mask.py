@@ -34,8 +34,8 @@ class Mask:
         """Return the mask in segments of ``size`` documents, at most 2**16."""
         if size not in self._by_segment:
             counts, few, starts = [], [np.zeros(0, np.uint16)], [0]
-            for first in range(0, self.allowed.size, size):
-                segment = self.allowed[first : first + size]
+            for start in range(0, self.allowed.size, size):
+                segment = self.allowed[start : start + size]
                 counts.append(int(np.count_nonzero(segment)))
                 # Numbers are listed where looking them up beats reading all of a segment's scores.
                 is_few = counts[-1] * FEW <= segment.size

@@ -192,6 +192,6 @@ def _digits(vector: Vector) -> list[float]:
 
 def _type(column: FieldColumn) -> str:
     """Return the type of a field in a mapping."""
-    if column.kind.kind == "number":
+    if column.type.name == "number":
         return "long" if column.values.dtype.kind == "i" else "double"
-    return column.kind.kind
+    return column.type.name

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from lexicept.errors import IndexFormatError
 from lexicept.fields.normal_forms import normal
-from lexicept.fields.values import FieldKind, Scalar, Value, iso, period
+from lexicept.fields.values import FieldType, Scalar, Value, iso, period
 from lexicept.ops.field_values import count_values
 from lexicept.storage.arrays import load_array
 from lexicept.storage.files import read_json
@@ -44,38 +44,38 @@ def keyword_order(text: str) -> tuple[str, bool, str]:
 class FieldColumn:
     """The values of a field in all documents."""
 
-    kind: FieldKind
+    type: FieldType
     days: bool
     """True if all dates are whole days."""
     values: Any
-    """Numbers of terms (i32), numbers (i64 or f64), or microseconds from 1970 (i64) [values]."""
+    """Codes of terms (i32), numbers (i64 or f64), or microseconds from 1970 (i64) [values]."""
     offsets: Integers | None
     """The bounds of each document's values [N + 1]; None for a single value per document."""
     terms: TextStore | None
     """The distinct texts of keywords, by ``keyword_order``."""
 
     @classmethod
-    def open(cls, prefix: Path, entry: Any, num_documents: int) -> FieldColumn:
-        """Memory-map a column by its entry in ``LISTING``. Raises IndexFormatError for damaged
-        files and another number of documents."""
-        kind, many, days = entry["kind"], entry["many"], entry["days"]
-        if kind not in KINDS or type(many) is not bool or type(days) is not bool:
-            raise IndexFormatError(f"{prefix.parent / LISTING} is damaged: {entry!r:.80}")
+    def open(cls, prefix: Path, description: Any, num_documents: int) -> FieldColumn:
+        """Memory-map a column by its description in ``LISTING``. Raises IndexFormatError for
+        damaged files and another number of documents."""
+        type_name, multiple, days = description["kind"], description["many"], description["days"]
+        if type_name not in KINDS or type(multiple) is not bool or type(days) is not bool:
+            raise IndexFormatError(f"{prefix.parent / LISTING} is damaged: {description!r:.80}")
         types = {"keyword": [np.int32], "number": [np.int64, np.float64], "date": [np.int64]}
-        values = load_array(prefix.with_name(f"{prefix.name}.values.npy"), types[kind])
-        offsets, places = None, values.size
-        if many:
+        values = load_array(prefix.with_name(f"{prefix.name}.values.npy"), types[type_name])
+        offsets, count = None, values.size
+        if multiple:
             offsets = load_array(prefix.with_name(f"{prefix.name}.offsets.npy"), np.int64)
-            places = offsets.size - 1
+            count = offsets.size - 1
             sound = offsets.size and offsets[0] == 0 and offsets[-1] == values.size
             if not sound or bool((np.diff(offsets) < 0).any()):
                 raise IndexFormatError(f"{prefix}: its values do not match its offsets")
-        if places != num_documents:
-            raise IndexFormatError(f"{prefix}: values of {places} documents, not {num_documents}")
+        if count != num_documents:
+            raise IndexFormatError(f"{prefix}: values of {count} documents, not {num_documents}")
         terms = None
-        if kind == "keyword":
+        if type_name == "keyword":
             terms = TextStore(prefix.with_name(f"{prefix.name}.terms"))
-        return cls(FieldKind(kind, many), days, values, offsets, terms)
+        return cls(FieldType(type_name, multiple), days, values, offsets, terms)
 
     @cached_property
     def term_dates(self) -> Integers | None:
@@ -106,7 +106,7 @@ class FieldColumn:
             return None if stored == -1 else self.terms[int(stored)]
         if stored == MISSING or stored != stored:
             return None
-        if self.kind.kind == "date":
+        if self.type.name == "date":
             try:
                 return iso(int(stored), days=self.days)
             except OverflowError:
@@ -115,22 +115,21 @@ class FieldColumn:
 
     @cached_property
     def equivalents(self) -> Integers:
-        """The number of the first term that is equivalent to each [V]."""
+        """The code of the first term that is equivalent to each [V]."""
         assert self.terms is not None
-        numbers = np.arange(len(self.terms))
+        codes = np.arange(len(self.terms))
         if self.terms.encoded(0, len(self.terms))[0].isascii():
-            return numbers
+            return codes
         before = None
-        for number, text in enumerate(self.terms):
+        for code, text in enumerate(self.terms):
             form = normal(text)
             if form == before:
-                numbers[number] = numbers[number - 1]
+                codes[code] = codes[code - 1]
             before = form
-        return numbers
+        return codes
 
     def most_frequent(self, allowed: npt.NDArray[np.bool_], most: int) -> list[ValueCount]:
-        """Return the most frequent values in the allowed documents [N]; equal counts by value,
-        ascending."""
+        """Return the most frequent values in the allowed documents [N]; equal counts by value."""
         offsets = np.arange(allowed.size + 1) if self.offsets is None else self.offsets
         # Values become codes from 0, so that one kernel counts texts, numbers and dates.
         if self.terms is not None:
@@ -172,15 +171,16 @@ class FieldColumns:
             return
         try:
             listing = read_json(folder / LISTING)
-            for number, (name, entry) in enumerate(listing.items()):
-                self._columns[name] = FieldColumn.open(folder / str(number), entry, num_documents)
+            for index, (name, column) in enumerate(listing.items()):
+                prefix = folder / str(index)
+                self._columns[name] = FieldColumn.open(prefix, column, num_documents)
         except (KeyError, TypeError) as error:
             raise IndexFormatError(f"{folder / LISTING} is damaged: {error!r:.80}") from None
 
     @cached_property
-    def kinds(self) -> dict[str, FieldKind]:
+    def types(self) -> dict[str, FieldType]:
         """The type of each field, in the order of first appearance."""
-        return {name: column.kind for name, column in self._columns.items()}
+        return {name: column.type for name, column in self._columns.items()}
 
     def __len__(self) -> int:
         return len(self._columns)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 from unicodedata import normalize
 
@@ -44,9 +45,9 @@ class Condition:
     operator: str
     values: tuple[Scalar, ...]
     """A single value for = and orders, any number for in, none for exists."""
-    place: int | None = None
+    position: int | None = None
     """The position of the field's name in the text of the filter."""
-    value_places: tuple[int, ...] = ()
+    value_positions: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "field", normalize("NFC", self.field))
@@ -80,12 +81,12 @@ def _compared(
     name: str,
     operator: str,
     values: tuple[Scalar, ...],
-    place: int | None = None,
-    value_places: tuple[int, ...] = (),
+    position: int | None = None,
+    value_positions: tuple[int, ...] = (),
 ) -> Expression:
     """Return a condition; != and "not in" are negations."""
     sign = {"==": "=", "!=": "=", "not in": "in"}.get(operator, operator)
-    condition = Condition(name, sign, values, place, value_places)
+    condition = Condition(name, sign, values, position, value_positions)
     return Not(condition) if operator in ("!=", "not in") else condition
 
 
@@ -95,12 +96,11 @@ def all_of(expressions: Sequence[Expression]) -> Expression:
 
 
 class FilterError(InputError):
-    """Raised for a malformed filter, or a filter that does not fit the fields, at a place in the
-    text, from 0."""
+    """Raised for a filter that is malformed or misfits the fields, at a position from 0."""
 
-    def __init__(self, problem: str, place: int | None = None) -> None:
-        where = "" if place is None else f" at character {place + 1}"
-        super().__init__(f"filter{where}: {problem}")
+    def __init__(self, message: str, position: int | None = None) -> None:
+        where = "" if position is None else f" at character {position + 1}"
+        super().__init__(f"filter{where}: {message}")
 
 
 def parse(filter_: Filter) -> Expression:
@@ -114,10 +114,10 @@ def parse(filter_: Filter) -> Expression:
 
 
 class _Token(NamedTuple):
-    kind: str
+    type: str
     """name, word, number, date, text, sign, or end."""
     value: Any
-    place: int
+    position: int
 
 
 _TOKENS = re.compile(
@@ -138,33 +138,30 @@ _WORDS = ("and", "or", "not", "in", "exists", "true", "false")
 
 
 def _tokens(text: str) -> Iterable[_Token]:
-    place = 0
-    while place < len(text):
-        match = with_marks(_TOKENS, text).match(text, place)
+    position = 0
+    while position < len(text):
+        match = with_marks(_TOKENS, text).match(text, position)
         if match is None:
-            if text[place] in "'\"`":
-                raise FilterError(f"a quote {text[place]} without its end", place)
-            raise FilterError(f"unexpected {text[place : place + 20]!r}", place)
-        kind, text_of_token = str(match.lastgroup), match[0]
-        place = match.end()
-        if kind == "space":
+            if text[position] in "'\"`":
+                raise FilterError(f"a quote {text[position]} without its end", position)
+            raise FilterError(f"unexpected {text[position : position + 20]!r}", position)
+        token_type, text_of_token = str(match.lastgroup), match[0]
+        position = match.end()
+        if token_type == "space":
             continue
-        if kind in ("text", "quoted"):
+        if token_type in ("text", "quoted"):
             value = re.sub(r"\\(.)", r"\1", text_of_token[1:-1], flags=re.DOTALL)
-            yield _Token("name" if kind == "quoted" else "text", value, match.start())
-        elif kind == "name" and text_of_token.lower() in _WORDS:
+            yield _Token("name" if token_type == "quoted" else "text", value, match.start())
+        elif token_type == "name" and text_of_token.lower() in _WORDS:
             yield _Token("word", text_of_token.lower(), match.start())
-        elif kind == "number":
-            number = (
-                int(text_of_token)
-                if re.fullmatch(r"[+-]?[0-9]{1,40}", text_of_token)
-                else float(text_of_token)
-            )
-            if abs(number) == float("inf"):
+        elif token_type == "number":
+            whole = re.fullmatch(r"[+-]?[0-9]{1,40}", text_of_token)
+            numeric = int(text_of_token) if whole else float(text_of_token)
+            if abs(numeric) == float("inf"):
                 raise FilterError(f"the number {text_of_token:.40} is too large", match.start())
-            yield _Token("number", number, match.start())
+            yield _Token("number", numeric, match.start())
         else:
-            yield _Token(kind, "=" if text_of_token == "==" else text_of_token, match.start())
+            yield _Token(token_type, "=" if text_of_token == "==" else text_of_token, match.start())
     yield _Token("end", "the end", len(text))
 
 
@@ -180,7 +177,7 @@ class _FilterParser:
 
     def whole(self) -> Expression:
         expression = self._either()
-        if self._token.kind != "end":
+        if self._token.type != "end":
             self._refuse("and, or, or the end")
         return expression
 
@@ -190,12 +187,12 @@ class _FilterParser:
 
     def _refuse(self, expected: str) -> NoReturn:
         token = self._token
-        shown_token = token.value if token.kind == "end" else repr(token.value)
-        raise FilterError(f"expected {expected}, found {shown_token}", token.place)
+        shown_token = token.value if token.type == "end" else repr(token.value)
+        raise FilterError(f"expected {expected}, found {shown_token}", token.position)
 
-    def _took(self, kind: str, *values: str) -> bool:
+    def _took(self, token_type: str, *values: str) -> bool:
         """Consume the next token if it matches; return True if it did."""
-        if self._token.kind == kind and (not values or self._token.value in values):
+        if self._token.type == token_type and (not values or self._token.value in values):
             self._next += 1
             return True
         return False
@@ -213,10 +210,10 @@ class _FilterParser:
         return all_of(expressions)
 
     def _negated(self) -> Expression:
-        place = self._token.place
+        position = self._token.position
         self._depth += 1
         if self._depth > DEEPEST:
-            raise FilterError(f"more than {DEEPEST} conditions inside each other", place)
+            raise FilterError(f"more than {DEEPEST} conditions inside each other", position)
         expression: Expression
         if self._took("word", "not"):
             expression = Not(self._negated())
@@ -230,34 +227,34 @@ class _FilterParser:
         return expression
 
     def _comparison(self) -> Expression:
-        name, place = self._token.value, self._token.place
+        name, position = self._token.value, self._token.position
         if not self._took("name"):
             self._refuse("the name of a field, not, or (")
         operator = self._token
         if self._took("sign", "=", "!=", *ORDERS):
-            value_place = self._token.place
-            return _compared(name, operator.value, (self._value(),), place, (value_place,))
+            value_position = self._token.position
+            return _compared(name, operator.value, (self._value(),), position, (value_position,))
         if self._took("word", "exists"):
-            return Condition(name, "exists", (), place)
+            return Condition(name, "exists", (), position)
         negated = self._took("word", "not")
         if not self._took("word", "in"):
             self._refuse("in" if negated else "=, !=, <, <=, >, >=, in, not in or exists")
         if not self._took("sign", "["):
             self._refuse("[")
         values: list[Scalar] = []
-        places: list[int] = []
+        positions: list[int] = []
         while not values or self._took("sign", ","):
-            places.append(self._token.place)
+            positions.append(self._token.position)
             values.append(self._value())
         if not self._took("sign", "]"):
             self._refuse(", or ]")
         operator_name = "not in" if negated else "in"
-        return _compared(name, operator_name, tuple(values), place, tuple(places))
+        return _compared(name, operator_name, tuple(values), position, tuple(positions))
 
     def _value(self) -> Scalar:
         value: Scalar = self._token.value
-        kinds = ("number", "date", "text")
-        if not (self._token.kind in kinds or self._token.value in ("true", "false")):
+        literal_types = ("number", "date", "text")
+        if not (self._token.type in literal_types or self._token.value in ("true", "false")):
             self._refuse("a number, a date, true, false, or a text in quotes")
         self._next += 1
         return value
@@ -270,13 +267,12 @@ def _from_dict(conditions: Mapping[str, Any], depth: int) -> Expression:
     """
     if depth > DEEPEST:
         raise FilterError(f"more than {DEEPEST} conditions inside each other")
-    expressions = [
-        expression for key, value in conditions.items() for expression in _entry(key, value, depth)
-    ]
+    by_key = (_key_conditions(key, value, depth) for key, value in conditions.items())
+    expressions = list(chain.from_iterable(by_key))
     return expressions[0] if len(expressions) == 1 else All(tuple(expressions))
 
 
-def _entry(key: object, value: Any, depth: int) -> list[Expression]:
+def _key_conditions(key: object, value: Any, depth: int) -> list[Expression]:
     """Return the conditions of a key."""
     if not isinstance(key, str):
         raise FilterError(f"the name of a field is a text, not {key!r:.80}")
@@ -288,8 +284,8 @@ def _entry(key: object, value: Any, depth: int) -> list[Expression]:
     if key == "not":
         return [Not(_member(value, depth))]
     if not isinstance(value, Mapping):
-        several = isinstance(value, list | tuple | set | frozenset)
-        return [_condition(key, "in" if several else "=", value)]
+        is_list = isinstance(value, list | tuple | set | frozenset)
+        return [_condition(key, "in" if is_list else "=", value)]
     if not value:
         raise FilterError(f"{key!r} has no condition")
     return [_condition(key, operator, operand) for operator, operand in value.items()]

@@ -42,21 +42,21 @@ def matching(expression: Expression, columns: FieldColumns) -> Flags:
 
 def _condition(condition: Condition, columns: FieldColumns) -> Flags:
     if condition.field not in columns:
-        names = ", ".join(columns) or "none"
-        raise FilterError(f"there is no field {condition.field!r}, only: {names}", condition.place)
+        message = f"there is no field {condition.field!r}, only: {', '.join(columns) or 'none'}"
+        raise FilterError(message, condition.position)
     column = columns[condition.field]
-    kind = column.kind.kind
+    type_name = column.type.name
     if condition.operator == "exists":
-        places = column.values != (-1 if kind == "keyword" else MISSING)
-        places &= column.values == column.values  # numbers that are missing are NaN
-    elif kind == "keyword":
-        places = _keywords(condition, column)
+        value_flags = column.values != (-1 if type_name == "keyword" else MISSING)
+        value_flags &= column.values == column.values  # numbers that are missing are NaN
+    elif type_name == "keyword":
+        value_flags = _keywords(condition, column)
     else:
-        of_kind = _number_intervals if kind == "number" else _date_intervals
-        places = _within(column.values, of_kind(condition, column))
+        intervals_of = _number_intervals if type_name == "number" else _date_intervals
+        value_flags = _within(column.values, intervals_of(condition, column))
     if column.offsets is None:
-        return np.asarray(places)
-    passing: Flags = any_of(places, column.offsets)
+        return np.asarray(value_flags)
+    passing: Flags = any_of(value_flags, column.offsets)
     return passing
 
 
@@ -74,9 +74,9 @@ def _within(values: Any, intervals: Sequence[Interval]) -> Flags:
     return inside
 
 
-def _refuse(condition: Condition, position: int, problem: str) -> FilterError:
-    place = condition.value_places[position] if condition.value_places else None
-    return FilterError(f"the field {condition.field!r} is a {problem}", place)
+def _refuse(condition: Condition, index: int, description: str) -> FilterError:
+    position = condition.value_positions[index] if condition.value_positions else None
+    return FilterError(f"the field {condition.field!r} is a {description}", position)
 
 
 def _keyword_codes(condition: Condition, column: FieldColumn) -> list[int]:
@@ -104,8 +104,8 @@ def _keywords(condition: Condition, column: FieldColumn) -> Flags:
         dated: Flags = np.take(np.append(within, False), column.values, mode="wrap")
         return dated
     if condition.operator in ORDERS:
-        problem = f"keyword, which {condition.operator} does not compare: = or in"
-        raise FilterError(f"the field {condition.field!r} is a {problem}", condition.place)
+        description = f"keyword, which {condition.operator} does not compare: = or in"
+        raise FilterError(f"the field {condition.field!r} is a {description}", condition.position)
     codes = _keyword_codes(condition, column)
     if len(codes) == 1:
         equal: Flags = column.values == codes[0]
@@ -161,17 +161,17 @@ def _date_intervals(condition: Condition, column: FieldColumn) -> list[Interval]
     for position, value in enumerate(condition.values):
         bounds = _period(value)
         if bounds is None:
-            problem = f"date, not {value!r:.40}: a year, 2020-02, 2020-02-29 or a time in ISO 8601"
-            raise _refuse(condition, position, problem)
-        start, last = bounds
+            expected = "a year, 2020-02, 2020-02-29 or a time in ISO 8601"
+            raise _refuse(condition, position, f"date, not {value!r:.40}: {expected}")
+        low, high = bounds
         earliest, latest = MISSING + 1, LARGEST_INTEGER
         ranges.append(
             {
-                "<": (earliest, start - 1),
-                "<=": (earliest, last),
-                ">": (last + 1, latest),
-                ">=": (start, latest),
-            }.get(condition.operator, (start, last))
+                "<": (earliest, low - 1),
+                "<=": (earliest, high),
+                ">": (high + 1, latest),
+                ">=": (low, latest),
+            }.get(condition.operator, (low, high))
         )
     return ranges
 

@@ -1,8 +1,7 @@
 """Normal forms of texts, in which equivalent spellings are equal, and their words.
 
 A word is a run of letters, digits and marks; an apostrophe of any sort ends it. Format characters,
-such as the soft hyphen, belong to the word around them (UAX #29, rule WB4) and have no part in its
-normal form.
+such as the soft hyphen, belong to the word around (UAX #29, rule WB4), not to the normal form.
 """
 
 from __future__ import annotations
@@ -64,8 +63,8 @@ def _with_marks(expression: re.Pattern[str]) -> Any:
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text in order, as they are written."""
-    found: list[str] = pattern(_WORD).findall(text)
-    return found
+    words: list[str] = pattern(_WORD).findall(text)
+    return words
 
 
 def word_matches(text: str) -> Iterator[Any]:
@@ -91,8 +90,7 @@ def normal(text: str) -> str:
 
 
 def without_optional(text: str) -> str:
-    """Return a text without optional vowel points, with the digits 0 to 9 for those of all
-    scripts."""
+    """Return a text without optional vowel points, with 0 to 9 for digits of all scripts."""
     if text.isascii():
         return text
     text = pattern(_OPTIONAL).sub("", text)
@@ -107,20 +105,20 @@ def caseless(text: str) -> str:
 
 def origins(text: str, form: Callable[[str], str]) -> list[tuple[int, int]]:
     """Return the characters of a text, start and end, behind each character of ``form(text)``."""
-    places: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     # Marks and jamo compose within a grapheme cluster only.
     for cluster in pattern(r"\X").finditer(text):
         start, end = cluster.span()
         size = len(form(cluster.group()))
-        each = [(place, place + 1) for place in range(start, end)]
-        places += each if size == end - start else [(start, end)] * size
+        each = [(position, position + 1) for position in range(start, end)]
+        spans += each if size == end - start else [(start, end)] * size
     size = len(form(text))
-    return places if len(places) == size else [(0, len(text))] * size
+    return spans if len(spans) == size else [(0, len(text))] * size
 
 
-def first_place(text: str, query: str) -> tuple[int, int] | None:
-    """Return start and end in a text of the longest word of a query that it has, without case and
-    also as a part of a word; None without one. Words have at least three characters."""
+def first_match(text: str, query: str) -> tuple[int, int] | None:
+    """Return start and end in a text of the longest query word there, without case and also inside
+    a word; None without a match. Query words have at least three characters."""
     query = caseless(query)
     words = with_marks(_SHOWN_WORD, query).findall(query)
     words = sorted(set(words), key=lambda word: (-len(word), word))
@@ -132,6 +130,6 @@ def first_place(text: str, query: str) -> tuple[int, int] | None:
     for word in words:
         for form, match in matches:
             if (start := form.find(word)) >= 0:
-                places = origins(match.group(), caseless)[start : start + len(word)]
-                return match.start() + places[0][0], match.start() + places[-1][1]
+                matched = origins(match.group(), caseless)[start : start + len(word)]
+                return match.start() + matched[0][0], match.start() + matched[-1][1]
     return None

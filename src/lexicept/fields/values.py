@@ -42,16 +42,16 @@ _ISO = re.compile(
 fractions of hours or minutes."""
 
 
-class FieldKind(NamedTuple):
+class FieldType(NamedTuple):
     """The type of a field."""
 
-    kind: str
+    name: str
     """keyword, number or date."""
-    many: bool = False
+    multiple: bool = False
     """True if a document may have a list of them."""
 
     def __str__(self) -> str:
-        return f"list of {self.kind}s" if self.many else self.kind
+        return f"list of {self.name}s" if self.multiple else self.name
 
 
 def is_missing(value: Any) -> bool:
@@ -186,21 +186,20 @@ def period(text: str) -> tuple[int, int] | None:
 
 
 def _days(text: str) -> tuple[datetime, datetime]:
-    """Return the first and the last day of a year, month, week or day. Raises ValueError for none
-    in the calendar."""
-    year, rest = datetime(int(text[:4]), 1, 1, tzinfo=UTC), text[4:].lstrip("-")
-    if not rest:
+    """Return the first and last day of a year, month, week or day. Raises ValueError for none."""
+    year, within_year = datetime(int(text[:4]), 1, 1, tzinfo=UTC), text[4:].lstrip("-")
+    if not within_year:
         return year, year.replace(month=12, day=31)
-    if len(rest) == 3 and rest.isdigit():
-        day = year + timedelta(days=int(rest) - 1)
+    if len(within_year) == 3 and within_year.isdigit():
+        day = year + timedelta(days=int(within_year) - 1)
         if day.year != year.year:
             raise ValueError
         return day, day
-    if len(rest) == 2:
-        month = year.replace(month=int(rest))
+    if len(within_year) == 2:
+        month = year.replace(month=int(within_year))
         return month, month.replace(day=monthrange(year.year, month.month)[1])
     day = datetime.fromisoformat(text).replace(tzinfo=UTC)
-    return day, day + timedelta(days=6 * (len(rest) == 3))
+    return day, day + timedelta(days=6 * (len(within_year) == 3))
 
 
 def microseconds_of(moment: datetime) -> int:
@@ -216,34 +215,34 @@ def iso(microseconds: int, *, days: bool) -> str:
 
 def family(value: Value) -> str:
     """Return text or number: a field has values of a single family in all documents."""
-    first = value[0] if isinstance(value, list) else value
-    return "text" if isinstance(first, str) else "number"
+    sample = value[0] if isinstance(value, list) else value
+    return "text" if isinstance(sample, str) else "number"
 
 
-def conflict(kind: FieldKind, value: Value) -> str | None:
-    """Return the reason why a value does not fit a field's kind; None for a fitting value."""
+def conflict(field_type: FieldType, value: Value) -> str | None:
+    """Return the reason why a value does not fit a field's type; None for a fitting value."""
     value_family = family(value)
-    if kind.kind == "number" or value_family == "number":
-        if (kind.kind == "number") == (value_family == "number"):
+    if field_type.name == "number" or value_family == "number":
+        if (field_type.name == "number") == (value_family == "number"):
             return None
-        return f"is a {kind.kind}, but here {value!r:.80}"
+        return f"is a {field_type.name}, but here {value!r:.80}"
     texts = value if isinstance(value, list) else [value]
     wrong = next((text for text in texts if parse_date(str(text)) is None), None)
-    return None if kind.kind != "date" or wrong is None else f"is a date, but here {wrong!r:.80}"
+    refused = field_type.name == "date" and wrong is not None
+    return f"is a date, but here {wrong!r:.80}" if refused else None
 
 
 class FieldChecker:
-    """Checks that a field is texts in all documents, or numbers in all documents, as in ``kinds``
-    of an existing index; ``lenient`` leaves out a value that does not fit instead of raising an
-    error."""
+    """Checks that a field is texts in all documents, or numbers in all documents, as in ``types``
+    of an existing index; ``lenient`` leaves out misfits instead of raising an error."""
 
-    def __init__(self, kinds: Mapping[str, FieldKind] = NOTHING, *, lenient: bool = False) -> None:
-        self._kinds, self._lenient = kinds, lenient
+    def __init__(self, types: Mapping[str, FieldType] = NOTHING, *, lenient: bool = False) -> None:
+        self._types, self._lenient = types, lenient
         self._families: dict[str, tuple[str, str]] = {}
         """By name: texts or numbers, and the first document that has them."""
         self.unkept: dict[str, tuple[int, str, str]] = {}
         """By name: how many documents are read without it, the first, and the problem there."""
-        self._names, self._beyond = set(kinds), ""
+        self._names, self._beyond = set(types), ""
 
     def check(self, document_id: str, fields: Fields) -> dict[str, Value]:
         """Return a document's fields as an index stores them. Raises ValueError for a value that
@@ -256,34 +255,34 @@ class FieldChecker:
             if value is None:
                 continue
             name = normalize("NFC", name)
-            problem = "is there in two spellings" if name in checked else None
-            if (problem := problem or self._conflict(name, value)) is None:
+            reason = "is there in two spellings" if name in checked else None
+            if (reason := reason or self._conflict(name, value)) is None:
                 checked[name] = value
                 self._names.add(name)
             elif self._lenient and name not in self._names:
                 self._beyond = self._beyond or name  # one name stands for all beyond the limit
-                self._leave_out(document_id, self._beyond, problem)
+                self._leave_out(document_id, self._beyond, reason)
             elif self._lenient:
-                self._leave_out(document_id, name, problem)
+                self._leave_out(document_id, name, reason)
             else:
-                raise ValueError(f"document {document_id!r}: the field {name!r} {problem}")
+                raise ValueError(f"document {document_id!r}: the field {name!r} {reason}")
         for name, value in checked.items():
             self._families.setdefault(name, (family(value), document_id))
         return checked
 
     def _conflict(self, name: str, value: Value) -> str | None:
-        if name in self._kinds:
-            return conflict(self._kinds[name], value)
+        if name in self._types:
+            return conflict(self._types[name], value)
         if name not in self._names and len(self._names) >= MOST_FIELDS:
             return f"is one of more than {MOST_FIELDS:,} fields"
-        first_family, first = self._families.get(name, (family(value), ""))
-        if first_family == family(value):
+        earliest_family, earliest_id = self._families.get(name, (family(value), ""))
+        if earliest_family == family(value):
             return None
-        return f"is a {first_family} in document {first!r}, but here {value!r:.80}"
+        return f"is a {earliest_family} in document {earliest_id!r}, but here {value!r:.80}"
 
-    def _leave_out(self, document_id: str, name: str, problem: str) -> None:
-        count, first, first_problem = self.unkept.get(name, (0, document_id, problem))
-        self.unkept[name] = count + 1, first, first_problem
+    def _leave_out(self, document_id: str, name: str, reason: str) -> None:
+        count, earliest_id, earliest_reason = self.unkept.get(name, (0, document_id, reason))
+        self.unkept[name] = count + 1, earliest_id, earliest_reason
 
     def _value(self, document_id: str, name: object, raw_value: Any) -> Value | None:
         if not isinstance(name, str):

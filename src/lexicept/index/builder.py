@@ -13,10 +13,10 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Document
 from lexicept.corpora.passages import rows
-from lexicept.corpora.records import DocumentStream, Place
+from lexicept.corpora.records import DocumentStream, Location
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.fields.values import NOTHING, FieldKind
+from lexicept.fields.values import NOTHING, FieldType
 from lexicept.fields.writing import FieldWriter
 from lexicept.index.atlas import Findings
 from lexicept.index.generations import IndexLayout, commit_generation, replace_generation
@@ -252,7 +252,7 @@ class Contents(LazySequence[str]):
 
 
 def write_documents(
-    folder: Path, documents: Iterable[Document], kinds: Mapping[str, FieldKind] = NOTHING
+    folder: Path, documents: Iterable[Document], kinds: Mapping[str, FieldType] = NOTHING
 ) -> int:
     """Store documents one by one, or their passages; return how many were stored. Raises InputError
     for a bad document, an id twice, or more documents than an index holds.
@@ -283,14 +283,14 @@ def write_documents(
 
 
 def checked_once(
-    documents: Iterable[Document], kinds: Mapping[str, FieldKind] = NOTHING
+    documents: Iterable[Document], kinds: Mapping[str, FieldType] = NOTHING
 ) -> Iterator[Document]:
     """Yield documents, checked; errors name the file, or the document's number from 1. A
     ``DocumentStream`` checks its own. Arguments as in ``write_documents``."""
     if not isinstance(documents, DocumentStream):
         records = (
-            (Place("the documents", number, "document"), partial(Document._make, document))
+            (Location("the documents", number, "document"), partial(Document._make, document))
             for number, document in enumerate(documents, 1)
         )
         documents = DocumentStream(records, Skipped("the documents"), strict=True)
-    return documents.with_kinds(kinds)
+    return documents.with_types(kinds)

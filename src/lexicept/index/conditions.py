@@ -58,7 +58,7 @@ class FieldMasks:
         return [name for name in self._columns if self._is_offered(self._columns[name])]
 
     def _is_offered(self, column: FieldColumn) -> bool:
-        if column.kind.kind == "date":
+        if column.type.name == "date":
             return True
         values, terms = column.values, column.terms
         present = (values != MISSING) & (values == values) if terms is None else values >= 0

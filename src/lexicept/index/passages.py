@@ -20,7 +20,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.corpora import Document
-from lexicept.corpora.records import AnchorChecker, Passage, Place
+from lexicept.corpora.records import AnchorChecker, Location, Passage
 from lexicept.engines.interface import PostingsEngine, Ranking
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError
@@ -201,15 +201,15 @@ def check_joined(old: Passages, new: Passages, gone: Container[str]) -> None:
         return
     checker, marks = AnchorChecker(), (Passage("", ""),)
 
-    def check(place: Place, name: str, passages: Passages) -> None:
+    def check(location: Location, name: str, passages: Passages) -> None:
         divided = name in passages.numbers
-        checker.check(place, Document(name, "", passages=marks if divided else ()))
+        checker.check(location, Document(name, "", passages=marks if divided else ()))
 
     for name in old.names():
         if (name in old.numbers or "#" in name) and name not in gone:
-            check(Place("the index", 0, "document"), name, old)
+            check(Location("the index", 0, "document"), name, old)
     for number, name in enumerate(new.names(), 1):
-        check(Place("the documents", number, "document"), name, new)
+        check(Location("the documents", number, "document"), name, new)
 
 
 def join_passages(folder: Path, old: Passages, new: Passages, order: Integers) -> None:

@@ -263,7 +263,7 @@ class IndexReader:
         """Return the parts of a query by ``queries.syntax``; a parsed query stays unchanged.
         Raises InputError for a query that is no text in UTF-8."""
         if isinstance(query, str):
-            return parse(query, self.fields.kinds)
+            return parse(query, self.fields.types)
         return query if isinstance(query, ParsedQuery) else ParsedQuery(query)
 
     def search(

@@ -148,7 +148,7 @@ def apply(
         # On disk, because there may be any number of them.
         staged = folder / "fresh"
         staged.mkdir()
-        write_documents(staged, changes.documents, index.fields.kinds)
+        write_documents(staged, changes.documents, index.fields.types)
         fresh = StoredDocuments(staged)
         order, changed = _order(index, fresh, changes.deleted)
         check_number(order.size)

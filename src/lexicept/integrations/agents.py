@@ -22,7 +22,7 @@ from lexicept.explanation.contributions import (
     shown_term,
     spelled,
 )
-from lexicept.fields.normal_forms import first_place
+from lexicept.fields.normal_forms import first_match
 from lexicept.index.dimensions import dimension_of
 from lexicept.index.queries import MAX_FACTOR
 from lexicept.index.reader import IndexReader
@@ -127,7 +127,7 @@ class AgentTools:
         the score, and which words of the query and of the document it stands for; and how similar
         both are as a whole. The shares add up to the whole score."""
         explanation = self._fresh().explain(query, document_id)
-        score, content = explanation.score, explanation.content
+        score, text = explanation.score, explanation.content
         head = f'[{_name(document_id)}] for "{_name(query)}": score {score:.4g}'
         if not score:
             return f"{head}; the two share no word and no concept"
@@ -138,14 +138,14 @@ class AgentTools:
                 lines.append(f"{part.score / score:5.1%} {part.name}{words}")
                 continue
             query_words = spelled(query, part.in_query, 3)
-            document_words = spelled(content, part.in_document, 3)
-            places = one_line(f": {query_words} → {document_words}") if document_words else ""
+            document_words = spelled(text, part.in_document, 3)
+            matched = one_line(f": {query_words} → {document_words}") if document_words else ""
             largest = part.parts[0]
-            term = shown_term(largest, query, content)
+            term = shown_term(largest, query, text)
             name = _term_key(largest.vocabulary, largest.dimension, term)
             if "," in (composition := part.composition(score)):
                 name += f" ({composition})"
-            lines.append(f"{part.score / score:5.1%} {name}{places}")
+            lines.append(f"{part.score / score:5.1%} {name}{matched}")
         head += f"; {one_line(explanation.note)}" if explanation.note else ""
         return _bounded(head, lines, "smaller contributions", TERMS)
 
@@ -163,11 +163,11 @@ class AgentTools:
         if start and start >= length:
             raise InputError(f"{document_id!r} has {length:,} characters; start was {start:,}")
         page = safe(document.text[start : start + PAGE])
-        last = start + len(page)
+        end = start + len(page)
         lines = [_heading(document)]
-        if start or last < length:
-            more = f"; for the next page call this with start={last}" if last < length else ""
-            lines.append(f"characters {start:,} to {last:,} of {length:,}{more}")
+        if start or end < length:
+            more = f"; for the next page call this with start={end}" if end < length else ""
+            lines.append(f"characters {start:,} to {end:,} of {length:,}{more}")
         return "\n".join([*lines, page or "(no text)"])
 
     def list_concepts(
@@ -275,22 +275,22 @@ def _by_dimension(reader: IndexReader, argument: str, numbers: Numbers) -> Dimen
     """Return the numbers of an argument by vocabulary and dimension. Raises InputError for a key
     that is no dimension, two keys of one, and a number that is not from 0 to ``MAX_FACTOR``."""
     by_dimension: dict[tuple[str, int], float] = {}
-    for key, number in numbers.items():
+    for key, factor in numbers.items():
         dimension = dimension_of(reader, key)
         if dimension in by_dimension:
             raise InputError(f"{argument}: {key!r:.80} is there twice")
-        if not 0 <= number <= MAX_FACTOR:
-            limits = f"must be from 0 to {MAX_FACTOR:,.0f}, not {number}"
+        if not 0 <= factor <= MAX_FACTOR:
+            limits = f"must be from 0 to {MAX_FACTOR:,.0f}, not {factor}"
             raise InputError(f"{argument}: the number of {key!r:.80} {limits}")
-        by_dimension[dimension] = number
+        by_dimension[dimension] = factor
     return by_dimension
 
 
-def _term_key(vocabulary: str, number: int, term: str) -> str:
+def _term_key(vocabulary: str, dimension: int, term: str) -> str:
     """Return a dimension in the notation of ``steer``, with the name of a concept."""
     if vocabulary == "words":
         return f"word:{one_line(term)}"
-    return f"{vocabulary.removesuffix('s')}:{number} {one_line(term)}"
+    return f"{vocabulary.removesuffix('s')}:{dimension} {one_line(term)}"
 
 
 def _results(hits: Hits, notes: Iterable[str]) -> str:
@@ -321,11 +321,11 @@ def _heading(document: Document, score: float | None = None) -> str:
 
 def _snippet(text: str, query: str) -> str:
     """Return a passage around the first word that the text has, or the beginning."""
-    start, end = first_place(text, query) or (0, 0)
+    start, end = first_match(text, query) or (0, 0)
     side = SNIPPET // 2 if start > SNIPPET // 2 else SNIPPET
-    first, last = around(text, start, end, side)
-    before, after = "…" if first else "", "…" if last < len(text) else ""
-    return shortened(f"{before}{one_line(text[first:last])}{after}", SNIPPET + 40)
+    begin, stop = around(text, start, end, side)
+    before, after = "…" if begin else "", "…" if stop < len(text) else ""
+    return shortened(f"{before}{one_line(text[begin:stop])}{after}", SNIPPET + 40)
 
 
 def _name(text: str) -> str:

@@ -54,7 +54,7 @@ ABSOLUTE = re.compile(r"(?<![\w:./\\])(?:[A-Za-z]:)?[/\\](?:[^\s'\"]*[/\\])?")
 
 
 class _Server(MCPServer[None]):
-    """A server whose tools take arguments as models fill them in, and refuse unknown ones."""
+    """A server of tools that take arguments as models write them, and refuse unknown names."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         """Call a tool. An optional argument that is null or blank counts as left out. Raises
@@ -90,8 +90,8 @@ def mcp_server(index: Index) -> MCPServer[None]:
         index: an opened index.
     """
     reader, tools = index.reader, AgentTools(index)
-    kinds = reader.fields.kinds
-    names = ", ".join(f"{name} ({kinds[name]})" for name in reader.masks.offered)
+    types = reader.fields.types
+    names = ", ".join(f"{name} ({types[name]})" for name in reader.masks.offered)
     about = f"Fields that filter can name: {names}." if names else "No fields to filter by."
     server = _Server(
         "lexicept",
@@ -205,8 +205,8 @@ def _refusal(error: Exception) -> JSONRPCError:
 
 async def _requests() -> AsyncIterator[str]:
     """Yield the lines of standard input, in a form that the SDK answers."""
-    async for content in anyio.wrap_file(sys.stdin.buffer):
-        line = content.decode("utf-8-sig", errors="replace")
+    async for raw in anyio.wrap_file(sys.stdin.buffer):
+        line = raw.decode("utf-8-sig", errors="replace")
         if line.strip():
             yield line if _is_read(line) else _readable(line)
 
@@ -221,9 +221,9 @@ def _readable(line: str) -> str:
         return line
     if isinstance(message["id"], bool) or not isinstance(message["id"], str | int):
         return "{}"  # the SDK would take it for a notification
-    given = json.dumps({**request, "params": message.get("params")}, ensure_ascii=False)
-    given = given.encode(errors="replace").decode()
-    return given if _is_read(given) else json.dumps({**request, "params": None})
+    encoded = json.dumps({**request, "params": message.get("params")}, ensure_ascii=False)
+    encoded = encoded.encode(errors="replace").decode()
+    return encoded if _is_read(encoded) else json.dumps({**request, "params": None})
 
 
 def _is_read(line: str) -> bool:
@@ -243,8 +243,8 @@ def _told(tool: Callable[P, str], index: Path) -> Callable[P, str]:
         try:
             return tool(*args, **kwargs)
         except (LexiceptError, OSError) as error:
-            text, given = str(error).replace(str(index), index.name), str((args, kwargs))
-            told = ABSOLUTE.sub(lambda match: match[0] if match[0] in given else "", text)
+            text, arguments = str(error).replace(str(index), index.name), str((args, kwargs))
+            told = ABSOLUTE.sub(lambda match: match[0] if match[0] in arguments else "", text)
             raise ToolError(told) from error
 
     return call

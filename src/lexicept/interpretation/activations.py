@@ -44,24 +44,22 @@ class ReadTexts(NamedTuple):
 def read_texts(encoder: TokenReader, texts: Sequence[str]) -> ReadTexts:
     """Read texts through an encoder."""
     windows = encoder.windows(texts)
-    numbers = np.array([window.text for window in windows], np.int64)
-    return ReadTexts(
-        numbers, [window.word_spans() for window in windows], encoder.token_activations(windows)
-    )
+    text_of = np.array([window.text for window in windows], np.int64)
+    spans = [window.word_spans() for window in windows]
+    return ReadTexts(text_of, spans, encoder.token_activations(windows))
 
 
 class FiringReader:
     """Reader of texts that collects activations by word and the best examples of M concepts.
 
-    Tokens that two windows of a text share are read twice. ``texts`` are the documents, which
-    ``read`` takes by number.
+    Tokens that two windows of a text share are read twice. ``read`` takes indices of ``texts``.
     """
 
     def __init__(self, encoder: TokenReader, texts: Sequence[str]) -> None:
         self._encoder, self._texts = encoder, texts
         self._size = size = encoder.head.size
-        self.numbers: set[int] = set()
-        """Numbers of the texts that were read."""
+        self.texts_read: set[int] = set()
+        """Indices of the texts that were read."""
         self.tokens = 0
         """Number of tokens read for all concepts."""
         self.firings = np.zeros(size, np.int64)
@@ -90,26 +88,26 @@ class FiringReader:
 
     def read(
         self,
-        numbers: Sequence[int],
+        indices: Sequence[int],
         stage: str,
         progress: Progress,
         concepts: Booleans | None = None,
     ) -> int:
         """Read texts and return the number of tokens; collect ``concepts``, a mask [M], or all."""
         count = 0
-        starts = range(0, len(numbers), READ)
+        starts = range(0, len(indices), READ)
         for start in starts:
-            block = numbers[start : start + READ]
-            texts = read_texts(self._encoder, [self._texts[number] for number in block])
-            self.numbers.update(block)
+            block = indices[start : start + READ]
+            texts = read_texts(self._encoder, [self._texts[index] for index in block])
+            self.texts_read.update(block)
             count += self._add_texts(block, texts, concepts)
-            progress(stage, start + len(block), len(numbers))
+            progress(stage, start + len(block), len(indices))
         return count
 
-    def _add_texts(self, numbers: Sequence[int], texts: ReadTexts, mask: Booleans | None) -> int:
+    def _add_texts(self, indices: Sequence[int], texts: ReadTexts, mask: Booleans | None) -> int:
         """Add the activations of texts, of concepts in a mask [M], and return their tokens."""
         count = 0
-        batch = [self._texts[number] for number in numbers]
+        batch = [self._texts[index] for index in indices]
         for acts, concepts, tokens in texts.batches:
             count += len(tokens)
             fired = acts > 0
@@ -120,20 +118,20 @@ class FiringReader:
                 fired &= mask[concepts]
             token = fired.nonzero()[0]
             concept, act = concepts[fired], acts[fired]
-            # Places of the words: window, start and end. A word fires as its strongest token.
-            places = [(window, *texts.spans[window][place]) for window, place in tokens]
-            table = np.array(places, np.int64).reshape(-1, 3)
+            # Spans of the words: window, start and end. A word fires as its strongest token.
+            word_spans = [(window, *texts.spans[window][position]) for window, position in tokens]
+            table = np.array(word_spans, np.int64).reshape(-1, 3)
             read, of_token = np.unique(table, axis=0, return_inverse=True)
             concept, word, act = _maxima(concept, of_token[token], act)
-            place = texts.texts[read[:, 0]]
-            text = np.asarray(numbers)[place]
+            position = texts.texts[read[:, 0]]
+            text = np.asarray(indices)[position]
             self._best.add(concept, text[word], act, read[word, 1:], act)
             # A random number for each concept in each text, the same in every run.
             chance = _hashed(concept * len(self._texts) + text[word]) / 2**32
             self._drawn.add(concept, text[word], act, read[word, 1:], chance)
             self.has_example[concept] = True
-            spans = zip(place.tolist(), read.tolist(), strict=True)
-            words = [self._word(batch[number][start:end]) for number, (_, start, end) in spans]
+            spans = zip(position.tolist(), read.tolist(), strict=True)
+            words = [self._word(batch[index][start:end]) for index, (_, start, end) in spans]
             spelled = np.array(words, np.int64)
             self._count(concept, text, word, act, spelled)
             self._add(concept, text, word, act, spelled)
@@ -172,8 +170,7 @@ class FiringReader:
         return self._words.setdefault(word, len(self._words)) if word else -1
 
     def word_counts(self) -> sp.csr_array:
-        """Return activations by word [M, W], scaled to add up to the number of words that the
-        concept fires on."""
+        """Return activations by word [M, W]; a row adds up to the number of its concept's words."""
         tallies = self._tallies.result()
         concept, sums = tallies.keys >> 32, tallies.sums[:, :2].sum(axis=1)
         totals = np.bincount(concept, sums, self._size)
@@ -207,9 +204,9 @@ def held_out(texts: Integers) -> Booleans:
     return held
 
 
-def _hashed(numbers: Integers) -> Integers:
+def _hashed(keys: Integers) -> Integers:
     """Return pseudo-random integers below 2³², one for each number."""
-    mixed = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     return (mixed >> np.uint64(32)).astype(np.int64)
 
 
@@ -219,9 +216,9 @@ class _Counts:
     def __init__(self) -> None:
         self._counts: Floats = np.zeros(0)
 
-    def add(self, numbers: Integers) -> None:
+    def add(self, ids: Integers) -> None:
         """Count numbers; those below 0 are left out."""
-        counts = np.bincount(numbers[numbers >= 0], minlength=self._counts.size).astype(float)
+        counts = np.bincount(ids[ids >= 0], minlength=self._counts.size).astype(float)
         counts[: self._counts.size] += self._counts
         self._counts = counts
 
@@ -260,10 +257,10 @@ class _Best:
         order = np.lexsort((span[:, 0], -act, -rank, text, concept))
         order = order[firsts(concept[order], text[order])]
         order = order[np.lexsort((text[order], -rank[order], concept[order]))]
-        place = ranks(concept[order])
-        last = order[place == EXAMPLES - 1]
-        self._floor[concept[last]] = rank[last]
-        order = order[place < EXAMPLES]
+        position = ranks(concept[order])
+        lowest = order[position == EXAMPLES - 1]
+        self._floor[concept[lowest]] = rank[lowest]
+        order = order[position < EXAMPLES]
         self._blocks = [(concept[order], text[order], act[order], span[order], rank[order])]
         self._buffered = 0
         return self._blocks[0]
@@ -297,9 +294,9 @@ class _Tallies:
         starts = np.flatnonzero(firsts(keys[order])) if keys.size else np.zeros(0, np.int64)
         if keys.size:
             sums = np.add.reduceat(sums[order], starts)
-            first = np.minimum.reduceat(ends[order, 0], starts)
-            last = np.maximum.reduceat(ends[order, 1], starts)
-            ends = np.stack([first, last], axis=1)
+            earliest = np.minimum.reduceat(ends[order, 0], starts)
+            lowest = np.maximum.reduceat(ends[order, 1], starts)
+            ends = np.stack([earliest, lowest], axis=1)
         keys = keys[order][starts]
         self._blocks, self._buffered = [(keys, sums, ends)], 0
         return Tallies(keys, sums, ends[:, 0] < ends[:, 1])

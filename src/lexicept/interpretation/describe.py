@@ -1,8 +1,8 @@
-"""Describing concepts by the texts and words that they fire on, without given labels.
+"""Describing concepts by texts and words with large activations, without given labels.
 
-A sample of the collection is read once: how often concepts fire, on which words, and where most.
-Concepts that the sample misses are looked for in the documents with the largest activations. Their
-words are compared with all words that were read, the words of other concepts with the sample.
+A sample of the collection is read once: frequencies, words and strongest passages of concepts.
+Concepts that the sample misses are looked for in the documents with the largest activations, and
+their words are compared with all words read; words of other concepts with the sample.
 """
 
 from __future__ import annotations
@@ -142,11 +142,11 @@ def strongest_documents(
         dimensions: a mask of dimensions [M].
         among: a mask of documents [N].
     """
-    entries = np.flatnonzero(dimensions[tf.indices])
-    documents = np.searchsorted(tf.indptr, entries, side="right") - 1
-    entries, documents = entries[among[documents]], documents[among[documents]]
-    columns = tf.indices[entries]
-    order = np.lexsort((documents, -tf.data[entries], columns))
+    nonzeros = np.flatnonzero(dimensions[tf.indices])
+    documents = np.searchsorted(tf.indptr, nonzeros, side="right") - 1
+    nonzeros, documents = nonzeros[among[documents]], documents[among[documents]]
+    columns = tf.indices[nonzeros]
+    order = np.lexsort((documents, -tf.data[nonzeros], columns))
     order = order[firsts(columns[order])] if order.size else order
     return columns[order], documents[order]
 
@@ -163,12 +163,12 @@ def _read_missed(
     left, unread = tokens, np.zeros(tf.shape[0], bool)
     unread[np.asarray(among, np.int64)] = True
     for _ in range(ROUNDS):
-        unread[list(reader.numbers)] = False
+        unread[list(reader.texts_read)] = False
         concepts, documents = strongest_documents(tf, missed & (reader.texts_fired < TEXTS), unread)
         # Documents of many missed concepts first: few tokens describe many concepts.
         while left > 0 and documents.size:
-            numbers, counts = np.unique(documents, return_counts=True)
-            read = numbers[np.argsort(-counts, kind="stable")[:READ_TOGETHER]]
+            distinct, counts = np.unique(documents, return_counts=True)
+            read = distinct[np.argsort(-counts, kind="stable")[:READ_TOGETHER]]
             left -= reader.read(read.tolist(), "", silent, missed)
             progress("examples", tokens - max(left, 0), tokens)
             still = (reader.texts_fired[concepts] < TEXTS) & ~np.isin(documents, read)
@@ -183,12 +183,12 @@ def _log_odds(
         weighted_log_odds(counts[sampled], sample_words),
         weighted_log_odds(counts[~sampled], all_words),
     ]
-    places = np.argsort(~sampled, kind="stable").argsort()
-    return sp.csr_array(sp.vstack(blocks, format="csr"))[places]
+    order = np.argsort(~sampled, kind="stable").argsort()
+    return sp.csr_array(sp.vstack(blocks, format="csr"))[order]
 
 
 def _firings(reader: FiringReader) -> Firings:
-    words, texts = reader.words, len(reader.numbers)
+    words, texts = reader.words, len(reader.texts_read)
     return Firings(
         words,
         reader.tallies(),
@@ -247,26 +247,26 @@ def weighted_log_odds(counts: sp.csr_array, background: Floats) -> sp.csr_array:
 def nearest(vectors: Floats, active: Booleans, progress: Progress = silent) -> sp.csr_array:
     """Return the cosines of active vectors [M, d] with ``NEAREST`` active neighbours each, largest
     first [M, M]."""
-    numbers = np.flatnonzero(active)
-    count = min(NEAREST, max(0, numbers.size - 1))
+    concepts = np.flatnonzero(active)
+    count = min(NEAREST, max(0, concepts.size - 1))
     lengths = np.zeros(len(vectors), np.int64)
-    lengths[numbers] = count
-    unit = unit_rows(vectors[numbers])
+    lengths[concepts] = count
+    unit = unit_rows(vectors[concepts])
     values = np.empty((len(unit), count), np.float32)
     columns = np.empty((len(unit), count), np.int64)
     step = max(1, COSINES // max(1, len(unit)))
     for start in range(0, len(unit) if count else 0, step):
         cosines = unit[start : start + step] @ unit.T
         np.fill_diagonal(cosines[:, start:], -2.0)  # no concept is its own neighbour
-        rows = np.arange(len(cosines))
+        block_rows = np.arange(len(cosines))
         for rank in range(count):  # faster than a sort of all for few
             best = cosines.argmax(axis=1)
-            values[start + rows, rank] = cosines[rows, best]
-            columns[start + rows, rank] = best
-            cosines[rows, best] = -2.0
+            values[start + block_rows, rank] = cosines[block_rows, best]
+            columns[start + block_rows, rank] = best
+            cosines[block_rows, best] = -2.0
         progress("neighbours", min(start + step, len(unit)), len(unit))
     shape = (len(vectors), len(vectors))
-    return csr_of_rows(values.ravel(), numbers[columns.ravel()], lengths, shape)
+    return csr_of_rows(values.ravel(), concepts[columns.ravel()], lengths, shape)
 
 
 def names_for(findings: Findings, names: Sequence[str], before: Floats, after: Floats) -> Findings:

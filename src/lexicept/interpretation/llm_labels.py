@@ -146,16 +146,16 @@ def label_concepts(
     """
     atlas = labelled_atlas(index)
     concepts = [n for n in atlas.most_frequent()[:count] if atlas.source(n) in LABELLED]
-    labels = {entry["concept"]: entry["label"] for entry in map(json.loads, store.lines())}
+    labels = {record["concept"]: record["label"] for record in map(json.loads, store.lines())}
     refused: dict[int, str] = {}
-    missing = [number for number in concepts if number not in labels]
+    missing = [concept_id for concept_id in concepts if concept_id not in labels]
     stored = len(concepts) - len(missing)
-    for done, (number, reply) in enumerate(_ask_all(index, missing, endpoint), stored + 1):
+    for done, (concept_id, reply) in enumerate(_ask_all(index, missing, endpoint), stored + 1):
         if isinstance(reply, _ReplyError):
-            refused[number] = str(reply)
+            refused[concept_id] = str(reply)
         else:
-            labels[number] = reply
-            store.append_lines([json.dumps({"concept": number, "label": reply})], len(labels))
+            labels[concept_id] = reply
+            store.append_lines([json.dumps({"concept": concept_id, "label": reply})], len(labels))
         progress("labels", done, len(concepts))
     if refused and len(refused) == len(missing):
         reason = next(iter(refused.values()))
@@ -179,7 +179,7 @@ class _ReplyError(Exception):
 
 
 def _ask_all(
-    index: IndexReader, numbers: Sequence[int], endpoint: Endpoint
+    index: IndexReader, concept_ids: Sequence[int], endpoint: Endpoint
 ) -> Iterator[tuple[int, str | _ReplyError]]:
     stop = threading.Event()
     headers = {} if endpoint.key is None else {"Authorization": f"Bearer {endpoint.key}"}
@@ -187,7 +187,7 @@ def _ask_all(
         httpx2.Client(headers=headers, timeout=TIMEOUT) as client,
         ThreadPoolExecutor(CONCURRENT) as pool,
     ):
-        requests = {pool.submit(_ask, client, index, n, endpoint, stop): n for n in numbers}
+        requests = {pool.submit(_ask, client, index, n, endpoint, stop): n for n in concept_ids}
         failure: BaseException | None = None
         try:
             for future in as_completed(requests):
@@ -207,13 +207,13 @@ def _ask_all(
 def _ask(
     client: httpx2.Client,
     index: IndexReader,
-    number: int,
+    concept_id: int,
     endpoint: Endpoint,
     stop: threading.Event,
 ) -> str | _ReplyError:
     """Ask for the label of a concept; return it, or the problem with the last reply."""
-    body = {"model": endpoint.model, "messages": prompt(index, number)}
-    problem: str | _ReplyError = ""
+    body = {"model": endpoint.model, "messages": prompt(index, concept_id)}
+    failure: str | _ReplyError = ""
     wait = 0.0
     for attempt in range(ATTEMPTS):
         if stop.wait(wait):
@@ -224,18 +224,18 @@ def _ask(
             if response.is_success:
                 return read_reply(response.content)
         except httpx2.HTTPError as error:
-            problem = f"{type(error).__name__}: {error}"
+            failure = f"{type(error).__name__}: {error}"
             continue
         except _ReplyError as error:
-            problem = error
+            failure = error
             continue
-        problem = f"{response.status_code} {one_line(response.text[:1000])[:200]}"
+        failure = f"{response.status_code} {one_line(response.text[:1000])[:200]}"
         if response.status_code not in _AGAIN:
-            raise InputError(f"{endpoint.address} answered {problem}")
+            raise InputError(f"{endpoint.address} answered {failure}")
         wait += _retry_after(response)
-    if isinstance(problem, _ReplyError):
-        return problem
-    raise InputError(f"{endpoint.address}: {ATTEMPTS} requests failed, the last: {problem}")
+    if isinstance(failure, _ReplyError):
+        return failure
+    raise InputError(f"{endpoint.address}: {ATTEMPTS} requests failed, the last: {failure}")
 
 
 def _retry_after(response: httpx2.Response) -> float:
@@ -244,30 +244,30 @@ def _retry_after(response: httpx2.Response) -> float:
     return min(float(seconds), LONGEST_WAIT) if re.fullmatch(r"\d{1,6}", seconds) else 0.0
 
 
-def prompt(index: IndexReader, number: int) -> list[dict[str, str]]:
+def prompt(index: IndexReader, concept_id: int) -> list[dict[str, str]]:
     """Return the chat messages of a request for the label of a concept."""
     assert index.atlas is not None
-    concept = index.atlas[number]
+    concept = index.atlas[concept_id]
     words = ", ".join(word for word, _ in concept.words)
     passages = [f"- {_in_context(index, example)}" for example in concept.examples]
-    content = "\n".join([f"Words: {words}", "Passages:", *passages])
-    return [{"role": "system", "content": _TASK}, {"role": "user", "content": content}]
+    message = "\n".join([f"Words: {words}", "Passages:", *passages])
+    return [{"role": "system", "content": _TASK}, {"role": "user", "content": message}]
 
 
 def _in_context(index: IndexReader, example: Example) -> str:
     text = index.document(example.document_id).content
     _, start, end, _ = example
-    first, last = around(text, start, end, CONTEXT)
-    return one_line(f"{text[first:start]}[[{text[start:end][:CONTEXT]}]]{text[end:last]}")
+    begin, stop = around(text, start, end, CONTEXT)
+    return one_line(f"{text[begin:start]}[[{text[start:end][:CONTEXT]}]]{text[end:stop]}")
 
 
-def read_reply(content: bytes) -> str:
+def read_reply(body: bytes) -> str:
     """Return the label in a chat completion. Raises _ReplyError if there is none."""
     try:
-        reply: Any = json.loads(content)
+        reply: Any = json.loads(body)
         text = reply["choices"][0]["message"]["content"]
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
-        raise _ReplyError(f"no chat completion: {content[:80]!r}") from None
+        raise _ReplyError(f"no chat completion: {body[:80]!r}") from None
     if not isinstance(text, str):
         raise _ReplyError(f"no text: {text!r:.80}")
     answer = re.sub(r"(?s)^.*</think>", "", text).strip()  # what reasoning models say first

@@ -19,8 +19,8 @@ MODALS = {"can", "cannot", "could", "may", "might", "must", "ought", "shall", "w
 GENERIC = {"en": stop_words("en_plus") | MODALS}
 """Function words by language, beside the tokenizer's stop words."""
 
-KINDS = ("words", "function words", "punctuation", "numbers")
-"""Kinds of words; a concept is of the kind with most of the activations, of words with half."""
+SOURCES = ("words", "function words", "punctuation", "numbers")
+"""Classes of words; a concept's is the class with most activations, words with half of them."""
 
 ENOUGH = 0.6
 """Share of the activations from which a name needs no further word."""
@@ -69,7 +69,7 @@ class Name(NamedTuple):
 
     label: str
     source: str
-    """One of ``KINDS``, one text, topic, various words, or none if it fires nowhere."""
+    """One of ``SOURCES``, one text, topic, various words, or none if it fires nowhere."""
     detection: float
     """Balanced accuracy of the label's words on held-out words; NaN without any held-out firing."""
 
@@ -99,20 +99,21 @@ class Namer:
     def __init__(self, firings: Firings, size: int, tokenizer: Tokenizer) -> None:
         self._firings, self._size = firings, size
         stems: dict[str, int] = {}
-        kind = np.zeros(len(firings.words), np.int64)
+        sources = np.zeros(len(firings.words), np.int64)
         self._stem_of = np.full(len(firings.words), -1, np.int64)
-        for number, spelling in enumerate(firings.words):
-            kind[number] = KINDS.index(_kind(spelling, tokenizer))
-            if not kind[number]:
+        for index, spelling in enumerate(firings.words):
+            sources[index] = SOURCES.index(_source(spelling, tokenizer))
+            if not sources[index]:
                 terms = tokenizer(spelling)
                 key = terms[0] if len(terms) == 1 else spelling
-                self._stem_of[number] = stems.setdefault(key, len(stems))
-        content = self._stem_of >= 0
-        self._held = np.bincount(self._stem_of[content], firings.held_out[content], len(stems))
-        texts = np.bincount(self._stem_of[content], firings.text_counts[content], len(stems))
+                self._stem_of[index] = stems.setdefault(key, len(stems))
+        is_content = self._stem_of >= 0
+        stem_of = self._stem_of[is_content]
+        self._held = np.bincount(stem_of, firings.held_out[is_content], len(stems))
+        texts = np.bincount(stem_of, firings.text_counts[is_content], len(stems))
         texts = np.minimum(texts, firings.num_texts)
         idf = np.log1p((firings.num_texts - texts + 0.5) / (texts + 0.5))
-        # Activations by concept and kind, and by concept and stem.
+        # Activations by concept and source, and by concept and stem.
         keys, sums, repeated = firings.tallies
         concept, word = keys >> 32, keys & 0xFFFFFFFF
         self._held_firings = np.bincount(concept, sums[:, 2], size)
@@ -120,10 +121,11 @@ class Namer:
         silent = np.bincount(concept, sums[:, 0], size) == 0
         self._held_firings[silent] = 0
         sums = np.where(silent[concept, None], sums[:, 1:2], sums)
-        kinds = np.bincount(concept * len(KINDS) + kind[word], sums[:, 0], size * len(KINDS))
-        self._kinds = kinds.reshape(size, len(KINDS))
-        stem = np.where(content[word], self._stem_of[word], len(stems) + word)
-        kind = kind[word]
+        cells = concept * len(SOURCES) + sources[word]
+        source_sums = np.bincount(cells, sums[:, 0], size * len(SOURCES))
+        self._source_sums = source_sums.reshape(size, len(SOURCES))
+        stem = np.where(is_content[word], self._stem_of[word], len(stems) + word)
+        sources = sources[word]
         order = np.lexsort((-sums[:, 0], stem, concept))
         starts = np.flatnonzero(firsts(concept[order], stem[order]))
         self._concept, self._stem = concept[order][starts], stem[order][starts]
@@ -131,31 +133,31 @@ class Namer:
         group = np.cumsum(firsts(concept[order], stem[order])) - 1
         much = sums[order, 0] >= SPELLING * sums[order, 0][starts][group]
         common = order[np.lexsort((-firings.text_counts[word[order]] * much, group))][starts]
-        self._word, self._kind = word[common], kind[common]
+        self._word, self._sources = word[common], sources[common]
         added = np.add.reduceat(sums[order], starts) if starts.size else sums
         self._repeated = np.maximum.reduceat(repeated[order], starts) if starts.size else repeated
-        totals = np.maximum(self._kinds.sum(axis=1), 1e-12)
+        totals = np.maximum(self._source_sums.sum(axis=1), 1e-12)
         self._shares, self._fired = added[:, 0] / totals[self._concept], added[:, 2]
-        known = self._stem < len(stems)
+        stemmed = self._stem < len(stems)
         weights = np.ones(self._stem.size)
-        weights[known] = idf[self._stem[known]]
+        weights[stemmed] = idf[self._stem[stemmed]]
         self._weights = self._shares * weights
         usual = (self._held + 1) / max(1.0, firings.held_out.sum())
-        lifts = np.maximum(self._shares[known] / usual[self._stem[known]], 1.0)
+        lifts = np.maximum(self._shares[stemmed] / usual[self._stem[stemmed]], 1.0)
         self._topical = np.zeros(self._stem.size, bool)
-        self._topical[known] = self._shares[known] * np.log(lifts) >= TOPICAL
+        self._topical[stemmed] = self._shares[stemmed] * np.log(lifts) >= TOPICAL
 
     def names(self) -> list[Name]:
         """Return the name of every concept [M]."""
         ends = np.searchsorted(self._concept, np.arange(self._size + 1))
         names = [Name("", "none", np.nan)] * self._size
         for concept in np.flatnonzero(np.diff(ends)).tolist():
-            entries = np.arange(ends[concept], ends[concept + 1])
-            source, words = self._source_and_words(concept, entries)
+            pairs = np.arange(ends[concept], ends[concept + 1])
+            source, words = self._source_and_words(concept, pairs)
             names[concept] = self._name(concept, words, source)
             if not self._repeated[words].any():
                 names[concept] = names[concept]._replace(source="one text")
-            if source == "various words" and (beginning := self._beginning(entries)):
+            if source == "various words" and (beginning := self._beginning(pairs)):
                 names[concept] = Name(f"words in {beginning}…", source, np.nan)
         by_words: dict[frozenset[str], str] = {}  # the same words in any order are a name
         return [
@@ -163,67 +165,67 @@ class Namer:
             for name in names
         ]
 
-    def _source_and_words(self, concept: int, entries: Integers) -> tuple[str, list[int]]:
-        """Return the source of a concept's name, and the entries of the name."""
-        of_kinds = self._kinds[concept]
-        kind = 0 if of_kinds[0] >= of_kinds.sum() / 2 else int(of_kinds[1:].argmax()) + 1
-        content, alike = entries[self._kind[entries] == 0], entries[self._kind[entries] == kind]
+    def _source_and_words(self, concept: int, pairs: Integers) -> tuple[str, list[int]]:
+        """Return the source of a concept's name, and the (concept, stem) pairs of the name."""
+        totals = self._source_sums[concept]
+        source = 0 if totals[0] >= totals.sum() / 2 else int(totals[1:].argmax()) + 1
+        content_pairs, alike = (pairs[self._sources[pairs] == index] for index in (0, source))
         for words in (alike[self._repeated[alike]], alike):
-            chosen = self._chosen(words)
-            if self._shares[chosen].sum() >= (MOSTLY if kind else FEWEST):
-                return KINDS[kind], chosen
-        if not kind:
-            return "various words", chosen
-        repeated = content[self._repeated[content]]
-        words = repeated if self._repeated[entries].any() else content
-        topic = self._chosen(words[self._topical[words]])
-        return ("topic", topic) if topic else (KINDS[kind], chosen)
+            selected = self._select(words)
+            if self._shares[selected].sum() >= (MOSTLY if source else FEWEST):
+                return SOURCES[source], selected
+        if not source:
+            return "various words", selected
+        repeated = content_pairs[self._repeated[content_pairs]]
+        words = repeated if self._repeated[pairs].any() else content_pairs
+        topic = self._select(words[self._topical[words]])
+        return ("topic", topic) if topic else (SOURCES[source], selected)
 
-    def _chosen(self, entries: Integers) -> list[int]:
-        """Return the entries of a name, the largest weight first."""
-        entries = entries[np.argsort(-self._weights[entries], kind="stable")]
-        chosen: list[int] = []
-        for entry in entries[: 2 * MOST_WORDS].tolist():
-            share = self._shares[chosen].sum()
-            if len(chosen) == MOST_WORDS or (chosen and share >= ENOUGH):
+    def _select(self, pairs: Integers) -> list[int]:
+        """Return the pairs of a name, the largest weight first."""
+        pairs = pairs[np.argsort(-self._weights[pairs], kind="stable")]
+        selected: list[int] = []
+        for pair in pairs[: 2 * MOST_WORDS].tolist():
+            share = self._shares[selected].sum()
+            if len(selected) == MOST_WORDS or (selected and share >= ENOUGH):
                 break
-            if chosen and self._weights[entry] < COMPARABLE * self._weights[chosen[0]]:
+            if selected and self._weights[pair] < COMPARABLE * self._weights[selected[0]]:
                 break
-            beginnings = {self._spelled(other)[:SAME_BEGINNING] for other in chosen}
-            if self._spelled(entry)[:SAME_BEGINNING] not in beginnings:
-                chosen.append(entry)
-        return chosen
+            beginnings = {self._spelled(earlier)[:SAME_BEGINNING] for earlier in selected}
+            if self._spelled(pair)[:SAME_BEGINNING] not in beginnings:
+                selected.append(pair)
+        return selected
 
-    def _beginning(self, entries: Integers) -> str:
+    def _beginning(self, pairs: Integers) -> str:
         """Return the beginning of the words with the largest shares; empty without one."""
-        largest = entries[np.argsort(-self._shares[entries], kind="stable")[:MOST_WORDS]]
-        words = sorted(self._spelled(entry) for entry in largest.tolist())
+        largest = pairs[np.argsort(-self._shares[pairs], kind="stable")[:MOST_WORDS]]
+        words = sorted(self._spelled(pair) for pair in largest.tolist())
         beginning = words[0]
         while not words[-1].startswith(beginning):
             beginning = beginning[:-1]
         return beginning if len(words) > 1 and len(beginning) >= SHORTEST else ""
 
-    def _spelled(self, entry: int) -> str:
-        return self._firings.words[int(self._word[entry])]
+    def _spelled(self, pair: int) -> str:
+        return self._firings.words[int(self._word[pair])]
 
-    def _name(self, concept: int, chosen: list[int], source: str) -> Name:
-        words = [self._spelled(entry) for entry in chosen]
+    def _name(self, concept: int, pairs: list[int], source: str) -> Name:
+        words = [self._spelled(pair) for pair in pairs]
         if source != "words":
             separator = " " if source == "punctuation" else ", "
-            of_kinds = self._kinds[concept]
-            both = source in KINDS[1:3] and of_kinds[1:3].min() >= BOTH * of_kinds.sum()
-            kind = "function words and punctuation" if both else source
-            return Name(f"{kind}: {separator.join(words)}", source, np.nan)
-        fired, firings = self._fired[chosen].sum(), self._held_firings[concept]
+            totals = self._source_sums[concept]
+            both = source in SOURCES[1:3] and totals[1:3].min() >= BOTH * totals.sum()
+            label = "function words and punctuation" if both else source
+            return Name(f"{label}: {separator.join(words)}", source, np.nan)
+        fired, firings = self._fired[pairs].sum(), self._held_firings[concept]
         if not firings:
             return Name(", ".join(words), source, np.nan)
-        silent = self._held[self._stem[chosen]].sum() - fired
+        silent = self._held[self._stem[pairs]].sum() - fired
         rate = silent / max(1.0, self._firings.held_out.sum() - firings)
         return Name(", ".join(words), source, float((fired / firings + 1 - rate) / 2))
 
 
-def _kind(word: str, tokenizer: Tokenizer) -> str:
-    """Return the kind of a word, one of ``KINDS``."""
+def _source(word: str, tokenizer: Tokenizer) -> str:
+    """Return the class of a word, one of ``SOURCES``."""
     if not any(map(str.isalnum, word)):
         return "punctuation"
     if not any(map(str.isalpha, word)):

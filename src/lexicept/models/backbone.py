@@ -123,8 +123,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         """Reference to the weights, which ``save`` writes instead of them."""
         if not getattr(self.tokenizer, "is_fast", False):
             raise InputError(f"{path}: its tokenizer has no offsets (not a fast one)")
-        rows = self.model.get_input_embeddings().num_embeddings
-        self.unreadable = tokens_outside(path, self.tokenizer, rows)
+        num_embeddings = self.model.get_input_embeddings().num_embeddings
+        self.unreadable = tokens_outside(path, self.tokenizer, num_embeddings)
         """Ids of special tokens without an embedding, which texts may name: read as ``_unknown``
         and left out of vectors."""
         blocks.trim(self.model.config, self.num_layers)
@@ -169,8 +169,8 @@ class Backbone(Transformer):  # type: ignore[misc]
         """
         path = fetch(name)
         check_files(Path(path))
-        given = {"bidirectional": bidirectional, "dtype": dtype, "special_tokens": special_tokens}
-        options = {key: value for key, value in given.items() if value is not None}
+        passed = {"bidirectional": bidirectional, "dtype": dtype, "special_tokens": special_tokens}
+        options = {key: value for key, value in passed.items() if value is not None}
         try:
             with no_remote_code(name):
                 config = AutoConfig.from_pretrained(path, trust_remote_code=False)
@@ -203,8 +203,7 @@ class Backbone(Transformer):  # type: ignore[misc]
 
     @property
     def window(self) -> int:
-        """Longest window in tokens, special tokens included. Raises InputError for an impossible
-        ``max_seq_length``."""
+        """Longest window with special tokens. Raises InputError for a bad ``max_seq_length``."""
         return min(longest_input(self.tokenizer), self._positions)
 
     @property
@@ -362,13 +361,13 @@ class Backbone(Transformer):  # type: ignore[misc]
         self, windows: Sequence[Window], task: str = "document"
     ) -> Iterator[tuple[list[int], Tensor]]:
         """Yield the states of all tokens counted in windows, without gradient: in batches of
-        windows of similar length, the numbers of the windows and the states [tokens, d], window by
+        windows of similar length, the indices of the windows and the states [tokens, d], window by
         window."""
         # Stored states first; equal windows among the others are read once.
         fresh: list[int] = []
         stored = None if task == "query" else self.known
-        for numbers, states in read_known(windows, stored, BATCH_TOKENS, fresh):
-            yield numbers, states.to(self.model.device)
+        for indices, states in read_known(windows, stored, BATCH_TOKENS, fresh):
+            yield indices, states.to(self.model.device)
         yield from read_once(windows, fresh, self._run, BATCH_TOKENS)
 
     def _run(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], Tensor]]:
@@ -379,11 +378,11 @@ class Backbone(Transformer):  # type: ignore[misc]
             yield batch, states[features["token_mask"]]
 
     def batches(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
-        """Yield the numbers of windows of similar length, and the features that ``forward`` takes,
+        """Yield the indices of windows of similar length, and the features that ``forward`` takes,
         on the model's device."""
-        for numbers in group_windows(windows, BATCH_TOKENS):
-            features = pad_windows([windows[i] for i in numbers], self._padding)
-            yield numbers, {name: value.to(self.model.device) for name, value in features.items()}
+        for indices in group_windows(windows, BATCH_TOKENS):
+            features = pad_windows([windows[i] for i in indices], self._padding)
+            yield indices, {name: value.to(self.model.device) for name, value in features.items()}
 
     @property
     def _padding(self) -> int:

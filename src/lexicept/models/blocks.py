@@ -35,8 +35,7 @@ def find_blocks(model: nn.Module, num_layers: int) -> nn.ModuleList:
 
 
 def count_positions(model: nn.Module) -> int:
-    """Return the size of a model's table of position embeddings, or ``UNLIMITED`` without a
-    table."""
+    """Return the size of a model's table of position embeddings; ``UNLIMITED`` without it."""
     for name, module in model.named_modules():
         if name.endswith(_POSITIONS) and isinstance(module, nn.Embedding):
             # RoBERTa counts from the row after the padding's, other models from a fixed row.
@@ -71,11 +70,10 @@ def listening(block: nn.Module, change: Change) -> Iterator[None]:
 
 
 def trim(config: Any, num_layers: int) -> None:
-    """Shorten a configuration's lists to the blocks that are run; transformers can't save
-    others."""
-    for kinds in ("layer_types", "mlp_layer_types"):
-        if getattr(config, kinds, None) is not None:
-            setattr(config, kinds, getattr(config, kinds)[:num_layers])
+    """Shorten a configuration's lists to the run blocks; transformers can't save longer lists."""
+    for setting in ("layer_types", "mlp_layer_types"):
+        if getattr(config, setting, None) is not None:
+            setattr(config, setting, getattr(config, setting)[:num_layers])
 
 
 def check_blocks(name: str, config: Any) -> None:
@@ -90,15 +88,15 @@ def sees_ahead(backbone: Any, padding: int) -> bool:
     ``padding`` places of padding."""
     special = set(backbone.tokenizer.all_special_ids)
     ordinary = [token for token in range(len(backbone.tokenizer)) if token not in special]
-    first, second = ordinary[len(ordinary) // 3], ordinary[2 * len(ordinary) // 3]
-    ids = torch.full((2, 3 + padding), first, device=backbone.model.device)
-    ids[1, 2] = second
+    filler, substitute = ordinary[len(ordinary) // 3], ordinary[2 * len(ordinary) // 3]
+    ids = torch.full((2, 3 + padding), filler, device=backbone.model.device)
+    ids[1, 2] = substitute
     mask = torch.ones_like(ids)
     mask[:, 3:] = 0
     with torch.no_grad():
         states = backbone.states(ids, mask)
-    _, middle, last, *_ = (states[0] - states[1]).norm(dim=1).tolist()
-    return bool(middle > 1e-3 * last)  # rounding may differ between the rows of a batch
+    _, middle, changed, *_ = (states[0] - states[1]).norm(dim=1).tolist()
+    return bool(middle > 1e-3 * changed)  # rounding may differ between the rows of a batch
 
 
 def check_attention(backbone: Any) -> None:
@@ -107,8 +105,8 @@ def check_attention(backbone: Any) -> None:
     if not _attends_as_wanted(backbone):
         backbone.model.config.is_causal = not backbone.bidirectional
         if not _attends_as_wanted(backbone):
-            kind = "bidirectional" if backbone.bidirectional else "causal"
-            raise InputError(f"{type(backbone.model).__name__} has no {kind} attention")
+            direction = "bidirectional" if backbone.bidirectional else "causal"
+            raise InputError(f"{type(backbone.model).__name__} has no {direction} attention")
 
 
 def _attends_as_wanted(backbone: Any) -> bool:
@@ -119,8 +117,8 @@ def _attends_as_wanted(backbone: Any) -> bool:
 def check_checkpointing(backbone: Any) -> None:
     """Raise InputError for a model whose class has no gradient checkpointing."""
     if not backbone.model.supports_gradient_checkpointing:
-        kind = type(backbone.model).__name__
-        raise InputError(f"{backbone.source}: {kind} has no gradient checkpointing")
+        class_name = type(backbone.model).__name__
+        raise InputError(f"{backbone.source}: {class_name} has no gradient checkpointing")
 
 
 def checkpoint_blocks(backbone: Any) -> None:
@@ -144,8 +142,7 @@ def multiplies_bfloat16() -> bool:
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Return whether a device multiplies bfloat16; emulation on a CPU is five times slower than
-    single precision."""
+    """Return whether a device multiplies bfloat16: emulation is slower than single precision."""
     return multiplies_bfloat16() if device.type == "cpu" else torch.cuda.is_bf16_supported(False)
 
 

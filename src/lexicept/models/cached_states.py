@@ -77,19 +77,19 @@ class CachedStates:
         out = folder / key[:16]
 
         def make() -> None:
-            def compute(number: int) -> tuple[int, Sequence[np.ndarray]]:
-                some = texts[number * SHARD : (number + 1) * SHARD]
+            def compute(index: int) -> tuple[int, Sequence[np.ndarray]]:
+                shard_texts = texts[index * SHARD : (index + 1) * SHARD]
                 with autocast(device, bf16):
-                    return number, _states(backbone, some, task)
+                    return index, _states(backbone, shard_texts, task)
 
             def write(shard: tuple[int, Sequence[np.ndarray]]) -> int:
-                number, arrays = shard
-                files = [shards.folder / f"{number:06d}{end}.npy" for end in ENDS]
+                index, arrays = shard
+                files = [shards.folder / f"{index:06d}{end}.npy" for end in ENDS]
                 for file, values in zip(files, arrays, strict=True):
                     save_array(file, values)
-                shards.finish(f"{number:06d}", files)
+                shards.finish(f"{index:06d}", files)
                 return_memory()
-                return number
+                return index
 
             with Workspace(out, "states", {"states": key}) as work:
                 shards = work.units("states")
@@ -97,8 +97,8 @@ class CachedStates:
                 left = (i for i in shards_of_texts if shards.facts(f"{i:06d}") is None)
                 computed = in_order(compute, left, num_threads()) if light else map(compute, left)
                 # A thread writes, as flushing a file to disk takes long, while others compute.
-                for number in in_order(write, computed, 1):
-                    progress("states", min((number + 1) * SHARD, len(texts)), len(texts))
+                for index in in_order(write, computed, 1):
+                    progress("states", min((index + 1) * SHARD, len(texts)), len(texts))
                 work.publish(shards.folder)
 
         return cached(out, make, lambda path: cls(path, len(texts)))
@@ -112,14 +112,14 @@ class CachedStates:
         return sum(map(len, self._states))
 
     def read(
-        self, numbers: Sequence[int], max_tokens: int | None = None, dtype: Any = np.float32
+        self, indices: Sequence[int], max_tokens: int | None = None, dtype: Any = np.float32
     ) -> tuple[Tensor, Tensor]:
         """Return the states [tokens, d] of the first tokens of texts, and the place of each token's
-        text among ``numbers`` [tokens]."""
+        text among ``indices`` [tokens]."""
         texts = []
-        for number in numbers:
-            shard, place = divmod(int(number), SHARD)
-            start, end = self._starts[shard][place : place + 2]
+        for index in indices:
+            shard, offset = divmod(int(index), SHARD)
+            start, end = self._starts[shard][offset : offset + 2]
             if max_tokens is not None:
                 end = min(end, start + max_tokens)
             texts.append(self._copy(shard, slice(start, end), dtype))
@@ -130,13 +130,13 @@ class CachedStates:
     def find(self, window: Window) -> Tensor | None:
         """Return the states [tokens, d] of a window's counted tokens, in single precision; None for
         an unknown window or a window without counted tokens."""
-        shard, start, end = self._places.get(window.key(), (0, 0, 0))
+        shard, start, end = self._spans.get(window.key(), (0, 0, 0))
         if start == end:
             return None
         return torch.from_numpy(self._copy(shard, slice(start, end), np.float32))
 
     def __contains__(self, window: object) -> bool:
-        return isinstance(window, Window) and window.key() in self._places
+        return isinstance(window, Window) and window.key() in self._spans
 
     def _copy(self, shard: int, tokens: slice, dtype: Any) -> np.ndarray:
         states: np.ndarray = self._states[shard][tokens].astype(dtype)
@@ -144,21 +144,21 @@ class CachedStates:
         return states
 
     @cached_property
-    def _places(self) -> dict[tuple[int, int], tuple[int, int, int]]:
+    def _spans(self) -> dict[tuple[int, int], tuple[int, int, int]]:
         """Key of each window → shard, start and end of the window's states."""
-        places = {}
+        spans = {}
         for shard, windows in enumerate(self._windows):
             start = 0
-            for first, second, end in windows.tolist():
-                places[first, second] = (shard, start, end)
+            for low, high, end in windows.tolist():
+                spans[low, high] = (shard, start, end)
                 start = end
-        return places
+        return spans
 
-    def features(self, numbers: Sequence[int], max_tokens: int | None = None) -> dict[str, Tensor]:
+    def features(self, indices: Sequence[int], max_tokens: int | None = None) -> dict[str, Tensor]:
         """Return the states of ``read`` as a backbone's output: every token is a window."""
-        states, text = self.read(numbers, max_tokens)
+        states, text = self.read(indices, max_tokens)
         # A text without tokens still counts, as a window without a real token.
-        empty = torch.ones(len(numbers), dtype=torch.bool)
+        empty = torch.ones(len(indices), dtype=torch.bool)
         empty[text] = False
         missing = torch.nonzero(empty).ravel()
         mask = torch.arange(len(text) + len(missing)) < len(text)
@@ -180,8 +180,8 @@ def cached_reader(
     type ``dtype``, in single precision after a transform."""
     starts = np.cumsum([0, *map(len, caches)])
 
-    def read(numbers: Sequence[int]) -> Tensor:
-        texts, batches = np.asarray(numbers), []
+    def read(indices: Sequence[int]) -> Tensor:
+        texts, batches = np.asarray(indices), []
         for cache, start in zip(caches, starts, strict=False):
             in_cache = texts[(texts >= start) & (texts < start + len(cache))] - start
             if in_cache.size:
@@ -205,12 +205,12 @@ def _states(
     ends = np.cumsum(lengths)
     # In place, as states are by far the most of memory.
     written = np.empty((0, 0), np.float16)
-    for numbers, states in backbone.token_states(windows):
+    for indices, states in backbone.token_states(windows):
         if not written.size:
             written = np.empty((int(ends[-1]), states.shape[1]), np.float16)
-        pieces = torch.as_tensor(states).half().cpu().split(lengths[numbers].tolist())
-        for number, piece in zip(numbers, pieces, strict=True):
-            written[ends[number] - len(piece) : ends[number]] = piece.numpy()
+        window_states = torch.as_tensor(states).half().cpu().split(lengths[indices].tolist())
+        for index, values in zip(indices, window_states, strict=True):
+            written[ends[index] - len(values) : ends[index]] = values.numpy()
     starts = np.zeros(len(texts) + 1, np.int64)
     np.add.at(starts, [window.text + 1 for window in windows], lengths)
     keys = np.array([window.key() for window in windows], np.int64).reshape(-1, 2)

@@ -88,10 +88,10 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
                 "lexicept's of it"
             )
         try:
-            entries = json.loads(text)
+            modules = json.loads(text)
             backbone = Backbone.load(str(folder))
-            head_type = _HEAD_TYPES[entries[1]["type"]]
-            head = head_type.load(str(folder), subfolder=entries[1]["path"])
+            head_type = _HEAD_TYPES[modules[1]["type"]]
+            head = head_type.load(str(folder), subfolder=modules[1]["path"])
             encoder = cls.of(backbone, head, IndexSettings.read(folder))
             encoder._read_settings(folder)
             if (folder / f"{_NAMES}.bin").exists():
@@ -149,12 +149,12 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
         decoded: list[list[tuple[str, float]]] = [[] for _ in range(len(vectors))]
         named = self.head.terms if self.names is None else self.names
         # By falling weight, each list begins with its largest.
-        for (number, dimension), weight in zip(
+        for (index, dimension), weight in zip(
             vectors.indices()[:, order].T.tolist(), weights.tolist(), strict=True
         ):
-            if weight and len(decoded[number]) < (top_k or self.head.size):
+            if weight and len(decoded[index]) < (top_k or self.head.size):
                 name = f"#{dimension}" if named is None else named[dimension]
-                decoded[number].append((name, weight))
+                decoded[index].append((name, weight))
         return decoded if embeddings.ndim == 2 else decoded[0]
 
     @property
@@ -178,8 +178,8 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
         step = max(1, POOL_CELLS // self.head.size)
         blocks = [sp.csr_array((0, self.head.size), dtype=np.float32)]
         for start in range(0, len(texts), step):
-            some = texts[start : start + step]
-            blocks.append(pooled_activations(self.head, self.read(some, task), len(some), task))
+            chunk = texts[start : start + step]
+            blocks.append(pooled_activations(self.head, self.read(chunk, task), len(chunk), task))
         return sp.csr_array(sp.vstack(blocks, format="csr"))
 
     def windows(self, texts: Sequence[str], task: str = "document") -> list[Window]:

@@ -86,7 +86,7 @@ def model_folder(
 def hub_errors(
     name: str, failed: str = "no such folder, and the hub's can't be loaded"
 ) -> Iterator[None]:
-    """Turn the errors of the hub, its client and its transport into one InputError."""
+    """Turn errors of the hub, the client and the transport into an InputError."""
     from huggingface_hub import errors
 
     try:

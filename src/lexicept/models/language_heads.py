@@ -70,13 +70,13 @@ def _saved(folder: Path) -> Path | None:
     except InputError:
         return None
     head_type = f"{VocabularyHead.__module__}.{VocabularyHead.__name__}"
-    return next((place for kind, place in modules if kind == head_type), None)
+    return next((path for name, path in modules if name == head_type), None)
 
 
 def library_settings(folder: Path) -> HeadSettings:
     """Return the settings of a ``SparseEncoder`` of sentence-transformers as a head's: the default
     settings for any other folder. Raises InputError for two logarithms under a sum."""
-    poolings = [place for kind, place in modules_of(folder) if kind.endswith(".SpladePooling")]
+    poolings = [path for name, path in modules_of(folder) if name.endswith(".SpladePooling")]
     if not poolings:
         return HeadSettings()
     pooling = read_json(poolings[0] / "config.json", InputError)
@@ -156,8 +156,8 @@ def _causal(name: str, tokenizer: Any, model: Any, report: dict[str, Any]) -> Vo
         raise InputError(f"{name}: its head is not one norm and rows")
     eps: float = norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
     terms = readable_terms(tokenizer, len(output.weight))
-    kind = "layer" if isinstance(norm, nn.LayerNorm) else "rms"
-    head = VocabularyHead(output.weight, output.bias, terms, None, eps, kind)
+    norm_type = "layer" if isinstance(norm, nn.LayerNorm) else "rms"
+    head = VocabularyHead(output.weight, output.bias, terms, None, eps, norm_type)
     if isinstance(norm, nn.LayerNorm):
         head.final.load_state_dict(norm.state_dict(), strict=False)  # it may have no bias
         return head
@@ -206,4 +206,4 @@ def readable_terms(tokenizer: Any, size: int) -> list[str]:
 def _numbered(terms: list[str], size: int) -> list[str]:
     """Return one term per row: a number for each row without a term."""
     terms = terms[:size] + [""] * (size - len(terms))
-    return [term or f"#{number}" for number, term in enumerate(terms)]
+    return [term or f"#{index}" for index, term in enumerate(terms)]

@@ -41,11 +41,11 @@ def modules_of(folder: Path) -> list[tuple[str, Path]]:
     if not path.exists():
         return []
     try:
-        entries = json.loads(path.read_bytes())
-        modules = [(str(entry["type"]), folder / str(entry["path"])) for entry in entries]
+        listed = json.loads(path.read_bytes())
+        modules = [(str(module["type"]), folder / str(module["path"])) for module in listed]
         path = modules[0][1] / "router_config.json"
         behind = json.loads(path.read_bytes())["types"] if path.exists() else {}
-        return modules + [(str(kind), modules[0][1] / name) for name, kind in behind.items()]
+        return modules + [(str(type_), modules[0][1] / name) for name, type_ in behind.items()]
     except (
         OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError
     ) as error:  # fmt: skip
@@ -56,14 +56,14 @@ def check_files(folder: Path) -> None:
     """Raise InputError for a missing or damaged file of a model's folder or its modules': the
     libraries' errors don't name the file, and some make an empty tokenizer in its place."""
     modules_of(folder)
-    places = (folder, *folder.glob("*/"), *folder.glob("*/*/")) if folder.is_dir() else ()
-    for place in places:
+    folders = (folder, *folder.glob("*/"), *folder.glob("*/*/")) if folder.is_dir() else ()
+    for folder in folders:
         for sign, needed in _NEEDED.items():
-            for names in needed.split() if any(place.glob(sign)) else ():
-                files = [file for name in names.split("|") for file in place.glob(name)]
-                if not any(map(Path.is_file, files)):
-                    raise InputError(f"{place / names.split('|')[0]}: this model's file is missing")
-        for path in sorted(place.iterdir()):
+            for names in needed.split() if any(folder.glob(sign)) else ():
+                choices = names.split("|")
+                if not any(file.is_file() for name in choices for file in folder.glob(name)):
+                    raise InputError(f"{folder / choices[0]}: this model's file is missing")
+        for path in sorted(folder.iterdir()):
             _check_content(path)
 
 
@@ -123,8 +123,7 @@ def no_remote_code(name: str) -> Iterator[None]:
 
 def data_alone(kwargs: Mapping[str, Any], dtype: str) -> dict[str, Any]:
     """Return arguments for sentence-transformers' ``Transformer`` without code from the model's
-    folder and without pickles, which can run any code; the caller's arguments override all
-    defaults."""
+    folder and without pickles, which can run any code; ``kwargs`` override all defaults."""
     safe = {"trust_remote_code": False}
     safe_kwargs = {
         name: safe | (kwargs.get(name) or {}) for name in ("config_kwargs", "processor_kwargs")

@@ -65,8 +65,7 @@ def find_base(path: str, **where: Any) -> str | None:
 
 
 def load_adapters(model: PreTrainedModel, path: str, **where: Any) -> PreTrainedModel:
-    """Add the adapters of a folder or hub repository to the base's weights. Raises InputError for
-    pickled adapters."""
+    """Add a folder's or repository's adapters to the weights. Raises InputError for pickles."""
     from peft import PeftModel
 
     folder = Path(path, where.get("subfolder") or "")

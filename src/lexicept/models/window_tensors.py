@@ -48,14 +48,14 @@ def split_rows(features: Mapping[str, Tensor], padding: int) -> dict[str, Tensor
     # Tokens in order, without padding; each knows its window and its place there.
     real = features["attention_mask"].bool()
     start = features["window_start"][real]
-    window, first = start.cumsum(0) - 1, start.nonzero().ravel()
-    place = torch.arange(len(start), device=start.device) - first[window]
-    shape = (len(first), int(place.max()) + 1)
+    window, first_tokens = start.cumsum(0) - 1, start.nonzero().ravel()
+    position = torch.arange(len(start), device=start.device) - first_tokens[window]
+    shape = (len(first_tokens), int(position.max()) + 1)
     spaced = {}
     for name, fill in (("input_ids", padding), ("attention_mask", 0), ("token_mask", 0)):
         spaced[name] = features[name].new_full(shape, fill)
-        spaced[name][window, place] = features[name][real]
-    return {**spaced, "window_text": real.nonzero()[first, 0]}
+        spaced[name][window, position] = features[name][real]
+    return {**spaced, "window_text": real.nonzero()[first_tokens, 0]}
 
 
 def attended(window: Window, padding: int) -> tuple[list[int], list[int]]:
@@ -90,17 +90,17 @@ class KnownStates(Protocol):
 def read_known(
     windows: Sequence[Window], stored: KnownStates | None, limit: int, fresh: list[int]
 ) -> Batches:
-    """Yield batches of stored states, full after ``limit`` tokens, and add the numbers of unknown
+    """Yield batches of stored states, full after ``limit`` tokens, and add the indices of unknown
     windows to ``fresh``."""
     batch: list[int] = []
     batch_states: list[Tensor] = []
     tokens = 0
-    for number, window in enumerate(windows):
+    for index, window in enumerate(windows):
         states = None if stored is None else stored.find(window)
         if states is None:
-            fresh.append(number)
+            fresh.append(index)
             continue
-        batch.append(number)
+        batch.append(index)
         batch_states.append(states)
         tokens += len(states)
         if tokens >= limit:
@@ -112,29 +112,29 @@ def read_known(
 
 def read_once(
     windows: Sequence[Window],
-    numbers: Sequence[int],
+    indices: Sequence[int],
     run: Callable[[Sequence[Window]], Batches],
     limit: int,
 ) -> Batches:
     """Yield the states of windows by ``run``, computed once for windows of equal tokens. Copies
     come in batches of at most ``limit`` tokens, unless a single window has more."""
     # The first window of each content is read; the others are copies of it.
-    first: dict[tuple[bytes, bytes], int] = {}
+    by_key: dict[tuple[bytes, bytes], int] = {}
     copies: dict[int, list[int]] = {}
-    for number in numbers:
-        window = windows[number]
+    for index in indices:
+        window = windows[index]
         key = (array("q", window.token_ids).tobytes(), bytes(window.left_out))
-        if (original := first.setdefault(key, number)) != number:
-            copies.setdefault(original, []).append(number)
-    distinct = list(first.values())
-    for batch, states in run([windows[number] for number in distinct]):
-        originals = [distinct[place] for place in batch]
+        if (original := by_key.setdefault(key, index)) != index:
+            copies.setdefault(original, []).append(index)
+    distinct = list(by_key.values())
+    for batch, states in run([windows[index] for index in distinct]):
+        originals = [distinct[position] for position in batch]
         yield originals, states
         if copies.keys().isdisjoint(originals):
             continue
-        lengths = [windows[number].left_out.count(0) for number in originals]
-        for number, window_states in zip(originals, states.split(lengths), strict=True):
-            equal, step = copies.get(number, []), max(1, limit // max(1, len(window_states)))
+        lengths = [windows[index].left_out.count(0) for index in originals]
+        for index, window_states in zip(originals, states.split(lengths), strict=True):
+            equal, step = copies.get(index, []), max(1, limit // max(1, len(window_states)))
             for start in range(0, len(equal), step):
-                some = equal[start : start + step]
-                yield some, window_states.repeat(len(some), 1)
+                repeated = equal[start : start + step]
+                yield repeated, window_states.repeat(len(repeated), 1)

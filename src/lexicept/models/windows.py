@@ -52,9 +52,9 @@ class Window(NamedTuple):
 
     def key(self) -> tuple[int, int]:
         """Return a hash of 128 bits of the tokens."""
-        content = array("q", [*self.token_ids, *self.left_out]).tobytes()
-        first, second = array("q", hashlib.blake2b(content, digest_size=16).digest())
-        return first, second
+        encoded = array("q", [*self.token_ids, *self.left_out]).tobytes()
+        low, high = array("q", hashlib.blake2b(encoded, digest_size=16).digest())
+        return low, high
 
     def without(self, unreadable: Collection[int], unknown: int) -> Window:
         """Return the window with the token ``unknown`` in place of unreadable tokens, which are
@@ -109,14 +109,14 @@ def tokens_outside(name: str, tokenizer: Any, rows: int) -> frozenset[int]:
     an added padding token. Raises InputError if tokens of ordinary words have none: the tokenizer
     is another model's."""
     added = tokenizer.added_tokens_decoder
-    last = max([len(tokenizer) - 1, *added])
-    if last < rows:
+    last_token = max([len(tokenizer) - 1, *added])
+    if last_token < rows:
         return frozenset()
     outside = {token for token in tokenizer.get_vocab().values() if token >= rows}
     special = {*tokenizer.all_special_ids, *(token for token in added if added[token].special)}
     if outside - special or not outside.isdisjoint(tokenizer("")["input_ids"]):
         raise InputError(
-            f"{name}: the tokenizer has {last + 1} tokens, the model embeddings of {rows}: "
+            f"{name}: the tokenizer has {last_token + 1} tokens, the model embeddings of {rows}: "
             "they do not belong together, or the model was not resized for added tokens"
         )
     return frozenset(outside)
@@ -174,25 +174,25 @@ def cut_windows(
         left_out = [0] * len(ids)
         if special is not None:
             left_out = [int(mark or i in special) for mark, i in zip(added, ids, strict=True)]
-        # Every window has the special tokens before first, and from last on.
-        first = added.index(0) if 0 in added else len(ids)
-        last = len(ids) - (added[::-1].index(0) if 0 in added else 0)
-        room = cut.length - first - (len(ids) - last)
-        if room < min(1, last - first):
+        # Every window has the special tokens before the text and after it.
+        lead = added.index(0) if 0 in added else len(ids)
+        text_end = len(ids) - (added[::-1].index(0) if 0 in added else 0)
+        room = cut.length - lead - (len(ids) - text_end)
+        if room < min(1, text_end - lead):
             raise InputError(f"windows of {cut.length} tokens have no room for text")
-        runs = _runs(last - first, room, cut.overlap, left)[: cut.most]
+        runs = _runs(text_end - lead, room, cut.overlap, left)[: cut.most]
         for (start, end), (begin, stop) in zip(runs, _counted(runs), strict=True):
-            places = [*range(first), *range(first + start, first + end), *range(last, len(ids))]
+            positions = [*range(lead), *range(lead + start, lead + end), *range(text_end, len(ids))]
             window = Window(
                 text,
-                token_ids=[ids[i] for i in places],
-                left_out=[left_out[i] for i in places],
-                words=[words[i] for i in places],
-                offsets=[offsets[i] for i in places],
+                token_ids=[ids[i] for i in positions],
+                left_out=[left_out[i] for i in positions],
+                words=[words[i] for i in positions],
+                offsets=[offsets[i] for i in positions],
             )
             # Tokens of the overlap that count in the window before or after.
-            window.left_out[first : first + begin - start] = [1] * (begin - start)
-            window.left_out[first + stop - start : first + end - start] = [1] * (end - stop)
+            window.left_out[lead : lead + begin - start] = [1] * (begin - start)
+            window.left_out[lead + stop - start : lead + end - start] = [1] * (end - stop)
             windows.append(window)
     return windows
 
@@ -223,7 +223,7 @@ class HasTokens(Protocol):
 
 
 def group_windows(windows: Sequence[HasTokens], tokens: int) -> Iterator[list[int]]:
-    """Yield the numbers of windows of similar length, the longest first: a single window, or
+    """Yield the indices of windows of similar length, the longest first: a single window, or
     several of at most ``tokens`` tokens, padding included."""
     order = sorted(range(len(windows)), key=lambda i: -len(windows[i].token_ids))
     while order:

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 def split_words(
     text: str, words: Sequence[int | None], offsets: Sequence[tuple[int, int]]
 ) -> list[int | None]:
-    """Return the number of every token's word, from 0; None for special tokens. Words of the
-    tokenizer are split at spaces, by the ``offsets`` of tokens: some tokenizers take a whole text
-    for one word."""
-    numbers: list[int | None] = []
-    number, before, last = -1, None, 0
+    """Return the index of every token's word; None for special tokens. The tokenizer's words are
+    split at spaces, by the ``offsets`` of tokens: some tokenizers take a whole text for a word."""
+    word_indices: list[int | None] = []
+    word_index, before, last_end = -1, None, 0
     for word, (start, end) in zip(words, offsets, strict=True):
-        if word is not None and (word != before or any(map(str.isspace, text[last : start + 1]))):
-            number += 1
-        numbers.append(None if word is None else number)
-        before, last = word, end
-    return numbers
+        apart = word != before or any(map(str.isspace, text[last_end : start + 1]))
+        if word is not None and apart:
+            word_index += 1
+        word_indices.append(None if word is None else word_index)
+        before, last_end = word, end
+    return word_indices
 
 
 def whole_words(

@@ -39,15 +39,17 @@ def expanded_words(
         raise InputError(f"a vocabulary has at least 1 word, not {size}")
     special = set(tokenizer.all_special_ids)
     counts: dict[str, Counter[tuple[int, ...]]] = {}
-    for pieces, count in _count(texts, tokenizer).items():
-        if (word := _spell(pieces, tokenizer, special)) is not None:
-            counts.setdefault(word, Counter())[pieces] = count
+    for subwords, count in _count(texts, tokenizer).items():
+        if (word := _spell(subwords, tokenizer, special)) is not None:
+            counts.setdefault(word, Counter())[subwords] = count
     if not counts:
         raise InputError("a vocabulary can't be made: the texts have no words")
     words = sorted(counts, key=lambda word: (-counts[word].total(), word))[:size]
     # The tokenisation seen most often.
-    pieces_of = [min(counts[word].items(), key=lambda item: (-item[1], item[0])) for word in words]
-    return words, [list(pieces) for pieces, _ in pieces_of]
+    tokenisations = [
+        min(counts[word].items(), key=lambda item: (-item[1], item[0])) for word in words
+    ]
+    return words, [list(subwords) for subwords, _ in tokenisations]
 
 
 def _count(texts: Iterable[str], tokenizer: Any) -> Counter[tuple[int, ...]]:
@@ -57,25 +59,25 @@ def _count(texts: Iterable[str], tokenizer: Any) -> Counter[tuple[int, ...]]:
     while batch := list(islice(stream, BATCH)):
         options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
         encoded = tokenizer(batch, **options)
-        for number, (text, ids) in enumerate(zip(batch, encoded["input_ids"], strict=True)):
-            offsets = encoded["offset_mapping"][number]
-            places = _word_places(split_words(text, encoded.word_ids(number), offsets))
-            counts.update(tuple(ids[start:end]) for start, end in places)
+        for index, (text, ids) in enumerate(zip(batch, encoded["input_ids"], strict=True)):
+            offsets = encoded["offset_mapping"][index]
+            spans = _word_runs(split_words(text, encoded.word_ids(index), offsets))
+            counts.update(tuple(ids[start:end]) for start, end in spans)
     return counts
 
 
-def _word_places(numbers: Sequence[int | None]) -> list[tuple[int, int]]:
+def _word_runs(word_indices: Sequence[int | None]) -> list[tuple[int, int]]:
     """Return start and end of every run of tokens with the same word number."""
-    borders = [i for i in range(1, len(numbers)) if numbers[i] != numbers[i - 1]]
-    runs = pairwise([0, *borders, len(numbers)])
-    return [(start, end) for start, end in runs if start < end and numbers[start] is not None]
+    borders = [i for i in range(1, len(word_indices)) if word_indices[i] != word_indices[i - 1]]
+    runs = pairwise([0, *borders, len(word_indices)])
+    return [(start, end) for start, end in runs if start < end and word_indices[start] is not None]
 
 
-def _spell(pieces: tuple[int, ...], tokenizer: Any, special: set[int]) -> str | None:
+def _spell(subwords: tuple[int, ...], tokenizer: Any, special: set[int]) -> str | None:
     """Return the word of sub-words; None for unknown sub-words or no word."""
-    if not special.isdisjoint(pieces):
+    if not special.isdisjoint(subwords):
         return None
-    tokens = tokenizer.convert_ids_to_tokens(list(pieces))
+    tokens = tokenizer.convert_ids_to_tokens(list(subwords))
     word: str = tokenizer.convert_tokens_to_string(tokens).strip()
     return word if any(character.isalnum() for character in word) else None
 
@@ -91,17 +93,15 @@ class WordFinder:
         self._dimensions = {word: dimension for dimension, word in enumerate(words)}
         self._tokenizer = tokenizer
         self._special = set(tokenizer.all_special_ids)
-        self._known: dict[tuple[int, ...], int | None] = {}
+        self._cache: dict[tuple[int, ...], int | None] = {}
 
     def spans(self, window: Window, *, cut_start: bool, cut_end: bool) -> list[WordSpan]:
         """Return the words of the vocabulary in a window, in order, except words that may be cut:
         the first with ``cut_start`` (the text begins before the window), the last with ``cut_end``.
         """
-        places = _word_places(window.words)
-        places = places[cut_start : len(places) - cut_end]
-        candidates = [
-            (start, end, self._find(window.token_ids[start:end])) for start, end in places
-        ]
+        runs = _word_runs(window.words)
+        runs = runs[cut_start : len(runs) - cut_end]
+        candidates = [(start, end, self._find(window.token_ids[start:end])) for start, end in runs]
         return [
             WordSpan(start, end, dimension)
             for start, end, dimension in candidates
@@ -109,8 +109,8 @@ class WordFinder:
         ]
 
     def _find(self, ids: Sequence[int]) -> int | None:
-        pieces = tuple(ids)
-        if pieces not in self._known:
-            word = _spell(pieces, self._tokenizer, self._special)
-            self._known[pieces] = None if word is None else self._dimensions.get(word)
-        return self._known[pieces]
+        subwords = tuple(ids)
+        if subwords not in self._cache:
+            word = _spell(subwords, self._tokenizer, self._special)
+            self._cache[subwords] = None if word is None else self._dimensions.get(word)
+        return self._cache[subwords]

@@ -64,17 +64,17 @@ class Cluster:
         """Raise InputError unless every node sees the files of this process in a folder."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        probe, content = folder / f".{secrets.token_hex(8)}", secrets.token_bytes(16)
+        probe, token = folder / f".{secrets.token_hex(8)}", secrets.token_bytes(16)
         nodes = [n for n in self._ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
         read = self._ray.remote(num_cpus=0)(_read)
-        replace_file(probe, content)
+        replace_file(probe, token)
         try:
             references = []
             for node in nodes:
                 there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
                 references.append(read.options(scheduling_strategy=there).remote(probe))
             for node, reference in zip(nodes, references, strict=True):
-                if self._result(reference) != content:
+                if self._result(reference) != token:
                     name = node["NodeManagerAddress"]
                     shared = "a build on Ray is for a folder that all nodes share"
                     raise InputError(f"{folder}: not seen on node {name}: {shared}")
@@ -134,8 +134,8 @@ class Cluster:
         if not gpus:
             smallest = min(int(n["Resources"].get("CPU") or cpus) for n in self._ray.nodes())
             needs = {"num_cpus": min(cpus // count, smallest)}
-        kind = self._ray.remote(max_restarts=-1, max_task_retries=RETRIES, **needs)(_Encoding)
-        return [kind.remote(load) for _ in range(count)]
+        actor = self._ray.remote(max_restarts=-1, max_task_retries=RETRIES, **needs)(_Encoding)
+        return [actor.remote(load) for _ in range(count)]
 
     def _total(self, resource: str) -> int:
         return int(self._ray.cluster_resources().get(resource, 0))

@@ -43,7 +43,7 @@ class Shard(NamedTuple):
 
     def load(self) -> list[sp.csr_array]:
         """Memory-map the rows on disk. Raises IndexFormatError for damaged files."""
-        return [rows if isinstance(rows, sp.csr_array) else rows.load() for rows in self.matrices]
+        return [m if isinstance(m, sp.csr_array) else m.load() for m in self.matrices]
 
 
 def shards_of(matrices: Sequence[Rows]) -> list[Shard]:
@@ -51,19 +51,19 @@ def shards_of(matrices: Sequence[Rows]) -> list[Shard]:
     # A shard ends where rows and their non-zeros in all matrices have grown by SIZE.
     ends = np.sum([np.asarray(matrix.indptr, np.int64) for matrix in matrices], axis=0)
     ends += np.arange(ends.size)
-    last = ends.size - 1
+    num_rows = ends.size - 1
     inner = np.searchsorted(ends, np.arange(SIZE, ends[-1], SIZE))
-    cuts = [0, *np.unique(inner[(inner > 0) & (inner < last)]).tolist(), last]
+    cuts = [0, *np.unique(inner[(inner > 0) & (inner < num_rows)]).tolist(), num_rows]
     return [Shard(tuple(_cut(m, start, stop) for m in matrices)) for start, stop in pairwise(cuts)]
 
 
 def _cut(matrix: Rows, start: int, stop: int) -> Rows:
     if not isinstance(matrix, sp.csr_array):
         return matrix[start:stop]
-    first, last = matrix.indptr[start], matrix.indptr[stop]
+    begin, end = matrix.indptr[start], matrix.indptr[stop]
     view = sp.csr_array((stop - start, matrix.shape[1]), dtype=matrix.dtype)
-    view.data, view.indices = matrix.data[first:last], matrix.indices[first:last]
-    view.indptr = matrix.indptr[start : stop + 1] - first
+    view.data, view.indices = matrix.data[begin:end], matrix.indices[begin:end]
+    view.indptr = matrix.indptr[start : stop + 1] - begin
     return view  # SciPy's slices and constructor copy the arrays
 
 

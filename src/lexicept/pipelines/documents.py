@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from lexicept.corpora import Document, is_folder_of_files, read_documents, read_folder
 from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.json_lines import DOCUMENT_TEXTS, to_document
-from lexicept.corpora.records import DocumentStream, Place, Records
+from lexicept.corpora.records import DocumentStream, Location, Records
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError, ParameterError
 from lexicept.fields.values import as_typed
@@ -99,16 +99,16 @@ def _numbered(items: Iterable[Any], first: int, taken: Collection[str]) -> Recor
     for position, item in enumerate(items, 1):
         while str(number) in taken:
             number += 1
-        place = Place("the documents", position, "document")
-        yield place, partial(_document, item, place, str(number))
+        location = Location("the documents", position, "document")
+        yield location, partial(_document, item, location, str(number))
         number += 1
 
 
-def _document(item: Any, place: Place, default_id: str) -> Document:
+def _document(item: Any, location: Location, default_id: str) -> Document:
     if isinstance(item, Document):
         return item
     if isinstance(item, str):
         return Document(default_id, item)
     if isinstance(item, Mapping):
-        return to_document(place, item, default_id)
-    raise place.error(f"a document is a text, a dict or a Document, not {item!r:.80}")
+        return to_document(location, item, default_id)
+    raise location.error(f"a document is a text, a dict or a Document, not {item!r:.80}")

@@ -319,7 +319,7 @@ class OpenedIndex:
             "passages": len(reader) if len(reader.passages) else None,
             "vocabularies": reader.manifest["vocabularies"],
             "missing": reader.missing,
-            "fields": {name: str(kind) for name, kind in reader.fields.kinds.items()},
+            "fields": {name: str(kind) for name, kind in reader.fields.types.items()},
             "unoffered_fields": [name for name in reader.fields if name not in offered],
             "rra": reader.manifest["rra"],
             "postings": reader.engine.num_postings,

@@ -22,7 +22,7 @@ from unicodedata import category, normalize
 from lexicept.errors import InputError
 from lexicept.fields.filters import Condition, Expression, Not, all_of
 from lexicept.fields.normal_forms import normal, pattern
-from lexicept.fields.values import FieldKind, Scalar, period
+from lexicept.fields.values import FieldType, Scalar, period
 
 DimensionNumbers: TypeAlias = Mapping[tuple[str, int], float]
 """Weights of dimensions, or factors on weights, by vocabulary and dimension."""
@@ -110,19 +110,19 @@ class ParsedQuery:
         return bool(self.phrases or self.without or self.condition or self.hidden)
 
 
-def parse(text: str, kinds: Mapping[str, FieldKind]) -> ParsedQuery:
+def parse(text: str, field_types: Mapping[str, FieldType]) -> ParsedQuery:
     """Return the parts of a query.
 
     Args:
         text: the query as a person wrote it.
-        kinds: the fields of the index. Any other name before a colon is plain text.
+        field_types: the fields of the index. Any other name before a colon is plain text.
     """
-    return _QueryParser(text, kinds).parsed() if _SIGN.search(text) else ParsedQuery(text)
+    return _QueryParser(text, field_types).parsed() if _SIGN.search(text) else ParsedQuery(text)
 
 
 class _QueryParser:
-    def __init__(self, text: str, kinds: Mapping[str, FieldKind]) -> None:
-        self._text, self._kinds = text, kinds
+    def __init__(self, text: str, field_types: Mapping[str, FieldType]) -> None:
+        self._text, self._types = text, field_types
         self._words: list[str] = []
         self._phrases: list[str] = []
         self._without: list[str] = []
@@ -139,8 +139,8 @@ class _QueryParser:
         items = self._required
         for before, item, after in zip(items, items[1:], items[2:], strict=False):
             if item is None and (before or after):
-                problem = "OR beside a phrase or a condition, of which all must hold"
-                raise InputError(f"{problem}: search for each alone, or leave out the quotes")
+                reason = "OR beside a phrase or a condition, of which all must hold"
+                raise InputError(f"{reason}: search for each alone, or leave out the quotes")
         condition = all_of(self._conditions) if self._conditions else None
         words = " ".join(self._words)
         return ParsedQuery(words, tuple(self._phrases), tuple(self._without), condition)
@@ -150,7 +150,7 @@ class _QueryParser:
         start = pattern(_START).match(self._text, position)
         # A name before a colon counts only as a field of the index.
         name = _name(start["field"])
-        name = name if name in self._kinds else None
+        name = name if name in self._types else None
         quoted = pattern(_QUOTED).match(self._text, start.end() if name else start.end("inside"))
         end_of_sign = start.end() if name else start.end("minus")
         match = quoted or pattern(_PLAIN).match(self._text, end_of_sign)
@@ -163,8 +163,8 @@ class _QueryParser:
         if negated and start["inside"] and (name or quoted) and category(after) != "Pe":
             raise InputError("a minus before a bracket leaves out a single phrase or value")
         if name and inner:
-            kind = self._kinds[name].kind
-            condition = _equal(name, inner) if quoted else _condition(name, inner, kind)
+            type_name = self._types[name].name
+            condition = _equal(name, inner) if quoted else _condition(name, inner, type_name)
             self._conditions.append(Not(condition) if negated else condition)
             self._required.append(not negated)
         elif re.search(r"\w", inner) if quoted else negated and pattern(_WORD).match(normal(inner)):
@@ -189,7 +189,7 @@ def _equal(name: str, value: Scalar) -> Condition:
     return Condition(name, "=", (value,))
 
 
-def _condition(name: str, value: str, kind: str) -> Expression:
+def _condition(name: str, value: str, type_name: str) -> Expression:
     """Return the condition ``name:value`` on a field of a kind."""
     compared, between = _COMPARED.fullmatch(value), _RANGE.fullmatch(value)
     ends = [("=", value)]
@@ -198,16 +198,18 @@ def _condition(name: str, value: str, kind: str) -> Expression:
     elif between is not None and (between["first"] or between["last"]):
         ends = [(">=", between["first"]), ("<=", between["last"])]
     ends = [(sign, end) for sign, end in ends if end]
-    if kind == "keyword" and not all(period(end) for _, end in ends):
+    if type_name == "keyword" and not all(period(end) for _, end in ends):
         return _equal(name, value)
-    return all_of([Condition(name, sign, (_scalar(end, kind),)) for sign, end in ends])
+    return all_of([Condition(name, sign, (_scalar(end, type_name),)) for sign, end in ends])
 
 
-def _scalar(value: str, kind: str) -> Scalar:
+def _scalar(value: str, type_name: str) -> Scalar:
     """Return the number of a numeric field; other text is refused later, with the field's name."""
-    if kind == "number" and re.fullmatch(r"[+-]?[0-9]{1,40}", value):
+    if type_name != "number":
+        return value
+    if re.fullmatch(r"[+-]?[0-9]{1,40}", value):
         return int(value)
-    if kind == "number" and re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?\d+)?", value):
-        number = float(value)
-        return number if math.isfinite(number) else value
+    if re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?\d+)?", value):
+        parsed = float(value)
+        return parsed if math.isfinite(parsed) else value
     return value

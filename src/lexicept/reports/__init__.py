@@ -49,8 +49,8 @@ def build_report(
     if measured.has_queries:
         steps.append(lambda: effectiveness(measured))
     if against is not None:
-        other = MeasuredIndex(against, other_name, searched if searched.queries else None)
-        steps.append(lambda: comparison(measured, other))
+        second = MeasuredIndex(against, other_name, searched if searched.queries else None)
+        steps.append(lambda: comparison(measured, second))
     steps.append(lambda: cost(measured))
     sections = []
     for done, step in enumerate(steps):
@@ -65,7 +65,7 @@ def build_report(
 
 def _names(index: IndexReader, against: IndexReader | None) -> tuple[str, str]:
     """Return the names of the indexes in the report: folder names, or paths if those are equal."""
-    first, second = index.path, index.path if against is None else against.path
-    if against is not None and first.resolve().name == second.resolve().name:
-        return str(first), str(second)
-    return first.resolve().name, second.resolve().name
+    path, other_path = index.path, index.path if against is None else against.path
+    if against is not None and path.resolve().name == other_path.resolve().name:
+        return str(path), str(other_path)
+    return path.resolve().name, other_path.resolve().name

@@ -26,27 +26,25 @@ def summary(measured: MeasuredIndex, atlas: Atlas | None) -> page.ReportSection:
     """Write the first section: the subject of the collection, and the results of queries."""
     lengths = np.sum([measured.spread(name).lengths for name in measured.vocabularies], axis=0)
     empty = int((lengths == 0).sum())
-    numbers = [
+    figures = [
         page.Number("Documents", page.count(len(measured)), "searched by every query"),
         *(
-            page.Number(
-                entry.name.capitalize(), page.count(entry.size), "dimensions of this vocabulary"
-            )
-            for entry in measured.index.vocabularies
+            page.Number(v.name.capitalize(), page.count(v.size), "dimensions of this vocabulary")
+            for v in measured.index.vocabularies
         ),
     ]
     if empty:
         meaning = "without any dimension: no query finds them"
-        numbers.append(page.Number("Empty documents", page.count(empty), meaning))
+        figures.append(page.Number("Empty documents", page.count(empty), meaning))
     if measured.has_queries:
-        numbers += _quality(measured)
+        figures += _quality(measured)
     blocks: list[page.Block] = []
     for name in reversed(measured.vocabularies):
         if names := _telling_names(measured, name, atlas):
             blocks.append(
                 page.Paragraph(f"The {name} that tell documents apart: {', '.join(names)}.")
             )
-    blocks.append(page.Numbers(numbers))
+    blocks.append(page.Numbers(figures))
     return page.ReportSection(
         "summary",
         "Summary",
@@ -63,8 +61,9 @@ def _quality(measured: MeasuredIndex) -> list[page.Number]:
     values = np.array(list(per_query[NDCG.name].values()))
     low, high = intervals(per_query)[NDCG.name]
     half = "" if np.isnan(low) else f" ± {(high - low) / 2:.3f}"
-    kind = "judged queries" if measured.queries.judged else "pseudo-queries"
-    meaning = f"quality of the first ten results of {page.count(len(values))} {kind}, at most 1"
+    description = "judged queries" if measured.queries.judged else "pseudo-queries"
+    queries = f"{page.count(len(values))} {description}"
+    meaning = f"quality of the first ten results of {queries}, at most 1"
     if half:
         meaning += "; ±: 95 % interval of the mean"
     nothing = page.percent(float((values == 0).mean()))
@@ -78,9 +77,9 @@ def _telling_names(measured: MeasuredIndex, vocabulary: str, atlas: Atlas | None
     """Return the names of the most telling dimensions of a vocabulary."""
     telling = measured.spread(vocabulary).telling(CARDS)
     if vocabulary == "concepts" and atlas is not None:
-        terms = [atlas.labels[number] for number in telling]
+        terms = [atlas.labels[dimension] for dimension in telling]
     else:
-        terms = [measured.index.weigher.term((vocabulary, number)) for number in telling]
+        terms = [measured.index.weigher.term((vocabulary, dimension)) for dimension in telling]
     # A number tells two concepts of one name apart; here the name alone is enough.
     names = [re.sub(r" ?#\d+$", "", one_line(term)) for term in terms]
     return [name for name in dict.fromkeys(names) if name]
@@ -92,7 +91,7 @@ def topics(measured: MeasuredIndex, atlas: Atlas | None) -> page.ReportSection:
     for name in reversed(measured.vocabularies):  # concepts describe topics better than words
         if name == "concepts" and atlas is not None:
             telling = measured.spread(name).telling(CARDS)
-            cards = page.Cards([_card(measured, atlas, number, telling) for number in telling])
+            cards = page.Cards([_card(measured, atlas, concept, telling) for concept in telling])
             blocks.append(
                 page.Group(name.capitalize(), [cards, _frequent_concepts(measured, atlas)])
             )
@@ -112,29 +111,29 @@ def topics(measured: MeasuredIndex, atlas: Atlas | None) -> page.ReportSection:
     )
 
 
-def _card(measured: MeasuredIndex, atlas: Atlas, number: int, card_numbers: list[int]) -> page.Card:
-    concept = atlas[number]
+def _card(measured: MeasuredIndex, atlas: Atlas, dimension: int, cards: list[int]) -> page.Card:
+    concept = atlas[dimension]
     passages = []
     for example in concept.examples[:EXAMPLES]:
-        content = measured.index.document(example.document_id).content
-        html = page.passage(content, example.start, example.end)
+        text = measured.index.document(example.document_id).content
+        html = page.passage(text, example.start, example.end)
         passages.append(page.Excerpt(html, example.document_id))
     nearest = [
-        page.Link(atlas.labels[other], f"concept-{other}" if other in card_numbers else None)
-        for other, _ in concept.nearest[:4]
+        page.Link(atlas.labels[near], f"concept-{near}" if near in cards else None)
+        for near, _ in concept.nearest[:4]
     ]
     facts = (
-        f"No. {number}, in {page.count(concept.documents)} {measured.index.unit} "
+        f"No. {dimension}, in {page.count(concept.documents)} {measured.index.unit} "
         f"({page.percent(concept.documents / len(measured))})"
     )
     words = [word for word, _ in concept.words[:8]]
-    return page.Card(f"concept-{number}", concept.label, facts, words, passages, nearest)
+    return page.Card(f"concept-{dimension}", concept.label, facts, words, passages, nearest)
 
 
 def _frequent_concepts(measured: MeasuredIndex, atlas: Atlas) -> page.Table:
     cells = []
-    for number in atlas.most_frequent()[:FREQUENT_CONCEPTS]:
-        concept = atlas[number]
+    for dimension in atlas.most_frequent()[:FREQUENT_CONCEPTS]:
+        concept = atlas[dimension]
         share = concept.documents / len(measured)
         words = ", ".join(word for word, _ in concept.words[:6])
         cells.append((concept.label, words, concept.documents, share, concept.firing_frequency))

@@ -98,8 +98,8 @@ def steps(title: str, series: Sequence[Series], x_label: str, y_label: str) -> C
         axes = _labelled_axes(figure, x_label, y_label)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:,g}")
-        for number, line in enumerate(series):
-            style = ("-", "--", ":", "-.")[number % 4]  # lines differ without colour too
+        for index, line in enumerate(series):
+            style = ("-", "--", ":", "-.")[index % 4]  # lines differ without colour too
             name = shortened(one_line(line.name), 40)
             axes.plot(line.x, line.y, style, drawstyle="steps-post", label=name)
         axes.set_ylim(bottom=0)
@@ -123,14 +123,13 @@ def write_curves(
     systems: Mapping[str, SystemResults], curves: Mapping[str, Sequence[Point]], path: Path
 ) -> None:
     """Plot nDCG@10 against QD-FLOPs as a PNG: a line for each pruning curve, a mark for each
-    system with a 95 % confidence interval, and a horizontal line for a system without a cost, such
-    as a run."""
+    system with a 95 % confidence interval, and a horizontal line for a run, which has no cost."""
     with _figure(8, 5, legend_frame=True) as figure:
         axes = figure.subplots()
         axes.set_title("lines: pruned queries and documents; marks: as built, with 95 % intervals")
         _cost_axis(axes, NDCG.title)
-        for number, (name, results) in enumerate(systems.items()):
-            colour, label = f"C{number % 10}", one_line(name)
+        for index, (name, results) in enumerate(systems.items()):
+            colour, label = f"C{index % 10}", one_line(name)
             points = [point for point in curves.get(name, ()) if point.qd_flops > 0]
             costs = [point.qd_flops for point in points]
             axes.plot(costs, [point.ndcg for point in points], color=colour, linewidth=1)
@@ -231,12 +230,12 @@ def _figure(width: float, height: float, *, legend_frame: bool = False) -> Itera
 
 
 def _chart(title: str, figure: Figure) -> Chart:
-    content = io.StringIO()
-    figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
-    return Chart(one_line(title), content.getvalue())
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return Chart(one_line(title), buffer.getvalue())
 
 
 def _save_png(figure: Figure, path: Path) -> None:
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=120)
-    replace_file(path, content.getvalue())
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    replace_file(path, buffer.getvalue())

@@ -42,23 +42,23 @@ class Duel(NamedTuple):
     """The first irrelevant result of the losing side; None without any."""
 
 
-def comparison(measured: MeasuredIndex, other: MeasuredIndex) -> page.ReportSection:
+def comparison(measured: MeasuredIndex, baseline: MeasuredIndex) -> page.ReportSection:
     """Write the section with the measures of both indexes, and explained wins and losses. Raises
     InputError if the indexes share no document."""
-    shared = len(measured.document_ids & other.document_ids)
+    shared = len(measured.document_ids & baseline.document_ids)
     if not shared:
-        raise InputError(f"{other.index.path} has no document of {measured.index.path}")
+        raise InputError(f"{baseline.index.path} has no document of {measured.index.path}")
     blocks: list[page.Block] = []
-    if shared < max(len(measured), len(other)):
+    if shared < max(len(measured), len(baseline)):
         text = f"{page.count(shared)} documents are in both: {page.count(len(measured))} are in "
-        text += f"{measured.name}, {page.count(len(other))} in {other.name}."
+        text += f"{measured.name}, {page.count(len(baseline))} in {baseline.name}."
         blocks.append(page.Note(text))
     if measured.has_queries:
-        ours, theirs = (side.measured()[NDCG.name] for side in (measured, other))
+        ours, theirs = (side.measured()[NDCG.name] for side in (measured, baseline))
         differences = {query: value - theirs[query] for query, value in ours.items()}
-        blocks.append(_measures([measured, other]))
-        blocks += _overview(measured, other, ours, theirs)
-        blocks += _cases(measured, other, differences)
+        blocks.append(_measures([measured, baseline]))
+        blocks += _overview(measured, baseline, ours, theirs)
+        blocks += _cases(measured, baseline, differences)
     else:
         blocks.append(
             page.Note("No queries, and no sentences in the documents: nothing to compare.")
@@ -66,7 +66,7 @@ def comparison(measured: MeasuredIndex, other: MeasuredIndex) -> page.ReportSect
     return page.ReportSection(
         "comparison",
         "Two indexes compared",
-        f"{measured.name} against {other.name}, query by query. A win is a query with a higher "
+        f"{measured.name} against {baseline.name}, query by query. A win is a query with a higher "
         f"nDCG@10 in {measured.name}. A score is a sum of parts, and so is a relevant document's "
         "lead over its rival, the best result that is not relevant: the tables show which parts "
         "make it.",
@@ -90,15 +90,15 @@ def _measures(sides: Sequence[MeasuredIndex]) -> page.Table:
 
 def _overview(
     measured: MeasuredIndex,
-    other: MeasuredIndex,
+    baseline: MeasuredIndex,
     ours: Mapping[str, float],
     theirs: Mapping[str, float],
 ) -> list[page.Block]:
     values = np.array([ours[query] - theirs[query] for query in ours])
     wins, losses = int((values > TIE).sum()), int((values < -TIE).sum())
-    numbers = [
+    figures = [
         page.Number("Wins", page.count(wins), f"queries better in {measured.name}"),
-        page.Number("Losses", page.count(losses), f"queries better in {other.name}"),
+        page.Number("Losses", page.count(losses), f"queries better in {baseline.name}"),
         page.Number(
             "Ties", page.count(values.size - wins - losses), "queries with the same nDCG@10"
         ),
@@ -106,45 +106,46 @@ def _overview(
     if values.size > 1:
         test = paired_t_test(ours, theirs)
         meaning = f"of nDCG@10; p {test.p:.2g} in a paired t-test"
-        numbers.append(page.Number("Mean difference", page.signed(test.difference), meaning))
+        figures.append(page.Number("Mean difference", page.signed(test.difference), meaning))
     chart = charts.differences(
         "Difference of nDCG@10, query by query",
         np.sort(values)[::-1].tolist(),
         "queries, from the largest win to the largest loss",
         "difference of nDCG@10",
     )
-    caption = f"Above 0 {measured.name} is better, below 0 {other.name} is."
-    return [page.Numbers(numbers), page.Figure(chart, caption)]
+    caption = f"Above 0 {measured.name} is better, below 0 {baseline.name} is."
+    return [page.Numbers(figures), page.Figure(chart, caption)]
 
 
 def _cases(
-    measured: MeasuredIndex, other: MeasuredIndex, differences: Mapping[str, float]
+    measured: MeasuredIndex, baseline: MeasuredIndex, differences: Mapping[str, float]
 ) -> list[page.Block]:
     queries = measured.queries.queries
     gains = [differences.get(query.id, 0.0) for query in queries]
-    order = sorted(range(len(gains)), key=lambda number: -gains[number])
+    order = sorted(range(len(gains)), key=lambda index: -gains[index])
     blocks: list[page.Block] = []
-    wins = [number for number in order[:CASES] if gains[number] > TIE]
-    losses = [number for number in order[: -CASES - 1 : -1] if gains[number] < -TIE]
-    for title, winner, loser, numbers in (
-        (f"Largest wins of {measured.name}", measured, other, wins),
-        (f"Largest losses of {measured.name}", other, measured, losses),
+    wins = [index for index in order[:CASES] if gains[index] > TIE]
+    losses = [index for index in order[: -CASES - 1 : -1] if gains[index] < -TIE]
+    for title, winner, loser, indices in (
+        (f"Largest wins of {measured.name}", measured, baseline, wins),
+        (f"Largest losses of {measured.name}", baseline, measured, losses),
     ):
-        cases = [_case(winner, loser, n, queries[n], abs(gains[n])) for n in numbers]
+        cases = [_case(winner, loser, n, queries[n], abs(gains[n])) for n in indices]
         if cases:
             blocks.append(page.Group(title, cases))
     return blocks
 
 
 def _case(
-    winner: MeasuredIndex, loser: MeasuredIndex, number: int, query: Query, gain: float
+    winner: MeasuredIndex, loser: MeasuredIndex, index: int, query: Query, gain: float
 ) -> page.Group:
-    winner_hits, loser_hits = winner.hits(None)[number], loser.hits(None)[number]
+    winner_hits, loser_hits = winner.hits(None)[index], loser.hits(None)[index]
     duel = _duel(winner, winner_hits, loser_hits, query)
-    first, second = (_rank(hits, duel.relevant) for hits in (winner_hits, loser_hits))
+    winner_rank, loser_rank = (_rank(hits, duel.relevant) for hits in (winner_hits, loser_hits))
     text = (
-        f"{winner.name} is better by {gain:.3f}: it has the relevant {duel.relevant} at {first}, "
-        f"{loser.name} at {second}. {duel.relevant}: {_beginning(winner, loser, duel.relevant)}"
+        f"{winner.name} is better by {gain:.3f}: it has the relevant {duel.relevant} at "
+        f"{winner_rank}, {loser.name} at {loser_rank}. {duel.relevant}: "
+        f"{_beginning(winner, loser, duel.relevant)}"
     )
     blocks: list[page.Block] = [page.Paragraph(text)]
     if duel.rival is not None:
@@ -192,10 +193,11 @@ def _lead(measured: MeasuredIndex, query: Query, duel: Duel) -> page.Block:
             continue
         explained = measured.index.explain(query.text, document, spans=False)
         totals[side] = explained.score
-        for entry in explained.contributions:
-            scores.setdefault((entry.vocabulary, entry.term), [0.0, 0.0])[side] += entry.score
-        for part in explained.whole_parts:
-            scores.setdefault(("", part.name), [0.0, 0.0])[side] = part.score
+        for contribution in explained.contributions:
+            key = contribution.vocabulary, contribution.term
+            scores.setdefault(key, [0.0, 0.0])[side] += contribution.score
+        for whole_part in explained.whole_parts:
+            scores.setdefault(("", whole_part.name), [0.0, 0.0])[side] = whole_part.score
     # Parts by what they add to, or take from, the lead of the relevant document.
     ranked = sorted(scores.items(), key=lambda item: -abs(item[1][0] - item[1][1]))
     cells: list[tuple[Any, ...]] = [
@@ -218,9 +220,9 @@ def _lead(measured: MeasuredIndex, query: Query, duel: Duel) -> page.Block:
     )
 
 
-def _beginning(measured: MeasuredIndex, other: MeasuredIndex, document_id: str) -> str:
+def _beginning(measured: MeasuredIndex, baseline: MeasuredIndex, document_id: str) -> str:
     """Return the beginning of a document, from the index that has the document."""
-    for side in (measured, other):
+    for side in (measured, baseline):
         if document_id in side.document_ids:
             return page.cut(side.index.document(document_id).content, 220)
     return "in neither index"

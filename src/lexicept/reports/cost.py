@@ -23,14 +23,14 @@ QUANTILES = (0.5, 0.9, 0.99, 1.0)
 def cost(measured: MeasuredIndex) -> page.ReportSection:
     """Write the section with weighting, lengths, QD-FLOPs, posting lists and size on disk."""
     postings = page.count(measured.index.engine.num_postings)
-    numbers = [
+    figures = [
         page.Number("Postings", postings, "document–dimension pairs with a weight"),
         page.Number(
             "Size on disk", page.megabytes(sum(_sizes(measured).values())), "all files together"
         ),
     ]
     blocks: list[page.Block] = [
-        page.Numbers(numbers),
+        page.Numbers(figures),
         _weighting(measured),
         _lengths_table(measured),
     ]
@@ -233,8 +233,8 @@ def _disk(measured: MeasuredIndex) -> page.Figure:
 def _sizes(measured: MeasuredIndex) -> Counter[str]:
     """Return the bytes of each component of the index."""
     sizes: Counter[str] = Counter()
-    for path, entry in measured.index.manifest["files"].items():
-        sizes[_component(PurePosixPath(path).parts[1:], measured.vocabularies)] += entry["size"]
+    for path, file in measured.index.manifest["files"].items():
+        sizes[_component(PurePosixPath(path).parts[1:], measured.vocabularies)] += file["size"]
     return sizes
 
 

@@ -51,8 +51,8 @@ def effectiveness(measured: MeasuredIndex) -> page.ReportSection:
 def _measures(measured: MeasuredIndex) -> page.Table:
     """Return the table of measures in all vocabularies together, and in each alone."""
     names = {name: name for name in measured.vocabularies}
-    several = len(names) > 1
-    vocabularies: dict[str, str | None] = {"all together": None, **names} if several else {}
+    compared = len(names) > 1
+    vocabularies: dict[str, str | None] = {"all together": None, **names} if compared else {}
     vocabularies = vocabularies or {measured.vocabularies[0]: None}
     per_query = {name: measured.measured(v) for name, v in vocabularies.items()}
     p_values = {
@@ -75,7 +75,7 @@ def _measures(measured: MeasuredIndex) -> page.Table:
         "5. Both costs are those of the postings. ±: 95 % confidence interval of the mean over the "
         "queries."
     )
-    if several:
+    if compared:
         columns.append(page.Column("p", lambda value: "" if np.isnan(value) else f"{value:.2g}"))
         note += (
             " p: paired t-test of nDCG@10 against that of all vocabularies, corrected for the "
@@ -150,9 +150,9 @@ def _failures(measured: MeasuredIndex, ndcg: dict[str, float]) -> page.Table:
     for query, hits in zip(measured.queries.queries, measured.hits(None), strict=True):
         if query.id in relevant and ndcg[query.id] < 1:
             ranks = (hit.rank for hit in hits if hit.id in relevant[query.id])
-            first = next(ranks, DEPTH + 1)
+            rank = next(ranks, DEPTH + 1)
             best = f"{hits[0].id}: {_title(measured, hits[0].id)}" if hits else "nothing"
-            failures.append((page.cut(query.text), query.id, ndcg[query.id], first, best))
+            failures.append((page.cut(query.text), query.id, ndcg[query.id], rank, best))
     return page.Table(
         "The queries with the lowest nDCG@10",
         [

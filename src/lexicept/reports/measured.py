@@ -1,7 +1,6 @@
-"""An index with the queries of a report, and measurements that several sections need.
+"""An index with the queries of a report, and measurements for several sections.
 
-The queries are judged queries or, without any, sentences of the documents that search for their
-own document.
+The queries are judged queries or, without any, sentences that search for the sentence's document.
 """
 
 from __future__ import annotations
@@ -63,17 +62,17 @@ class ReportQueries:
         total = len(queries)
         if total > JUDGED_QUERIES:
             drawn = np.random.default_rng(0).choice(total, JUDGED_QUERIES, replace=False)
-            queries = [queries[number] for number in np.sort(drawn)]
+            queries = [queries[index] for index in np.sort(drawn)]
         query_ids = {query.id for query in queries}
         return cls(queries, [qrel for qrel in qrels if qrel.query_id in query_ids], True, total)
 
     @classmethod
     def from_documents(cls, index: IndexReader) -> ReportQueries:
         """Take one sentence from each of ``PSEUDO_QUERIES`` documents with sentences."""
-        numbers, texts = pseudo_queries.from_texts(Contents(index.folder), PSEUDO_QUERIES)
-        ids = [index.ids[number] for number in numbers]
+        indices, texts = pseudo_queries.from_texts(Contents(index.folder), PSEUDO_QUERIES)
+        ids = [index.ids[n] for n in indices]
         queries = list(map(Query, ids, texts))
-        documents = (index.document_ids[number] for number in numbers)
+        documents = (index.document_ids[n] for n in indices)
         qrels = [Qrel(query, document, 1) for query, document in zip(ids, documents, strict=True)]
         return cls(queries, qrels, False, len(index))
 
@@ -103,7 +102,7 @@ class WeightSpread(NamedTuple):
     def telling(self, limit: int) -> list[int]:
         """Return the dimensions with the largest shares above 0, largest first."""
         order = np.argsort(-self.variance_shares, kind="stable")[:limit]
-        return [int(number) for number in order if self.variance_shares[number] > 0]
+        return [int(dimension) for dimension in order if self.variance_shares[dimension] > 0]
 
 
 class MeasuredIndex:
@@ -146,10 +145,10 @@ class MeasuredIndex:
         for postings in blocks_of_postings(self.index.engine, span):
             lengths += np.bincount(postings.documents, minlength=len(self))
             block = slice(postings.span.start - span.start, postings.span.stop - span.start)
-            size, places = block.stop - block.start, postings.dimensions - postings.span.start
+            size, columns = block.stop - block.start, postings.dimensions - postings.span.start
             weights = postings.weights.astype(np.float64)
-            sums[block] = np.bincount(places, weights, minlength=size)
-            squares[block] = np.bincount(places, weights**2, minlength=size)
+            sums[block] = np.bincount(columns, weights, minlength=size)
+            squares[block] = np.bincount(columns, weights**2, minlength=size)
         # E[w²] − E[w]² over all documents: documents without the dimension count as 0.
         variance = np.maximum(squares / len(self) - (sums / len(self)) ** 2, 0)
         return WeightSpread(lengths, document_frequency, variance / (variance.sum() or 1.0))
@@ -191,8 +190,8 @@ class MeasuredIndex:
             weighted = WeightedQueries(self.query_weights_in(vocabulary))
         hits: list[list[Hit]] = []
         for start in range(0, weighted.weights.shape[0], SEARCHED_TOGETHER):
-            some = weighted.select(slice(start, start + SEARCHED_TOGETHER))
-            hits += self.index.rank(some, DEPTH)
+            batch = weighted.select(slice(start, start + SEARCHED_TOGETHER))
+            hits += self.index.rank(batch, DEPTH)
             self.index.engine.let_go()  # pages of few posting lists stay in memory
         return hits
 
@@ -213,8 +212,8 @@ class PostingsBlock(NamedTuple):
 
 
 def blocks_of_postings(engine: PostingsEngine, span: slice) -> Iterator[PostingsBlock]:
-    """Yield the postings of neighbouring dimensions, ``POSTINGS`` at a time, or those of one
-    dimension: the pages of their files don't stay in memory."""
+    """Yield the postings of neighbouring dimensions, ``POSTINGS`` at a time or of a single
+    dimension: the files' pages don't stay in memory."""
     document_frequency = engine.df[span]
     for group in neighbours(document_frequency, POSTINGS):
         block = slice(span.start + group.start, span.start + group.stop)

@@ -184,9 +184,9 @@ def render(page: Page) -> str:
     return template.render(page=page, policy=policy, style=Markup(style), script=Markup(script))
 
 
-def _hash(content: str) -> str:
+def _hash(source: str) -> str:
     """Return a content security policy's name of an inline script or style."""
-    return f"'sha256-{b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+    return f"'sha256-{b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
 count = "{:,.0f}".format
@@ -214,12 +214,12 @@ def cut(text: str, limit: int = SHORT) -> str:
     return shortened(" ".join(text.split()), limit)
 
 
-def passage(content: str, start: int, end: int) -> Markup:
+def passage(text: str, start: int, end: int) -> Markup:
     """Return a highlighted span of a document, with whole words around the span."""
-    first, last = around(content, start, end, CONTEXT)
-    flat = re.sub(r"\s", " ", content[first:last])
-    marked = highlighted(flat, [Span(start - first, end - first)])
-    return ("… " if first else "") + marked + (" …" if last < len(content) else "")
+    begin, stop = around(text, start, end, CONTEXT)
+    flat = re.sub(r"\s", " ", text[begin:stop])
+    marked = highlighted(flat, [Span(start - begin, end - begin)])
+    return ("… " if begin else "") + marked + (" …" if stop < len(text) else "")
 
 
 def metered(value: float, largest: float) -> Markup:

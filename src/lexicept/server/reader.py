@@ -364,4 +364,4 @@ def warm(index: IndexReader) -> None:
         for vocabulary in index.vocabularies:
             index.search([text], 1, vocabulary.name)
         index.explain(text, document.id)
-        index.masks.counts(list(index.fields.kinds)[:1], index.matching(text), 1)
+        index.masks.counts(list(index.fields.types)[:1], index.matching(text), 1)

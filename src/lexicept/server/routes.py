@@ -298,9 +298,9 @@ async def fields(index: TheIndex) -> Response:
     """Return the fields of the documents, for filters."""
     masks = index.masks
     fields = [
-        {"name": name, **kind._asdict(), "documents": masks.having(name)}
+        {"name": name, "kind": type_.name, "many": type_.multiple, "documents": masks.having(name)}
         | {"offered": name in masks.offered}
-        for name, kind in index.fields.kinds.items()
+        for name, type_ in index.fields.types.items()
     ]
     return as_json({"fields": fields})
 

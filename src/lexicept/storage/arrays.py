@@ -42,7 +42,7 @@ def load_array(path: Path, dtype: Any, ndim: int = 1) -> Any:
             array = np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # NumPy parses headers as Python: damage raises SyntaxError and more
         raise IndexFormatError(f"{path}: {error}") from None
-    allowed = [np.dtype(kind) for kind in (dtype if isinstance(dtype, Sequence) else [dtype])]
+    allowed = [np.dtype(t) for t in (dtype if isinstance(dtype, Sequence) else [dtype])]
     if array.dtype not in allowed or array.ndim != ndim:
         names = " or ".join(map(str, allowed))
         raise IndexFormatError(
@@ -84,10 +84,10 @@ def load_csr(prefix: Path, columns: int, rows: slice = slice(None)) -> sp.csr_ar
     if sound:
         start, stop, _ = rows.indices(indptr.size - 1)
         indptr = indptr[start : stop + 1]
-        first, last = int(indptr[0]), int(indptr[-1])
-        sound = 0 <= first <= last <= data.size and bool((np.diff(indptr) >= 0).all())
+        begin, end = int(indptr[0]), int(indptr[-1])
+        sound = 0 <= begin <= end <= data.size and bool((np.diff(indptr) >= 0).all())
     if sound:
-        indices, data, indptr = indices[first:last], data[first:last], indptr - first
+        indices, data, indptr = indices[begin:end], data[begin:end], indptr - begin
         sound = not indices.size or (indices.min() >= 0 and indices.max() < columns)
     if not sound:
         raise _misfit(prefix)
@@ -144,30 +144,30 @@ class JoinedRows:
     def load(self) -> sp.csr_array:
         """Return the rows; memory-map neighbours in one matrix. Raises as ``load_csr`` does."""
         # Rows of each matrix together, as few reads as possible; the order comes last.
-        blocks, places, start = [], [], 0
+        blocks, positions, start = [], [], 0
         for prefix, count in zip(self.prefixes, self.counts, strict=True):
             in_matrix = np.flatnonzero((self.order >= start) & (self.order < start + count))
             if in_matrix.size:
                 blocks.append(_rows(prefix, self.columns, self.order[in_matrix] - start))
-                places.append(in_matrix)
+                positions.append(in_matrix)
             start += count
         if not blocks:
             return sp.csr_array((0, self.columns), dtype=np.float32)
         if len(blocks) == 1:
             return blocks[0]
         joined = sp.csr_array(sp.vstack(blocks, format="csr"))
-        place = np.concatenate(places)
-        return joined if bool((np.diff(place) == 1).all()) else joined[np.argsort(place)]
+        position = np.concatenate(positions)
+        return joined if bool((np.diff(position) == 1).all()) else joined[np.argsort(position)]
 
 
-def _rows(prefix: Path, columns: int, numbers: Integers) -> sp.csr_array:
+def _rows(prefix: Path, columns: int, row_indices: Integers) -> sp.csr_array:
     """Return at least one row of a CSR matrix on disk; memory-map neighbours in order, and read
     scattered rows alone."""
-    first, last = int(numbers.min()), int(numbers.max())
-    if numbers.size == last - first + 1 and bool((np.diff(numbers) == 1).all()):
-        return load_csr(prefix, columns, slice(first, last + 1))
+    lowest, highest = int(row_indices.min()), int(row_indices.max())
+    if row_indices.size == highest - lowest + 1 and bool((np.diff(row_indices) == 1).all()):
+        return load_csr(prefix, columns, slice(lowest, highest + 1))
     starts = load_array(_file(prefix, "indptr"), np.int64)
-    begins, lengths = starts[numbers], starts[numbers + 1] - starts[numbers]
+    begins, lengths = starts[row_indices], starts[row_indices + 1] - starts[row_indices]
     stored = load_array(_file(prefix, "indices"), np.int32)
     data = load_array(_file(prefix, "data"), np.float32)
     sound = (lengths >= 0).all() and begins.min() >= 0 and data.size == stored.size
@@ -175,13 +175,13 @@ def _rows(prefix: Path, columns: int, numbers: Integers) -> sp.csr_array:
         raise _misfit(prefix)
     # The place of each entry in the files: the begin of the row, and the number within the row.
     indptr = np.concatenate([[0], np.cumsum(lengths)])
-    places = np.repeat(begins - indptr[:-1], lengths) + np.arange(indptr[-1])
-    indices, values = stored[places], data[places]
+    positions = np.repeat(begins - indptr[:-1], lengths) + np.arange(indptr[-1])
+    indices, values = stored[positions], data[positions]
     for mapped in (stored, data):
         let_go(mapped)  # the system maps more around a row than is read
     if indices.size and not (indices.min() >= 0 and indices.max() < columns):
         raise _misfit(prefix)
-    return sp.csr_array((values, indices, indptr), shape=(numbers.size, columns))
+    return sp.csr_array((values, indices, indptr), shape=(row_indices.size, columns))
 
 
 def _misfit(prefix: Path) -> IndexFormatError:
@@ -226,15 +226,15 @@ class ArrayWriter:
         """Return the values from ``start`` to ``stop``."""
         self._file.flush()
         width = self._dtype.itemsize
-        content = os.pread(self._file.fileno(), (stop - start) * width, self._start + start * width)
-        return np.frombuffer(content, self._dtype)
+        raw = os.pread(self._file.fileno(), (stop - start) * width, self._start + start * width)
+        return np.frombuffer(raw, self._dtype)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: Any) -> None:
         with disk_errors(self._path), self._file:
-            if kind is None:
+            if error_type is None:
                 self._file.seek(0)
                 self._write_header()
 
@@ -244,10 +244,10 @@ class CSRWriter(BlockWriter):
 
     def __init__(self, prefix: Path) -> None:
         with ExitStack() as files:
-            kinds = {"indptr": np.int64, "indices": np.int32, "data": np.float32}
+            dtypes = {"indptr": np.int64, "indices": np.int32, "data": np.float32}
             self._indptr, self._indices, self._data = (
-                files.enter_context(ArrayWriter(_file(prefix, name), kind))
-                for name, kind in kinds.items()
+                files.enter_context(ArrayWriter(_file(prefix, name), dtype))
+                for name, dtype in dtypes.items()
             )
             self._indptr.append([0])
             self._open = files.pop_all()
@@ -260,9 +260,9 @@ class CSRWriter(BlockWriter):
         self._data.append(block.data)
         self._nonzeros += block.nnz
 
-    def rows(self, numbers: Iterable[int], columns: int) -> sp.csr_array:
+    def rows(self, row_indices: Iterable[int], columns: int) -> sp.csr_array:
         """Return some of the written rows, CSR [n, columns]."""
-        spans = [self._indptr.read(number, number + 2).tolist() for number in numbers]
+        spans = [self._indptr.read(row_index, row_index + 2).tolist() for row_index in row_indices]
         indices = [self._indices.read(start, stop) for start, stop in spans]
         data = [self._data.read(start, stop) for start, stop in spans]
         indptr = np.cumsum([0, *(stop - start for start, stop in spans)])

@@ -34,17 +34,17 @@ def disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        number = None if isinstance(error, LexiceptError) else _disk_error_number(error, path)
-        if number is None:
+        error_number = None if isinstance(error, LexiceptError) else _disk_errno(error, path)
+        if error_number is None:
             raise
-        reason = os.strerror(number)
-        if number == errno.ENOSPC:
+        reason = os.strerror(error_number)
+        if error_number == errno.ENOSPC:
             needed = "" if size is None else f"{size / 1e6:,.1f} MB to write, "
             reason += f" ({needed}{_free(path) / 1e6:,.1f} MB free)"
-        raise OSError(number, reason, str(path)) from error
+        raise OSError(error_number, reason, str(path)) from error
 
 
-def _disk_error_number(error: BaseException, path: Path) -> int | None:
+def _disk_errno(error: BaseException, path: Path) -> int | None:
     """Return the number of a nameless disk error, or of a nameless cause; None otherwise."""
     if isinstance(error, OSError) and error.errno in DISK_ERRORS:
         nameless = error.filename is None or re.fullmatch(TEMPORARY, Path(error.filename).name)
@@ -52,14 +52,14 @@ def _disk_error_number(error: BaseException, path: Path) -> int | None:
     text = str(error)
     if match := re.search(r"\(os error (\d+)\)", text):  # libraries in Rust
         return int(match[1]) if int(match[1]) in DISK_ERRORS else None
-    for number in DISK_ERRORS:
-        reason = os.strerror(number)  # so do torch's reader and safetensors' map of a file
-        if f"strerror: {reason}\n" in f"{text}\n" or f"{reason} ({number})" in text:
-            return number
+    for error_number in DISK_ERRORS:
+        reason = os.strerror(error_number)  # so do torch's reader and safetensors' map of a file
+        if f"strerror: {reason}\n" in f"{text}\n" or f"{reason} ({error_number})" in text:
+            return error_number
     if "unexpected pos" in text or "iostream error" in text:  # torch's writer drops the number
         return errno.EIO if _free(path) > 2**20 else errno.ENOSPC
     cause = error.__cause__ or error.__context__
-    return None if cause is None else _disk_error_number(cause, path)
+    return None if cause is None else _disk_errno(cause, path)
 
 
 def _free(path: Path) -> int:
@@ -107,10 +107,10 @@ def make_folder(folder: Path) -> None:
         sync(folder.parent)
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, raw: bytes) -> None:
     """Write a whole file, as ``replacing`` does."""
-    with replacing(path, len(content)) as file:
-        file.write(content)
+    with replacing(path, len(raw)) as file:
+        file.write(raw)
 
 
 def move(source: Path, target: Path) -> None:
@@ -176,22 +176,21 @@ def parse_json(
 ) -> dict[str, Any]:
     """Return the JSON object in the contents of a file; see ``read_json``."""
     try:
-        content = json.loads(raw)
+        parsed = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise refuse(f"{path}: {error}") from None
-    if not isinstance(content, dict):
+    if not isinstance(parsed, dict):
         raise refuse(f"{path}: not a JSON object")
-    return content
+    return parsed
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, json_object: dict[str, Any]) -> None:
     """Write a JSON object atomically."""
-    replace_file(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+    replace_file(path, (json.dumps(json_object, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def link(source: Path, target: Path) -> None:
-    """Link a file that never changes, or copy the file if the file system has no links; create the
-    target's parents."""
+    """Link a file that never changes, or copy it without links; create the target's parents."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)
@@ -213,9 +212,9 @@ def fingerprint(texts: Iterable[str]) -> str:
     """Return the hexadecimal SHA-256 of a sequence of texts and their lengths."""
     digest = hashlib.sha256()
     for text in texts:
-        content = text.encode()
-        digest.update(b"%d:" % len(content))
-        digest.update(content)
+        encoded = text.encode()
+        digest.update(b"%d:" % len(encoded))
+        digest.update(encoded)
     return digest.hexdigest()
 
 
@@ -230,8 +229,8 @@ def first_difference(before: Any, now: Any, name: str = "") -> str | None:
             if difference:
                 return difference
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        for number, (old, new) in enumerate(zip(before, now, strict=True)):
-            if difference := first_difference(old, new, f"{name}[{number}]"):
+        for index, (old, new) in enumerate(zip(before, now, strict=True)):
+            if difference := first_difference(old, new, f"{name}[{index}]"):
                 return difference
     return f"{name} was {_short(before)} and is now {_short(now)}"
 

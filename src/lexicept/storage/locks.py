@@ -21,11 +21,11 @@ def lock(folder: Path) -> int:
     holds the lock, or has just removed the folder.
     """
     # Not an exception: a frame that holds its own keeps files open until garbage is collected.
-    problem = f"{folder}: another process is writing here"
+    message = f"{folder}: another process is writing here"
     try:
         descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except FileNotFoundError:  # the other process has just removed the folder
-        raise InputError(problem) from None
+        raise InputError(message) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Without links the file was removed after it was opened: the lock would protect nothing.
@@ -34,7 +34,7 @@ def lock(folder: Path) -> int:
     except OSError:
         pass
     os.close(descriptor)
-    raise InputError(problem)
+    raise InputError(message)
 
 
 def hold(folder: Path) -> int:

@@ -1,7 +1,7 @@
 """Manifests: the size and checksum of every file of a folder, and a checksum of the manifest.
 
-A manifest may name the current one of several generations: numbered folders beside the manifest.
-The names begin with a word, so that a user's folder such as ``2024`` is never taken for one.
+A manifest may name the current of several generations: numbered folders beside the manifest. The
+names begin with a word: a user's folder such as ``2024`` is no generation.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ _SEALED = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",(.*)', re.DOTALL)
 """A manifest on disk: the checksum, then the remaining JSON object."""
 
 
-def save_manifest(path: Path, content: Mapping[str, Any]) -> None:
+def save_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     """Write a manifest atomically, with a checksum of the content."""
-    body = json.dumps(content, indent=1).encode() + b"\n"
+    body = json.dumps(manifest, indent=1).encode() + b"\n"
     digest = hashlib.sha256(body).hexdigest().encode()
     replace_file(path, b'{\n "sha256": "%b",%b' % (digest, body.removeprefix(b"{")))
 
 
-def load_manifest(path: Path, kind: str, version: int, rebuild: str) -> dict[str, Any]:
+def load_manifest(path: Path, format_name: str, version: int, rebuild: str) -> dict[str, Any]:
     """Return the content of a manifest of ``save_manifest``.
 
-    Raises IndexFormatError unless ``kind`` is the format, and for another version, with the advice
-    ``rebuild`` for an older one, or any changed byte.
+    Raises IndexFormatError for another format, another version, with the advice ``rebuild`` for an
+    older version, or any changed byte.
     """
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise IndexFormatError(f"{path}: {error.strerror}") from None
-    content = parse_json(raw, path)
-    if content.get("format") != kind:
-        raise IndexFormatError(f"{path.parent}: not a {kind}")
-    if (written := content.get("version")) != version:
+    manifest = parse_json(raw, path)
+    if manifest.get("format") != format_name:
+        raise IndexFormatError(f"{path.parent}: not a {format_name}")
+    if (written := manifest.get("version")) != version:
         newer = type(written) is int and written > version
         advice = "a newer one reads it" if newer else rebuild
         raise IndexFormatError(
-            f"{path.parent}: {kind} version {written!r:.20}; this lexicept reads version "
+            f"{path.parent}: {format_name} version {written!r:.20}; this lexicept reads version "
             f"{version}: {advice}"
         )
     sealed = _SEALED.fullmatch(raw)
     if sealed is None or hashlib.sha256(b"{" + sealed[2]).hexdigest().encode() != sealed[1]:
         raise IndexFormatError(f"{path} is damaged: its content does not match its checksum")
-    del content["sha256"]
-    return content
+    del manifest["sha256"]
+    return manifest
 
 
 def describe(files: Iterable[Path], root: Path) -> dict[str, dict[str, Any]]:
@@ -67,20 +67,20 @@ def describe(files: Iterable[Path], root: Path) -> dict[str, dict[str, Any]]:
 
 
 def describe_files(
-    folder: Path, root: Path, known: Mapping[str, Any] | None = None
+    folder: Path, root: Path, described: Mapping[str, Any] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return the size and checksum of every file below ``folder``; see ``describe``. ``known`` are
-    descriptions of files that are not read."""
-    known = known or {}
+    """Return the size and checksum of every file below ``folder``; see ``describe``.
+    ``described`` are descriptions of files that are not read."""
+    described = described or {}
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    new = describe((p for p in files if p.relative_to(root).as_posix() not in known), root)
-    return dict(sorted({**known, **new}.items()))
+    new = describe((p for p in files if p.relative_to(root).as_posix() not in described), root)
+    return dict(sorted({**described, **new}.items()))
 
 
 def check_files(root: Path, files: Mapping[str, Any], *, checksums: bool) -> None:
     """Raise IndexFormatError for the first ``damage`` of files."""
-    for problem in damage(root, files, checksums=checksums):
-        raise IndexFormatError(f"{root}: {problem}")
+    for message in damage(root, files, checksums=checksums):
+        raise IndexFormatError(f"{root}: {message}")
 
 
 def damage(
@@ -91,14 +91,14 @@ def damage(
     # Sizes first, in no time; checksums of the files with the right size.
     complete = {}
     for name, expected in files.items():
-        problem = _size_problem(root, name, expected)
-        if problem is None:
+        message = _size_damage(root, name, expected)
+        if message is None:
             complete[name] = expected
         else:
-            yield problem
+            yield message
     if not checksums:
         return
-    total, done = sum(entry["size"] for entry in complete.values()), 0
+    total, done = sum(description["size"] for description in complete.values()), 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing releases the GIL
         digests = pool.map(sha256, [root / name for name in complete])
         for (name, expected), digest in zip(complete.items(), digests, strict=True):
@@ -108,7 +108,7 @@ def damage(
             progress("checksums", done, total)
 
 
-def _size_problem(root: Path, name: str, expected: Any) -> str | None:
+def _size_damage(root: Path, name: str, expected: Any) -> str | None:
     inside = not name.startswith("/") and ".." not in PurePosixPath(name).parts
     described = isinstance(expected, dict) and isinstance(expected.get("sha256"), str)
     if not (inside and described and type(expected.get("size")) is int):
@@ -130,9 +130,9 @@ def _size_problem(root: Path, name: str, expected: Any) -> str | None:
 _GENERATION = re.compile(r"generation-(\d{6,})")
 
 
-def generation_name(number: int) -> str:
+def generation_name(index: int) -> str:
     """Return the name of a generation's folder."""
-    return f"generation-{number:06d}"
+    return f"generation-{index:06d}"
 
 
 def generation_number(name: object) -> int | None:
@@ -143,5 +143,5 @@ def generation_number(name: object) -> int | None:
 
 def generations(folder: Path) -> list[Path]:
     """Return the generations in a folder, in order."""
-    numbered = ((generation_number(entry.name), entry) for entry in folder.iterdir())
-    return [entry for _, entry in sorted((n, e) for n, e in numbered if n is not None)]
+    numbered = ((generation_number(path.name), path) for path in folder.iterdir())
+    return [path for _, path in sorted((n, e) for n, e in numbered if n is not None)]

@@ -16,7 +16,7 @@ class LazySequence(Sequence[Item]):
     """A sequence that reads an item by number, from 0 on; slices are lists."""
 
     @abstractmethod
-    def _read(self, number: int) -> Item: ...
+    def _read(self, index: int) -> Item: ...
 
     @overload
     def __getitem__(self, position: int) -> Item: ...
@@ -24,15 +24,15 @@ class LazySequence(Sequence[Item]):
     def __getitem__(self, position: slice) -> list[Item]: ...
     def __getitem__(self, position: int | slice) -> Item | list[Item]:
         if isinstance(position, slice):
-            return [self._read(number) for number in range(*position.indices(len(self)))]
-        number = position + len(self) if position < 0 else position
-        if not 0 <= number < len(self):
+            return [self._read(index) for index in range(*position.indices(len(self)))]
+        index = position + len(self) if position < 0 else position
+        if not 0 <= index < len(self):
             raise IndexError(position)
-        return self._read(number)
+        return self._read(index)
 
-    def select(self, numbers: Sequence[int]) -> list[Item]:
+    def select(self, indices: Sequence[int]) -> list[Item]:
         """Return the items of numbers."""
-        return [self._read(number) for number in numbers]
+        return [self._read(index) for index in indices]
 
     def __iter__(self) -> Iterator[Item]:
         return map(self._read, range(len(self)))
@@ -54,12 +54,12 @@ class NumberOf:
         """Return the number of a text; None for an unknown text."""
         # Different texts may share a hash: all texts of the hash are compared.
         digest = np.uint64(_hash(text))
-        place = int(np.searchsorted(self._hashes, digest))
-        while place < self._hashes.size and self._hashes[place] == digest:
-            number = int(self._order[place])
-            if self._texts[number] == text:
-                return number
-            place += 1
+        position = int(np.searchsorted(self._hashes, digest))
+        while position < self._hashes.size and self._hashes[position] == digest:
+            index = int(self._order[position])
+            if self._texts[index] == text:
+                return index
+            position += 1
         return None
 
 

@@ -1,4 +1,4 @@
-"""The current folder, which may be one of strangers' documents: no file in it changes what runs."""
+"""The current folder may hold strangers' documents: no file there changes the running code."""
 
 import os
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from contextlib import chdir, contextmanager
 
 @contextmanager
 def without(name: str) -> Iterator[None]:
-    """Leave the current folder for the time of an import if it holds a file of this name, which
-    the imported library takes for its settings."""
+    """Leave the current folder for the time of an import if a file there has this name: the
+    imported library would read settings from the file."""
     if not os.path.lexists(name):  # or a thread that opens a relative path would miss the folder
         yield
         return

@@ -65,49 +65,47 @@ class TextStore(LazySequence[str]):
 
     def between(self, start: int, stop: int) -> Iterator[str]:
         """Yield neighbouring texts, from ``start`` to ``stop``, and release the memory of many."""
-        for first in range(start, stop, MANY):  # offsets as Python's numbers are faster to use
-            offsets = self._offsets[first : min(first + MANY, stop) + 1].tolist()
-            before, last = offsets[0], offsets[-1]
+        for block in range(start, stop, MANY):  # offsets as Python's numbers are faster to use
+            offsets = self._offsets[block : min(block + MANY, stop) + 1].tolist()
+            low, high = offsets[0], offsets[-1]
             # In ASCII offsets count characters too: all texts are decoded together.
-            if last - before <= SHORT and (encoded := self._bytes[before:last]).isascii():
+            if high - low <= SHORT and (encoded := self._bytes[low:high]).isascii():
                 texts = encoded.decode()
                 for begin, end in pairwise(offsets):
-                    yield texts[begin - before : end - before]
+                    yield texts[begin - low : end - low]
             else:
-                for number, (begin, end) in enumerate(pairwise(offsets), first):
-                    yield self._decoded(number, begin, end)
+                for index, (begin, end) in enumerate(pairwise(offsets), block):
+                    yield self._decoded(index, begin, end)
             if len(offsets) > MANY:
                 let_go(self._bytes)
                 let_go(self._offsets)
 
     def encoded(self, start: int, stop: int) -> tuple[bytes, Integers]:
-        """Return neighbouring texts, from ``start`` to ``stop``, in UTF-8, and the length of each
-        [stop - start]."""
+        """Return texts from ``start`` to ``stop`` in UTF-8, and their lengths [stop - start]."""
         offsets = self._offsets[start : stop + 1]
         return self._bytes[offsets[0] : offsets[-1]], np.diff(offsets)
 
-    def _read(self, number: int) -> str:
-        return self._decoded(number, self._offsets[number], self._offsets[number + 1])
+    def _read(self, index: int) -> str:
+        return self._decoded(index, self._offsets[index], self._offsets[index + 1])
 
-    def select(self, numbers: Sequence[int]) -> list[str]:
+    def select(self, indices: Sequence[int]) -> list[str]:
         """Return the texts of numbers."""
-        places = np.asarray(numbers, np.int64)
-        starts, ends = self._offsets[places].tolist(), self._offsets[places + 1].tolist()
+        positions = np.asarray(indices, np.int64)
+        starts, ends = self._offsets[positions].tolist(), self._offsets[positions + 1].tolist()
         try:
             return [self._bytes[a:b].decode() for a, b in zip(starts, ends, strict=True)]
         except UnicodeDecodeError:
-            return super().select(numbers)  # whose error names the text
+            return super().select(indices)  # whose error names the text
 
-    def _decoded(self, number: int, start: int, end: int) -> str:
+    def _decoded(self, index: int, start: int, end: int) -> str:
         try:
             return self._bytes[start:end].decode()
         except UnicodeDecodeError as error:
-            raise IndexFormatError(f"{self._path}: text {number}: {error}") from None
+            raise IndexFormatError(f"{self._path}: text {index}: {error}") from None
 
 
 class JoinedTexts(LazySequence[str]):
-    """Texts of several stores in any ``order``: numbers of texts, counted through the stores one
-    after another [n]."""
+    """Texts of several stores in any ``order``: positions in all stores, one after another [n]."""
 
     def __init__(self, stores: Sequence[TextStore], order: Integers) -> None:
         self._stores, self._order = stores, order
@@ -116,10 +114,10 @@ class JoinedTexts(LazySequence[str]):
     def __len__(self) -> int:
         return int(self._order.size)
 
-    def _read(self, number: int) -> str:
-        place = int(self._order[number])
-        store = bisect_right(self._starts, place) - 1
-        return self._stores[store][place - self._starts[store]]
+    def _read(self, index: int) -> str:
+        position = int(self._order[index])
+        store = bisect_right(self._starts, position) - 1
+        return self._stores[store][position - self._starts[store]]
 
     def __iter__(self) -> Iterator[str]:
         for store, run in self._runs():
@@ -128,17 +126,17 @@ class JoinedTexts(LazySequence[str]):
     def write(self, writer: TextWriter) -> None:
         """Append the encoded texts to a writer."""
         for store, run in self._runs():
-            for first in range(run.start, run.stop, MANY):
-                texts, lengths = store.encoded(first, min(first + MANY, run.stop))
+            for block in range(run.start, run.stop, MANY):
+                texts, lengths = store.encoded(block, min(block + MANY, run.stop))
                 writer.append_encoded(texts, lengths)
 
     def _runs(self) -> Iterator[tuple[TextStore, range]]:
         """Yield the texts in order, as neighbours in one store."""
         breaks = np.flatnonzero(np.diff(self._order) != 1) + 1
-        for first, last in pairwise([0, *breaks.tolist(), len(self)]):
-            if first == last:  # no texts at all
+        for run_start, run_end in pairwise([0, *breaks.tolist(), len(self)]):
+            if run_start == run_end:  # no texts at all
                 return
-            start, stop = int(self._order[first]), int(self._order[last - 1]) + 1
+            start, stop = int(self._order[run_start]), int(self._order[run_end - 1]) + 1
             while start < stop:
                 store = bisect_right(self._starts, start) - 1
                 end = min(stop, self._starts[store + 1])
@@ -181,13 +179,13 @@ class TextWriter(BlockWriter):
         self._ends = array("q")
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, *trace: Any
+        self, error_type: type[BaseException] | None, error: BaseException | None, *trace: Any
     ) -> None:
         with disk_errors(self._path):
             try:
-                if kind is None:
+                if error_type is None:
                     self._flush()
             finally:
-                super().__exit__(kind, error, *trace)
+                super().__exit__(error_type, error, *trace)
             if isinstance(error, OSError):
                 raise error

@@ -142,8 +142,8 @@ class Workspace:
                 f"{self._shown}: made with other settings: {difference}; --restart (restart=True) "
                 "discards that work"
             )
-        content = {"format": FORMAT, "task": self._task, "settings": {**recorded, **now}}
-        write_json(self.folder / SETTINGS, content)
+        state = {"format": FORMAT, "task": self._task, "settings": {**recorded, **now}}
+        write_json(self.folder / SETTINGS, state)
 
     def kept(self, name: str) -> Path:
         """Return a folder that is kept, for files that are written atomically; temporary files of a
@@ -229,8 +229,8 @@ class Workspace:
 
     def __exit__(self, *error: Any) -> None:
         if isinstance(error[1], KeyboardInterrupt):
-            kept = f" the work kept in {self._shown}" if self._keeps() else ", with nothing kept"
-            error[1].__notes__ = [f"the same command resumes{kept}"]  # the outermost tells
+            resumed = f" the work kept in {self._shown}" if self._keeps() else ", with nothing kept"
+            error[1].__notes__ = [f"the same command resumes{resumed}"]  # the outermost tells
         self.close()
         self._errors.__exit__(*error)
 
@@ -242,26 +242,26 @@ class Workspace:
         path = self.folder / SETTINGS
         return read_json(path) if path.exists() else {}
 
-    def _kept_entries(self) -> list[Path]:
+    def _kept_paths(self) -> list[Path]:
         """Return the files and folders that are neither bookkeeping nor staged."""
         bookkeeping, temporary = (".lock", SETTINGS, STAGED), f".{SETTINGS}."
         return [
-            entry
-            for entry in self.folder.iterdir()
-            if entry.name not in bookkeeping and not entry.name.startswith(temporary)
+            path
+            for path in self.folder.iterdir()
+            if path.name not in bookkeeping and not path.name.startswith(temporary)
         ]
 
     def _keeps(self) -> bool:
         """Return True if a file is kept."""
-        paths = (path for entry in self._kept_entries() for path in (entry, *entry.rglob("*")))
+        paths = (path for root in self._kept_paths() for path in (root, *root.rglob("*")))
         return any(path.is_symlink() or path.is_file() for path in paths)
 
     def _clear(self) -> None:
         """Remove everything but the lock; the settings last, to explain an interrupted removal."""
         settings, lock_file = self.folder / SETTINGS, self.folder / ".lock"
-        for entry in self.folder.iterdir():
-            if entry not in (settings, lock_file):
-                remove(entry)
+        for path in self.folder.iterdir():
+            if path not in (settings, lock_file):
+                remove(path)
         remove(settings)
 
     def _refuse_existing(self) -> None:
@@ -278,12 +278,12 @@ class Workspace:
         if sound and (self.folder / SETTINGS).exists():
             sound = False
             with suppress(IndexFormatError):
-                content = self._read()
-                has_settings = isinstance(content.get("settings"), dict)
-                sound = has_settings and content.get("format") == FORMAT
+                recorded = self._read()
+                has_settings = isinstance(recorded.get("settings"), dict)
+                sound = has_settings and recorded.get("format") == FORMAT
         elif sound:
             with suppress(FileNotFoundError):  # another process has just removed it
-                sound = not self._kept_entries()
+                sound = not self._kept_paths()
         if not sound and os.path.lexists(self.folder):
             hint = "name another folder" if self._in_place else "move it elsewhere"
             raise InputError(f"{self._shown}: not unfinished work of lexicept; {hint}")
@@ -328,15 +328,15 @@ class GrowingFile:
         if digest.hexdigest() == state.get("sha256"):
             self.size, self.done, self._digest = size, done, digest
 
-    def append(self, content: bytes, done: int) -> None:
+    def append(self, encoded: bytes, done: int) -> None:
         """Add bytes and flush the file; ``done`` units of work are in the file then."""
         # The content is on disk before the state, which a kill in between leaves at the last unit.
-        with disk_errors(self.path, len(content)), self.path.open("ab") as file:
-            file.write(content)
+        with disk_errors(self.path, len(encoded)), self.path.open("ab") as file:
+            file.write(encoded)
             file.flush()
             os.fsync(file.fileno())
             size = file.tell()
-        self._digest.update(content)
+        self._digest.update(encoded)
         state = {"bytes": size, "done": done, "sha256": self._digest.hexdigest()}
         write_json(self._state, state)
         self.size, self.done = size, done
@@ -363,11 +363,9 @@ class Units:
         if self._manifest.exists():
             for line in self._manifest.read_bytes().splitlines():
                 with suppress(ValueError, TypeError, KeyError, RecursionError):
-                    entry = json.loads(line)  # cut off by a kill: its unit is done again
-                    self._finished[str(entry["unit"])] = {
-                        "files": dict(entry["files"]),
-                        "facts": dict(entry["facts"]),
-                    }
+                    record = json.loads(line)  # cut off by a kill: its unit is done again
+                    unit = {key: dict(record[key]) for key in ("files", "facts")}
+                    self._finished[str(record["unit"])] = unit
 
     def facts(self, unit: str) -> dict[str, Any] | None:
         """Return the facts about a finished unit; None for an unfinished or damaged unit."""

@@ -62,15 +62,14 @@ def parse_yaml(text: str, *, typed: bool = True) -> Any:
     try:
         return yaml.load(text, _Typed if typed else _Texts)
     except yaml.MarkedYAMLError as error:
-        place = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
-        raise InputError(f"not YAML: {place}{error.problem or error.context}") from None
+        prefix = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
+        raise InputError(f"not YAML: {prefix}{error.problem or error.context}") from None
     except Exception as error:  # PyYAML makes dates and numbers of text, and fails in many ways
         raise InputError(f"not YAML: {' '.join(str(error).split())}") from None
 
 
 def read_yaml(path: str | os.PathLike[str], *, typed: bool = True) -> Any:
-    """Return the content of a YAML file. Raises InputError as ``parse_yaml`` does, and for a file
-    that can't be read."""
+    """Return a YAML file's content. Raises as ``parse_yaml``, and InputError if unreadable."""
     try:
         return parse_yaml(Path(path).read_text(encoding="utf-8"), typed=typed)
     except OSError as error:

@@ -257,19 +257,19 @@ def sample(
 ) -> TextSample:
     """Draw distinct texts at random, up to ``most`` tokens."""
     order = np.random.default_rng(SEED).choice(len(texts), min(len(texts), most), replace=False)
-    number_of: dict[str, int] = {}
+    index_of: dict[str, int] = {}
     tokens = 0
     # Blocks of texts are tokenised together; the sample ends within a block.
     for start in range(0, len(order), READ):
-        numbers = order[start : start + READ].tolist()
-        block = [prompt + texts[number] for number in numbers]
+        indices = order[start : start + READ].tolist()
+        block = [prompt + texts[index] for index in indices]
         counts = np.zeros(len(block), np.int64)
         for window in backbone.windows(block):
             counts[window.text] += window.left_out.count(0)
-        for number, text, count in zip(numbers, block, counts.tolist(), strict=True):
-            if tokens < most and text not in number_of:
-                number_of[text] = number
+        for index, text, count in zip(indices, block, counts.tolist(), strict=True):
+            if tokens < most and text not in index_of:
+                index_of[text] = index
                 tokens += count
         if tokens >= most:
             break
-    return TextSample(list(number_of.values()), list(number_of), tokens)
+    return TextSample(list(index_of.values()), list(index_of), tokens)

@@ -221,7 +221,7 @@ def _lists(
     if data.lists is None and not data.negatives and data.positive_share == 1:
         judged = [item for item in training.lists if item.relevant]
         for item in judged:  # an unknown document is an error now, not when drawn
-            training.document_numbers(item.documents)
+            training.document_indices(item.documents)
         if not judged:
             raise InputError("no training query has a relevant document")
         return judged

@@ -405,29 +405,29 @@ def load_config(source: ConfigSource, changes: Sequence[str] = ()) -> TrainingCo
         source = to_mapping(source)
     if isinstance(source, Mapping):
         return _changed(copy.deepcopy(dict(source)), changes)
-    content = read_yaml(source)
+    mapping = read_yaml(source)
     try:
-        return _changed(content, changes)
+        return _changed(mapping, changes)
     except ValueError as error:  # an InputError, or a number with more digits than Python prints
         raise InputError(f"{os.fspath(source)}: {error}") from None
 
 
-def _changed(content: Any, changes: Sequence[str]) -> TrainingConfig:
+def _changed(mapping: Any, changes: Sequence[str]) -> TrainingConfig:
     for assignment in changes:
         name, equals, value = assignment.partition("=")
         if not equals:
             raise InputError(f"{assignment!r} is not of the form data.corpus=PATH")
-        *outer, last = name.split(".")
-        section = content
+        *outer, leaf = name.split(".")
+        section = mapping
         for key in outer:
             section = section.setdefault(key, {}) if isinstance(section, dict) else None
         if not isinstance(section, dict):
             raise InputError(f"{assignment!r}: there is no mapping {'.'.join(outer)!r}")
         try:
-            section[last] = parse_yaml(value)
+            section[leaf] = parse_yaml(value)
         except InputError as error:
             raise InputError(f"{assignment!r}: {error}") from None
-    return from_mapping(TrainingConfig, content)
+    return from_mapping(TrainingConfig, mapping)
 
 
 def write_yaml(config: TrainingConfig, path: Path) -> None:

@@ -60,29 +60,28 @@ class TrainingData:
     def __post_init__(self) -> None:
         if not len(self.lists):
             raise InputError("there are no candidate lists to train on")
-        self._query_numbers = NumberOf(self.query_ids)
-        self._document_numbers = NumberOf(self.document_ids)
+        self._query_indices = NumberOf(self.query_ids)
+        self._document_indices = NumberOf(self.document_ids)
 
-    def query_number(self, query_id: str) -> int:
-        """Return a query's number. Raises InputError for an unknown id."""
-        return _number(self._query_numbers, query_id, "query")
+    def query_index(self, query_id: str) -> int:
+        """Return a query's index. Raises InputError for an unknown id."""
+        return _index_of(self._query_indices, query_id, "query")
 
-    def document_numbers(self, document_ids: Sequence[str]) -> list[int]:
-        """Return documents' numbers. Raises InputError for an unknown id."""
-        return [_number(self._document_numbers, name, "document") for name in document_ids]
+    def document_indices(self, document_ids: Sequence[str]) -> list[int]:
+        """Return documents' indices. Raises InputError for an unknown id."""
+        return [_index_of(self._document_indices, name, "document") for name in document_ids]
 
     def check_lists(self) -> None:
         """Look up the queries and documents of ``CHECKED_LISTS`` evenly spaced lists, so that an
         unknown id is an InputError before minutes of training."""
         step = max(1, len(self.lists) // CHECKED_LISTS)
-        for number in range(0, len(self.lists), step):
-            candidates = self.lists[number]
-            self.query_number(candidates.query_id)
-            self.document_numbers(candidates.documents)
+        for index in range(0, len(self.lists), step):
+            candidates = self.lists[index]
+            self.query_index(candidates.query_id)
+            self.document_indices(candidates.documents)
 
     def words(self, queries: Sequence[int], documents: Sequence[int]) -> Tensor:
-        """Return BM25's score of every pair [queries, documents]. Raises InputError without BM25
-        weights."""
+        """Return BM25's scores [queries, documents]. Raises InputError without BM25 weights."""
         if self.word_weights is None:
             raise InputError("these training data have no BM25 weights")
         scores = self.word_weights.queries[queries] @ self.word_weights.documents[documents].T
@@ -102,11 +101,11 @@ class TrainingData:
         return scores
 
 
-def _number(numbers: NumberOf, name: str, kind: str) -> int:
-    number = numbers.find(name)
-    if number is None:
-        raise InputError(f"a candidate list names the {kind} {name!r}, which is unknown")
-    return number
+def _index_of(indices: NumberOf, name: str, role: str) -> int:
+    index = indices.find(name)
+    if index is None:
+        raise InputError(f"a candidate list names the {role} {name!r}, which is unknown")
+    return index
 
 
 class Sample(NamedTuple):
@@ -118,7 +117,7 @@ class Sample(NamedTuple):
     relevant: bool
     scores: list[float] | None
     """Scores of the candidates; None for a list without scores."""
-    known: list[int]
+    all_relevant: list[int]
     """Numbers of all known relevant documents."""
 
 
@@ -136,31 +135,31 @@ class Sampler:
     _order: tuple[int, np.ndarray] = (-1, np.empty(0))
     """An epoch, and the order of the lists in the epoch."""
 
-    def __getitem__(self, number: int) -> Sample:
-        epoch, position = divmod(number, len(self.data.lists))
+    def __getitem__(self, index: int) -> Sample:
+        epoch, position = divmod(index, len(self.data.lists))
         # The order of an epoch is drawn once, and again after a resume.
         if self._order[0] != epoch:
             random = np.random.default_rng((self.seed, epoch))
             self._order = (epoch, random.permutation(len(self.data.lists)))
         candidates = self.data.lists[int(self._order[1][position])]
-        random = np.random.default_rng((self.seed, 1, number))
+        random = np.random.default_rng((self.seed, 1, index))
         # Places in the list: at most one relevant document, then other candidates.
-        places: list[int] = []
+        positions: list[int] = []
         negatives = len(candidates.documents) - candidates.relevant
         share = self.positive_share if negatives else 1.0
         relevant = bool(candidates.relevant) and random.random() < share
         if relevant:
-            places.append(int(random.integers(candidates.relevant)))
+            positions.append(int(random.integers(candidates.relevant)))
         count = min(negatives, self.negatives + (not relevant))
         if count:
             drawn = random.choice(negatives, count, replace=False) + candidates.relevant
-            places.extend(int(n) for n in drawn)
+            positions.extend(int(n) for n in drawn)
         return Sample(
-            self.data.query_number(candidates.query_id),
-            self.data.document_numbers([candidates.documents[n] for n in places]),
+            self.data.query_index(candidates.query_id),
+            self.data.document_indices([candidates.documents[n] for n in positions]),
             relevant,
-            None if candidates.scores is None else [candidates.scores[n] for n in places],
-            self.data.document_numbers(candidates.documents[: candidates.relevant]),
+            None if candidates.scores is None else [candidates.scores[n] for n in positions],
+            self.data.document_indices(candidates.documents[: candidates.relevant]),
         )
 
 
@@ -189,11 +188,11 @@ class Collator:
     words: bool = False
     """True if the score needs BM25."""
 
-    def __call__(self, numbers: Sequence[dict[str, int]]) -> dict[str, Any]:
+    def __call__(self, examples: Sequence[dict[str, int]]) -> dict[str, Any]:
         """Return a batch for the items ``{"number": n}`` of a ``datasets.Dataset``."""
-        samples = [self.sampler[item["number"]] for item in numbers]
+        samples = [self.sampler[item["number"]] for item in examples]
         queries = [sample.query for sample in samples]
-        documents = sorted({number for sample in samples for number in sample.documents})
+        documents = sorted({document for sample in samples for document in sample.documents})
         return {
             "query": self._features(0, queries),
             "document": self._features(1, documents),
@@ -211,12 +210,12 @@ class Collator:
         random = np.random.default_rng((seed, 2, side))
         sample = sorted(random.choice(len(texts), min(count, len(texts)), replace=False).tolist())
         process, processes = share
-        numbers = sample[process::processes]
-        padding = -(-len(sample) // processes) - len(numbers)
-        padded = [*numbers, *sample[:padding]]
+        shard = sample[process::processes]
+        padding = -(-len(sample) // processes) - len(shard)
+        padded = [*shard, *sample[:padding]]
         for start in range(0, len(padded), size):
             batch = padded[start : start + size]
-            yield self._texts(side, batch), min(len(batch), len(numbers) - start)
+            yield self._texts(side, batch), min(len(batch), len(shard) - start)
 
     def _targets(
         self, samples: Sequence[Sample], queries: list[int], documents: list[int]
@@ -227,13 +226,13 @@ class Collator:
         mask = torch.zeros(len(samples), longest, dtype=torch.bool)
         scores = torch.zeros(len(samples), longest)
         relevant = torch.zeros(len(samples), len(documents), dtype=torch.bool)
-        for number, sample in enumerate(samples):
+        for index, sample in enumerate(samples):
             size = len(sample.documents)
-            columns[number, :size] = torch.tensor([column_of[n] for n in sample.documents])
-            mask[number, :size] = True
+            columns[index, :size] = torch.tensor([column_of[n] for n in sample.documents])
+            mask[index, :size] = True
             if sample.scores is not None:
-                scores[number, :size] = torch.tensor(sample.scores)
-            relevant[number, [column_of[n] for n in sample.known if n in column_of]] = True
+                scores[index, :size] = torch.tensor(sample.scores)
+            relevant[index, [column_of[n] for n in sample.all_relevant if n in column_of]] = True
         # Scores of a list hold for its query alone; the teacher scores all pairs of the batch.
         targets = {
             "columns": columns,
@@ -251,17 +250,17 @@ class Collator:
             targets["words"] = self.data.words(queries, documents)
         return targets
 
-    def _features(self, side: int, numbers: list[int]) -> list[dict[str, Any]]:
-        step = self.mini_batch or len(numbers)
+    def _features(self, side: int, indices: list[int]) -> list[dict[str, Any]]:
+        step = self.mini_batch or len(indices)
         return [
-            self._texts(side, numbers[start : start + step])
-            for start in range(0, len(numbers), step)
+            self._texts(side, indices[start : start + step])
+            for start in range(0, len(indices), step)
         ]
 
-    def _texts(self, side: int, numbers: list[int]) -> dict[str, Any]:
+    def _texts(self, side: int, indices: list[int]) -> dict[str, Any]:
         """Return the features of texts by number."""
         limit = self.max_tokens[side]
         if isinstance(self.source, tuple):
-            return self.source[side].features(numbers, limit)
+            return self.source[side].features(indices, limit)
         texts = self.data.documents if side else self.data.queries
-        return self.source.preprocess([texts[number] for number in numbers], max_length=limit)
+        return self.source.preprocess([texts[index] for index in indices], max_length=limit)

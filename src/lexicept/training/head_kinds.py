@@ -18,14 +18,14 @@ class HeadVocabulary(NamedTuple):
     """The dimensions of a new head."""
 
     terms: Sequence[str]
-    pieces: Sequence[Sequence[int]] | None = None
+    subwords: Sequence[Sequence[int]] | None = None
     """Sub-words of each term, for terms that are words."""
 
 
 def expanded_head(head: VocabularyHead, vocabulary: HeadVocabulary, seed: int) -> VocabularyHead:
     """Return a head over words, with means over sub-words (ESPLADE, 3.1.3)."""
-    assert vocabulary.pieces is not None
-    return head.expanded(vocabulary.pieces, vocabulary.terms)
+    assert vocabulary.subwords is not None
+    return head.expanded(vocabulary.subwords, vocabulary.terms)
 
 
 def random_head(head: VocabularyHead, vocabulary: HeadVocabulary, seed: int) -> VocabularyHead:

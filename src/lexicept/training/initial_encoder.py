@@ -190,16 +190,16 @@ def _language_head(
     """Return the backbone's own language head or a new head of the configured kind."""
     settings = run.config.model
     assert settings.head != "sae"
-    kind, size = HEAD_KINDS[settings.head], settings.size or 0
+    head_type, size = HEAD_KINDS[settings.head], settings.size or 0
     vocabulary = HeadVocabulary(own_head.terms)
-    if kind.dimensions == "numbers":
-        vocabulary = HeadVocabulary([f"#{number}" for number in range(size)])
-    elif kind.dimensions == "words":
+    if head_type.dimensions == "numbers":
+        vocabulary = HeadVocabulary([f"#{dimension}" for dimension in range(size)])
+    elif head_type.dimensions == "words":
         from lexicept.models.word_vocabulary import expanded_words
 
-        terms, pieces = expanded_words(data.documents, loaded.backbone.tokenizer, size)
-        vocabulary = HeadVocabulary(terms, pieces)
-    return kind.make(own_head, vocabulary, run.config.optimizer.seed)
+        terms, subwords = expanded_words(data.documents, loaded.backbone.tokenizer, size)
+        vocabulary = HeadVocabulary(terms, subwords)
+    return head_type.make(own_head, vocabulary, run.config.optimizer.seed)
 
 
 def _sample_states(backbone: Backbone, texts: Sequence[str]) -> Tensor:

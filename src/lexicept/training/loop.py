@@ -132,12 +132,12 @@ class Loop(Generic[Batch]):
         for position, batch in batches:
             detail = self.step(batch)
             progress(self.task.stage, *self.task.done(self.steps), detail)
-            last = self.steps >= total
-            due = last or time.monotonic() - saved > CHECKPOINT_SECONDS
+            finished = self.steps >= total
+            due = finished or time.monotonic() - saved > CHECKPOINT_SECONDS
             if checkpoints is not None and due:
                 self.save(checkpoints / CHECKPOINT, position)
                 saved = time.monotonic()
-            if last:
+            if finished:
                 return
         raise InputError(f"{self.task.title}: the texts have no tokens")
 
@@ -166,7 +166,7 @@ class Loop(Generic[Batch]):
 
     def save(self, path: Path, position: tuple[Any, ...]) -> None:
         """Write a checkpoint atomically: a zip archive with checksums, of ``torch.save``."""
-        content = {
+        state = {
             "settings": to_mapping(self.task.settings),
             "position": list(position),
             "steps": self.steps,
@@ -175,16 +175,16 @@ class Loop(Generic[Batch]):
         }
         weights = sum(parameter.nbytes for parameter in self.task.parameters())
         with replacing(path, 3 * weights) as file:  # AdamW has two moments for each weight
-            torch.save(content, file)
+            torch.save(state, file)
 
     def load(self, checkpoint: Checkpoint) -> tuple[Any, ...]:
         """Continue from a checkpoint; return the position in the stream of batches. Raises
         InputError for a checkpoint of another model."""
-        with checkpoint.reading() as content:
-            self.task.restore(content["task"])
-            self.optimizer.load_state_dict(content["optimizer"])
-            self.steps = content["steps"]
-            return tuple(content["position"])
+        with checkpoint.reading() as state:
+            self.task.restore(state["task"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.steps = state["steps"]
+            return tuple(state["position"])
 
 
 class Checkpoint:
@@ -195,11 +195,11 @@ class Checkpoint:
         self, path: Path, settings: LoopSettings, device: torch.device | None = None
     ) -> None:
         self.path = path
-        self._content: dict[str, Any] = {}
+        self._state: dict[str, Any] = {}
         with self.reading():
-            self._content = torch.load(path, map_location=device, weights_only=True)
-            if other := first_difference(self._content["settings"], to_mapping(settings)):
-                raise InputError(f"a checkpoint of other settings: {other}")
+            self._state = torch.load(path, map_location=device, weights_only=True)
+            if difference := first_difference(self._state["settings"], to_mapping(settings)):
+                raise InputError(f"a checkpoint of other settings: {difference}")
 
     @classmethod
     def find(
@@ -225,7 +225,7 @@ class Checkpoint:
     def reading(self) -> Iterator[dict[str, Any]]:
         """Yield the content; turn errors of the block into InputError with the file's path."""
         try:
-            yield self._content
+            yield self._state
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from None
         except Exception as error:  # torch raises many kinds

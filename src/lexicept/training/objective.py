@@ -183,10 +183,10 @@ class Objective(nn.Module):
                 x, x_hat = self._reconstruct(states.float())
                 squared_error = (x_hat - x).square().sum()
             new_gradients = torch.autograd.grad(squared_error, learned, allow_unused=True)
-            for number, gradient in enumerate(new_gradients):
+            for index, gradient in enumerate(new_gradients):
                 if gradient is not None:
-                    before = gradients[number]
-                    gradients[number] = gradient if before is None else before + gradient
+                    before = gradients[index]
+                    gradients[index] = gradient if before is None else before + gradient
             error += float(squared_error.detach())
             total = total.to(x) + x.sum(dim=0)
             squared, count = squared + float(x.double().square().sum()), count + len(x)
@@ -275,8 +275,7 @@ class Objective(nn.Module):
     def recount(
         self, side: Literal["query", "document"], batches: Iterable[tuple[dict[str, Any], int]]
     ) -> None:
-        """Replace the document frequencies of ``df_flops`` by the frequencies in a sample; see
-        ``encode``."""
+        """Replace ``df_flops``' document frequencies by a sample's frequencies; see ``encode``."""
         self._df(side).recount(self.encode(side, batches))
 
     @torch.no_grad()
@@ -326,11 +325,11 @@ class Objective(nn.Module):
         terms = {name: loss.detach() for name, loss in terms.items()}
         # The trainer sums the losses and goes backwards from the sum: one loss carries the hook.
         carrier = torch.zeros((), device=total.device, requires_grad=True)
-        known = zip(parameters, parameter_gradients, strict=True)
+        with_gradients = zip(parameters, parameter_gradients, strict=True)
         passes = zip(mini_batches, random_states, gradients[: len(leaves)], strict=True)
-        carrier.register_hook(partial(self._backward_cached, [*known], [*passes], repeats))
-        first = next(iter(terms))
-        return terms | {first: terms[first] + carrier}
+        carrier.register_hook(partial(self._backward_cached, [*with_gradients], [*passes], repeats))
+        loss_name = next(iter(terms))
+        return terms | {loss_name: terms[loss_name] + carrier}
 
     def _backward_cached(
         self,
@@ -340,8 +339,7 @@ class Objective(nn.Module):
         factor: Tensor,
     ) -> None:
         """Add the gradients of a step times ``factor``: the second pass. A pass has side and
-        features, random state, and gradient of the vectors; ``repeats`` keep step with other
-        processes."""
+        features, random state, and gradient of the vectors; ``repeats`` match other processes."""
         for parameter, gradient in parameter_gradients:
             if gradient is not None:
                 add = gradient * factor

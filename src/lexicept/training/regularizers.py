@@ -62,8 +62,8 @@ class DocumentFrequencies(nn.Module):
     def update(self, vectors: Tensor) -> None:
         """Count a batch of documents [n, V]; of more than ``window``, the last."""
         recent = vectors[-self.window :]
-        numbers = self.count.new_tensor([len(recent), len(vectors)])
-        counts = _over_processes(torch.cat([(recent > 0).sum(dim=0), numbers]))
+        sizes = self.count.new_tensor([len(recent), len(vectors)])
+        counts = _over_processes(torch.cat([(recent > 0).sum(dim=0), sizes]))
         active, documents = counts[:-2], counts[-2]
         self.count += counts[-1]
         # n / seen is the exact share at first; n / window the running average afterwards.

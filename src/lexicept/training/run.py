@@ -163,14 +163,14 @@ def _evaluator(
     texts = list(data.validation.queries.values())
     ids: Sequence[str] = corpus.ids
     contents: Sequence[str] = corpus.contents
-    numbers = None
+    indices = None
     if settings.documents is not None:
-        numbers = _draw(ids, settings.documents, data.validation.qrels, run.config.data_seed)
-        ids, contents = [ids[n] for n in numbers], [contents[n] for n in numbers]
+        indices = _draw(ids, settings.documents, data.validation.qrels, run.config.data_seed)
+        ids, contents = [ids[n] for n in indices], [contents[n] for n in indices]
     words = None
     if in_score:
         weights = sp.csr_array(corpus.words.document_vectors().weights)
-        weights = weights if numbers is None else weights[numbers]
+        weights = weights if indices is None else weights[indices]
         words = Words(corpus.words.query_vectors(texts), weights, lambda: objective.query_scale)
     queries: Texts = texts
     documents: Texts = contents
@@ -195,7 +195,7 @@ def _draw(ids: Sequence[str], count: int, qrels: Sequence[Qrel], seed: int) -> l
     relevant = np.fromiter((name in relevant_ids for name in ids), bool, len(ids))
     order = np.random.default_rng(seed).permutation(len(ids))
     drawn = np.concatenate([order[relevant[order]], order[~relevant[order]]])[:count]
-    return [int(number) for number in np.sort(drawn)]
+    return [int(index) for index in np.sort(drawn)]
 
 
 def _finish(run: RunFolder, encoder: Encoder, objective: Objective) -> None:

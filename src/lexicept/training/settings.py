@@ -92,19 +92,19 @@ def settings(cls: type[T]) -> type[T]:
 
 
 @functools.cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+def _adapter(settings_type: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(settings_type)
 
 
-def from_mapping(kind: type[T], content: Any, place: str = "") -> T:
+def from_mapping(settings_type: type[T], mapping: Any, path: str = "") -> T:
     """Return settings from nested mappings. Raises InputError for an unknown name, with the nearest
-    name, or a value of another type or out of range, after ``place``, the path in the file."""
-    if not isinstance(content, Mapping):
-        raise InputError(f"{place or 'the configuration'} must be a mapping, not {shown(content)}")
+    name, or a value of another type or out of range, after ``path``, the path in the file."""
+    if not isinstance(mapping, Mapping):
+        raise InputError(f"{path or 'the configuration'} must be a mapping, not {shown(mapping)}")
     try:
-        return typing.cast(T, _adapter(typing.cast(Any, kind)).validate_python(content))
+        return typing.cast(T, _adapter(typing.cast(Any, settings_type)).validate_python(mapping))
     except ValidationError as error:
-        raise InputError(_message(error, place)) from None
+        raise InputError(_message(error, path)) from None
 
 
 def to_mapping(values: Any) -> dict[str, Any]:
@@ -112,9 +112,9 @@ def to_mapping(values: Any) -> dict[str, Any]:
     return dataclasses.asdict(values)
 
 
-def _known_names(kind: Any, values: Any) -> Any:
+def _known_names(settings_type: Any, values: Any) -> Any:
     """Refuse unknown names, with the nearest name, before values are checked."""
-    names = [field.name for field in dataclasses.fields(kind)]
+    names = [field.name for field in dataclasses.fields(settings_type)]
     named = values.kwargs or {} if isinstance(values, ArgsKwargs) else values
     for name in named if isinstance(named, Mapping) else ():
         if name not in names:
@@ -140,18 +140,18 @@ _ALLOWED = {
 """Type of pydantic's error → the allowed values, in plain words."""
 
 
-def _message(error: ValidationError, place: str) -> str:
+def _message(error: ValidationError, path: str) -> str:
     """Return the first of pydantic's errors as one line."""
-    first = error.errors(include_url=False)[0]
-    kind, context = first["type"], first.get("ctx", {})
-    for step in (*first["loc"], *([context["name"]] if kind == "unknown_name" else [])):
-        place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else step
-    if kind == "unknown_name":
-        return f"unknown key {place!r}{context['hint']}"
-    if kind in ("missing", "missing_argument"):
-        return f"{place} is missing"
-    if kind == "value_error":  # an InputError of ``__post_init__``, or of pydantic's own
-        return f"{place}: {context['error']}" if place else str(context["error"])
-    reason = " ".join(first["msg"].removeprefix("Input should be ").split())
-    allowed = _ALLOWED[kind].format(**context) if kind in _ALLOWED else reason
-    return f"{place} must be {allowed}, not {shown(first.get('input'))}"
+    details = error.errors(include_url=False)[0]
+    error_type, context = details["type"], details.get("ctx", {})
+    for step in (*details["loc"], *([context["name"]] if error_type == "unknown_name" else [])):
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    if error_type == "unknown_name":
+        return f"unknown key {path!r}{context['hint']}"
+    if error_type in ("missing", "missing_argument"):
+        return f"{path} is missing"
+    if error_type == "value_error":  # an InputError of ``__post_init__``, or of pydantic's own
+        return f"{path}: {context['error']}" if path else str(context["error"])
+    reason = " ".join(details["msg"].removeprefix("Input should be ").split())
+    allowed = _ALLOWED[error_type].format(**context) if error_type in _ALLOWED else reason
+    return f"{path} must be {allowed}, not {shown(details.get('input'))}"

@@ -46,14 +46,14 @@ class Shards:
         fully_shard(model, mesh=mesh, reshard_after_forward=True)
         backbone.rounds = self.rounds
 
-    def rounds(self, own: int) -> int:
+    def rounds(self, count: int) -> int:
         """Return the number of passes of every process: the largest over all processes.
 
         A process with fewer mini-batches repeats a pass and drops the result.
         """
-        number = torch.tensor(own, device=self._device)
-        dist.all_reduce(number, dist.ReduceOp.MAX)
-        return int(number)
+        passes = torch.tensor(count, device=self._device)
+        dist.all_reduce(passes, dist.ReduceOp.MAX)
+        return int(passes)
 
     def gather(self) -> None:
         """Restore the first process's trained backbone, whole and on the CPU. All processes call
@@ -73,41 +73,41 @@ def whole(value: Tensor) -> Tensor:
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
-def divided_as(value: Tensor, other: Tensor) -> Tensor:
-    """Return a whole tensor divided like ``other``."""
-    if not isinstance(other, DTensor):
+def divided_as(value: Tensor, template: Tensor) -> Tensor:
+    """Return a whole tensor divided like ``template``."""
+    if not isinstance(template, DTensor):
         return value
-    local = value.to(other.device)
-    return distribute_tensor(local, other.device_mesh, other.placements, src_data_rank=None)
+    local = value.to(template.device)
+    return distribute_tensor(local, template.device_mesh, template.placements, src_data_rank=None)
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Return an optimiser's state with whole tensors, in all processes together. Divided tensors
     are gathered on the CPU of the first process, and left out in the other processes."""
-    content = optimizer.state_dict()
-    first = not dist.is_initialized() or dist.get_rank() == 0
+    state_dict = optimizer.state_dict()
+    is_main = not dist.is_initialized() or dist.get_rank() == 0
     state: dict[int, dict[str, Any]] = {}
-    for number, values in content["state"].items():
-        state[number] = {}
+    for index, values in state_dict["state"].items():
+        state[index] = {}
         for name, value in values.items():
             if not isinstance(value, DTensor):
-                state[number][name] = value
-            elif (gathered := value.full_tensor()) is not None and first:
-                state[number][name] = gathered.cpu()
-    return {**content, "state": state}
+                state[index][name] = value
+            elif (gathered := value.full_tensor()) is not None and is_main:
+                state[index][name] = gathered.cpu()
+    return {**state_dict, "state": state}
 
 
-def load_optimizer_state(optimizer: torch.optim.Optimizer, content: dict[str, Any]) -> None:
+def load_optimizer_state(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> None:
     """Continue from the first process's ``optimizer_state``."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     state = {
-        number: {
-            name: divided_as(value, parameters[number]) if name != "step" else value
+        index: {
+            name: divided_as(value, parameters[index]) if name != "step" else value
             for name, value in values.items()
         }
-        for number, values in content["state"].items()
+        for index, values in state_dict["state"].items()
     }
-    optimizer.load_state_dict({**content, "state": state})
+    optimizer.load_state_dict({**state_dict, "state": state})
 
 
 def group_apart(
@@ -130,12 +130,13 @@ def clip_gradients(parameters: Iterable[nn.Parameter], most: float) -> Tensor:
     learned = [p for p in parameters if p.grad is not None]
     divided = [p for p in learned if isinstance(p.grad, DTensor)]
     undivided = [p for p in learned if not isinstance(p.grad, DTensor)]
-    kinds = [parameters for parameters in (divided, undivided) if parameters]
-    if not kinds:
+    groups = [parameters for parameters in (divided, undivided) if parameters]
+    if not groups:
         return torch.zeros(())
-    norms = [whole(get_total_norm([p.grad for p in kind if p.grad is not None])) for kind in kinds]
+    gradients = ([p.grad for p in group if p.grad is not None] for group in groups)
+    norms = [whole(get_total_norm(group_gradients)) for group_gradients in gradients]
     total = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
     if math.isfinite(most):
-        for kind in kinds:
-            clip_grads_with_norm_(kind, most, total)
+        for group in groups:
+            clip_grads_with_norm_(group, most, total)
     return total

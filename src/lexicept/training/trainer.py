@@ -99,11 +99,11 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         # The data set is the numbers of samples; the collator makes a batch of them.
         per_step = arguments.train_batch_size * arguments.gradient_accumulation_steps
         count = int(arguments.max_steps * per_step * arguments.world_size)
-        numbers = Dataset.from_dict({"number": range(count)})
+        samples = Dataset.from_dict({"number": range(count)})
         super().__init__(
             model,
             arguments,
-            numbers,
+            samples,
             loss=objective,
             evaluator=evaluator,
             data_collator=collator,
@@ -169,8 +169,8 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         self.accelerator.wait_for_everyone()  # the first process may still be writing
         if self._keep_best and self.state.best_global_step:
             self._load_from_checkpoint(str(folder / f"checkpoint-{self.state.best_global_step}"))
-        for number, side in enumerate(SIDES):
-            vectors = self.objective.encode(side, self._sample(number, CHECKED))
+        for side_index, side in enumerate(SIDES):
+            vectors = self.objective.encode(side, self._sample(side_index, CHECKED))
             count = torch.stack([torch.count_nonzero(batch) for batch in vectors]).sum()
             if not self.accelerator.reduce(count, "sum"):
                 raise InputError(
@@ -180,11 +180,11 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
                     f"{self.args.learning_rate:g}) may help"
                 )
 
-    def _sample(self, number: int, count: int) -> Iterator[tuple[dict[str, Any], int]]:
+    def _sample(self, side_index: int, count: int) -> Iterator[tuple[dict[str, Any], int]]:
         """Yield batches of this process's share of a sample of texts; see ``Collator.sample``."""
         size = self.collator.mini_batch or self.args.train_batch_size
         share = (self.accelerator.process_index, self.accelerator.num_processes)
-        for features, texts in self.collator.sample(number, count, size, share, self.args.seed):
+        for features, texts in self.collator.sample(side_index, count, size, share, self.args.seed):
             yield self._prepare_inputs(features), texts
 
     def log(self, logs: dict[str, float], *arguments: Any, **named: Any) -> None:
@@ -239,13 +239,13 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
     ) -> Any:
         """Return the sum of the objective's losses. Raises NotFiniteError; see ``fit``."""
         self.objective.step = self.state.global_step
-        for number, side in enumerate(SIDES):
-            self._count_frequencies(number, side)
+        for query, side in enumerate(SIDES):
+            self._count_frequencies(query, side)
         weighted = self.objective(inputs)
         total = torch.stack(list(weighted.values())).sum()
         if not math.isfinite(float(total.detach())):
-            numbers = inputs["targets"]["queries"].tolist()
-            ids = [self.collator.data.query_ids[number] for number in numbers]
+            queries = inputs["targets"]["queries"].tolist()
+            ids = [self.collator.data.query_ids[query] for query in queries]
             terms = {name: float(loss.detach()) for name, loss in weighted.items()}
             raise NotFiniteError(
                 f"the loss is not finite at step {self.state.global_step}: {terms}; "
@@ -254,14 +254,14 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         self.track_loss_components(weighted)
         return (total, {}) if return_outputs else total
 
-    def _count_frequencies(self, number: int, side: Literal["query", "document"]) -> None:
+    def _count_frequencies(self, side_index: int, side: Literal["query", "document"]) -> None:
         """Recount the document frequencies of a side with a sample due at this step."""
         step, settings = self.state.global_step, self.objective.sides[side]
         sampled = settings.kind == "df_flops" and settings.df_source == "sample"
         # The mark keeps accumulated batches of one step from counting twice.
         if not sampled or step % settings.df_every or self._counted.get(side) == step:
             return
-        self.objective.recount(side, self._sample(number, settings.df_texts))
+        self.objective.recount(side, self._sample(side_index, settings.df_texts))
         self._counted[side] = step
 
     def training_step(self, *arguments: Any, **named: Any) -> Tensor:
@@ -294,8 +294,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         """Do nothing; ``metrics.write_card`` writes the card."""
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Write a checkpoint to disk, ``CHECKSUMS`` last, and then remove earlier checkpoints but
-        the best."""
+        """Write a checkpoint, ``CHECKSUMS`` last; remove earlier checkpoints but the best."""
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         if self.args.should_save:
             remove(folder)

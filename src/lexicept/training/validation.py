@@ -117,9 +117,9 @@ def pooled(model: Encoder, texts: Texts, task: str, bf16: bool = False) -> sp.cs
     blocks = []
     device = head.rows.device
     for start in range(0, len(texts), BATCH):
-        numbers = range(start, min(start + BATCH, len(texts)))
-        states, text = (tensor.to(device) for tensor in texts.read(numbers))
+        indices = range(start, min(start + BATCH, len(texts)))
+        states, text = (tensor.to(device) for tensor in texts.read(indices))
         with torch.inference_mode(), autocast(device, bf16):
-            vectors = head.finish(head.pool(states, text, len(numbers), task))
+            vectors = head.finish(head.pool(states, text, len(indices), task))
         blocks.append(sp.csr_array(vectors.float().cpu().numpy()))
     return sp.csr_array(sp.vstack(blocks, format="csr"))

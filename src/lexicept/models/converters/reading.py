@@ -67,8 +67,8 @@ def open_encoder(source: str | os.PathLike[str]) -> Encoder:
     vectors equal to the library's. The source is a folder, the hub's name of a model, or ``MINI``.
     A folder ``model`` inside may have the names of the dimensions beside it. Raises InputError for
     no such model, or a model of another kind (see ``read_model``)."""
-    folder, kind = find_model(source)
-    if kind is None:
+    folder, layout = find_model(source)
+    if layout is None:
         if not is_name(source):
             refuse_missing(source)
         raise InputError(
@@ -77,8 +77,8 @@ def open_encoder(source: str | os.PathLike[str]) -> Encoder:
         )
     inner = folder / "model"
     _refuse_query_table(os.fspath(source), inner if (inner / "modules.json").exists() else folder)
-    if kind is not Kind.lexicept:
-        return read_model(folder, kind)
+    if layout is not Kind.lexicept:
+        return read_model(folder, layout)
     if not (inner / "modules.json").exists():
         return Encoder.load(folder)
     encoder, names = Encoder.load(inner), TextStore(folder / "terms")
@@ -92,13 +92,13 @@ def find_model(source: str | os.PathLike[str]) -> tuple[Path, Kind | None]:
     """Return the folder, downloaded from the hub if necessary, and the layout of a model; None as
     the layout of anything else, such as an SAE. Raises InputError for no such folder, or a model
     that can't be loaded or makes no sparse vectors."""
-    name, kind = os.fspath(source), None
+    name, layout = os.fspath(source), None
     if name == MINI:
         return MINI_FOLDER, Kind.lexicept
     refuse_missing(name, inside=True)
     if is_name(name):
-        kind = recognise(model_folder(name, files=SMALL_FILES))
-        return (Path(name) if kind is None else model_folder(name)), kind
+        layout = recognise(model_folder(name, files=SMALL_FILES))
+        return (Path(name) if layout is None else model_folder(name)), layout
     folder = Path(os.path.expanduser(name))
     if not folder.exists() and "/" not in name:
         raise InputError(f"{name}: no such folder{suggestion(folder)}")
@@ -111,7 +111,7 @@ def recognise(folder: Path) -> Kind | None:
     damaged configuration, or for a model without language-model head."""
     modules = modules_of(folder)
     if (folder / "model" / "modules.json").exists() or any(
-        kind.startswith("lexicept.") for kind, _ in modules
+        module_type.startswith("lexicept.") for module_type, _ in modules
     ):
         return Kind.lexicept
     if modules:
@@ -125,7 +125,7 @@ def recognise(folder: Path) -> Kind | None:
 
 def _refuse_query_table(name: str, folder: Path) -> None:
     """Raise InputError for a model whose queries have a table of weights in place of the model."""
-    tables = [kind for kind, _ in modules_of(folder) if kind.endswith(_TABLES)]
+    tables = [module_type for module_type, _ in modules_of(folder) if module_type.endswith(_TABLES)]
     if tables or any((folder / file).exists() for file in WEIGHT_FILES):
         raise InputError(
             f"{name}: a table of weights encodes its queries, not the model that encodes documents"
@@ -135,14 +135,14 @@ def _refuse_query_table(name: str, folder: Path) -> None:
 def _require_head(folder: Path, config: Mapping[str, Any]) -> None:
     """Raise InputError for a model of transformers whose class has no language-model head or,
     without a class in the configuration, none of whose classes has."""
-    classes, kind = config.get("architectures") or [], str(config.get("model_type"))
+    classes, model_type = config.get("architectures") or [], str(config.get("model_type"))
     classes = classes if isinstance(classes, list) else [classes]
     if classes:
         fits = any(str(name).endswith(HEADS) for name in classes)
     else:
-        fits = kind in MASKED or kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        fits = model_type in MASKED or model_type in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     if not fits:
-        name = str(classes[0]) if classes else f"a {kind}"
+        name = str(classes[0]) if classes else f"a {model_type}"
         raise InputError(f"{folder}: {name:.80} has no masked or causal language-model head")
 
 
@@ -156,13 +156,13 @@ def _read(path: Path) -> Any:
         raise InputError(f"{path}: {error}") from None
 
 
-def read_model(folder: Path, kind: Kind) -> Encoder:
+def read_model(folder: Path, layout: Kind) -> Encoder:
     """Read a model of a layout by ``recognise``, not lexicept's, as an encoder with vectors equal
     to the model's library.
 
     Raises InputError if the model does not pool a language model's logits (CSR does not), has
     pickled weights, Python code or another similarity than the dot product, or is damaged."""
-    if kind is Kind.splade and _is_decoder(folder):
+    if layout is Kind.splade and _is_decoder(folder):
         _require_safetensors(folder)
         return _read_decoder(folder)
     source = load_in_own_library(folder)
@@ -191,7 +191,7 @@ def load_in_own_library(folder: Path) -> SparseEncoder:
     """
     _require_safetensors(folder)
     listed = modules_of(folder)
-    if listed and not any("sparse_encoder" in kind for kind, _ in listed):
+    if listed and not any("sparse_encoder" in module_type for module_type, _ in listed):
         raise InputError(f"{folder}: no module of it makes sparse vectors")
     safe = {"use_safetensors": True, "dtype": "float32"}
     try:
@@ -218,8 +218,8 @@ def _transformer(folder: Path, source: SparseEncoder) -> Transformer:
             f"{folder}: {names} (CSR): its autoencoder reads one dense vector of a whole text; "
             "lexicept's read the states of tokens"
         )
-    kinds = (Transformer, SpladePooling)
-    fits = len(modules) == len(kinds) and all(map(isinstance, modules, kinds))
+    expected = (Transformer, SpladePooling)
+    fits = len(modules) == len(expected) and all(map(isinstance, modules, expected))
     if not fits or modules[0].transformer_task != "fill-mask":
         raise InputError(f"{folder}: {names} is not a masked language model and SpladePooling")
     if source.similarity_fn_name not in (None, "dot"):
@@ -250,8 +250,8 @@ def check_backbone(name: str, *, own_head: bool) -> None:
     trained too, not a new SAE."""
     folder = Path(fetch(name))
     config = _read(folder / "config_sentence_transformers.json") or {}
-    kinds = [kind for kind, _ in modules_of(folder)]
-    sparse = any("sparse_encoder" in kind or kind.startswith("lexicept.") for kind in kinds)
+    types = [module_type for module_type, _ in modules_of(folder)]
+    sparse = any("sparse_encoder" in name or name.startswith("lexicept.") for name in types)
     prompts = config.get("prompts")
     if isinstance(prompts, dict) and any(prompts.values()):
         if sparse:

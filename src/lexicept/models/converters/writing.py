@@ -26,7 +26,7 @@ from lexicept.models.windows import BORDERS
 from lexicept.storage.files import remove
 
 
-def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
+def write_model(encoder: Encoder, layout: Kind, folder: Path) -> None:
     """Write an encoder into an empty folder so that other libraries load it, without lexicept and
     without any code.
 
@@ -35,10 +35,10 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
     backbone's limit. Queries get the documents' length, with a warning about a change. Raises
     InputError if the layout can't express the encoder; see ``_require_expressible``."""
     backbone = encoder.backbone
-    head = _require_expressible(encoder, kind)
+    head = _require_expressible(encoder, layout)
     length = min(backbone.window, backbone.max_query_tokens or backbone.window)
     if length != backbone.one_window:
-        message = f"{kind} has one length: queries will be cut after {backbone.one_window} tokens"
+        message = f"{layout} has one length: queries will be cut after {backbone.one_window} tokens"
         warnings.warn(f"{message} like documents, not after {length}", LexiceptWarning, 2)
     work = folder / "masked"
     with quiet_transformers():
@@ -68,14 +68,14 @@ def write_model(encoder: Encoder, kind: Kind, folder: Path) -> None:
     remove(work)
 
 
-def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
+def _require_expressible(encoder: Encoder, layout: Kind) -> VocabularyHead:
     """Return the head; raise InputError for the first property without a place in a layout."""
     backbone, head = encoder.backbone, encoder.head
     settings = head.settings
     # Limits that a layout has no place for.
     limits = ("query_k", "document_k", "query_max_active_dims", "document_max_active_dims")
     limited = [name for name in limits if getattr(settings, name) is not None]
-    pools_itself = kind is Kind.splade
+    pools_itself = layout is Kind.splade
     if not pools_itself and settings.query_max_active_dims == settings.document_max_active_dims:
         limited = [name for name in limited if name not in limits[2:]]
     if settings.pruning != "weight" and settings.query_max_active_dims is not None:
@@ -110,7 +110,7 @@ def _require_expressible(encoder: Encoder, kind: Kind) -> VocabularyHead:
         ),
     ):
         if refused:
-            raise InputError(f"this encoder can't be written for {kind}: {reason}")
+            raise InputError(f"this encoder can't be written for {layout}: {reason}")
     assert isinstance(head, VocabularyHead)
     return head
 

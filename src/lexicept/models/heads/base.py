@@ -85,8 +85,7 @@ class Head(Module):  # type: ignore[misc]
         return self.rows.float().numpy(force=True)
 
     def dimension_kind(self, num_tokens: int) -> str:
-        """Return the kind of the dimensions (concepts, sub-words or words) over a tokenizer of
-        ``num_tokens``."""
+        """Return concepts, sub-words or words: the dimensions over ``num_tokens`` sub-words."""
         return "concepts"
 
     def reconstruct(self, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,11 +148,11 @@ class Head(Module):  # type: ignore[misc]
         else:
             fired_acts, fired = top_activations(x, self.rows, self.bias, k, threshold)
             # A column for each dimension asked for, and one more for all others.
-            other = len(columns)
-            column = columns.new_full((self.size,), other)
-            column[columns] = torch.arange(other, device=columns.device)
-            acts = fired_acts.new_zeros(len(x), other + 1)
-            acts = acts.scatter(1, column[fired], fired_acts)[:, :other]
+            outside = len(columns)
+            column = columns.new_full((self.size,), outside)
+            column[columns] = torch.arange(outside, device=columns.device)
+            acts = fired_acts.new_zeros(len(x), outside + 1)
+            acts = acts.scatter(1, column[fired], fired_acts)[:, :outside]
         addends: Floats = self._addends(self._scaled(acts)).cpu().numpy()
         return addends
 
@@ -171,13 +170,12 @@ class Head(Module):  # type: ignore[misc]
 
     @torch.inference_mode()
     def pool_batch(self, states: Tensor, texts: Integers, task: str) -> tuple[Integers, Floats]:
-        """Return places in [texts, size] and values of a batch's pooled activations, for a head
-        without k."""
-        numbers, inverse = torch.unique(torch.from_numpy(texts), return_inverse=True)
-        pooled = self.pool(states, inverse.to(states.device), len(numbers), task).cpu()
+        """Return positions in [texts, size] and values of pooled activations; only without k."""
+        present, inverse = torch.unique(torch.from_numpy(texts), return_inverse=True)
+        pooled = self.pool(states, inverse.to(states.device), len(present), task).cpu()
         text, dimension = torch.nonzero(pooled, as_tuple=True)
-        places = numbers[text] * self.size + dimension
-        return places.numpy(), pooled[text, dimension].numpy()
+        positions = present[text] * self.size + dimension
+        return positions.numpy(), pooled[text, dimension].numpy()
 
     def pool(self, states: Tensor, text: Tensor, num_texts: int, task: str | None = None) -> Tensor:
         """Pool the activations of states [n, d], of texts by number [n]: maximum, sum of logarithms

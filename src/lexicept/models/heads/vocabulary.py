@@ -139,16 +139,15 @@ class VocabularyHead(Head):
             getattr(head, name).load_state_dict(getattr(self, name).state_dict())
         return head
 
-    def expanded(self, pieces: Sequence[Sequence[int]], words: Sequence[str]) -> VocabularyHead:
-        """Return a head over words: rows and biases are means over ``pieces``, the dimensions of
-        each word's sub-words in this head (ESPLADE, section 3). Raises InputError for a word
-        without pieces."""
-        for word, ids in zip(words, pieces, strict=True):
-            if not ids or not all(0 <= piece < self.size for piece in ids):
-                raise InputError(f"{word!r} has no pieces in a vocabulary of {self.size}")
+    def expanded(self, subwords: Sequence[Sequence[int]], words: Sequence[str]) -> VocabularyHead:
+        """Return a head over words: rows and biases are means over ``subwords``, the dimensions of
+        each word's sub-words here (ESPLADE, section 3). Raises InputError for a word without."""
+        for word, ids in zip(words, subwords, strict=True):
+            if not ids or not all(0 <= subword < self.size for subword in ids):
+                raise InputError(f"{word!r} has no sub-words in a vocabulary of {self.size}")
         # A bag of sub-words for each word.
-        flat = torch.tensor([piece for ids in pieces for piece in ids], dtype=torch.long)
-        lengths = torch.tensor([len(ids) for ids in pieces])
+        flat = torch.tensor([subword for ids in subwords for subword in ids], dtype=torch.long)
+        lengths = torch.tensor([len(ids) for ids in subwords])
         offsets = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)[:-1]])
         with torch.no_grad():
             weight = F.embedding_bag(flat, self.weight.cpu(), offsets, mode="mean")
@@ -160,7 +159,7 @@ class VocabularyHead(Head):
         generator = torch.Generator().manual_seed(seed)
         deviation = float(self.weight.detach().std())
         weight = torch.randn((size, self.rows.shape[1]), generator=generator) * deviation
-        return self.with_rows(weight, torch.zeros(size), [f"#{number}" for number in range(size)])
+        return self.with_rows(weight, torch.zeros(size), [f"#{i}" for i in range(size)])
 
     def _transform_config(self) -> dict[str, Any]:
         return {

@@ -36,8 +36,8 @@ def fit_decoder(sae: SAE, batches: Iterable[Tensor]) -> SAEReport:
     held_out: list[Tensor] = []
     tokens = 0
     for batch in batches:
-        for number, block in enumerate(batch.split(BLOCK)):
-            (held_out if number % HELD_OUT == HELD_OUT - 1 else fitted).append(block)
+        for index, block in enumerate(batch.split(BLOCK)):
+            (held_out if index % HELD_OUT == HELD_OUT - 1 else fitted).append(block)
         tokens += len(batch)
         if tokens >= FITTED_TOKENS:
             break
@@ -52,18 +52,18 @@ def fit_decoder(sae: SAE, batches: Iterable[Tensor]) -> SAEReport:
     squares = torch.bincount(latents.ravel(), acts.square().ravel(), size)[:, None]
     ridge = acts.square().sum() / (acts > 0).sum().clamp_min(1)
     diagonal = (squares + ridge).clamp_min(1e-12)
-    rows = torch.zeros(size, sae.d_in, device=acts.device)
+    weights = torch.zeros(size, sae.d_in, device=acts.device)
     residual = of_latents(sae.normalise(states) - sae.b_dec)
     direction = residual / diagonal
     product = (residual * direction).sum(dim=0)
     for _ in range(STEPS):
         image = of_latents(sum_chosen(acts, latents, direction)) + ridge * direction
         step = product / (direction * image).sum(dim=0).clamp_min(1e-30)
-        rows += step * direction
+        weights += step * direction
         residual -= step * image
         scaled = residual / diagonal
         before, product = product, (residual * scaled).sum(dim=0)
         direction = scaled + product / before.clamp_min(1e-30) * direction
-    sae.W_dec.copy_(rows)
+    sae.W_dec.copy_(weights)
     sae.decoder = True
     return report_states(held_out or fitted, sae)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lexicept.corpora.json_lines import read_objects
-from lexicept.corpora.records import Place
+from lexicept.corpora.records import Location
 from lexicept.errors import InputError
 from lexicept.models.sae.model import SAE, block_of
 
@@ -25,13 +25,13 @@ def read_explanations(path: str | os.PathLike[str], sae: SAE) -> dict[int, str]:
     explanations: dict[int, str] = {}
     source: object = None
     for file in _files(Path(path)):
-        for place, fields in read_objects(str(file)):
-            _check_source(place, fields.get("layer"), source, block)
+        for location, fields in read_objects(str(file)):
+            _check_source(location, fields.get("layer"), source, block)
             source = fields.get("layer")
-            latent = _latent(place, fields.get("index"), sae.num_latents)
+            latent = _latent(location, fields.get("index"), sae.num_latents)
             description = fields.get("description")
             if description is not None and not isinstance(description, str):
-                raise place.error(f"the description must be a string, not {description!r:.80}")
+                raise location.error(f"the description must be a string, not {description!r:.80}")
             text = " ".join((description or "").split())
             if text:
                 explanations.setdefault(latent, text)
@@ -48,23 +48,23 @@ def _files(path: Path) -> list[Path]:
     return sorted(files, key=lambda file: [int(n) for n in re.findall(r"\d+", file.name)])
 
 
-def _check_source(place: Place, layer: object, before: object, block: int | None) -> None:
+def _check_source(location: Location, layer: object, before: object, block: int | None) -> None:
     if isinstance(layer, bool) or not isinstance(layer, str | int):
-        raise place.error(
+        raise location.error(
             f"the layer must be a source such as 20-gemmascope-res-16k, not {layer!r}"
         )
     if before is not None and layer != before:
-        raise place.error(f"an explanation of {layer!r} among those of {before!r}")
-    number = re.match(r"\d+", str(layer))
-    if block is not None and (number is None or int(number[0]) != block):
-        raise place.error(f"an explanation of layer {layer!r}, the SAE reads block {block}")
+        raise location.error(f"an explanation of {layer!r} among those of {before!r}")
+    source_block = re.match(r"\d+", str(layer))
+    if block is not None and (source_block is None or int(source_block[0]) != block):
+        raise location.error(f"an explanation of layer {layer!r}, the SAE reads block {block}")
 
 
-def _latent(place: Place, index: Any, num_latents: int) -> int:
+def _latent(location: Location, index: Any, num_latents: int) -> int:
     # Neuronpedia writes numbers as strings.
     sound = isinstance(index, str | int) and re.fullmatch(r"\d{1,12}", str(index)) is not None
     if not sound:
-        raise place.error(f"the index must be the number of a latent, not {index!r:.80}")
+        raise location.error(f"the index must be the number of a latent, not {index!r:.80}")
     if int(index) >= num_latents:
-        raise place.error(f"latent {index}, but the SAE has {num_latents} latents")
+        raise location.error(f"latent {index}, but the SAE has {num_latents} latents")
     return int(index)

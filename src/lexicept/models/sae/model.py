@@ -109,8 +109,7 @@ class SAE(nn.Module):
         return x - self.b_dec if self.centred else x
 
     def pre_acts_of(self, x: Tensor, latents: Tensor) -> Tensor:
-        """Return p of chosen latents [n, k] for x [n, d]; only rows of chosen latents get a
-        gradient."""
+        """Return p of given latents [n, k] for x [n, d]; only their rows get a gradient."""
         return chosen_outputs(self.centre(x), self.W_enc, self.b_enc, latents)
 
     def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:

@@ -78,12 +78,12 @@ def find_pretrained_sae(
         raise InputError(f"{where}: there is no SAE of a known layout ({names})")
     best = _choose(candidates, where, layer, width, l0)
     path = f"{where}/{best.folder}".rstrip("/")
-    if best.kind.pickled and not pickles:
+    if best.layout.pickled and not pickles:
         raise InputError(
-            f"{path}: {best.kind.weights_file} is a pickle: lexicept model convert "
+            f"{path}: {best.layout.weights_file} is a pickle: lexicept model convert "
             "makes an SAE of it that can be loaded"
         )
-    layout = best.kind(folder_of(best), path)
+    layout = best.layout(folder_of(best), path)
     _require_known(path, layout, layer, width, d_in)
     origin = {"source": path, "layout": layout.name, "hook": layout.hook, "model": layout.model}
     return PretrainedSAE(layout, layer if layout.layer is None else layout.layer, origin)
@@ -106,7 +106,7 @@ def require_fit(origin: dict[str, Any], d_in: int, backbone: Backbone) -> None:
 
 
 class _Candidate(NamedTuple):
-    kind: type[Layout]
+    layout: type[Layout]
     folder: str
     facts: PathFacts
 
@@ -115,7 +115,7 @@ class _Candidate(NamedTuple):
         return layer_of(self.facts.hook)
 
     def files(self) -> list[str]:
-        names = (self.kind.config_file, self.kind.weights_file)
+        names = (self.layout.config_file, self.layout.weights_file)
         return [f"{self.folder}/{name}".lstrip("/") for name in names if name is not None]
 
 
@@ -155,12 +155,12 @@ def _recognise(files: Sequence[str], where: str) -> list[_Candidate]:
     """Return the SAEs in a source: each folder with the files of a layout."""
     present, candidates = set(files), []
     for file in sorted(present):
-        for kind in LAYOUTS:
-            if f"/{file}".endswith(f"/{kind.weights_file}"):
-                start = file.removesuffix(kind.weights_file)
-                if kind.config_file is None or f"{start}{kind.config_file}" in present:
-                    facts = kind.path_facts(f"{where}/{start}".rstrip("/"))
-                    candidates.append(_Candidate(kind, start.rstrip("/"), facts))
+        for layout in LAYOUTS:
+            if f"/{file}".endswith(f"/{layout.weights_file}"):
+                start = file.removesuffix(layout.weights_file)
+                if layout.config_file is None or f"{start}{layout.config_file}" in present:
+                    facts = layout.path_facts(f"{where}/{start}".rstrip("/"))
+                    candidates.append(_Candidate(layout, start.rstrip("/"), facts))
     return candidates
 
 

@@ -56,20 +56,19 @@ def report_sae(
 def read_all(reader: Reader, count: int, progress: Progress = silent) -> Iterator[Tensor]:
     """Yield the states [n, d] of all texts, ``READ`` texts at a time."""
     for start in range(0, count, READ):
-        numbers = range(start, min(start + READ, count))
-        yield reader(numbers)
-        progress("states", numbers.stop, count)
+        indices = range(start, min(start + READ, count))
+        yield reader(indices)
+        progress("states", indices.stop, count)
 
 
 @torch.no_grad()
 def report_states(batches: Iterable[Tensor], sae: SAE) -> SAEReport:
-    """Measure an SAE on batches of states [n, d], with sums in double precision. Raises InputError
-    without any states."""
+    """Measure an SAE on states [n, d], in double precision. Raises InputError without states."""
     device, tokens = sae.W_enc.device, 0
     total = torch.zeros(sae.d_in, dtype=torch.float64, device=device)
     active = torch.zeros(sae.num_latents, dtype=torch.long, device=device)
     squares = errors = 0.0
-    for states in (part for batch in batches for part in batch.to(device).split(TOGETHER)):
+    for states in (chunk for batch in batches for chunk in batch.to(device).split(TOGETHER)):
         acts, latents = sae.encode(states)
         tokens += len(states)
         total += states.double().sum(dim=0)

@@ -43,8 +43,8 @@ def backbone_reader(
 ) -> Reader:
     """Return a reader of texts through a backbone, then a transform, in single precision."""
 
-    def read(numbers: Sequence[int]) -> Tensor:
-        windows = backbone.windows([texts[number] for number in numbers])
+    def read(indices: Sequence[int]) -> Tensor:
+        windows = backbone.windows([texts[index] for index in indices])
         batches = []
         with torch.no_grad():
             for _, states in backbone.token_states(windows):
@@ -139,9 +139,9 @@ class StateStream:
                     self._random(position.epoch, position.document).permutation(len(states))
                 )
                 batches = order.tensor_split(-(-len(states) // self._shuffling.batch_size))
-                for number in range(position.batch, len(batches)):
-                    position = position._replace(batch=number + 1)
-                    yield position, states[batches[number]].float()
+                for index in range(position.batch, len(batches)):
+                    position = position._replace(batch=index + 1)
+                    yield position, states[batches[index]].float()
             elif position.whole:
                 return
             del states  # before the next buffer is filled
@@ -160,36 +160,37 @@ class StateStream:
             return self._whole, self._count
         start = position.document
         order = self._random(0 if position.whole else position.epoch).permutation(self._count)
-        pieces: list[Tensor] = []
-        tokens, place = 0, start
-        while tokens < self._shuffling.buffer_tokens and place < len(order):
-            states = self._read(order, position.epoch, place)
-            place = min(place + self._shuffling.documents, len(order))
+        chunks: list[Tensor] = []
+        tokens, document = 0, start
+        while tokens < self._shuffling.buffer_tokens and document < len(order):
+            states = self._read(order, position.epoch, document)
+            document = min(document + self._shuffling.documents, len(order))
             if len(states):
-                pieces.append(states)
+                chunks.append(states)
                 tokens += len(states)
             self._filling(tokens)
-        states = torch.cat(pieces) if pieces else torch.empty(0, 0)
+        states = torch.cat(chunks) if chunks else torch.empty(0, 0)
         if self._shuffling.drop_sinks and len(states):
             states = without_sinks(states)
-        if start == 0 and place == len(order):
+        if start == 0 and document == len(order):
             self._whole = states
-        return states, place - start
+        return states, document - start
 
-    def _read(self, order: Integers, epoch: int, place: int) -> Tensor:
+    def _read(self, order: Integers, epoch: int, document: int) -> Tensor:
         """Return the states of the next documents of an epoch."""
-        read = self._shuffling.documents
+        count = self._shuffling.documents
         if self._share is None:
-            return self._reader(order[place : place + read].tolist())
-        if (epoch, place) not in self._ahead:
-            size = read * self._share.count
-            first = place // size * size  # the same round on every process, also when resumed
-            starts = range(first, first + size, read)
-            runs = [order[start : start + read].tolist() for start in starts]
+            return self._reader(order[document : document + count].tolist())
+        if (epoch, document) not in self._ahead:
+            size = count * self._share.count
+            # The same round on every process, also when resumed.
+            round_start = document // size * size
+            starts = range(round_start, round_start + size, count)
+            runs = [order[start : start + count].tolist() for start in starts]
             shared = self._share(self._reader, runs)
             keys = [(epoch, start) for start in starts]
             self._ahead = dict(zip(keys, shared, strict=True))
-        return self._ahead.pop((epoch, place))
+        return self._ahead.pop((epoch, document))
 
 
 def without_sinks(states: Tensor) -> Tensor:

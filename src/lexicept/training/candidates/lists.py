@@ -21,7 +21,7 @@ import numpy as np
 from lexicept.corpora import Qrel
 from lexicept.corpora.json_lines import parse_line
 from lexicept.corpora.lines import decode
-from lexicept.corpora.records import Place, check_id, readable
+from lexicept.corpora.records import Location, check_id, readable
 from lexicept.errors import InputError
 from lexicept.storage.files import replacing_text
 from lexicept.storage.sequences import LazySequence
@@ -57,30 +57,29 @@ def from_qrels(qrels: Iterable[Qrel]) -> list[CandidateList]:
 
 
 def joined(
-    first: Sequence[CandidateList], second: Sequence[CandidateList]
+    leading: Sequence[CandidateList], lists: Sequence[CandidateList]
 ) -> Iterator[CandidateList]:
-    """Yield the second lists, with the candidates of the query's first list in front.
+    """Yield ``lists``, with the candidates of the query's list in ``leading`` in front.
 
-    Both lists of a query have the same relevant documents; every first list has a second list.
+    Both lists of a query have the same relevant documents; ``lists`` has all queries.
     """
-    places = {item.query_id: number for number, item in enumerate(first)}
-    for item in second:
+    positions = {item.query_id: position for position, item in enumerate(leading)}
+    for item in lists:
         documents = item.documents
-        if item.query_id in places:
-            documents = first[places[item.query_id]].documents + documents
+        if item.query_id in positions:
+            documents = leading[positions[item.query_id]].documents + documents
         yield CandidateList(item.query_id, tuple(dict.fromkeys(documents)), item.relevant)
 
 
 def write_lists(path: str | os.PathLike[str], lists: Iterable[CandidateList]) -> Lists:
     """Write lists atomically and open the file. Raises InputError for no lists and, by line, for no
-    documents, repeated or bad ids, scores that are not finite, or another number of scores than of
-    documents."""
+    documents, repeated or bad ids, or scores that are not finite or not one per document."""
     target = Path(path)
     with replacing_text(target) as file:
-        number = 0
-        for number, item in enumerate(lists, 1):
-            file.write(_to_line(item, Place(str(target), number)) + "\n")
-        if not number:
+        line_number = 0
+        for line_number, item in enumerate(lists, 1):
+            file.write(_to_line(item, Location(str(target), line_number)) + "\n")
+        if not line_number:
             raise InputError(f"{target}: no lists to write")
     return Lists.open(target)
 
@@ -93,20 +92,19 @@ def append_lists(
     report: Callable[[int, int], None],
 ) -> None:
     """Append the lists of the remaining of ``count`` queries, in units of work of ``size`` queries:
-    ``lists_of`` makes those of some numbers, ``report`` gets the numbers of finished and of all
-    queries."""
+    ``lists_of`` makes a span's lists, ``report`` gets the counts of finished and all queries."""
     for start in range(file.done, count, size):
-        numbers = range(start, min(start + size, count))
-        lists = lists_of(numbers)
-        lines = [_to_line(item, Place(f"query {item.query_id!r}")) for item in lists]
-        file.append_lines(lines, numbers.stop)
-        report(numbers.stop, count)
+        span = range(start, min(start + size, count))
+        lists = lists_of(span)
+        lines = [_to_line(item, Location(f"query {item.query_id!r}")) for item in lists]
+        file.append_lines(lines, span.stop)
+        report(span.stop, count)
 
 
-def _to_line(item: CandidateList, place: Place) -> str:
-    _check(place, item)
+def _to_line(item: CandidateList, location: Location) -> str:
+    _check(location, item)
     for value in (item.query_id, *item.documents):
-        _id(place, value)
+        _id(location, value)
     fields: dict[str, Any] = {
         "query_id": item.query_id,
         "relevant": item.documents[: item.relevant],
@@ -117,7 +115,7 @@ def _to_line(item: CandidateList, place: Place) -> str:
     return json.dumps(fields, ensure_ascii=False)
 
 
-Parser = Callable[[Place, bytes], CandidateList]
+Parser = Callable[[Location, bytes], CandidateList]
 
 
 class Lists(LazySequence[CandidateList]):
@@ -146,16 +144,16 @@ class Lists(LazySequence[CandidateList]):
         position = 0
         with readable(name), open(name, "rb") as file:
             # One pass notes where lines begin; lists are parsed when read.
-            for number, raw in enumerate(file, 1):
-                if number == 1 and raw.startswith(b"\x1f\x8b"):
+            for line_number, raw in enumerate(file, 1):
+                if line_number == 1 and raw.startswith(b"\x1f\x8b"):
                     raise InputError(f"{name}: gzipped, and read in random order: gunzip it first")
-                if line := _line(raw, first=number == 1):
-                    place = Place(name, number)
+                if line := _line(raw, at_start=line_number == 1):
+                    location = Location(name, line_number)
                     if parse is None:
-                        parse, frame = _parser(place, line), _frame(line)
-                        parse(place, line)
+                        parse, frame = _parser(location, line), _frame(line)
+                        parse(location, line)
                     elif _frame(line) != frame:
-                        parse(place, line)
+                        parse(location, line)
                     offsets.append(position)
                 position += len(raw)
         if parse is None:
@@ -166,21 +164,21 @@ class Lists(LazySequence[CandidateList]):
     def __len__(self) -> int:
         return int(self._offsets.size) - 1
 
-    def _read(self, number: int) -> CandidateList:
+    def _read(self, index: int) -> CandidateList:
         """Parse a list. Raises InputError for a bad line."""
-        start, end = (int(offset) for offset in self._offsets[number : number + 2])
-        line = _line(self._bytes[start:end].tobytes(), first=start == 0)
+        start, end = (int(offset) for offset in self._offsets[index : index + 2])
+        line = _line(self._bytes[start:end].tobytes(), at_start=start == 0)
         try:
-            return self._parse(Place(self.path), line)
+            return self._parse(Location(self.path), line)
         except InputError:
             # Lines are counted for the error message only.
             blocks = (self._bytes[i : min(i + 2**20, start)] for i in range(0, start, 2**20))
-            number = 1 + sum(block.tobytes().count(b"\n") for block in blocks)
-            return self._parse(Place(self.path, number), line)
+            line_number = 1 + sum(block.tobytes().count(b"\n") for block in blocks)
+            return self._parse(Location(self.path, line_number), line)
 
 
-def _line(raw: bytes, *, first: bool) -> bytes:
-    return (raw.removeprefix(codecs.BOM_UTF8) if first else raw).strip(b" \r\n")
+def _line(raw: bytes, *, at_start: bool) -> bytes:
+    return (raw.removeprefix(codecs.BOM_UTF8) if at_start else raw).strip(b" \r\n")
 
 
 def _frame(line: bytes) -> tuple[bytes, bytes] | int:
@@ -188,132 +186,132 @@ def _frame(line: bytes) -> tuple[bytes, bytes] | int:
     return (line[:1], line[-1:]) if line[:1] in (b"[", b"{") else line.count(b"\t")
 
 
-def _parser(place: Place, line: bytes) -> Parser:
+def _parser(location: Location, line: bytes) -> Parser:
     """Return the parser of a file with this first line."""
     if line.startswith(b"["):
         return _parse_colbert
     if line.startswith(b"{"):
-        fields = parse_line(place, line)
+        fields = parse_line(location, line)
         for key, parse in (("query_id", _parse_ours), ("qid", _parse_hard_negatives)):
             if key in fields:
                 return parse
     elif line.count(b"\t") == 2:
         return _parse_triple
-    raise place.error(f"not a line of lists; {_ACCEPTED}")
+    raise location.error(f"not a line of lists; {_ACCEPTED}")
 
 
-def _parse_ours(place: Place, line: bytes) -> CandidateList:
-    fields = parse_line(place, line)
+def _parse_ours(location: Location, line: bytes) -> CandidateList:
+    fields = parse_line(location, line)
     if not isinstance(fields, dict):
-        raise place.error("not a JSON object")
+        raise location.error("not a JSON object")
     relevant, candidates = (
-        tuple(_id(place, value) for value in _array(place, fields, key))
+        tuple(_id(location, value) for value in _array(location, fields, key))
         for key in ("relevant", "candidates")
     )
     scores = None
     if fields.get("scores") is not None:
-        scores = tuple(finite_score(place, value) for value in _array(place, fields, "scores"))
-    query = _id(place, fields.get("query_id"))
+        values = _array(location, fields, "scores")
+        scores = tuple(finite_score(location, value) for value in values)
+    query = _id(location, fields.get("query_id"))
     listed = CandidateList(query, relevant + candidates, len(relevant), scores)
-    _check(place, listed)
+    _check(location, listed)
     return listed
 
 
-def _parse_colbert(place: Place, line: bytes) -> CandidateList:
-    values = parse_line(place, line)
+def _parse_colbert(location: Location, line: bytes) -> CandidateList:
+    values = parse_line(location, line)
     if not isinstance(values, list) or len(values) < 2:
-        raise place.error("not a JSON array of a query and its documents")
-    return assemble(place, values[0], values[1:2], values[2:])
+        raise location.error("not a JSON array of a query and its documents")
+    return assemble(location, values[0], values[1:2], values[2:])
 
 
-def _parse_hard_negatives(place: Place, line: bytes) -> CandidateList:
-    fields = parse_line(place, line)
+def _parse_hard_negatives(location: Location, line: bytes) -> CandidateList:
+    fields = parse_line(location, line)
     if not isinstance(fields, dict):
-        raise place.error("not a JSON object")
+        raise location.error("not a JSON object")
     systems = fields.get("neg")
     if not isinstance(systems, dict):
-        raise place.error("neg must be an object of arrays, by system")
-    negatives = [value for system in systems for value in _array(place, systems, system)]
-    return assemble(place, fields.get("qid"), _array(place, fields, "pos"), negatives)
+        raise location.error("neg must be an object of arrays, by system")
+    negatives = [value for system in systems for value in _array(location, systems, system)]
+    return assemble(location, fields.get("qid"), _array(location, fields, "pos"), negatives)
 
 
-def _parse_triple(place: Place, line: bytes) -> CandidateList:
-    columns = decode(place, line).split("\t")
+def _parse_triple(location: Location, line: bytes) -> CandidateList:
+    columns = decode(location, line).split("\t")
     if len(columns) != 3:
-        raise place.error(f"{len(columns)} columns, expected query, positive, negative")
+        raise location.error(f"{len(columns)} columns, expected query, positive, negative")
     query, positive, negative = columns
     if positive == negative:
-        raise place.error(f"{positive!r} is both positive and negative")
-    return assemble(place, query, [positive], [negative])
+        raise location.error(f"{positive!r} is both positive and negative")
+    return assemble(location, query, [positive], [negative])
 
 
 def assemble(
-    place: Place, query: Any, relevant: Sequence[Any], others: Sequence[Any]
+    location: Location, query: Any, relevant: Sequence[Any], negatives: Sequence[Any]
 ) -> CandidateList:
     """Make a list of ids, ``[id, score]`` or ``{"pid": id, "ce-score": score}``, without repeats.
-    Raises InputError, naming ``place``, for bad ids, no documents, or scores that are incomplete or
-    not finite."""
+    Raises InputError, naming ``location``, for bad ids, bad scores or no documents."""
     scores: dict[str, float | None] = {}
     count = 0
-    for number, value in enumerate([*relevant, *others]):
+    for position, value in enumerate([*relevant, *negatives]):
         match value:
             case [name, score] | {"pid": name, "ce-score": score}:
-                scores.setdefault(_id(place, name), finite_score(place, score))
+                scores.setdefault(_id(location, name), finite_score(location, score))
             case {"pid": name} | name:
-                scores.setdefault(_id(place, name), None)
-        if number < len(relevant):
+                scores.setdefault(_id(location, name), None)
+        if position < len(relevant):
             count = len(scores)
     finite = tuple(score for score in scores.values() if score is not None)
     if finite and len(finite) < len(scores):
-        raise place.error("some documents have scores and others have none")
-    listed = CandidateList(_id(place, query), tuple(scores), count, finite or None)
-    _check(place, listed)
+        raise location.error("some documents have scores and others have none")
+    listed = CandidateList(_id(location, query), tuple(scores), count, finite or None)
+    _check(location, listed)
     return listed
 
 
-def _check(place: Place, item: CandidateList) -> None:
+def _check(location: Location, item: CandidateList) -> None:
     if not item.documents:
-        raise place.error(f"query {item.query_id!r} has no documents")
+        raise location.error(f"query {item.query_id!r} has no documents")
     if len(set(item.documents)) < len(item.documents):
         twice = next(d for n, d in enumerate(item.documents) if d in item.documents[:n])
-        raise place.error(f"document {twice!r} is there twice")
+        raise location.error(f"document {twice!r} is there twice")
     if not 0 <= item.relevant <= len(item.documents):
-        raise place.error(f"{item.relevant} of {len(item.documents)} documents relevant")
+        raise location.error(f"{item.relevant} of {len(item.documents)} documents relevant")
     if item.scores is not None:
         if len(item.scores) != len(item.documents):
-            raise place.error(f"{len(item.scores)} scores for {len(item.documents)} documents")
+            raise location.error(f"{len(item.scores)} scores for {len(item.documents)} documents")
         for document, score in zip(item.documents, item.scores, strict=True):
             if not math.isfinite(score):
-                raise place.error(f"score {score} of {document!r} is not finite")
+                raise location.error(f"score {score} of {document!r} is not finite")
 
 
-def _array(place: Place, fields: Mapping[str, Any], key: str) -> list[Any]:
+def _array(location: Location, fields: Mapping[str, Any], key: str) -> list[Any]:
     value = fields.get(key)
     if not isinstance(value, list):
-        raise place.error(f"{key} must be an array")
+        raise location.error(f"{key} must be an array")
     return value
 
 
-def _id(place: Place, value: Any) -> str:
+def _id(location: Location, value: Any) -> str:
     # bool is an int to Python but no id to anyone.
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise place.error(f"an id must be a string or an integer, not {value!r:.40}")
+        raise location.error(f"an id must be a string or an integer, not {value!r:.40}")
     name = str(value)
-    check_id(place, name)
+    check_id(location, name)
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise place.error(f"bad id {name!r}: UTF-8 cannot hold it") from None
+        raise location.error(f"bad id {name!r}: UTF-8 cannot hold it") from None
     return name
 
 
-def finite_score(place: Place, value: Any) -> float:
-    """Return a finite number. Raises InputError, at ``place``, for any other value."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+def finite_score(location: Location, value: Any) -> float:
+    """Return a finite number. Raises InputError, at ``location``, for any other value."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     try:
-        score = float(value) if number else math.nan
+        score = float(value) if is_number else math.nan
     except OverflowError:  # an integer of hundreds of digits
         score = math.nan
     if not math.isfinite(score):
-        raise place.error(f"a score must be a finite number, not {value!r:.40}")
+        raise location.error(f"a score must be a finite number, not {value!r:.40}")
     return score

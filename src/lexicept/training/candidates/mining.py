@@ -62,8 +62,7 @@ def mine(
     """Write a candidate list for each query, id → text: relevant documents, query id → ids, then
     the best other hits; none for a query with neither. Calling it again resumes interrupted work
     (see ``storage.workspace``). Raises InputError for a relevant document missing from the index,
-    an existing ``out``, unfinished work with other settings, a second writing process, or no
-    lists."""
+    an existing ``out``, unfinished work with other settings, a second writer, or no lists."""
     positives = {query: dict.fromkeys(relevant.get(query, ())) for query in queries}
     for query, documents in positives.items():
         for document in documents:
@@ -80,17 +79,17 @@ def mine(
     }
     names = list(queries)
 
-    def lists_of(numbers: range) -> Iterator[CandidateList]:
-        batch = names[numbers.start : numbers.stop]
+    def lists_of(span: range) -> Iterator[CandidateList]:
+        batch = names[span.start : span.stop]
         vectors = index.query_vectors([queries[name] for name in batch], settings.vocabulary)
         # Relevant documents among the hits are not candidates: search for as many more.
         most = settings.depth + max(len(positives[name]) for name in batch)
-        for number, hits in enumerate(index.rank(vectors, most)):
-            query, relevant_ids = batch[number], positives[batch[number]]
+        for position, hits in enumerate(index.rank(vectors, most)):
+            query, relevant_ids = batch[position], positives[batch[position]]
             # Above the limit, a candidate is probably a relevant document without judgement.
             limit = np.inf
             if settings.max_positive_share is not None and relevant_ids:
-                scores = (_score(index, vectors, number, document) for document in relevant_ids)
+                scores = (_score(index, vectors, position, document) for document in relevant_ids)
                 limit = settings.max_positive_share * max(scores)
             negatives = [hit for hit in hits if hit.id not in relevant_ids][: settings.depth]
             ids = [*relevant_ids, *(hit.id for hit in negatives if hit.score <= limit)]
@@ -108,9 +107,9 @@ def mine(
     return Lists.open(out)
 
 
-def _score(index: IndexReader, queries: sp.csr_array, number: int, document: str) -> float:
+def _score(index: IndexReader, queries: sp.csr_array, position: int, document: str) -> float:
     """Return a document's score in a search, found or not: the score of the best passage."""
-    span = slice(queries.indptr[number], queries.indptr[number + 1])
+    span = slice(queries.indptr[position], queries.indptr[position + 1])
     dimensions, weights = queries.indices[span], queries.data[span]
     prior = weights @ index.derived.background[dimensions]
     engine = index.engine

@@ -37,7 +37,7 @@ SHARD = 1024
 class _Network:
     """A model of sentence-transformers as a teacher."""
 
-    kind: ClassVar[str]
+    label: ClassVar[str]
 
     name: str
     """A hub name or a folder."""
@@ -48,7 +48,7 @@ class _Network:
 
     def settings(self) -> dict[str, Any]:
         dtype = {} if self.dtype is None else {"dtype": self.dtype}
-        return {"name": self.kind, "model": model_identity(self.name), **dtype}
+        return {"name": self.label, "model": model_identity(self.name), **dtype}
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class DenseTeacher(_Network):
     Every text is embedded once, in half precision, into a memory-mapped file.
     """
 
-    kind = "dense"
+    label = "dense"
 
     name: str = DEFAULT_BACKBONE
     """A hub name or a folder; the default needs no network where its package is installed."""
@@ -66,8 +66,7 @@ class DenseTeacher(_Network):
     def prepare(
         self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
     ) -> Scorer:
-        """Embed all texts without embeddings in ``folder``. Raises InputError if the model can't be
-        loaded."""
+        """Embed texts that ``folder`` lacks. Raises InputError if the model can't be loaded."""
         model = _load(SentenceTransformer, self.name, self.dtype)
         identity = model_identity(self.name)
         if self.dtype is not None:
@@ -76,16 +75,16 @@ class DenseTeacher(_Network):
         query_vectors, document_vectors = _embeddings(
             model, identity, query_texts, document_texts, folder, progress, self.batch_size
         )
-        query_numbers, document_numbers = (
-            {name: number for number, name in enumerate(names)} for names in (queries, documents)
+        query_rows, document_rows = (
+            {name: row for row, name in enumerate(names)} for names in (queries, documents)
         )
         similarity = SimilarityFunction.to_similarity_fn(model.similarity_fn_name)
 
         def score(query_ids: Sequence[str], document_ids: Sequence[Sequence[str]]) -> list[Floats]:
             scores = []
             for query, ids in zip(query_ids, document_ids, strict=True):
-                vector = query_vectors[[query_numbers[query]]]
-                listed = document_vectors[[document_numbers[document] for document in ids]]
+                vector = query_vectors[[query_rows[query]]]
+                listed = document_vectors[[document_rows[document] for document in ids]]
                 scores.append(similarity(_single(vector), _single(listed))[0].numpy())
             return scores
 
@@ -96,7 +95,7 @@ class DenseTeacher(_Network):
 class CrossEncoderTeacher(_Network):
     """The logit of a CrossEncoder, which reads query and document together."""
 
-    kind = "cross-encoder"
+    label = "cross-encoder"
 
     def prepare(
         self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
@@ -157,15 +156,15 @@ def _embeddings(
     size = model.get_embedding_dimension()
     cosine = model.similarity_fn_name == "cosine"
     representations = []
-    for kind, encode, texts in (
+    for side, encode, texts in (
         ("queries", model.encode_query, queries),
         ("documents", model.encode_document, documents),
     ):
-        path = folder / f"{fingerprint(chain([parameters, kind], texts))}.npy"
+        path = folder / f"{fingerprint(chain([parameters, side], texts))}.npy"
         quiet = partial(
             encode, batch_size=batch_size, show_progress_bar=False, normalize_embeddings=cosine
         )
-        make = partial(_embed, quiet, texts, size, path, partial(progress, f"embed {kind}"))
+        make = partial(_embed, quiet, texts, size, path, partial(progress, f"embed {side}"))
         representations.append(cached(path, make, partial(load_array, dtype=np.float16, ndim=2)))
     return representations[0], representations[1]
 
@@ -204,10 +203,10 @@ def check_dense(name: str) -> None:
     _load(SentenceTransformer, name)
 
 
-def _load(kind: Callable[..., Any], name: str, dtype: Dtype | None = None) -> Any:
+def _load(model_type: Callable[..., Any], name: str, dtype: Dtype | None = None) -> Any:
     try:
         with quiet_transformers():
-            return kind(fetch(name), model_kwargs={} if dtype is None else {"dtype": dtype})
+            return model_type(fetch(name), model_kwargs={} if dtype is None else {"dtype": dtype})
     except (OSError, ValueError) as error:
         raise InputError(f"teacher {name!r} can't be loaded: {first_line_of(error)}") from None
 

@@ -42,11 +42,11 @@ def teacher_lists(
         "depth": depth,
     }
 
-    def lists_of(numbers: range) -> Iterator[CandidateList]:
-        most = max(len(relevant.get(names[query], ())) for query in numbers) + depth
-        for query, best in zip(numbers, _best(data, numbers, most), strict=True):
+    def lists_of(span: range) -> Iterator[CandidateList]:
+        most = max(len(relevant.get(names[query], ())) for query in span) + depth
+        for query, best in zip(span, _best(data, span, most), strict=True):
             positives = dict.fromkeys(relevant.get(names[query], ()))
-            ids = (data.document_ids[number] for number in best)
+            ids = (data.document_ids[index] for index in best)
             negatives = [document for document in ids if document not in positives][:depth]
             yield CandidateList(names[query], (*positives, *negatives), len(positives))
 
@@ -60,14 +60,14 @@ def teacher_lists(
 def _best(data: TrainingData, queries: range, count: int) -> list[list[int]]:
     """Return the numbers of the ``count`` best documents of each query, best first."""
     scores = torch.empty(len(queries), 0)
-    numbers = torch.empty(len(queries), 0, dtype=torch.long)
+    documents = torch.empty(len(queries), 0, dtype=torch.long)
     # The best so far compete with each block of documents, so that memory stays bounded.
     for start in range(0, len(data.document_ids), DOCUMENTS):
         block = range(start, min(start + DOCUMENTS, len(data.document_ids)))
         taught = data.teach(queries, block)
         assert taught is not None
         scores = torch.cat([scores, taught], dim=1)
-        numbers = torch.cat([numbers, torch.tensor(block).expand(len(queries), -1)], dim=1)
+        documents = torch.cat([documents, torch.tensor(block).expand(len(queries), -1)], dim=1)
         scores, best = scores.topk(min(count, scores.shape[1]), dim=1)
-        numbers = numbers.gather(1, best)
-    return numbers.tolist()
+        documents = documents.gather(1, best)
+    return documents.tolist()

@@ -67,14 +67,14 @@ class BM25Teacher:
             prefix = Path(temporary) / "frequencies"
             tf = write_tf(prefix, vectorizer, list(documents.values()), None, progress)
         weights = BM25().documents(tf)
-        numbers_of = {name: number for number, name in enumerate(documents)}
+        rows_of = {name: row for row, name in enumerate(documents)}
 
         def score(query_ids: Sequence[str], document_ids: Sequence[Sequence[str]]) -> list[Floats]:
             texts = [queries[query] for query in query_ids]
             vectors = BM25().queries(vectorizer.queries(texts))
             scores = []
             for query, ids in enumerate(document_ids):
-                listed = weights[[numbers_of[document] for document in ids]]
+                listed = weights[[rows_of[document] for document in ids]]
                 scores.append((listed @ vectors[[query]].T).toarray()[:, 0])
             return scores
 
@@ -153,8 +153,8 @@ def score_lists(
         folder.mkdir(parents=True, exist_ok=True)
         score = teacher.prepare(used, documents, folder, progress)
 
-        def scored(numbers: range) -> Iterator[CandidateList]:
-            batch = lists[numbers.start : numbers.stop]
+        def scored(span: range) -> Iterator[CandidateList]:
+            batch = lists[span.start : span.stop]
             scores = score([i.query_id for i in batch], [i.documents for i in batch])
             for item, values in zip(batch, scores, strict=True):
                 yield item._replace(scores=tuple(values.tolist()))
@@ -168,11 +168,11 @@ def _survey(
     lists: Sequence[CandidateList], queries: ById, documents: ById, used: dict[str, str]
 ) -> Iterator[str]:
     """Yield each list's ids as JSON, for a fingerprint; put the texts of queries into ``used``."""
-    for number, item in enumerate(lists, 1):
+    for position, item in enumerate(lists, 1):
         if item.query_id not in queries:
-            raise InputError(f"list {number}: no text for the query {item.query_id!r}")
+            raise InputError(f"list {position}: no text for the query {item.query_id!r}")
         used[item.query_id] = queries[item.query_id]
         for document in item.documents:
             if document not in documents:
-                raise InputError(f"list {number}: no text for the document {document!r}")
+                raise InputError(f"list {position}: no text for the document {document!r}")
         yield json.dumps([item.query_id, item.relevant, *item.documents])

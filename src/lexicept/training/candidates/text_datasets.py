@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from lexicept.corpora.json_lines import read_objects
-from lexicept.corpora.records import Place
+from lexicept.corpora.records import Location
 from lexicept.errors import InputError
 from lexicept.storage.workspace import new_folder
 from lexicept.training.candidates.lists import (
@@ -53,8 +53,8 @@ def import_texts(
     InputError for an unreadable source, and like ``write_texts_dataset``."""
     path = Path(source)
     if not path.exists() or _saved(path):
-        rows = read_texts_dataset(source, split, config)
-        return write_texts_dataset(rows, folder, scored_only=scored_only)
+        records = read_texts_dataset(source, split, config)
+        return write_texts_dataset(records, folder, scored_only=scored_only)
     files = [path]
     if path.is_dir():
         files = sorted({file for pattern in _FILES for file in path.rglob(pattern)})
@@ -96,12 +96,12 @@ def write_texts_dataset(
     rows without scores, as SPLARE does (Appendix A). Raises InputError for a row with other
     columns, by its number, for no rows, or for an existing folder."""
     target = Path(folder)
-    placed = ((Place(f"rows for {target}", n, "row"), row) for n, row in enumerate(rows, 1))
+    placed = ((Location(f"rows for {target}", n, "row"), row) for n, row in enumerate(rows, 1))
     return _write_dataset(placed, target, scored_only)
 
 
 def _write_dataset(
-    rows: Iterable[tuple[Place, Mapping[str, Any]]], target: Path, scored_only: bool
+    rows: Iterable[tuple[Location, Mapping[str, Any]]], target: Path, scored_only: bool
 ) -> Lists:
     with new_folder(target, "dataset") as new:
         (new / "qrels").mkdir()
@@ -115,14 +115,14 @@ def _write_dataset(
             qrels.write("query-id\tcorpus-id\tscore\n")
 
             def lists() -> Iterator[CandidateList]:
-                for place, fields in rows:
-                    row = to_row(place, fields)
+                for location, fields in rows:
+                    row = to_row(location, fields)
                     if row.scores is None and scored_only:
                         continue
                     ids = [write_document(text) for text in row.texts]
                     values = ids if row.scores is None else list(zip(ids, row.scores, strict=True))
-                    query = write_query(row.query)
-                    item = assemble(place, query, values[: row.relevant], values[row.relevant :])
+                    query, count = write_query(row.query), row.relevant
+                    item = assemble(location, query, values[:count], values[count:])
                     for document in item.documents[: item.relevant]:
                         if (query, document) not in judged:
                             judged.add((query, document))
@@ -147,7 +147,7 @@ def _once(file: TextIO) -> Callable[[str], str]:
     return write
 
 
-def to_row(place: Place, fields: Mapping[str, Any]) -> TextRow:
+def to_row(location: Location, fields: Mapping[str, Any]) -> TextRow:
     """Read a row in either layout. Raises InputError for a row with other columns, by its place.
 
     BGE: ``query``, ``pos`` and ``neg``, lists of texts, and optionally ``pos_scores`` and
@@ -158,13 +158,13 @@ def to_row(place: Place, fields: Mapping[str, Any]) -> TextRow:
     if "pos" not in fields:
         names = [next((name for name in _QUERIES if name in fields), _QUERIES[0]), "positive"]
         names += [name for name in fields if re.fullmatch(r"negative(_\d+)?", name)]
-        query, *texts = [_text(place, fields, name, fields.get(name)) for name in names]
-        return TextRow(query, texts, 1, _scores(place, fields, len(texts)))
-    query = _text(place, fields, "query", fields.get("query"))
-    columns = {name: _texts(place, fields, name) for name in ("pos", "neg")}
+        query, *texts = [_text(location, fields, name, fields.get(name)) for name in names]
+        return TextRow(query, texts, 1, _scores(location, fields, len(texts)))
+    query = _text(location, fields, "query", fields.get("query"))
+    columns = {name: _texts(location, fields, name) for name in ("pos", "neg")}
     texts = columns["pos"] + columns["neg"]
     if not texts:
-        raise place.error("pos and neg are empty")
+        raise location.error("pos and neg are empty")
     scores: list[float] | None = None
     if any(fields.get(f"{name}_scores") is not None for name in columns):
         scores = []
@@ -172,38 +172,38 @@ def to_row(place: Place, fields: Mapping[str, Any]) -> TextRow:
             values = fields.get(f"{name}_scores")
             values = [] if values is None and not listed else values
             if not isinstance(values, list):
-                raise place.error(f"{name}_scores must be a list of numbers")
+                raise location.error(f"{name}_scores must be a list of numbers")
             if len(values) != len(listed):
-                raise place.error(f"{len(values)} {name}_scores for {len(listed)} texts")
-            scores += [finite_score(place, number) for number in values]
+                raise location.error(f"{len(values)} {name}_scores for {len(listed)} texts")
+            scores += [finite_score(location, score) for score in values]
     return TextRow(query, texts, len(columns["pos"]), scores)
 
 
-def _texts(place: Place, fields: Mapping[str, Any], name: str) -> list[str]:
+def _texts(location: Location, fields: Mapping[str, Any], name: str) -> list[str]:
     values = fields.get(name)
     if not isinstance(values, list):
-        raise place.error(f"{name} must be a list of texts; columns: {', '.join(fields)}")
-    return [_text(place, fields, name, value) for value in values]
+        raise location.error(f"{name} must be a list of texts; columns: {', '.join(fields)}")
+    return [_text(location, fields, name, value) for value in values]
 
 
-def _text(place: Place, fields: Mapping[str, Any], name: str, text: Any) -> str:
+def _text(location: Location, fields: Mapping[str, Any], name: str, text: Any) -> str:
     if not isinstance(text, str):
-        raise place.error(f"the column {name} must hold a text; columns: {', '.join(fields)}")
+        raise location.error(f"the column {name} must hold a text; columns: {', '.join(fields)}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise place.error(f"the column {name}: {error.reason}") from None
+        raise location.error(f"the column {name}: {error.reason}") from None
     return text
 
 
-def _scores(place: Place, fields: Mapping[str, Any], documents: int) -> list[float] | None:
+def _scores(location: Location, fields: Mapping[str, Any], documents: int) -> list[float] | None:
     """Return a score for each document; with margins, the positive scores 0."""
     value = next((fields[name] for name in _SCORES if name in fields), None)
     if value is None:
         return None
-    values = [finite_score(place, v) for v in (value if isinstance(value, list) else [value])]
+    values = [finite_score(location, v) for v in (value if isinstance(value, list) else [value])]
     if values and len(values) == documents - 1:
         return [0.0, *(-margin for margin in values)]
     if len(values) != documents:
-        raise place.error(f"{len(values)} scores for {documents} documents")
+        raise location.error(f"{len(values)} scores for {documents} documents")
     return values

@@ -89,8 +89,7 @@ class PretrainingSettings:
 
     @property
     def decay_steps(self) -> int:
-        """Last steps of the schedule, in which the learning rate falls to 0: all after the
-        warm-up."""
+        """Last steps, in which the learning rate falls to 0: all after the warm-up."""
         return (self.schedule_steps or self.steps) - self.warmup_steps
 
     @property

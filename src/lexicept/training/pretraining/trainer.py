@@ -46,7 +46,7 @@ def load_backbone_and_head(
     backbone: str, layer: int | None, settings: PretrainingSettings
 ) -> tuple[Backbone, VocabularyHead]:
     """Load a backbone, cut to ``layer`` blocks (all by default), and its language head. Raises
-    InputError for a model that can't be loaded or that does not fit the settings."""
+    InputError for an unreadable model, or a model that does not fit the settings."""
     check_backbone(backbone, own_head=True)
     loaded = Backbone.from_pretrained(
         backbone, layer, bidirectional=settings.bidirectional, dtype=settings.dtype
@@ -60,7 +60,7 @@ def load_backbone_and_head(
 
 def encoder_to_pretrain(
     models: tuple[Backbone, VocabularyHead],
-    kind: LanguageHead,
+    head_type: LanguageHead,
     size: int | None,
     texts: Sequence[str],
     seed: int,
@@ -71,7 +71,7 @@ def encoder_to_pretrain(
     vocabulary = HeadVocabulary(own_head.terms)
     if size is not None:
         vocabulary = HeadVocabulary(*expanded_words(texts, backbone.tokenizer, size))
-    return Encoder.of(backbone, HEAD_KINDS[kind].make(own_head, vocabulary, seed))
+    return Encoder.of(backbone, HEAD_KINDS[head_type].make(own_head, vocabulary, seed))
 
 
 def pretrain(
@@ -155,12 +155,12 @@ class MaskedTask(Task[list[MaskableWindow]]):
         random = np.random.default_rng((self.settings.seed, 3, step))
         # Masks depend on seed and step alone, so that a resumed run draws the same.
         masked = [self._hidden(example, random) for example in batch]
-        count = sum(len(window.places) for window in masked)
+        count = sum(len(window.positions) for window in masked)
         loss, correct = 0.0, 0
         with torch.random.fork_rng(self._devices):
             torch.manual_seed(int(random.integers(2**63)))  # dropout depends on the step alone
-            for numbers in group_windows(masked, BATCH_TOKENS):
-                total, hits = self._loss([masked[number] for number in numbers])
+            for indices in group_windows(masked, BATCH_TOKENS):
+                total, hits = self._loss([masked[index] for index in indices])
                 (total / count).backward()
                 loss += float(total.detach()) / count
                 correct += hits
@@ -199,7 +199,7 @@ class MaskedTask(Task[list[MaskableWindow]]):
         return [self.device] if self.device.type == "cuda" else []
 
     def _hidden(self, example: MaskableWindow, random: np.random.Generator) -> Masked:
-        """Mask a window; with shifted prediction, move the places to the previous position."""
+        """Mask a window; with shifted prediction, move the positions to the previous position."""
         tokens, spans = example
         if self.settings.masking == "causal":
             masked = Masked(tokens, [s.start for s in spans], [s.dimension for s in spans])
@@ -214,12 +214,12 @@ class MaskedTask(Task[list[MaskableWindow]]):
                 self.settings.hidden_share,
             )
         if self.settings.shifted:
-            return masked._replace(places=[place - 1 for place in masked.places])
+            return masked._replace(positions=[position - 1 for position in masked.positions])
         return masked
 
     def _loss(self, windows: Sequence[Masked]) -> tuple[Tensor, int]:
-        """Return the sum of the cross entropy at the masked places, and the number of correct
-        predictions. Logits exist at the masked places only."""
+        """Return the sum of the cross entropy at the masked positions, and the number of correct
+        predictions. Logits exist at the masked positions only."""
         device = self.device
         lengths = torch.tensor([len(window.token_ids) for window in windows], device=device)
         ids = pad_sequence(
@@ -228,12 +228,12 @@ class MaskedTask(Task[list[MaskableWindow]]):
             padding_value=self.backbone.tokenizer.pad_token_id or 0,
         ).to(device)
         attention = (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
-        numbers = [number for number, window in enumerate(windows) for _ in window.places]
-        places = [place for window in windows for place in window.places]
+        window_indices = [index for index, window in enumerate(windows) for _ in window.positions]
+        positions = [position for window in windows for position in window.positions]
         labels = torch.tensor([i for window in windows for i in window.labels], device=device)
         with autocast(device, self.settings.bf16):
             with torch.set_grad_enabled(self.settings.trained != "head"):
-                states = self.backbone.states(ids, attention)[numbers, places]
+                states = self.backbone.states(ids, attention)[window_indices, positions]
             logits = F.linear(self.head.transform(states), self.head.rows, self.head.bias)
         total = F.cross_entropy(logits.float(), labels, reduction="sum")
         return total, int((logits.detach().argmax(dim=1) == labels).sum())

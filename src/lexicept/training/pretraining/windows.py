@@ -25,10 +25,10 @@ class Masked(NamedTuple):
     """A window with tokens to predict."""
 
     token_ids: list[int]
-    places: list[int]
-    """Places to predict from: the tokens' places, or the previous places."""
+    positions: list[int]
+    """Positions to predict from: the tokens', or the previous positions."""
     labels: list[int]
-    """Dimension to predict at each place."""
+    """Dimension to predict at each position."""
 
 
 def mask(
@@ -46,13 +46,13 @@ def mask(
     3.1.2)."""
     masked = Masked(list(token_ids), [], [])
     drawn = random.choice(len(spans), max(1, round(share * len(spans))), replace=False)
-    for number, fate in zip(drawn, random.random(len(drawn)), strict=True):
-        start, end, dimension = spans[number]
+    for index, fate in zip(drawn, random.random(len(drawn)), strict=True):
+        start, end, dimension = spans[index]
         if fate < hidden_share * 8 / 9:
             masked.token_ids[start:end] = [mask_id] * (end - start)
         elif fate < hidden_share:
             masked.token_ids[start:end] = random.choice(replacements, end - start).tolist()
-        masked.places.extend(range(start, end))
+        masked.positions.extend(range(start, end))
         masked.labels.extend([dimension] * (end - start))
     return masked
 
@@ -115,15 +115,15 @@ class WindowStream:
         read = SHUFFLED_BATCHES * size
         while True:
             order = self._random(1, epoch).permutation(len(texts))
-            for first in range(document, len(texts), read):
-                together = [texts[int(i)] for i in order[first : first + read]]
+            for block_start in range(document, len(texts), read):
+                together = [texts[int(i)] for i in order[block_start : block_start + read]]
                 windows = self._backbone.windows(together, self._settings.max_tokens)
-                shuffled = self._random(2, epoch, first).permutation(len(windows))
+                shuffled = self._random(2, epoch, block_start).permutation(len(windows))
                 splits = np.array_split(shuffled, -(-len(windows) // size))
-                for number in range(batch, len(splits)):
-                    if examples := self._examples(together, windows, splits[number]):
+                for index in range(batch, len(splits)):
+                    if examples := self._examples(together, windows, splits[index]):
                         any_example = True
-                        yield StreamPosition(epoch, first, number + 1), examples
+                        yield StreamPosition(epoch, block_start, index + 1), examples
                 batch = 0
             if not any_example:
                 what = "words" if self._settings.masking == "words" else "sub-words"
@@ -134,25 +134,25 @@ class WindowStream:
         return np.random.default_rng((self._settings.seed, *key))
 
     def _examples(
-        self, texts: Sequence[str], windows: Sequence[Window], numbers: np.ndarray
+        self, texts: Sequence[str], windows: Sequence[Window], indices: np.ndarray
     ) -> list[MaskableWindow]:
         examples = []
-        for number in numbers.tolist():
-            window = windows[number]
+        for index in indices.tolist():
+            window = windows[index]
             if self._settings.masking == "words":
                 # A word cut by the window's border is no whole word, and is not masked.
-                cut_start = number > 0 and windows[number - 1].text == window.text
-                cut_end = number + 1 < len(windows) and windows[number + 1].text == window.text
+                cut_start = index > 0 and windows[index - 1].text == window.text
+                cut_end = index + 1 < len(windows) and windows[index + 1].text == window.text
                 if self._settings.max_tokens is not None:
                     before, after = _beyond(window, texts[window.text])
                     cut_start, cut_end = cut_start or before, cut_end or after
                 spans = self._finder.spans(window, cut_start=cut_start, cut_end=cut_end)
             else:
-                first = int(self._settings.shifted)  # nothing is before the first token
+                earliest = int(self._settings.shifted)  # nothing is before the first token
                 spans = [
-                    WordSpan(place, place + 1, token)
-                    for place, token in enumerate(window.token_ids)
-                    if place >= first and token not in self._special
+                    WordSpan(position, position + 1, token)
+                    for position, token in enumerate(window.token_ids)
+                    if position >= earliest and token not in self._special
                 ]
             if spans:
                 examples.append(MaskableWindow(window.token_ids, spans))
@@ -161,9 +161,9 @@ class WindowStream:
 
 def _beyond(window: Window, text: str) -> tuple[bool, bool]:
     """Return True for text before a window, and True for text after the window."""
-    places = zip(window.offsets, window.left_out, strict=True)
-    spans = [place for place, left_out in places if not left_out]
+    pairs = zip(window.offsets, window.left_out, strict=True)
+    spans = [span for span, left_out in pairs if not left_out]
     if not spans:
         return False, False
-    first, last = min(start for start, _ in spans), max(end for _, end in spans)
-    return bool(text[:first].strip()), bool(text[last:].strip())
+    begin, stop = min(start for start, _ in spans), max(end for _, end in spans)
+    return bool(text[:begin].strip()), bool(text[stop:].strip())

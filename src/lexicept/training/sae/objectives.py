@@ -175,8 +175,7 @@ def _among_largest(values: Tensor, count: int) -> Tensor:
 
 @torch.no_grad()
 def _likely_floor(x: Tensor, rows: Tensor, bias: Tensor, count: int) -> Tensor:
-    """Estimate, from a sample of tokens, a floor [] just below the ``count`` largest outputs; at
-    least 0."""
+    """Estimate from sampled tokens a floor [], at least 0, below the ``count`` largest outputs."""
     sample = x[:: max(1, len(x) // FLOOR_TOKENS)]
     outputs = torch.addmm(bias, sample, rows.T).ravel()
     above = math.ceil(1.5 * count * len(sample) / len(x)) + FLOOR_TOKENS

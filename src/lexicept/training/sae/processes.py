@@ -56,9 +56,9 @@ class Processes:
             dist.all_reduce(values)
         return values
 
-    def total(self, number: int) -> int:
+    def total(self, count: int) -> int:
         """Return the sum of the processes' numbers."""
-        return int(self.add(torch.tensor(number, device=self.device)))
+        return int(self.add(torch.tensor(count, device=self.device)))
 
     def spread(self, values: Tensor | None, rank: int) -> Tensor:
         """Send values [n, d] from process ``rank`` to all; the other processes pass None."""

@@ -110,5 +110,5 @@ class SAESettings:
     @property
     def nested(self) -> tuple[int, ...]:
         """``prefixes`` or its default."""
-        parts = (share * self.num_latents // 32 for share in (1, 3, 7, 15))
-        return self.prefixes or (*(size for size in parts if size), self.num_latents)
+        sizes = (share * self.num_latents // 32 for share in (1, 3, 7, 15))
+        return self.prefixes or (*(size for size in sizes if size), self.num_latents)

@@ -143,16 +143,16 @@ def _begin(batches: Batches, settings: SAESettings) -> tuple[SAETask, Batches]:
 
     With fewer tokens than latents, copies of a token would compete and mostly die.
     """
-    first: list[tuple[Position, Tensor]] = []
+    initial: list[tuple[Position, Tensor]] = []
     tokens = 0
     while tokens < settings.num_latents:
         batch = next(batches, None)
         if batch is None:
             raise InputError("an SAE can't be trained: the texts have no tokens")
-        first.append(batch)
+        initial.append(batch)
         tokens += len(batch[1])
-    task = SAETask.begin(torch.cat([states for _, states in first]), settings)
-    return task, chain(first, batches)
+    task = SAETask.begin(torch.cat([states for _, states in initial]), settings)
+    return task, chain(initial, batches)
 
 
 def resume(
@@ -160,11 +160,11 @@ def resume(
 ) -> tuple[Loop[Tensor], Position]:
     """Return the loop of a checkpoint, of further training of ``start`` or of a new SAE, and the
     position in the stream of batches. Raises InputError for a checkpoint of another model."""
-    with checkpoint.reading() as content:
+    with checkpoint.reading() as state:
         if start is not None:
             task = SAETask.going_on(start, settings)
         else:
-            W_dec = content["task"]["objective"]["sae.W_dec"]
+            W_dec = state["task"]["objective"]["sae.W_dec"]
             sae = _empty_sae(W_dec.shape[1], settings)
             objective = OBJECTIVES[settings.architecture](sae, settings)
             task = SAETask(objective.to(W_dec.device), settings)
@@ -232,8 +232,8 @@ class SAETask(Task[Tensor]):
         (x, outcome, tokens), self._last = self._last, None
         l0 = float(outcome.active.sum()) / tokens
         with torch.no_grad():
-            rows = self.sae.W_dec
-            rows.div_(rows.norm(dim=1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny))
+            W_dec = self.sae.W_dec
+            W_dec.div_(W_dec.norm(dim=1, keepdim=True).clamp_min(torch.finfo(W_dec.dtype).tiny))
         # A latent without activity ages by the batch's tokens.
         self._quiet += tokens
         self._quiet[outcome.active > 0] = 0

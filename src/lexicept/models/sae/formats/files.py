@@ -40,7 +40,7 @@ _KINDS: dict[type, tuple[str, Callable[[Any], bool]]] = {
 class Config:
     """A JSON object, or one of its sections."""
 
-    place: str
+    source: str
     values: dict[str, Any]
 
     @classmethod
@@ -48,22 +48,22 @@ class Config:
         """Read a file. Raise InputError unless it holds a JSON object."""
         return cls(str(path), read_json(path, InputError))
 
-    def get(self, name: str, kind: type[T], default: T | None = None) -> T:
+    def get(self, name: str, value_type: type[T], default: T | None = None) -> T:
         """Return a value of a type of ``_KINDS``. Raise InputError for another type, or for a
         missing value without a default."""
         value = self.values.get(name)  # null counts as missing: SAELens writes it for defaults
         if value is None:
             value = default
         if value is None:
-            raise InputError(f"{self.place}: {name} is missing")
-        description, fits = _KINDS[kind]
+            raise InputError(f"{self.source}: {name} is missing")
+        description, fits = _KINDS[value_type]
         if not fits(value):
-            raise InputError(f"{self.place}: {name} must be {description}, not {value!r}")
-        return kind(value)  # type: ignore[call-arg]
+            raise InputError(f"{self.source}: {name} must be {description}, not {value!r}")
+        return value_type(value)  # type: ignore[call-arg]
 
     def section(self, name: str) -> Config:
         """Return a nested object; an empty one if it is missing."""
-        return Config(f"{self.place}, {name}", self.get(name, dict, {}))
+        return Config(f"{self.source}, {name}", self.get(name, dict, {}))
 
     def text(self, *names: str) -> str | None:
         """Return the first of several values that is a string; None if none is."""
@@ -75,7 +75,7 @@ class Config:
         value, supported = self.values.get(name, default), tuple(supported)
         if value not in supported:
             names = " or ".join(map(repr, supported))
-            raise InputError(f"{self.place}: {name} is {value!r}; only {names} can be loaded")
+            raise InputError(f"{self.source}: {name} is {value!r}; only {names} can be loaded")
 
 
 class Tensors(ABC):
@@ -115,8 +115,7 @@ class Tensors(ABC):
             raise InputError(f"{self.path}: {name} is {list(actual)}, expected {list(shape)}")
 
     def read(self, name: str) -> Tensor:
-        """Read a tensor of ``shapes``, as float32. Raise InputError for values that are damaged or
-        not finite."""
+        """Read a tensor of ``shapes`` as float32. Raises InputError for damaged values."""
         try:
             tensor = self._read(name).to(torch.float32, copy=True)
         except Exception as error:

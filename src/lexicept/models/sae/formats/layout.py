@@ -115,7 +115,7 @@ class Layout(ABC):
             said = config.get(name, int, actual)
             if said != actual:
                 file = self.tensors.path.name
-                raise InputError(f"{config.place}: {name} is {said}, but {actual} in {file}")
+                raise InputError(f"{config.source}: {name} is {said}, but {actual} in {file}")
 
     def _use_top(self, k: int) -> None:
         if k > self.num_latents:

@@ -49,7 +49,7 @@ class SAELens(Release):
         self.kind = _architecture(config)
         self.centred = config.get("apply_b_dec_to_input", bool, True)
         metadata = config.section("metadata").values
-        described = Config(config.place, {**config.values, **metadata})
+        described = Config(config.source, {**config.values, **metadata})
         self.hook = described.text("hook_name", "hook_point") or self.hook
         self.model = described.text("model_name")
         self.input_scale = _input_scale(described)
@@ -133,29 +133,29 @@ def _architecture(config: Config) -> str:
         return _TOP
     config.require("architecture", _ARCHITECTURES, "standard")
     if activation not in ("relu", _TOP):
-        raise InputError(f"{config.place}: the activation function {activation!r} can't be loaded")
+        raise InputError(f"{config.source}: the activation function {activation!r} can't be loaded")
     return architecture
 
 
 def _input_scale(config: Config) -> float:
     """Return the factor s of the scaled states s·h."""
-    kind = config.values.get("normalize_activations")
+    normalisation = config.values.get("normalize_activations")
     # Older versions write true or false instead of a name.
-    if kind in (None, False, "none"):
+    if normalisation in (None, False, "none"):
         return 1.0
-    if kind not in (True, "expected_average_only_in"):
+    if normalisation not in (True, "expected_average_only_in"):
         raise InputError(
-            f"{config.place}: normalize_activations {kind!r} scales every state by itself, which "
-            "this SAE can't express"
+            f"{config.source}: normalize_activations {normalisation!r} scales every state by "
+            "itself, which this SAE can't express"
         )
     if "norm_scaling_factor" not in config.values:
         raise InputError(
-            f"{config.place}: normalize_activations needs norm_scaling_factor, the number that "
+            f"{config.source}: normalize_activations needs norm_scaling_factor, the number that "
             "states are multiplied by; SAELens keeps it in its list of releases"
         )
     s = config.get("norm_scaling_factor", float)
     if s <= 0:
-        raise InputError(f"{config.place}: norm_scaling_factor must be above 0, not {s}")
+        raise InputError(f"{config.source}: norm_scaling_factor must be above 0, not {s}")
     return s
 
 
@@ -184,7 +184,7 @@ class Sparsify(Release):
         if not sizes.get("num_latents"):  # 0 leaves the width to expansion_factor
             width = config.get("d_in", int) * config.get("expansion_factor", int)
             sizes = {**sizes, "num_latents": width}
-        self._require_sizes(Config(config.place, sizes), "d_in", "num_latents")
+        self._require_sizes(Config(config.source, sizes), "d_in", "num_latents")
         self._use_top(config.get("k", int))
 
     def weights(self) -> Weights:
@@ -331,6 +331,6 @@ def save_dictionary_learning(sae: SAE, folder: Path) -> None:
         trainer |= {"layer": layer - 1, "submodule_name": f"resid_post_layer_{layer - 1}"}
     if model is not None:
         trainer["lm_name"] = model
-    content = io.BytesIO()
-    torch.save(state, content)
-    DictionaryLearning.write(folder, {"trainer": trainer}, content.getvalue())
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    DictionaryLearning.write(folder, {"trainer": trainer}, buffer.getvalue())

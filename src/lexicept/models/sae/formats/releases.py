@@ -124,7 +124,7 @@ class LlamaScope(Release):
         self.centred = config.get("apply_decoder_bias_to_pre_encoder", bool, False)
         self._threshold = config.get("jump_relu_threshold", float)
         if self._threshold < 0:
-            raise InputError(f"{config.place}: jump_relu_threshold {self._threshold} is below 0")
+            raise InputError(f"{config.source}: jump_relu_threshold {self._threshold} is below 0")
         self._open_tensors(_LLAMA_NAMES)
         self._require_sizes(config, "d_model", "d_sae")
         self._output_scale = 1.0
@@ -132,7 +132,7 @@ class LlamaScope(Release):
             norms = config.section("dataset_average_activation_norm")
             means = norms.get("in", float), norms.get("out", float)
             if min(means) <= 0:
-                raise InputError(f"{norms.place}: norms must be above 0, not {means}")
+                raise InputError(f"{norms.source}: norms must be above 0, not {means}")
             self.input_scale, self._output_scale = (math.sqrt(self.d_in) / mean for mean in means)
 
     @classmethod
