@@ -29,7 +29,7 @@ from lexicept.models.sae.states import (
 from lexicept.models.windows import READ
 from lexicept.progress import Progress, silent
 from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
-from lexicept.training.sae.objectives import OBJECTIVES, Outcome, SAEObjective
+from lexicept.training.sae.objectives import OBJECTIVES, Outcome, TopK
 from lexicept.training.sae.processes import CPU, Processes
 from lexicept.training.sae.settings import SAESettings
 from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -180,7 +180,7 @@ class SAETask(Task[Tensor]):
     advice = "a lower learning rate or normalise=True may help"
     epsilon = 6e-10
 
-    def __init__(self, objective: SAEObjective, settings: SAESettings) -> None:
+    def __init__(self, objective: TopK, settings: SAESettings) -> None:
         self.objective = objective
         self.sae = objective.sae
         self.settings: SAESettings = settings
