@@ -55,12 +55,6 @@ def topk(made, x):
     return loss_of(made.sae, x, z), z
 
 
-def batch_topk(made, x):
-    p = pre_acts(made.sae, x)
-    z = p.relu() * (p >= p.ravel().topk(K * len(x)).values[-1])
-    return loss_of(made.sae, x, z), z
-
-
 def hierarchical(made, x):
     p = pre_acts(made.sae, x)
     losses = [loss_of(made.sae, x, largest(p, k)) for k in (1, 2, 3)]
@@ -75,7 +69,6 @@ def matryoshka(made, x):
 
 DENSE = {
     "topk": (topk, {}),
-    "batch_topk": (batch_topk, {}),
     "hierarchical": (hierarchical, {}),
     "matryoshka": (matryoshka, {"prefixes": (2, 5, 11, M)}),
 }
@@ -113,30 +106,12 @@ def test_what_inference_finds_is_what_training_did(architecture, tmp_path):
     acts, latents = sae.encode(x)
     error = x - sae(x)
     active = torch.bincount(latents[acts > 0], minlength=M)
-    if architecture == "batch_topk":  # the smallest that is kept is not above itself
-        assert int((outcome.active - active).abs().sum()) == 1
-        assert sae.threshold.unique().numel() == 1
-    else:
-        assert torch.equal(active, outcome.active)
-        assert torch.allclose(error, outcome.error, atol=1e-12)
-    assert (sae.k is None) == (sae.threshold is not None) == made.settings.has_thresholds
-    assert sae.threshold is None or not sae.threshold.requires_grad
+    assert torch.equal(active, outcome.active)
+    assert torch.allclose(error, outcome.error, atol=1e-12)
     sae.float().save(tmp_path)
     loaded = SAE.load(tmp_path)
     assert loaded.architecture == architecture
     assert torch.equal(loaded(x.float()), sae(x.float()))
-
-
-def test_a_running_estimate_of_the_batches_smallest_activation():
-    made = objective("batch_topk")
-    smallest = []
-    for seed in range(3):
-        made(states(seed=seed), NONE)
-        p = pre_acts(made.sae, states(seed=seed))
-        smallest.append(p.ravel().topk(K * 20).values[-1].item())
-    first, second, third = smallest
-    expected = 0.95 * (0.95 * first + 0.05 * second) + 0.05 * third
-    assert float(made.sae.threshold[0]) == pytest.approx(expected)
 
 
 def test_matryoshka_by_hand():
@@ -155,7 +130,7 @@ def test_matryoshka_by_hand():
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_small_activations_count_and_those_of_0_do_not(architecture):
     settings = SAESettings(3, 2, architecture=architecture, prefixes=(3,))
-    sae = SAE(3, 3, None if SAESettings(architecture=architecture).has_thresholds else 2)
+    sae = SAE(3, 3, 2)
     with torch.no_grad():
         for rows in (sae.W_enc, sae.W_dec):
             rows.copy_(torch.eye(3))
@@ -168,8 +143,6 @@ def test_small_activations_count_and_those_of_0_do_not(architecture):
         assert outcome.loss.item() == 1 / 2 + 1 / 4**2 / 4
     else:
         assert outcome.loss.item() == 1 / 2
-    if sae.threshold is not None:
-        assert sae.threshold.tolist() == [0.25] * 3
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -235,15 +208,14 @@ class Sizes(TorchDispatchMode):
         return results
 
 
-@pytest.mark.parametrize("architecture", ["topk", "batch_topk"])
 @pytest.mark.parametrize("short", [False, True])
-def test_no_array_of_tokens_and_latents_is_made(architecture, short, monkeypatch):
+def test_no_array_of_tokens_and_latents_is_made(short, monkeypatch):
     monkeypatch.setattr(linear_topk, "CHUNK_CELLS", 20_000)
     monkeypatch.setattr(linear_topk, "TILE_CELLS", 20_000)
     use_bytes(monkeypatch, short)
     x = states(1024, 8).float()
     with Sizes() as sizes:
-        task = SAETask.begin(x, SAESettings(512, 4, architecture=architecture))
+        task = SAETask.begin(x, SAESettings(512, 4))
         Loop(task).step(x)
     assert 1024 * 8 <= sizes.largest <= 1024 * 512 / 8
 
@@ -281,10 +253,10 @@ def test_an_index_is_built_with_any_architecture(run, tmp_path):
     lines = [json.dumps({"_id": str(n), "text": text(n, n + 1, n * n)}) for n in range(30)]
     (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
     sizes = ("--num-latents", 16, "--k", 2, "--tokens", 2000, "--vocabulary", "concepts")
-    own = ("--train", "--backbone", tmp_path / "bert", "--architecture", "batch_topk")
+    own = ("--train", "--backbone", tmp_path / "bert", "--architecture", "matryoshka")
     index = tmp_path / "my.index"
     assert run("build", tmp_path / "corpus.jsonl", "--out", index, *sizes, *own).code == 0
     (folder,) = {path.parent for path in index.rglob("sae.json")}
     sae = SAE.load(folder)
-    assert (sae.architecture, sae.k, sae.num_latents) == ("batch_topk", None, 16)
+    assert (sae.architecture, sae.k, sae.num_latents) == ("matryoshka", 2, 16)
     assert len(run("search", index, text(4, 5, 16), "--json").json["results"]) > 0

@@ -7,7 +7,7 @@ from torch import nn
 from lexicept.errors import InputError
 from lexicept.models.sae.model import SAE
 from lexicept.training.loop import Loop
-from lexicept.training.sae.objectives import Outcome, SAEObjective
+from lexicept.training.sae.objectives import Outcome, TopK
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import (
     SAETask,
@@ -70,7 +70,7 @@ def test_an_sae_of_no_tokens_is_random_projections_of_states():
     assert float(sae.b_dec.abs().max()) == float(sae.b_enc.abs().max()) == 0.0
 
 
-class Scripted(SAEObjective):
+class Scripted(TopK):
     """An objective whose active latents are given, which records the dead ones it is told of."""
 
     script: tuple = ()
@@ -119,9 +119,8 @@ def test_progress_shows_fvu_and_active_latents_per_token():
     assert "FVU 0.000  l0 1.5" in Loop(task).step(torch.ones(2, 2))  # no variance
 
 
-@pytest.mark.parametrize("architecture", ["topk", "batch_topk"])
-def test_a_step_s_gradient_turns_decoder_rows_and_does_not_stretch_them(architecture):
-    task = SAETask.begin(states(), SAESettings(64, 4, architecture=architecture))
+def test_a_step_s_gradient_turns_decoder_rows_and_does_not_stretch_them():
+    task = SAETask.begin(states(), SAESettings(64, 4))
     rows = task.sae.W_dec.detach().clone()
     Loop(task).step(states(100, seed=1))
     gradient = task.sae.W_dec.grad
@@ -291,11 +290,6 @@ def test_training_that_goes_on_resumes_to_the_same_weights(tmp_path, monkeypatch
             "an SAE of 32 latents can't be trained on as one of 16",
         ),
         (SAE(16, 32, None), SAESettings(32, 4), "an SAE with thresholds can't be trained on"),
-        (
-            SAE(16, 32, 4),
-            SAESettings(32, 4, architecture="batch_topk"),
-            "with thresholds can't be trained",
-        ),
     ],
 )
 def test_an_sae_that_can_t_be_trained_on(start, settings, message):

@@ -165,7 +165,6 @@ def test_configurations_that_make_no_sense():
         with pytest.raises(InputError, match=r"loss\.reconstruction requires an SAE that learns"):
             config({"model": model, "loss": {"reconstruction": 1.0}})
     for model, message in (
-        ({"sae": {"architecture": "batch_topk"}}, "batch_topk has thresholds"),
         ({"sae": {"num_latents": 8}}, "must be below 8, not 8"),
         ({"head": "random", "size": 5}, "must be below 5, not 8"),
     ):

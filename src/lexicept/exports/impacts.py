@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +37,9 @@ class _ImpactFormat:
     """Queries of repeated words: Anserini's form; PISA has a colon for the tab."""
 
     queries_file = "queries.tsv"
+    has_similarity = False
 
-    def query(self, query: Query, vector: Vector) -> str:
+    def query(self, query: Query, vector: Vector, text_vector: Sequence[float]) -> str:
         dimensions, impacts = query_impacts(vector)
         words = np.repeat(dimensions, impacts).astype(str)
         return f"{query.id}\t{' '.join(words)}"

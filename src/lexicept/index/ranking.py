@@ -27,7 +27,7 @@ from lexicept.index.passages import Passages
 from lexicept.index.queries import WeightedQueries
 from lexicept.index.text_vectors import TextVectors
 from lexicept.index.vocabulary import IndexVocabulary
-from lexicept.vectors import Floats, Integers, with_entries
+from lexicept.vectors import Floats, Integers, run_starts, with_entries
 
 DOCUMENT_WORDS = 0.75
 """Share of a word's weight that the whole document gives, and the passage does not. Chosen with
@@ -118,7 +118,7 @@ class DocumentScorer:
             matches |= self.vectors.similar(similarities)
         totals = scores[passages] + similarities
         of_passages = self.passages.document_numbers[passages]
-        starts = np.flatnonzero(np.diff(of_passages, prepend=-1))
+        starts = run_starts(of_passages)
         best, best_scores = _best_of_each(totals, starts)
         totals[best] = 0
         second, second_scores = _best_of_each(totals, starts)
@@ -174,7 +174,7 @@ def _best_of_each(scores: Floats, starts: Integers) -> Ranking:
     counts = np.diff(starts, append=scores.size)
     runs = np.repeat(np.arange(starts.size), counts)
     positions = np.flatnonzero(scores == best[runs])
-    return positions[np.diff(runs[positions], prepend=-1) > 0], best
+    return positions[run_starts(runs[positions])], best
 
 
 class Ranker:

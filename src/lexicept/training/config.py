@@ -134,11 +134,6 @@ class ModelSettings:
         if sized and not (self.size or self.start):
             raise InputError(f"size is missing: dimensions of the head {self.head!r}")
         dims = self.initial_active_dims
-        if dims is not None and self.head == "sae" and self.sae.has_thresholds:
-            raise InputError(
-                "initial_active_dims shifts biases and so requires an SAE with k; "
-                f"{self.sae.architecture} has thresholds"
-            )
         size = self.sae.num_latents if self.head == "sae" else self.size
         if None not in (dims, size) and dims >= size:  # type: ignore[operator]
             raise InputError(f"initial_active_dims must be below {size}, not {dims}")

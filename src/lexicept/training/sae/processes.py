@@ -56,10 +56,6 @@ class Processes:
             dist.all_reduce(values)
         return values
 
-    def total(self, count: int) -> int:
-        """Return the sum of the processes' numbers."""
-        return int(self.add(torch.tensor(count, device=self.device)))
-
     def spread(self, values: Tensor | None, rank: int) -> Tensor:
         """Send values [n, d] from process ``rank`` to all; the other processes pass None."""
         shape = torch.zeros(2, dtype=torch.long, device=self.device)
@@ -73,13 +69,3 @@ class Processes:
             values = values.contiguous()
             dist.broadcast(values, rank)
         return values
-
-    def gather(self, values: Tensor) -> Tensor:
-        """Return the values of all processes [entries], in rank order."""
-        if self.count == 1:
-            return values
-        columns = [
-            self.spread(values[:, None] if rank == self.rank else None, rank)
-            for rank in range(self.count)
-        ]
-        return torch.cat([column[:, 0] for column in columns if len(column)] or [values])

@@ -18,7 +18,7 @@ from lexicept.training.settings import (
     settings,
 )
 
-Architecture = Literal["topk", "batch_topk", "hierarchical", "matryoshka"]
+Architecture = Literal["topk", "hierarchical", "matryoshka"]
 
 
 @settings
@@ -34,7 +34,7 @@ class SAESettings:
     num_latents: Count = 8192
     """Number of latents M."""
     k: Count = 8
-    """Active latents per token; for batch_topk the mean."""
+    """Active latents per token."""
     tokens: Whole = 1_000_000
     """Token states to train on; a smaller corpus is read several times. 0 leaves the SAE
     untrained (SAE-SPLADE, C.1: "Rand.")."""
@@ -95,11 +95,6 @@ class SAESettings:
     def decay_steps(self) -> int | None:
         """Last steps, in which the learning rate falls to 0; None for no decay."""
         return self.steps // 5 if self.decay else None
-
-    @property
-    def has_thresholds(self) -> bool:
-        """True if the trained SAE has thresholds instead of k."""
-        return self.architecture == "batch_topk"
 
     @property
     def hierarchy(self) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ from lexicept.models.sae.states import (
 from lexicept.models.windows import READ
 from lexicept.progress import Progress, silent
 from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
-from lexicept.training.sae.objectives import OBJECTIVES, Outcome, SAEObjective
+from lexicept.training.sae.objectives import OBJECTIVES, Outcome, TopK
 from lexicept.training.sae.processes import CPU, Processes
 from lexicept.training.sae.settings import SAESettings
 from lexicept.vectorizers.concepts import ConceptVectorizer
@@ -90,9 +90,9 @@ def train_on_states(
     documents: int = READ,
 ) -> SAE:
     """Train an SAE on token states, read text by text. Raises InputError for texts without a single
-    token; a ``start`` with thresholds, with another number of latents or with settings for
-    thresholds; a damaged checkpoint or a checkpoint of other settings. Raises NotFiniteError if the
-    loss is not finite; the last checkpoint is kept.
+    token; a ``start`` with thresholds or with another number of latents; a damaged checkpoint or a
+    checkpoint of other settings. Raises NotFiniteError if the loss is not finite; the last
+    checkpoint is kept.
 
     Args:
         checkpoints: folder of the checkpoint. Interrupted training resumes and ends with the
@@ -107,7 +107,7 @@ def train_on_states(
     """
     loop: Loop[Tensor] | None = None
     position = Position()
-    if start is not None and (start.threshold is not None or settings.has_thresholds):
+    if start is not None and start.threshold is not None:
         raise InputError("an SAE with thresholds can't be trained on, only one with k")
     if start is not None and start.num_latents != settings.num_latents:
         sizes = f"{start.num_latents} latents can't be trained on as one of {settings.num_latents}"
@@ -180,7 +180,7 @@ class SAETask(Task[Tensor]):
     advice = "a lower learning rate or normalise=True may help"
     epsilon = 6e-10
 
-    def __init__(self, objective: SAEObjective, settings: SAESettings) -> None:
+    def __init__(self, objective: TopK, settings: SAESettings) -> None:
         self.objective = objective
         self.sae = objective.sae
         self.settings: SAESettings = settings
@@ -283,9 +283,8 @@ def initial_sae(states: Tensor, settings: SAESettings) -> SAE:
 
 
 def _empty_sae(d_in: int, settings: SAESettings) -> SAE:
-    """Return an SAE of zeros with the architecture's k or thresholds."""
-    k = None if settings.has_thresholds else settings.k
-    return SAE(d_in, settings.num_latents, k, architecture=settings.architecture)
+    """Return an SAE of the settings' sizes, to be initialised."""
+    return SAE(d_in, settings.num_latents, settings.k, architecture=settings.architecture)
 
 
 def remove_parallel_gradient(rows: torch.nn.Parameter) -> None:
