@@ -279,9 +279,11 @@ class IndexReader:
         """Return the best documents for each query, best first, ties in document order.
 
         Args:
-            queries: texts or parsed queries. A query without a known word or concept has no
-                results, a query of conditions alone has the first matching documents.
-            rescore: whether a search of all vocabularies adds the similarity of whole texts.
+            queries: texts or parsed queries. A query that no document resembles in words,
+                concepts or vector has no results, a query of conditions alone has the first
+                matching documents.
+            rescore: whether a search of all vocabularies counts whole documents and the similarity
+                of texts; False for the sparse ranking by the best passage.
             threads: threads for the search, at least 1; one per processor by default.
 
         Raises:
