@@ -50,6 +50,9 @@ class ExportedIndex:
     index: IndexReader
     bits: int = 8
     """Bits of the largest impact of a document, in formats of integers."""
+    has_similarity: bool = False
+    """True to weigh queries for sums with similarities; else they are those of words and concepts
+    alone."""
 
     @property
     def num_dimensions(self) -> int:
@@ -117,6 +120,9 @@ class ExportedIndex:
         """Yield the weights of queries, an empty vector without a known word or concept, and the
         vectors of their texts; see ``text_vector``."""
         weights, text_vectors = self.index.weigh([query.text for query in queries])
+        if self.has_similarity and self.index.scorer is not None:
+            weights = self.index.scorer.counted(weights).copy()
+            weights.eliminate_zeros()
         if self.offset_scale:
             # The product of both last dimensions is RRA's summand: the scale cancels out.
             factors = (weights @ self.index.derived.background) / self.offset_scale
@@ -161,7 +167,7 @@ def export_index(
     }
     with Workspace(out, "export", settings, restart=restart) as work:
         files = work.units("export")
-        exported = ExportedIndex(index, bits)
+        exported = ExportedIndex(index, bits, form.has_similarity)
         form.write(exported, files, progress)
         with replacing_text(files.folder / "vocabulary.tsv") as file:
             file.writelines(f"{line}\n" for line in exported.vocabulary())

@@ -35,8 +35,8 @@ DOCUMENT_WORDS = 0.75
 encyclopaedia articles, which gain by passages."""
 
 CONCEPTS = 2.0
-"""Factor on concepts beside the similarity, whose function words are left out. It was chosen with the
-two above, and on the abstracts of CACM and Vaswani."""
+"""Factor on concepts beside the similarity, chosen on the same collections and on the abstracts of
+CACM and Vaswani."""
 
 FURTHER = 0.2
 """Factor on the score of a document's second best passage."""
@@ -89,7 +89,7 @@ class DocumentScorer:
         return np.concatenate(factors).astype(np.float32)
 
     def counted(self, query: sp.csr_array) -> sp.csr_array:
-        """Return the weights that count of a query [1, V]."""
+        """Return the weights that count of queries [n, V]."""
         data = query.data * self.factors[query.indices]
         return with_entries(query, data, query.indices, query.indptr)
 

@@ -106,6 +106,8 @@ class IndexReader:
             scorer = DocumentScorer(
                 self.engine, self.passages, self.vectors, whole_words, self.vocabularies, further
             )
+        self.scorer = scorer
+        """Scores documents for queries with vectors; None for an index without vectors."""
         self._ranker = Ranker(self.engine, self.passages, scorer)
         self.explainer = Explainer(self.weigher, stored, scorer)
         self.atlas = self._open_atlas()
