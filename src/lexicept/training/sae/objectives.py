@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from lexicept.models.sae.model import SAE
 from lexicept.ops.linear_topk import top_activations
 from lexicept.ops.sparse_linear import Chosen, chosen_outputs, sum_chosen
-from lexicept.training.sae.processes import Processes
 from lexicept.training.sae.settings import SAESettings
 
 ESTIMATE_DECAY = 0.95
@@ -40,8 +39,6 @@ class TopK(nn.Module):
         super().__init__()
         self.sae = sae
         self.settings = settings
-        self.processes = Processes()
-        """The processes of a launcher, which share every batch."""
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
         """Return loss and activity of a batch [n, d], given the numbers of the dead latents."""
