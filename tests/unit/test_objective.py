@@ -480,13 +480,12 @@ def test_caching_with_a_frozen_backbone_and_fixed_factors(bert, tmp_path):
     bert.requires_grad_(True)
 
 
-def make_sae_model(bert, document_k, inner=False):
+def make_sae_model(bert, document_k):
     torch.manual_seed(0)
     sae = SAE(32, 30, 3)
     sae.mean += 0.3
     sae.scale *= 2.0
-    head = VocabularyHead(torch.randn(30, 32), torch.randn(30), ["x"] * 30) if inner else None
-    model = Encoder.of(bert, SAEHead(sae, HeadSettings(query_k=1, document_k=document_k), head))
+    model = Encoder.of(bert, SAEHead(sae, HeadSettings(query_k=1, document_k=document_k)))
     model[1].freeze_unused(decoder=False)
     bert.requires_grad_(True)
     model.zero_grad()
