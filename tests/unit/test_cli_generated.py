@@ -2,14 +2,15 @@
 
 import inspect
 import re
-import shutil
-from functools import cache
+import sys
+from dataclasses import dataclass
 
 import pytest
 from rich.cells import cell_len
 
-from lexicept.cli import COMMANDS, GROUPS, app, declarations, make_app
+from lexicept.cli import COMMANDS, GROUPS, app, make_app
 from lexicept.cli.declarations import declared, load, options_of
+from lexicept.errors import Count
 from support.commands import assert_error
 
 PATHS = {
@@ -62,19 +63,25 @@ def test_declarations_that_are_read_are_those_that_run(path):
             assert option.default == parameters[name].default, name
 
 
-def test_a_new_option_is_one_declaration(narrow, tmp_path, monkeypatch):
+@dataclass(frozen=True)
+class DepthSettings:
+    """Settings of a test."""
+
+    depth: Count | None = 3
+    """Depth of a
+    ``test``."""
+
+
+def test_a_new_option_is_one_declaration():
     """A field of the settings is all that a new option of build takes on the command line."""
-    ignored = shutil.ignore_patterns("__pycache__", "mini", "page")
-    shutil.copytree(declarations.PACKAGE, tmp_path / "lexicept", ignore=ignored)
-    settings = tmp_path / "lexicept" / "pipelines" / "settings.py"
-    field = '    adapt: bool = False\n    """'
-    added = '    depth: Count | None = 3\n    """Depth of a test."""\n'
-    settings.write_text(settings.read_text("utf-8").replace(field, added + field, 1), "utf-8")
-    monkeypatch.setattr(declarations, "PACKAGE", tmp_path / "lexicept")
-    for cached in (declarations.names_of, declared):
-        monkeypatch.setattr(declarations, cached.__name__, cache(cached.__wrapped__))
-    text = " ".join(narrow("build", "--help").out.split())
-    assert "--depth NUMBER Depth of a test. [default: 3]" in text
+    (option,) = declared(f"{__name__}:DepthSettings")
+    assert option == ("depth", Count | None, 3, "Depth of a test.", False, "Depth settings", None)
+    assert app.metavar(option) == "NUMBER"
+
+
+def test_options_of_settings_need_their_packages(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lexicept.training.sae.settings", None)
+    assert declared.__wrapped__("lexicept.training.sae.settings:SAESettings") == []
 
 
 def test_names_that_are_near(index, run):

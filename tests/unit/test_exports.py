@@ -26,7 +26,7 @@ from lexicept.exports import (
     folder,
     left_out,
 )
-from lexicept.exports.impacts import query_impacts, varints
+from lexicept.exports.impacts import query_impacts
 from lexicept.exports.servers import weights_by_dimension
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
@@ -170,7 +170,6 @@ def delimited(content: bytes) -> Iterator[bytes]:
 
 
 def test_ciff(index):
-    pytest.importorskip("google.protobuf", reason="needs protobuf")
     out = export(index, CIFF())
     kinds = messages()
     parts = delimited((out / "index.ciff").read_bytes())
@@ -193,18 +192,6 @@ def test_ciff(index):
     assert [r.doclength for r in records] == expected.sum(axis=1).tolist()
     assert (header.version, header.all_lists, header.all_records) == (1, len(terms), len(TEXTS))
     assert (header.total, header.mean) == (expected.sum(), expected.sum() / len(TEXTS))
-
-
-@given(st.lists(st.integers(0, 2**35 - 1), min_size=1))
-def test_varints(numbers):
-    octets, kept = varints(np.array(numbers))
-    found = []
-    for row, used in zip(octets.tolist(), kept.tolist(), strict=True):
-        content = row[: sum(used)]
-        assert used == sorted(used, reverse=True)
-        assert [octet >> 7 for octet in content] == [1] * (len(content) - 1) + [0]
-        found.append(sum((octet & 127) << 7 * i for i, octet in enumerate(content)))
-    assert found == numbers
 
 
 @pytest.mark.parametrize("form", [OpenSearch(), Elasticsearch()], ids=lambda form: form.name)

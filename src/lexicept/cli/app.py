@@ -6,13 +6,13 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from cyclopts import App, Group, Parameter, Token
 from cyclopts.argument import ArgumentCollection
+from cyclopts.config import Dict
 
 from lexicept.cli.declarations import Option, load, members, options_of
 from lexicept.errors import InputError, ParameterError
@@ -199,33 +199,19 @@ def _value(kinds: Sequence[Any], text: str) -> Any:
 
 def read_config(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Give the options in the file of ``--config`` to arguments that the command line lacks. Raises
-    InputError if the file can't be read, holds no mapping, names an option that the command does
-    not have, or holds a value that no option takes."""
-    options = {name: argument for argument in arguments for name in argument.names[:1]}
-    config = options.pop("--config", None)
+    InputError if the file can't be read, or holds no mapping; cyclopts refuses an option that the
+    command does not have."""
+    config = next((argument for argument in arguments if "--config" in argument.names), None)
     if config is None or not config.tokens:
         return
-    path, source = config.tokens[0].value, "options"
+    path = config.tokens[0].value
     from lexicept.storage.yaml_text import read_yaml
 
     content = read_yaml(path, typed=False)  # texts, as on the command line: "no" is no boolean
     if not isinstance(content, dict):
         raise InputError(f"{path}: a mapping of options to values is needed, such as 'top-k: 20'")
-    known = [name.removeprefix("--") for name in options if name.startswith("--")]
-    for key, value in content.items():
-        name = str(key).replace("_", "-")
-        if name not in known:
-            near = get_close_matches(name, known, 1, 0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(sorted(known))}"
-            raise InputError(f"{path}: {' '.join(commands)} has no option {str(key)!r}; {hint}")
-        argument = options[f"--{name}"]
-        repeated = argument.hint == list[Any]
-        if isinstance(value, dict) or (isinstance(value, list) and not repeated):
-            raise InputError(f"{path}: option {name!r} takes one value")
-        if argument.tokens:
-            continue
-        for index, text in enumerate(value if isinstance(value, list) else [value]):
-            argument.append(Token(keyword=f"--{name}", value=text, source=source, index=index))
+    options = {str(name).replace("_", "-"): value for name, value in content.items()}
+    Dict(options, source=path, use_commands_as_keys=False)(app, commands, arguments)
 
 
 def make_app(

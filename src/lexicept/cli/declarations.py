@@ -1,35 +1,26 @@
-"""Options, read from the source text of functions and dataclasses that declare them.
+"""Options, read from the functions and dataclasses that declare them.
 
 A parameter of a public function, or a field of a settings dataclass, is an option's only
-declaration: name, type, default and help. The text is parsed instead of imported, so that
-``--help`` loads neither NumPy nor torch.
+declaration: name, type, default and help. The functions check the ranges of numbers.
 """
 
 from __future__ import annotations
 
-import ast
-import builtins
 import inspect
 import re
-import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import is_dataclass
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from lexicept.errors import UnknownClass, members_of, without_metadata
+from docstring_parser import DocstringStyle, parse, parse_from_object
 
-PACKAGE = Path(__file__).parents[1]
+from lexicept.errors import members_of, resolved_annotations, without_metadata
 
-NUMBERS: dict[str, Any] = {
-    **dict.fromkeys(("Count", "Whole", "Seed"), int),
-    **dict.fromkeys(("Number", "Positive", "NotNegative", "Share"), float),
-    "Flag": bool,
-    "Items": Sequence,
-}
-"""Types with a range, by name; the functions check the range."""
+TRAINING = {"SAESettings": "lexicept.training.sae.settings:SAESettings"}
+"""Dataclasses that need the extra ``train``, by name; annotations have stand-ins for them."""
 
 HELP = {
     "as_json": "Print JSON.",
@@ -72,7 +63,10 @@ class Option(NamedTuple):
     def items(self) -> list[Any]:
         """Members of the type of a sequence's items; empty if the option takes one text."""
         for member in self.members:
-            if typing.get_origin(member) in (Sequence, Iterable, list) and str not in self.members:
+            if (
+                typing.get_origin(member) in (Sequence, Iterable, list, tuple)
+                and str not in self.members
+            ):
                 return members(typing.get_args(member)[0])
         return []
 
@@ -147,130 +141,59 @@ def options_of(command: Callable[..., Any]) -> list[Option]:
 
 @cache
 def declared(path: str) -> list[Option]:
-    """Return the parameters of a function, or the fields of a dataclass, as options."""
-    module, _, name = path.partition(":")
-    names = names_of(module)
-    first, _, method = name.partition(".")
-    node = names.nodes[first]
-    if method:
-        node = next(item for item in node.body if getattr(item, "name", "") == method)
-    panel = None
-    if isinstance(node, ast.ClassDef):
-        entries = _fields(node)
-        panel = re.sub(r"(?<=\w)Settings$", " settings", node.name)
-    else:
-        entries = _parameters(node)
-    return [_option(names, entry, panel) for entry in entries]
+    """Return the parameters of a function, or the fields of a dataclass, as options; none of a
+    dataclass whose packages are missing."""
+    try:
+        owner = load(path)
+    except ModuleNotFoundError:
+        return []
+    is_settings = isinstance(owner, type)
+    # Both styles read the same text; the fields of a dataclass have docstrings of their own.
+    documented = (
+        parse_from_object(owner, DocstringStyle.GOOGLE)
+        if is_settings
+        else parse(inspect.getdoc(owner) or "", DocstringStyle.GOOGLE)
+    )
+    texts = {parameter.arg_name: parameter.description for parameter in documented.params}
+    panel = re.sub(r"(?<=\w)Settings$", " settings", owner.__name__) if is_settings else None
+    annotations = resolved_annotations(owner)
+    return [
+        _option(
+            parameter,
+            annotations.get(name, str),
+            texts.get(name) or "",
+            not is_settings and _is_positional(parameter),
+            panel,
+        )
+        for name, parameter in inspect.signature(owner).parameters.items()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
 
 
-class _Entry(NamedTuple):
-    name: str
-    annotation: ast.expr | None
-    default: ast.expr | None
-    help: str
-    positional: bool = False
+def _is_positional(parameter: inspect.Parameter) -> bool:
+    """Return True for a parameter before a ``/`` or without a default, except ``out``: an argument
+    of the command line, not an option."""
+    required = parameter.default is inspect.Parameter.empty
+    positional = parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and required
+    positional = positional or parameter.kind is inspect.Parameter.POSITIONAL_ONLY
+    return positional and parameter.name != "out"
 
 
-def _option(names: Names, entry: _Entry, panel: str | None) -> Option:
-    annotation = str if entry.annotation is None else names.evaluate(entry.annotation)
-    empty = inspect.Parameter.empty
-    default = empty if entry.default is None else names.evaluate(entry.default)
-    text = " ".join(entry.help.replace("``", "").split())
-    text = HELP[entry.name] if entry.name in ("documents", "index") else text[:1].upper() + text[1:]
-    panel = "Ray" if entry.name in ("ray", "ray_workers") else panel
-    option = Option(entry.name, annotation, default, text, entry.positional, panel)
-    kinds = [kind for kind in option.members if kind is not bool]
-    if len(kinds) == 1 and "settings" in getattr(kinds[0], "__dict__", ()):
-        settings = SettingsOptions(kinds[0].settings, declared(kinds[0].settings))
-        option = option._replace(settings=settings, panel=settings.options[-1].panel)
+def _option(
+    parameter: inspect.Parameter,
+    annotation: Any,
+    text: str,
+    positional: bool,
+    panel: str | None,
+) -> Option:
+    name, text = parameter.name, " ".join(text.replace("``", "").split())
+    text = HELP[name] if name in ("documents", "index") else text[:1].upper() + text[1:]
+    panel = "Ray" if name in ("ray", "ray_workers") else panel
+    option = Option(name, annotation, parameter.default, text, positional, panel)
+    classes = [member for member in option.members if member is not bool]
+    if len(classes) == 1 and (is_dataclass(classes[0]) or classes[0].__name__ in TRAINING):
+        (settings,) = classes
+        path = TRAINING.get(settings.__name__, f"{settings.__module__}:{settings.__name__}")
+        option = option._replace(settings=SettingsOptions(path, declared(path)))
+        option = option._replace(panel=next((o.panel for o in declared(path)[::-1]), panel))
     return option
-
-
-def _parameters(node: Any) -> Iterator[_Entry]:
-    """Yield a function's parameters.
-
-    Parameters before a ``/`` or without a default are arguments of the command line, except
-    ``out``; all others are options.
-    """
-    texts = _argument_help(inspect.cleandoc(ast.get_docstring(node) or ""))
-    ordered = [*node.args.posonlyargs, *node.args.args]
-    defaults = [None] * (len(ordered) - len(node.args.defaults)) + node.args.defaults
-    for number, (argument, default) in enumerate(zip(ordered, defaults, strict=True)):
-        first = number < len(node.args.posonlyargs) or default is None
-        positional = first and argument.arg != "out"
-        help_text = texts.get(argument.arg, "")
-        yield _Entry(argument.arg, argument.annotation, default, help_text, positional)
-    for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
-        yield _Entry(argument.arg, argument.annotation, default, texts.get(argument.arg, ""))
-
-
-def _argument_help(docstring: str) -> dict[str, str]:
-    """Return the texts of a docstring's "Args" section, by parameter."""
-    section = re.search(r"^Args:\n((?:(?: .*)?\n?)*)", docstring, re.M)
-    found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section[1] if section else "", re.M)
-    return dict(found)
-
-
-def _fields(node: ast.ClassDef) -> Iterator[_Entry]:
-    for item, following in zip(node.body, [*node.body[1:], ast.Pass()], strict=True):
-        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-            if ast.unparse(item.annotation).startswith("ClassVar"):
-                continue
-            text = following.value if isinstance(following, ast.Expr) else None
-            help_text = text.value if isinstance(text, ast.Constant) else ""
-            yield _Entry(item.target.id, item.annotation, item.value, str(help_text))
-
-
-class Names(dict[str, Any]):
-    """The names of a module, evaluated from its source text when asked for."""
-
-    def __init__(self, module: str) -> None:
-        super().__init__()
-        self.module = module
-        place = PACKAGE.joinpath(*module.split(".")[1:])
-        place = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-        self.nodes: dict[str, Any] = {}
-        body = ast.parse(place.read_text("utf-8")).body
-        for node in body:
-            if isinstance(node, ast.If):  # TYPE_CHECKING
-                body += node.body
-            elif isinstance(node, ast.ImportFrom | ast.Import):
-                self.nodes |= {alias.asname or alias.name: (node, alias) for alias in node.names}
-            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-                self.nodes[node.name] = node
-            elif isinstance(node, ast.Assign | ast.AnnAssign):
-                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-                self.nodes[getattr(target, "id", "")] = node.value
-
-    def evaluate(self, expression: ast.expr) -> Any:
-        """Return the value of an annotation or default."""
-        if isinstance(expression, ast.Constant) and isinstance(expression.value, str):
-            return expression.value
-        return eval(compile(ast.Expression(expression), self.module, "eval"), {}, self)
-
-    def __missing__(self, name: str) -> Any:
-        self[name] = value = NUMBERS[name] if name in NUMBERS else self._value(name)
-        return value
-
-    def _value(self, name: str) -> Any:
-        match self.nodes.get(name):
-            case ast.ImportFrom(module=str(module)), ast.alias(name=origin):
-                if module.startswith("lexicept"):
-                    return names_of(module)[origin]
-                if module.partition(".")[0] in sys.stdlib_module_names:
-                    return getattr(import_module(module), origin)
-            case ast.Import(), ast.alias(name=module) if module in sys.stdlib_module_names:
-                return import_module(module)
-            case ast.ClassDef(decorator_list=decorators):
-                kinds = {ast.unparse(decorator).partition("(")[0] for decorator in decorators}
-                path = f"{self.module}:{name}"
-                content = {"settings": path} if kinds & {"dataclass", "settings"} else {}
-                return type(name, (UnknownClass,), content)
-            case ast.expr() as expression:
-                return self.evaluate(expression)
-        return getattr(builtins, name, None) or type(name, (UnknownClass,), {})
-
-
-@cache
-def names_of(module: str) -> Names:
-    return Names(module)

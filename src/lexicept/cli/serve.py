@@ -22,14 +22,20 @@ def serve(**options: Any) -> None:
     serve(**options)
 
 
-@takes("lexicept.integrations.mcp:serve")
-def mcp(index: Path, **options: Any) -> None:
+def mcp(
+    index: Path, *, http: bool = False, port: int = 8000, api_key_file: Path | None = None
+) -> None:
     """Serve an index to language models as tools of the Model Context Protocol (MCP).
 
     A client starts this command by itself and talks to its standard input and output. The tools
     search, explain, read documents, list concepts and steer.
+
+    Args:
+        http: serve streamable HTTP at http://127.0.0.1:PORT/mcp until interrupted.
+        port: port of HTTP; 0 takes a free one.
+        api_key_file: file of one line with the key of requests over HTTP.
     """
     require("mcp", "mcp")
     from lexicept.integrations.mcp import serve
 
-    serve(index, **options)
+    serve(index, http=http, port=port, api_key_file=api_key_file)

@@ -11,11 +11,15 @@ with ``--impact``. Queries of both formats repeat a word as often as the impact 
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
+from io import BytesIO
+from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
+from google.protobuf import message_factory
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.proto import serialize_length_prefixed
 
 from lexicept.corpora import Query
 from lexicept.exports.folder import ExportedIndex, at_least, write_numbered_files
@@ -28,9 +32,16 @@ QUERY_LEVELS = 100
 """The impact of a query's largest weight."""
 
 VERSION = 1
-VARINT, DOUBLE, BYTES = 0, 1, 2  # wire types
 
-Octets = npt.NDArray[np.uint8]
+MESSAGES = {
+    "Header": "int32 version, int32 num_postings_lists, int32 num_docs, "
+    "int32 total_postings_lists, int32 total_docs, int64 total_terms_in_collection, "
+    "double average_doclength, string description",
+    "Posting": "int32 docid, int32 tf",
+    "PostingsList": "string term, int64 df, int64 cf, Posting postings",
+    "DocRecord": "int32 docid, string collection_docid, int32 doclength",
+}
+"""The fields of CIFF's messages, numbered from 1."""
 
 
 class _ImpactFormat:
@@ -67,25 +78,66 @@ class CIFF(_ImpactFormat):
     name = "ciff"
 
     def write(self, exported: ExportedIndex, files: Units, progress: Progress) -> None:
-        lengths = np.zeros(len(exported.index), np.int64)
-        lists = 0
-        terms = sorted(range(exported.num_dimensions), key=str)
-        # The header holds counts of the lists: impacts are computed twice, never all at once.
-        for dimension in terms:
-            documents, impacts = postings(exported, dimension)
-            lengths[documents] += impacts
-            lists += bool(documents.size)
         with replacing(files.folder / "index.ciff") as file:
-            file.write(delimited(header(lists, lengths)))
-            for done, dimension in enumerate(terms, 1):
-                documents, impacts = postings(exported, dimension)
-                if documents.size:
-                    file.write(delimited(postings_list(str(dimension), documents, impacts)))
-                if done % 1000 == 0 or done == len(terms):
-                    progress("export", done, len(terms))
-            for number, length in enumerate(lengths.tolist()):
-                record = field(1, number) + text(2, exported.index.ids[number]) + field(3, length)
-                file.write(delimited(record))
+            for message in messages(exported, progress):
+                serialize_length_prefixed(message, cast("BytesIO", file))
+
+
+def messages(exported: ExportedIndex, progress: Progress) -> Iterator[Any]:
+    """Yield the header, the list of each term in the order of bytes, and the documents."""
+    lengths = np.zeros(len(exported.index), np.int64)
+    lists = 0
+    terms = sorted(range(exported.num_dimensions), key=str)
+    # The header holds counts of the lists: impacts are computed twice, never all at once.
+    for dimension in terms:
+        documents, impacts = postings(exported, dimension)
+        lengths[documents] += impacts
+        lists += bool(documents.size)
+    classes = message_classes()
+    yield classes["Header"](
+        version=VERSION,
+        num_postings_lists=lists,
+        num_docs=lengths.size,
+        total_postings_lists=lists,
+        total_docs=lengths.size,
+        total_terms_in_collection=int(lengths.sum()),
+        average_doclength=float(lengths.mean()) if lengths.size else 0.0,
+        description="lexicept: impacts",
+    )
+    for done, dimension in enumerate(terms, 1):
+        documents, impacts = postings(exported, dimension)
+        if documents.size:
+            gaps = np.diff(documents, prepend=0).tolist()
+            pairs = zip(gaps, impacts.tolist(), strict=True)
+            yield classes["PostingsList"](
+                term=str(dimension),
+                df=documents.size,
+                cf=int(impacts.sum()),
+                postings=[classes["Posting"](docid=gap, tf=impact) for gap, impact in pairs],
+            )
+        if done % 1000 == 0 or done == len(terms):
+            progress("export", done, len(terms))
+    for number, (name, length) in enumerate(zip(exported.index.ids, lengths.tolist(), strict=True)):
+        yield classes["DocRecord"](docid=number, collection_docid=name, doclength=length)
+
+
+@cache
+def message_classes() -> dict[str, Any]:
+    """Return the classes of CIFF's messages by name."""
+    file = FileDescriptorProto(name="ciff.proto", package="ciff", syntax="proto3")
+    for name, fields in MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for number, typed in enumerate(fields.split(", "), 1):
+            type_name, field_name = typed.split()
+            added = message.field.add(name=field_name, number=number)
+            if type_name in MESSAGES:
+                added.label = FieldDescriptorProto.LABEL_REPEATED
+                added.type_name = f".ciff.{type_name}"
+            else:
+                added.label = FieldDescriptorProto.LABEL_OPTIONAL
+                added.type = FieldDescriptorProto.Type.Value(f"TYPE_{type_name.upper()}")
+    classes = message_factory.GetMessages([file])
+    return {name: classes[f"ciff.{name}"] for name in MESSAGES}
 
 
 def query_impacts(vector: Vector) -> Vector:
@@ -104,66 +156,3 @@ def postings(exported: ExportedIndex, dimension: int) -> tuple[Integers, Integer
     else:
         documents, impacts = np.arange(len(exported.index)), exported.impacts(exported.offsets)
     return documents[impacts > 0], impacts[impacts > 0]
-
-
-def header(num_lists: int, lengths: Integers) -> bytes:
-    """Return the message ``Header``; a document's length is the sum of its impacts."""
-    counts = (VERSION, num_lists, lengths.size, num_lists, lengths.size, int(lengths.sum()))
-    content = b"".join(field(number, value) for number, value in enumerate(counts, 1))
-    mean = float(lengths.mean()) if lengths.size else 0.0
-    content += bytes([7 << 3 | DOUBLE]) + struct.pack("<d", mean)
-    return content + text(8, "lexicept: impacts")
-
-
-def postings_list(term: str, documents: Integers, impacts: Integers) -> bytes:
-    """Return the message ``PostingsList`` of one term."""
-    gaps = np.diff(documents, prepend=0).astype(np.int64)
-    # Every posting is a message: a tag and a length, then a tag and a number twice.
-    gap, gap_used = varints(gaps)
-    impact, impact_used = varints(impacts)
-    always = np.ones((documents.size, 1), bool)
-    sizes = 2 + gap_used.sum(axis=1, keepdims=True) + impact_used.sum(axis=1, keepdims=True)
-    posting_tag, gap_tag, impact_tag = (
-        np.full((documents.size, 1), number << 3 | kind, np.uint8)
-        for number, kind in ((4, BYTES), (1, VARINT), (2, VARINT))
-    )
-    octets: Octets = np.hstack(
-        [posting_tag, sizes.astype(np.uint8), gap_tag, gap, impact_tag, impact]
-    )
-    used = np.hstack([always, always, always, gap_used, always, impact_used])
-    totals = field(2, documents.size) + field(3, int(impacts.sum()))
-    return text(1, term) + totals + bytes(octets[used])
-
-
-def varints(numbers: Integers) -> tuple[Octets, npt.NDArray[np.bool_]]:
-    """Return numbers below 2**35 as varints: octets [n, 5], and a mask of the used octets."""
-    shifts = 7 * np.arange(5)
-    shifted = numbers.astype(np.int64)[:, None] >> shifts
-    continued = (shifted >> 7) > 0
-    octets = (shifted & 127 | np.where(continued, 128, 0)).astype(np.uint8)
-    return octets, (shifted > 0) | (shifts == 0)
-
-
-def field(number: int, value: int) -> bytes:
-    """Return an integer as a field of a message."""
-    return bytes([number << 3 | VARINT]) + varint(value)
-
-
-def text(number: int, value: str) -> bytes:
-    """Return a string as a field of a message."""
-    content = value.encode()
-    return bytes([number << 3 | BYTES]) + varint(len(content)) + content
-
-
-def varint(value: int) -> bytes:
-    content = bytearray()
-    while value > 127:
-        content.append(value & 127 | 128)
-        value >>= 7
-    content.append(value)
-    return bytes(content)
-
-
-def delimited(message: bytes) -> bytes:
-    """Return a message after the length of the message."""
-    return varint(len(message)) + message
