@@ -28,6 +28,7 @@ from lexicept.index.queries import WeightedQueries
 from lexicept.index.text_vectors import TextVectors
 from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.vectors import Floats, Integers, run_starts, with_entries
+from lexicept.weighting import BM25
 
 DOCUMENT_WORDS = 0.75
 """Share of a word's weight that the whole document gives, and the passage does not. Chosen with
@@ -78,6 +79,26 @@ class DocumentScorer:
     that are not BM25's."""
     vocabularies: Sequence[IndexVocabulary]
     further: float = FURTHER
+
+    @classmethod
+    def of(
+        cls,
+        engine: PostingsEngine,
+        passages: Passages,
+        vectors: TextVectors | None,
+        vocabularies: Sequence[IndexVocabulary],
+        *,
+        reweighted: bool,
+    ) -> DocumentScorer | None:
+        """Return the scorer of an index; None without vectors. Weights that RRA changed count by
+        passages, of which the best counts alone."""
+        if vectors is None:
+            return None
+        words, further = None, 0.0 if reweighted else FURTHER
+        for vocabulary in vocabularies if len(passages) and not reweighted else ():
+            if vocabulary.name == "words" and isinstance(vocabulary.settings.weighting, BM25):
+                words = DocumentWords(engine, passages, vocabulary.dimensions)
+        return cls(engine, passages, vectors, words, vocabularies, further)
 
     @cached_property
     def factors(self) -> Floats:
