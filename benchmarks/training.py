@@ -115,7 +115,6 @@ def run(
     if peers:
         trainers["textbook autograd"] = textbook_step(first, small, k)
         trainers["sparsify"] = sparsify_step(first, small, k)
-    trainers["lexicept, batch_topk"] = lexicept_step(first, small, k, architecture="batch_topk")
     rows = _rows(f"M {small:,}", trainers, states, 4, rounds)
     del trainers
     trainers = {"lexicept": lexicept_step(first, large, k)}

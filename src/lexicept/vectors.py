@@ -194,6 +194,13 @@ def place_columns(matrices: Sequence[tuple[int, sp.csr_array]], num_columns: int
     return sp.csr_array(stored, shape=(indptr.size - 1, num_columns))
 
 
+def run_starts(values: Integers) -> Integers:
+    """Return the positions where runs of equal neighbours begin, in values [n]."""
+    starts = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=starts[1:])
+    return np.flatnonzero(starts)
+
+
 def with_entries(
     matrix: sp.csr_array, data: Floats, indices: Integers, indptr: Integers
 ) -> sp.csr_array:

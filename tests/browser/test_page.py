@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Page, Route, expect, sync_playwright
 
-from lexicept.explanation.contributions import by_name, name_of
+from lexicept.explanation.contributions import name_of
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.feedback import like, with_feedback
 from lexicept.index.reader import IndexReader
@@ -96,8 +96,9 @@ def test_search_shows_results_and_why(page, path):
     why = index.explain(QUERY, index.search([QUERY])[0][0].id)
     words = sum(part.score for part in why.contributions if part.vocabulary == "words")
     expect(first.locator(".keys")).to_contain_text(f"words {round(100 * words / why.score)} %")
-    largest = by_name(why.contributions)[0]
-    expect(first.locator(".parts li").first).to_contain_text(largest.term)
+    idea = why.ideas[0]
+    expect(first.locator(".parts li").first).to_contain_text(idea.name)
+    largest = idea.parts[0]
     (span, *_) = largest.document_spans
     marked = first.locator(f'mark[data-terms~="{largest.vocabulary}:{largest.dimension}"]')
     expect(marked.first).to_have_text(why.content[span.start : span.end])
@@ -154,6 +155,7 @@ def test_marks_are_shown_where_no_spaces_are(page):
         "score": 1.0,
         "prior": 0.0,
         "similarity": 0.0,
+        "similar_words": [],
     }
     why["contributions"] = [{**part, "document_spans": [span]}]
     page.route("**/explain?*", lambda route: route.fulfill(json=why))
@@ -473,14 +475,18 @@ def test_a_query_that_is_too_long_is_said(browser, address):
 def test_the_similarity_is_a_part_of_the_score(page):
     def fulfil(route: Route) -> None:
         why = route.fetch().json()
-        route.fulfill(json={**why, "similarity": why["score"], "score": 2 * why["score"]})
+        pairs = [("owl", "bird"), ("owl", "nest"), ("cat", "bird"), ("cat", "dog")]
+        words = [{"query": q, "document": d, "share": 0.1} for q, d in pairs]
+        doubled = {"similarity": why["score"], "score": 2 * why["score"]}
+        route.fulfill(json={**why, **doubled, "similar_words": words})
 
     page.route("**/explain?*", fulfil)
     search(page, QUERY)
     ranking(page)
     first = page.locator(".why").first
     expect(first.locator(".keys")).to_contain_text("similar as a whole 50 %")
-    expect(first.locator(".parts li").first).to_have_text("similar as a whole50 %")
+    shown = "similar as a whole owl ↔ bird, cat ↔ dog50 %"
+    expect(first.locator(".parts li").first).to_have_text(shown)
     assert page.evaluate(CONTRASTS) == []
 
 

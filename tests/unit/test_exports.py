@@ -24,6 +24,7 @@ from lexicept.exports import (
     Qdrant,
     export_index,
     folder,
+    left_out,
 )
 from lexicept.exports.impacts import query_impacts
 from lexicept.exports.servers import weights_by_dimension
@@ -34,6 +35,9 @@ from lexicept.vectors import Vector
 from support.commands import assert_error
 from support.indexes import build
 from support.processes import stops_at
+from support.similar_texts import DOCUMENTS as SIMILAR
+from support.similar_texts import build as build_similar
+from support.similar_texts import tiny_concepts
 
 TEXTS = {
     "empty": "",
@@ -229,7 +233,7 @@ def test_query_weights_that_formats_take():
         ([], 1.0, []),
     ):
         vector = Vector(np.arange(len(weights)), np.array(weights, np.float32))
-        line = json.loads(Elasticsearch().query(Query("q", ""), vector))
+        line = json.loads(Elasticsearch().query(Query("q", ""), vector, []))
         assert line["scale"] == scale
         tokens = line["body"]["query"]["sparse_vector"]["query_vector"]
         assert tokens == {str(number): weight for number, weight in enumerate(written)}
@@ -278,6 +282,47 @@ def test_qdrant_finds_the_same(index):
         everything = {hit.id: hit.score for hit in index.search([text], 100)[0]}
         for point in found:
             assert everything[point.payload["id"]] == pytest.approx(point.score, rel=1e-5)
+
+
+@pytest.mark.parametrize("form", [OpenSearch(), Elasticsearch(), Qdrant()], ids=lambda f: f.name)
+def test_weights_and_vectors_together_score_as_the_index(form, tmp_path):
+    index = build_similar(tmp_path / "index", SIMILAR, tiny_concepts(tmp_path))
+    queries = [Query("q", "bade kilo")]
+    export_index(index, form, tmp_path / "out", queries=queries)
+    asked = json.loads((tmp_path / "out" / "queries.jsonl").read_text())
+    assert "20 times the cosine of the fields similarity" in left_out(index, form)
+    if form.name == "qdrant":
+        (file,) = (tmp_path / "out" / "points").iterdir()
+        vectors = [point["vector"] for point in json.loads(file.read_text())["points"]]
+        collection = json.loads((tmp_path / "out" / "collection.json").read_text())
+        assert collection["vectors"] == {"similarity": {"size": 32, "distance": "Cosine"}}
+        sparse = [dict(zip(*vector["text"].values(), strict=True)) for vector in vectors]
+        weights = dict(zip(*asked["body"]["query"].values(), strict=True))
+    else:
+        vectors = [json.loads(line) for line in lines(tmp_path / "out" / "documents")][1::2]
+        mapping = json.loads((tmp_path / "out" / "mapping.json").read_text())
+        field = mapping["mappings"]["properties"]["similarity"]
+        if form.name == "opensearch":
+            assert mapping["settings"] == {"index.knn": True}
+            assert field == {"type": "knn_vector", "dimension": 32, "space_type": "cosinesimil"}
+            weights = asked["body"]["query"]["neural_sparse"]["vector"]["query_tokens"]
+        else:
+            assert field == {"type": "dense_vector", "dims": 32, "similarity": "cosine"}
+            weights = asked["body"]["query"]["sparse_vector"]["query_vector"]
+        sparse = [vector.get("vector", {}) for vector in vectors]
+    assert "similarity" not in vectors[7]  # a text without tokens has no direction
+    for hit in index.search([queries[0].text], 40)[0]:
+        vector, of_words = vectors[hit.number], sparse[hit.number]
+        score = sum(weight * of_words.get(dimension, 0) for dimension, weight in weights.items())
+        cosine = np.dot(vector.get("similarity", [0] * 32), asked["similarity"])
+        assert score + 20 * max(cosine, 0) == pytest.approx(hit.score, abs=0.02)
+
+
+def test_formats_without_vectors_say_so(tmp_path):
+    index = build_similar(tmp_path / "index", SIMILAR, tiny_concepts(tmp_path))
+    for form in (Anserini(), CIFF()):
+        assert "20 times the cosine of vectors that are left out" in left_out(index, form)
+    assert left_out(build(tmp_path / "words", TEXTS), CIFF()) == ""
 
 
 FIELDS = [

@@ -30,13 +30,13 @@ def test_each_stage_is_a_line_where_there_is_no_terminal(capsys, clock):
 
 def test_the_time_left_is_of_all_stages(capsys, clock):
     with reporting(True, lambda totals: {"a": 1, "b": totals.get("a", 1), "c": 5}) as report:
-        report("a", 2, 4)  # after 10 s: 10 s of a, and for 4 + 5 shares 20 s each
+        report("a", 2, 4)  # less than a tenth is done
         report("a", 4, 4)
         report("b", 1, 4)  # after 10 s: 30 s of b, and 5 shares of 30 s / 2
         report("else", 1, 4)
         report("c", 5, 5)
     assert capsys.readouterr().err.splitlines() == [
-        "a (5%, 3 min left)",
+        "a (5%)",
         "b (20%, 105 s left)",
         "else (20%)",
         "c (100%, 0 s left)",

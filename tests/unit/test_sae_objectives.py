@@ -243,7 +243,7 @@ def test_no_array_of_tokens_and_latents_is_made(architecture, short, monkeypatch
     use_bytes(monkeypatch, short)
     x = states(1024, 8).float()
     with Sizes() as sizes:
-        task = SAETask.begin(x, SAESettings(512, 4, architecture=architecture))
+        task = SAETask.begin(x, SAESettings(512, 4))
         Loop(task).step(x)
     assert 1024 * 8 <= sizes.largest <= 1024 * 512 / 8
 

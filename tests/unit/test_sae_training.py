@@ -7,7 +7,7 @@ from torch import nn
 from lexicept.errors import InputError
 from lexicept.models.sae.model import SAE
 from lexicept.training.loop import Loop
-from lexicept.training.sae.objectives import Outcome, SAEObjective
+from lexicept.training.sae.objectives import Outcome, TopK
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import (
     SAETask,
@@ -70,7 +70,7 @@ def test_an_sae_of_no_tokens_is_random_projections_of_states():
     assert float(sae.b_dec.abs().max()) == float(sae.b_enc.abs().max()) == 0.0
 
 
-class Scripted(SAEObjective):
+class Scripted(TopK):
     """An objective whose active latents are given, which records the dead ones it is told of."""
 
     script: tuple = ()

@@ -88,7 +88,9 @@ def expected_scores(index: IndexReader, queries: list[str]) -> np.ndarray:
     a similarity of 6."""
     weighted = index.weigh(queries)
     assert weighted.text_vectors is not None
-    sparse = (weighted.weights @ index.engine.matrix().T).toarray().astype(np.float64)
+    weights = weighted.weights.toarray()
+    weights[:, index.span("concepts")] *= 2
+    sparse = (weights @ index.engine.matrix().T.toarray()).astype(np.float64)
     cosines = dense_cosines(index, weighted.text_vectors)
     similarities = SIMILARITY * cosines
     return np.where((sparse > 0) | (similarities >= LEAST_SIMILAR), sparse + similarities, 0)
@@ -283,7 +285,8 @@ def test_the_fast_model_the_vectorizer_and_the_cache_give_the_same(index):
 
 def test_of_a_large_index_the_best_by_words_and_concepts_are_compared(index, monkeypatch):
     expected = expected_scores(index, ["mu ba delo"])[0]
-    sparse = [hit.number for hit in index.search(["mu ba delo"], 40, rescore=False)[0]]
+    doubled = ParsedQuery("mu ba delo", boosts={"concepts": 2.0})
+    sparse = [hit.number for hit in index.search([doubled], 40, rescore=False)[0]]
     assert len(sparse) > 8
     monkeypatch.setattr(text_vectors, "ALL_COMPARED", 10)
     monkeypatch.setattr(text_vectors, "COMPARED", 6)
@@ -364,6 +367,7 @@ def scores_by_hand(index: IndexReader, query: str) -> tuple[np.ndarray, np.ndarr
     weighted = index.weigh([query])
     assert weighted.text_vectors is not None
     weights, words = weighted.weights.toarray()[0], index.span("words")
+    weights[index.span("concepts")] *= 2
     products = index.engine.matrix().toarray() * weights
     similarities = SIMILARITY * dense_cosines(index, weighted.text_vectors)[0]
     passages = products.sum(1) - 0.75 * products[:, words].sum(1) + similarities
@@ -407,8 +411,9 @@ def test_a_document_counts_by_all_its_words_and_by_its_two_best_passages(divided
 
 
 def test_a_passage_by_itself_is_explained_by_its_weights_alone(divided):
-    weights = divided.query_vectors(["mu ba delo"])
-    product = (weights @ divided.engine.matrix()[[1]].T).toarray()[0, 0]
+    weights = divided.query_vectors(["mu ba delo"]).toarray()[0]
+    weights[divided.span("concepts")] *= 2
+    product = weights @ divided.engine.matrix().toarray()[1]
     explained = divided.explain("mu ba delo", divided.ids[1])
     assert explained.score - explained.similarity == pytest.approx(product, rel=1e-5)
     assert explained.further == ()

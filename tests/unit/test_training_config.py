@@ -164,6 +164,9 @@ def test_configurations_that_make_no_sense():
     for model in ({"head": "mlm"}, {"freeze_head": True, "trained": "all"}):
         with pytest.raises(InputError, match=r"loss\.reconstruction requires an SAE that learns"):
             config({"model": model, "loss": {"reconstruction": 1.0}})
+    both = {"loss": {"reconstruction": 1.0}, "optimizer": {"mini_batch": 2}}
+    with pytest.raises(InputError, match=r"reconstruction does not go with optimizer\.mini_batch"):
+        config(both)
     for model, message in (
         ({"sae": {"architecture": "batch_topk"}}, "batch_topk has thresholds"),
         ({"sae": {"num_latents": 8}}, "must be below 8, not 8"),

@@ -43,7 +43,8 @@ def explain(
             SAE; or lexicept-mini.
         vocabulary: vocabulary to search. By default all that the index has.
         boost: factors on the weights of whole vocabularies: words=1,concepts=.5.
-        rescore: whether a search of all vocabularies adds the similarity of whole texts.
+        rescore: whether a search of all vocabularies counts whole documents and the similarity
+            of texts; False for the sparse ranking by the best passage.
         out: write an HTML page to this file instead.
     """
     if len(texts) != (3 if model is None else 2):

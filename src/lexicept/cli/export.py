@@ -37,6 +37,7 @@ def export(
         OpenSearch,
         Qdrant,
         export_index,
+        left_out,
     )
     from lexicept.index.reader import IndexReader
     from lexicept.progress import ProgressLine
@@ -54,5 +55,6 @@ def export(
         "queries": len(asked),
         "files": len(files),
         "bytes": sum(path.stat().st_size for path in files),
+        "left out": left_out(opened, form),
     }
     print_report(report, as_json)

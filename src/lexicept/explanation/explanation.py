@@ -46,10 +46,10 @@ class Explanation:
     stop_words: tuple[str, ...] = ()
     """The query's words that are not searched: function words and single letters."""
     similarity: float = 0.0
-    """20 times the cosine of the texts' vectors, at least 0; 0 for a search of one vocabulary, and
-    for an index without vectors."""
+    """20 times the cosine of query and best passage, at least 0, and a fifth of this for
+    ``further``; 0 for a search of one vocabulary, and for an index without vectors."""
     further: tuple[str | None, ...] = ()
-    """Ids of further passages, whose score is added by a fifth."""
+    """The id of the second best passage, a fifth of whose score counts; empty for none."""
     similar_words: tuple[WordPair, ...] = ()
     """The pairs of words with the largest shares of the cosine of query and passage."""
 

@@ -3,7 +3,7 @@
 Dimensions are named by numbers, which every engine takes; ``vocabulary.tsv`` lists their meanings.
 """
 
-from lexicept.exports.folder import ExportedIndex, ExportFormat, export_index
+from lexicept.exports.folder import ExportedIndex, ExportFormat, export_index, left_out
 from lexicept.exports.impacts import CIFF, Anserini
 from lexicept.exports.servers import Elasticsearch, OpenSearch, Qdrant
 
@@ -16,4 +16,5 @@ __all__ = [
     "OpenSearch",
     "Qdrant",
     "export_index",
+    "left_out",
 ]

@@ -32,12 +32,15 @@ class ExportFormat(Protocol):
     name: str
     queries_file: str
     """Name of the file of queries, one per line."""
+    has_similarity: bool
+    """True if documents and queries have the vectors of their texts."""
 
     def write(self, exported: ExportedIndex, files: Units, progress: Progress) -> None:
         """Write the documents into the folder of ``files``, except for complete files."""
 
-    def query(self, query: Query, vector: Vector) -> str:
-        """Return a line of ``queries_file``: the query in the syntax of the engine."""
+    def query(self, query: Query, vector: Vector, text_vector: Sequence[float]) -> str:
+        """Return a line of ``queries_file``: the query in the syntax of the engine. Without vectors
+        of texts, ``text_vector`` is empty."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,9 @@ class ExportedIndex:
     index: IndexReader
     bits: int = 8
     """Bits of the largest impact of a document, in formats of integers."""
+    has_similarity: bool = False
+    """True to weigh queries for sums with similarities; else they are those of words and concepts
+    alone."""
 
     @property
     def num_dimensions(self) -> int:
@@ -90,6 +96,14 @@ class ExportedIndex:
         segment, place = divmod(number, SEGMENT)
         return _row(self._segment(segment), place)
 
+    def text_vector(self, number: int) -> list[float]:
+        """Return the vector of a document's text, of unit length; empty for zeros, and for an index
+        without vectors."""
+        if self.index.vectors is None:
+            return []
+        (record,) = self.index.vectors.records(np.array([number]))
+        return _unit(record["steps"].astype(np.float32))
+
     def impacts(self, weights: Floats) -> Integers:
         """Round weights of documents to integers from 0 to 2**bits - 1."""
         top = max(self.largest, float(self.offsets.max(initial=0)))
@@ -102,14 +116,20 @@ class ExportedIndex:
         vector = self.document(number)
         return at_least(vector._replace(weights=self.impacts(vector.weights)), 1)
 
-    def queries(self, queries: Sequence[Query]) -> Iterator[Vector]:
-        """Yield the weights of queries; an empty vector without a known word or concept."""
-        weights = self.index.query_vectors([query.text for query in queries])
+    def queries(self, queries: Sequence[Query]) -> Iterator[tuple[Vector, list[float]]]:
+        """Yield the weights of queries, an empty vector without a known word or concept, and the
+        vectors of their texts; see ``text_vector``."""
+        weights, text_vectors = self.index.weigh([query.text for query in queries])
+        if self.has_similarity and self.index.scorer is not None:
+            weights = self.index.scorer.counted(weights).copy()
+            weights.eliminate_zeros()
         if self.offset_scale:
             # The product of both last dimensions is RRA's summand: the scale cancels out.
             factors = (weights @ self.index.derived.background) / self.offset_scale
             weights = stack_columns([weights, sp.csr_array(factors.astype(np.float32)[:, None])])
-        return (_row(weights, number) for number in range(len(queries)))
+        for number in range(len(queries)):
+            unit = [] if text_vectors is None else _unit(text_vectors[number])
+            yield _row(weights, number), unit
 
     def vocabulary(self) -> Iterator[str]:
         """Yield tab-separated lines of dimension, vocabulary, number within it, and term."""
@@ -147,16 +167,30 @@ def export_index(
     }
     with Workspace(out, "export", settings, restart=restart) as work:
         files = work.units("export")
-        exported = ExportedIndex(index, bits)
+        exported = ExportedIndex(index, bits, form.has_similarity)
         form.write(exported, files, progress)
         with replacing_text(files.folder / "vocabulary.tsv") as file:
             file.writelines(f"{line}\n" for line in exported.vocabulary())
         if queries:
             with replacing_text(files.folder / form.queries_file) as file:
-                for query, vector in zip(queries, exported.queries(queries), strict=True):
+                vectors = exported.queries(queries)
+                for query, (vector, text_vector) in zip(queries, vectors, strict=True):
                     if vector.dimensions.size:
-                        file.write(form.query(query, vector) + "\n")
+                        file.write(form.query(query, vector, text_vector) + "\n")
         work.publish(files.folder)
+
+
+def left_out(index: IndexReader, form: ExportFormat) -> str:
+    """Return a sentence about the parts of the default search that an export lacks; may be
+    empty."""
+    if index.vectors is None:
+        return ""
+    weight = (
+        f"its search of all vocabularies adds {index.vectors.settings.scale:g} times the cosine"
+    )
+    field = "of the fields similarity" if form.has_similarity else "of vectors that are left out"
+    whole = ", and counts words of whole documents" if len(index.passages) else ""
+    return f"an engine ranks by words and concepts; {weight} {field}{whole}"
 
 
 def write_numbered_files(
@@ -203,3 +237,9 @@ def at_least(vector: Vector, least: float) -> Vector:
 def _row(matrix: sp.csr_array, number: int) -> Vector:
     start, end = matrix.indptr[number : number + 2]
     return Vector(matrix.indices[start:end], matrix.data[start:end])
+
+
+def _unit(vector: Floats) -> list[float]:
+    """Return a vector of unit length as numbers of few digits; empty for zeros."""
+    length = float(np.linalg.norm(vector))
+    return np.round(vector / length, 5).tolist() if length else []

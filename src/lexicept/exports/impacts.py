@@ -11,7 +11,7 @@ with ``--impact``. Queries of both formats repeat a word as often as the impact 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from io import BytesIO
 from typing import Any, cast
@@ -48,8 +48,9 @@ class _ImpactFormat:
     """Queries of repeated words: Anserini's form; PISA has a colon for the tab."""
 
     queries_file = "queries.tsv"
+    has_similarity = False
 
-    def query(self, query: Query, vector: Vector) -> str:
+    def query(self, query: Query, vector: Vector, text_vector: Sequence[float]) -> str:
         dimensions, impacts = query_impacts(vector)
         words = np.repeat(dimensions, impacts).astype(str)
         return f"{query.id}\t{' '.join(words)}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -43,6 +44,9 @@ LEAST_WEIGHT = float(np.finfo(np.float32).tiny)
 VECTOR = "text"
 """Name of the sparse vector of Qdrant's points."""
 
+SIMILARITY = "similarity"
+"""The field, or the vector of Qdrant's points, with the vector of a whole text."""
+
 GROUP = "fields"
 """The object with the fields of an exported document."""
 
@@ -54,8 +58,11 @@ class _Bulk(ABC):
 
     name: str
     queries_file = "queries.jsonl"
+    has_similarity = True
     field: ClassVar[dict[str, Any]]
-    """Mapping of the vector field."""
+    """Mapping of the field of weights."""
+    settings: ClassVar[dict[str, Any]] = {}
+    """Settings of an index with vectors of texts."""
 
     def write(self, exported: ExportedIndex, files: Units, progress: Progress) -> None:
         columns = exported.index.fields
@@ -66,9 +73,17 @@ class _Bulk(ABC):
             properties[GROUP] = {"properties": types}
         properties["vector"] = self.field
         mapping: dict[str, Any] = {"mappings": {"properties": properties}}
+        settings: dict[str, Any] = {}
+        if exported.index.vectors is not None:
+            properties[SIMILARITY] = self.similarity(exported.index.vectors.d)
+            settings |= self.settings
         # An object for each dot of a name counts too.
-        if (count := 4 + sum(1 + name.count(".") for name in columns)) > DEFAULT_MOST_FIELDS:
-            mapping["settings"] = {"index.mapping.total_fields.limit": count}
+        if (
+            count := len(settings) + 4 + sum(1 + name.count(".") for name in columns)
+        ) > DEFAULT_MOST_FIELDS:
+            settings["index.mapping.total_fields.limit"] = count
+        if settings:
+            mapping["settings"] = settings
         write_json(files.folder / "mapping.json", mapping)
 
         def document(number: int) -> str:
@@ -80,6 +95,8 @@ class _Bulk(ABC):
             vector = at_least(exported.document(number), LEAST_WEIGHT)
             if vector.dimensions.size:  # an empty vector is refused
                 fields["vector"] = weights_by_dimension(vector)
+            if text_vector := exported.text_vector(number):
+                fields[SIMILARITY] = text_vector
             return f"{dumps({'index': {'_id': stored.id}})}\n{dumps(fields)}\n"
 
         write_numbered_files(exported, files, "documents/{:06d}.ndjson", document, progress)
@@ -115,14 +132,19 @@ class _Bulk(ABC):
                         f"{LONGEST_TERM:,} bytes in fields, unlike {name!r}"
                     )
 
-    def query(self, query: Query, vector: Vector) -> str:
-        """Return the body of a search, and the scale of the scores."""
+    def query(self, query: Query, vector: Vector, text_vector: Sequence[float]) -> str:
+        """Return the body of a search, the scale of the scores, and the vector of the text."""
         top = float(vector.weights.max(initial=0)) or 1.0
         # One power of two for all weights of a query: the ranking of the index stays the same.
         scale = min(1.0, power_of_two(LARGEST_WEIGHT / top))
         scaled = vector._replace(weights=vector.weights * np.float32(scale))
         search = self.search(weights_by_dimension(at_least(scaled, LEAST_WEIGHT)))
-        return dumps({"id": query.id, "scale": scale, "body": {"query": search}})
+        vectors = {SIMILARITY: text_vector} if text_vector else {}
+        return dumps({"id": query.id, "scale": scale, "body": {"query": search}, **vectors})
+
+    @abstractmethod
+    def similarity(self, d: int) -> dict[str, Any]:
+        """Return the mapping of the field of vectors of this size, compared by their cosine."""
 
     @abstractmethod
     def search(self, tokens: dict[str, float]) -> dict[str, Any]:
@@ -134,6 +156,10 @@ class OpenSearch(_Bulk):
 
     name = "opensearch"
     field: ClassVar = {"type": "rank_features"}
+    settings: ClassVar = {"index.knn": True}
+
+    def similarity(self, d: int) -> dict[str, Any]:
+        return {"type": "knn_vector", "dimension": d, "space_type": "cosinesimil"}
 
     def search(self, tokens: dict[str, float]) -> dict[str, Any]:
         return {"neural_sparse": {"vector": {"query_tokens": tokens}}}
@@ -145,6 +171,9 @@ class Elasticsearch(_Bulk):
     name = "elasticsearch"
     field: ClassVar = {"type": "sparse_vector"}
 
+    def similarity(self, d: int) -> dict[str, Any]:
+        return {"type": "dense_vector", "dims": d, "similarity": "cosine"}
+
     def search(self, tokens: dict[str, float]) -> dict[str, Any]:
         return {"sparse_vector": {"field": "vector", "query_vector": tokens, "prune": False}}
 
@@ -154,9 +183,12 @@ class Qdrant:
 
     name = "qdrant"
     queries_file = "queries.jsonl"
+    has_similarity = True
 
     def write(self, exported: ExportedIndex, files: Units, progress: Progress) -> None:
         collection: dict[str, Any] = {"vectors": {}, "sparse_vectors": {VECTOR: {}}}
+        if (vectors := exported.index.vectors) is not None:
+            collection["vectors"] = {SIMILARITY: {"size": vectors.d, "distance": "Cosine"}}
         write_json(files.folder / "collection.json", collection)
 
         def point(number: int) -> str:
@@ -164,15 +196,18 @@ class Qdrant:
             payload: dict[str, Any] = {"id": stored.id, "title": stored.title, "text": stored.text}
             if stored.fields:
                 payload[GROUP] = stored.fields
-            vector = {VECTOR: _indices_and_values(exported.document(number))}
+            vector: dict[str, Any] = {VECTOR: _indices_and_values(exported.document(number))}
+            if text_vector := exported.text_vector(number):
+                vector[SIMILARITY] = text_vector
             return dumps({"id": number, "vector": vector, "payload": payload})
 
         around = ('{"points":[', ",\n", "]}\n")
         write_numbered_files(exported, files, "points/{:06d}.json", point, progress, around)
 
-    def query(self, query: Query, vector: Vector) -> str:
+    def query(self, query: Query, vector: Vector, text_vector: Sequence[float]) -> str:
         body = {"query": _indices_and_values(vector), "using": VECTOR, "with_payload": True}
-        return dumps({"id": query.id, "body": body})
+        vectors = {SIMILARITY: text_vector} if text_vector else {}
+        return dumps({"id": query.id, "body": body, **vectors})
 
 
 def weights_by_dimension(vector: Vector) -> dict[str, float]:

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from lexicept.engines import PostingsEngine
 from lexicept.index.passages import Passages
-from lexicept.vectors import Floats, Integers
+from lexicept.vectors import Floats, Integers, run_starts
 from lexicept.weighting import lucene_idf
 
 MOST_SATURATED = 0.99
@@ -56,7 +56,7 @@ class DocumentWords:
         shares = weights / lucene_idf(self._engine.num_documents, np.array(passages.size))
         shares = np.minimum(shares, MOST_SATURATED)
         of_passages = self._passages.document_numbers[passages]
-        starts = np.flatnonzero(np.diff(of_passages, prepend=-1))
+        starts = run_starts(of_passages)
         documents = of_passages[starts]
         frequencies = np.add.reduceat(shares / (1 - shares), starts) if starts.size else shares
         idf = lucene_idf(self._lengths.size, np.array(documents.size))

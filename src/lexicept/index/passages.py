@@ -27,7 +27,7 @@ from lexicept.errors import IndexFormatError
 from lexicept.storage.arrays import load_array, save_array
 from lexicept.storage.sequences import LazySequence
 from lexicept.storage.texts import JoinedTexts, TextStore, TextWriter
-from lexicept.vectors import Floats, Integers
+from lexicept.vectors import Floats, Integers, run_starts
 
 FOLDER = "passages"
 
@@ -103,7 +103,7 @@ class Passages:
     @cached_property
     def firsts(self) -> Integers:
         """The first entry of each document [documents]."""
-        return np.flatnonzero(np.diff(self.document_numbers, prepend=-1))
+        return run_starts(self.document_numbers)
 
     def spans(self) -> Iterator[tuple[str, range]]:
         """Yield the id and the entries of every document, in order."""
@@ -134,7 +134,7 @@ class Passages:
         entries: Integers = np.flatnonzero(mask)
         if not len(self.ids):
             return entries
-        return entries[np.diff(self.document_numbers[entries], prepend=-1) > 0]
+        return entries[run_starts(self.document_numbers[entries])]
 
     def whole(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return a mask of all entries of the documents with an entry in a mask [N]."""

@@ -4,7 +4,7 @@ A search of one vocabulary, or without similarities, ranks a document by its bes
 search of all vocabularies leaves out concepts of function words, punctuation and numbers, and adds
 up, for a document with the passages p₁, p₂, … in the order of their scores s,
 
-    s(p) = (1 − DOCUMENT_WORDS) · words(p) + concepts(p) + prior(p) + similarity(p)
+    s(p) = (1 − DOCUMENT_WORDS) · words(p) + CONCEPTS · concepts(p) + prior(p) + similarity(p)
     score = DOCUMENT_WORDS · words of the whole document + s(p₁) + FURTHER · s(p₂)
 """
 
@@ -27,12 +27,17 @@ from lexicept.index.passages import Passages
 from lexicept.index.queries import WeightedQueries
 from lexicept.index.text_vectors import TextVectors
 from lexicept.index.vocabulary import IndexVocabulary
-from lexicept.vectors import Floats, Integers, with_entries
+from lexicept.vectors import Floats, Integers, run_starts, with_entries
+from lexicept.weighting import BM25
 
 DOCUMENT_WORDS = 0.75
 """Share of a word's weight that the whole document gives, and the passage does not. Chosen with
 ``FURTHER`` on questions to two documentations, which gain by whole documents, and on questions to
 encyclopaedia articles, which gain by passages."""
+
+CONCEPTS = 2.0
+"""Factor on concepts beside the similarity, chosen on the same collections and on the abstracts of
+CACM and Vaswani."""
 
 FURTHER = 0.2
 """Factor on the score of a document's second best passage."""
@@ -75,14 +80,38 @@ class DocumentScorer:
     vocabularies: Sequence[IndexVocabulary]
     further: float = FURTHER
 
+    @classmethod
+    def of(
+        cls,
+        engine: PostingsEngine,
+        passages: Passages,
+        vectors: TextVectors | None,
+        vocabularies: Sequence[IndexVocabulary],
+        *,
+        reweighted: bool,
+    ) -> DocumentScorer | None:
+        """Return the scorer of an index; None without vectors. Weights that RRA changed count by
+        passages, of which the best counts alone."""
+        if vectors is None:
+            return None
+        words, further = None, 0.0 if reweighted else FURTHER
+        for vocabulary in vocabularies if len(passages) and not reweighted else ():
+            if vocabulary.name == "words" and isinstance(vocabulary.settings.weighting, BM25):
+                words = DocumentWords(engine, passages, vocabulary.dimensions)
+        return cls(engine, passages, vectors, words, vocabularies, further)
+
     @cached_property
-    def functional(self) -> npt.NDArray[np.bool_]:
-        """True for dimensions that are left out [V]."""
-        return np.concatenate([vocabulary.functional for vocabulary in self.vocabularies])
+    def factors(self) -> Floats:
+        """Factor on the weight of each dimension, 0 for those that are left out [V]."""
+        factors = [
+            np.where(vocabulary.functional, 0, CONCEPTS if vocabulary.needs_model else 1)
+            for vocabulary in self.vocabularies
+        ]
+        return np.concatenate(factors).astype(np.float32)
 
     def counted(self, query: sp.csr_array) -> sp.csr_array:
-        """Return a query [1, V] with zeros for the dimensions that are left out."""
-        data = np.where(self.functional[query.indices], 0, query.data).astype(np.float32)
+        """Return the weights that count of queries [n, V]."""
+        data = query.data * self.factors[query.indices]
         return with_entries(query, data, query.indices, query.indptr)
 
     def score(
@@ -118,7 +147,7 @@ class DocumentScorer:
             matches |= self.vectors.similar(similarities)
         totals = scores[passages] + similarities
         of_passages = self.passages.document_numbers[passages]
-        starts = np.flatnonzero(np.diff(of_passages, prepend=-1))
+        starts = run_starts(of_passages)
         best, best_scores = _best_of_each(totals, starts)
         totals[best] = 0
         second, second_scores = _best_of_each(totals, starts)
@@ -174,7 +203,7 @@ def _best_of_each(scores: Floats, starts: Integers) -> Ranking:
     counts = np.diff(starts, append=scores.size)
     runs = np.repeat(np.arange(starts.size), counts)
     positions = np.flatnonzero(scores == best[runs])
-    return positions[np.diff(runs[positions], prepend=-1) > 0], best
+    return positions[run_starts(runs[positions])], best
 
 
 class Ranker:

@@ -27,7 +27,6 @@ from lexicept.explanation.contributions import QueryTerm
 from lexicept.explanation.explanation import Explanation
 from lexicept.index.atlas import Atlas
 from lexicept.index.conditions import FieldMasks, QueryMasks, places_by_mask
-from lexicept.index.document_words import DocumentWords
 from lexicept.index.explainer import Explainer
 from lexicept.index.hits import Hit
 from lexicept.index.impacts import Derived, RRASettings
@@ -35,7 +34,7 @@ from lexicept.index.manifest import MISSING, CurrentManifest, postings_fingerpri
 from lexicept.index.parts import Parts
 from lexicept.index.queries import QueryWeigher, SearchQuery, WeightedQueries, parsed_queries
 from lexicept.index.query_encoders import QueryEncoders
-from lexicept.index.ranking import FURTHER, DocumentScorer, Ranker
+from lexicept.index.ranking import DocumentScorer, Ranker
 from lexicept.index.stored import StoredDocuments
 from lexicept.index.text_vectors import TextVectors, VectorSettings
 from lexicept.index.vocabulary import open_vocabularies
@@ -47,7 +46,6 @@ from lexicept.storage.manifest import check_files
 from lexicept.vectorizers.interface import Vectorizer
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import SparseVectors, Vocabulary
-from lexicept.weighting import BM25
 
 QueryLike = str | ParsedQuery
 """A query: a text whose words are taken as they are, or a parsed query."""
@@ -99,13 +97,15 @@ class IndexReader:
         words = next((v.dimensions for v in self.vocabularies if v.name == "words"), None)
         self._query_masks = QueryMasks(stored, self.masks, self.engine, self.vectorizers, words)
         self.weigher = QueryWeigher(path, self.vocabularies, self.derived, self.vectorizers)
-        scorer = None
-        if self.vectors is not None:
-            whole_words = self._document_words(words) if self.rra is None else None
-            further = FURTHER if self.rra is None else 0.0
-            scorer = DocumentScorer(
-                self.engine, self.passages, self.vectors, whole_words, self.vocabularies, further
-            )
+        scorer = DocumentScorer.of(
+            self.engine,
+            self.passages,
+            self.vectors,
+            self.vocabularies,
+            reweighted=self.rra is not None,
+        )
+        self.scorer = scorer
+        """Scores documents for queries with vectors; None for an index without vectors."""
         self._ranker = Ranker(self.engine, self.passages, scorer)
         self.explainer = Explainer(self.weigher, stored, scorer)
         self.atlas = self._open_atlas()
@@ -136,13 +136,6 @@ class IndexReader:
                 if not current.stale():
                     raise
         return index
-
-    def _document_words(self, words: slice | None) -> DocumentWords | None:
-        """Return the words of whole documents; see ``DocumentScorer``."""
-        weighting = self.settings["words"].weighting if words is not None else None
-        if words is None or not len(self.passages) or not isinstance(weighting, BM25):
-            return None
-        return DocumentWords(self.engine, self.passages, words)
 
     def _open_atlas(self) -> Atlas | None:
         folder = self.folder / "concepts" / "atlas"
@@ -279,9 +272,11 @@ class IndexReader:
         """Return the best documents for each query, best first, ties in document order.
 
         Args:
-            queries: texts or parsed queries. A query without a known word or concept has no
-                results, a query of conditions alone has the first matching documents.
-            rescore: whether a search of all vocabularies adds the similarity of whole texts.
+            queries: texts or parsed queries. A query that no document resembles in words,
+                concepts or vector has no results, a query of conditions alone has the first
+                matching documents.
+            rescore: whether a search of all vocabularies counts whole documents and the similarity
+                of texts; False for the sparse ranking by the best passage.
             threads: threads for the search, at least 1; one per processor by default.
 
         Raises:

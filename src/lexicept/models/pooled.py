@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.models.windows import Window
-from lexicept.vectors import Floats, Integers, canonical_entries
+from lexicept.vectors import Floats, Integers, canonical_entries, run_starts
 
 POOL_CELLS = 2**24
 """Limit on the cells of one dense [texts, size] or [tokens, size] array: 64 MB."""
@@ -61,7 +61,7 @@ class MeanStates:
         """Add tokens: the text of each [n], a text's tokens side by side, and the states [n, d]."""
         if len(texts):
             values = states if isinstance(states, np.ndarray) else states.float().cpu().numpy()
-            starts = np.flatnonzero(np.diff(texts, prepend=-1))
+            starts = run_starts(texts)
             np.add.at(self._sums, texts[starts], np.add.reduceat(values, starts))
             np.add.at(self._tokens, texts, np.float32(1))
 

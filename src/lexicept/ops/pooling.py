@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lexicept.ops.linear_max import largest_outputs
 from lexicept.ops.linear_topk import fire, tokens_at_once, top_activations
-from lexicept.ops.sparse_linear import chosen_outputs, sum_by_group
+from lexicept.ops.sparse_linear import Chosen, chosen_outputs, sum_by_group
 from lexicept.ops.topk import top_columns_reference
 
 
@@ -110,7 +110,7 @@ def _sum_top(tokens: Activations, log: bool) -> Tensor:
     acts, columns = tokens.largest()
     if torch.is_grad_enabled():
         with torch.autocast(x.device.type, enabled=False):
-            pre = chosen_outputs(x, matrix, bias, columns)
+            pre = chosen_outputs(x, matrix, bias, Chosen(columns))
         acts = fire(pre, None if threshold is None else threshold[columns])
     acts = torch.log1p(acts) if log else acts
     # Every activation is added at its text and dimension.

@@ -64,32 +64,6 @@ class ShortScores(NamedTuple):
         return cls(scores, scales, errors, row_scales, summands, row_errors.numpy())
 
 
-class SomeOutputs(NamedTuple):
-    """Columns and outputs of each token, with room for more."""
-
-    starts: Integers
-    """Place of each token's first column, and the end of the last's room [n + 1]."""
-    counts: Integers
-    """Number of each token's columns [n]."""
-    columns: Integers
-    values: Floats
-
-    @classmethod
-    def of(cls, counts: Integers) -> SomeOutputs:
-        """Return room for so many columns of each token; kernels will replace the counts."""
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        return cls(starts, counts, np.empty(starts[-1], np.int64), np.empty(starts[-1], np.float32))
-
-    def written(self) -> Integers:
-        """Return the written places: the first of each token's room."""
-        room = np.diff(self.starts)
-        places: Integers = np.flatnonzero(
-            np.arange(self.starts[-1]) - np.repeat(self.starts[:-1], room)
-            < np.repeat(self.counts, room)
-        )
-        return places
-
-
 def keep_largest_reference(
     scores: Floats, start: int, values: Floats, columns: Integers, first: int, last: int
 ) -> None:
@@ -241,12 +215,11 @@ def fill_up(values, columns, first, last):
 
 
 @compiled()
-def ragged_dots(x, matrix, starts, columns, products, first, last):
-    """Write ``x_i · matrix[columns_p]`` to ``products``, for p from ``starts[i]`` to
-    ``starts[i + 1]``."""
+def chosen_dots(x, matrix, columns, products, first, last):
+    """Write ``x_i · matrix[columns[i, p]]`` to ``products`` [n, k]."""
     for i in range(first, last):
-        for place in range(starts[i], starts[i + 1]):
-            products[place] = _dot(x[i], matrix[columns[place]])
+        for place in range(columns.shape[1]):
+            products[i, place] = _dot(x[i], matrix[columns[i, place]])
 
 
 @compiled(fastmath={"contract"})
@@ -266,89 +239,6 @@ def sum_rows(places, entries, sums, first, last):
             weight, row = weights[order[place]], matrix[chosen[order[place]]]
             for j in range(total.size):
                 total[j] += weight * row[j]
-
-
-@compiled()
-def count_above(short, counts, first, last):
-    """Count each token's candidates for outputs above floors [n].
-
-    Args:
-        short: outputs less floors.
-    """
-    products, scales, errors, row_scales, summands, row_errors = short
-    scores = np.empty(summands.size, np.float32)
-    for i in range(first, last):
-        _scores(products[i], scales[i], row_scales, summands, scores)
-        counts[i] = _number_above(scores, -_error(errors[i], row_errors))
-
-
-@compiled()
-def fill_above(short, tile, floor, outputs, first, last):
-    """Write the columns and values of each token's exact outputs above a floor.
-
-    Args:
-        short: outputs less floors.
-        tile: for exact outputs.
-        floor: [T]
-        outputs: ``SomeOutputs`` with room for every candidate, a result.
-    """
-    products, scales, errors, row_scales, summands, row_errors = short
-    x, matrix, bias = tile
-    starts, counts = outputs.starts, outputs.counts
-    scores = np.empty(floor.size, np.float32)
-    for i in range(first, last):
-        counts[i] = 0
-        if starts[i] == starts[i + 1]:
-            continue
-        error = _error(errors[i], row_errors)
-        _scores(products[i], scales[i], row_scales, summands, scores)
-        for begin in range(0, scores.size, GROUP):
-            # Few groups have a candidate.
-            group_scores = scores[begin : begin + GROUP]
-            if _number_above(group_scores, -error) == 0:
-                continue
-            for j in range(group_scores.size):
-                if group_scores[j] <= -error:
-                    continue
-                column = begin + j
-                output = _dot(x[i], matrix[column]) + bias[column]
-                if output > floor[column]:
-                    outputs.columns[starts[i] + counts[i]] = column
-                    outputs.values[starts[i] + counts[i]] = output
-                    counts[i] += 1
-
-
-@compiled()
-def count_over(scores, floor, counts, first, last):
-    """Count each token's scores [n, M] above floors [M], and NaNs."""
-    for i in range(first, last):
-        over = 0
-        for j in range(floor.size):
-            over += not scores[i, j] <= floor[j]
-        counts[i] = over
-
-
-@compiled()
-def fill_over(scores, floor, outputs, first, last):
-    """Write each token's scores above floors and first NaN; see ``fill_above``."""
-    starts, counts = outputs.starts, outputs.counts
-    for i in range(first, last):
-        counts[i], lost = 0, False
-        for begin in range(0, floor.size, BLOCK):
-            end = min(begin + BLOCK, floor.size)
-            # Few blocks have an entry. A comparison with NaN is false: "not at most" counts NaN.
-            over = 0
-            for j in range(begin, end):
-                over += not scores[i, j] <= floor[j]
-            if over == 0:
-                continue
-            for j in range(begin, end):
-                first_lost = scores[i, j] != scores[i, j] and not lost
-                if scores[i, j] > floor[j] or first_lost:
-                    outputs.columns[starts[i] + counts[i]] = j
-                    outputs.values[starts[i] + counts[i]] = scores[i, j]
-                    counts[i] += 1
-                    lost = lost or first_lost
 
 
 @compiled()

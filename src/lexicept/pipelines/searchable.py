@@ -104,7 +104,8 @@ class OpenedIndex:
             feedback: relevance feedback: the ids of relevant documents, or the number of first
                 results to take for relevant. The largest words and concepts of the documents are
                 added to the query; ``added`` of the results lists them, and steering removes them.
-            rescore: whether a search of all vocabularies adds the similarity of whole texts.
+            rescore: whether a search of all vocabularies counts whole documents and the similarity
+                of texts; False for the sparse ranking by the best passage.
             explain: whether each hit gets the exact decomposition of the score.
             filter: conditions on fields: a text such as ``"year >= 2020 and tag in ['bio']"``, or a
                 dict such as ``{"year": {">=": 2020}, "tag": ["bio"]}``.

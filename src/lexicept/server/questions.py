@@ -44,7 +44,8 @@ class QueryParameters(BaseModel):
     )
     rescore: bool = Field(
         True,
-        description="Whether a search of all vocabularies adds the similarity of whole texts.",
+        description="Whether a search of all vocabularies counts whole documents and the "
+        "similarity of texts; false for the sparse ranking by the best passage.",
     )
     steer: list[Factor] = Field(
         [],

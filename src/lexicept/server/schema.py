@@ -189,14 +189,14 @@ class ScoreExplanation(BaseModel):
     content: str = Field(description="Title and text as they were indexed.")
     score: float
     similarity: float = Field(
-        description="Similarity of whole texts: 20 times the cosine of their vectors, at least 0; "
-        "0 for a search of one vocabulary or without `rescore`."
+        description="20 times the cosine of query and best passage, at least 0, and a fifth of "
+        "this for `further`; 0 for a search of one vocabulary or without `rescore`."
     )
     similar_words: list[WordPair] = Field(
         description="Words of query and passage with the largest shares of the cosine."
     )
     further: list[str | None] = Field(
-        description="Further passages, of whose score a fifth counts."
+        description="The second best passage, of whose score a fifth counts; empty for none."
     )
     prior: float = Field(
         description="Document prior of Rational Retrieval Acts (RRA); 0 without it."

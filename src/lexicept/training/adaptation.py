@@ -30,7 +30,7 @@ from lexicept.models.sae.model import SAE
 from lexicept.models.sae.states import Reader
 from lexicept.models.windows import READ
 from lexicept.ops.linear_topk import top_activations
-from lexicept.ops.sparse_linear import sum_by_group, sum_chosen
+from lexicept.ops.sparse_linear import Chosen, sum_by_group, sum_chosen
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import return_memory
 from lexicept.training.sae.settings import SAESettings
@@ -244,7 +244,7 @@ def with_initial_decoder(sae: SAE, states: Tensor, k: int) -> SAE:
     sums = sum_by_group(acts.ravel(), latents.ravel(), tokens, x, sae.num_latents)
     fired = sums.norm(dim=1) > 0
     sae.W_dec[fired] = F.normalize(sums[fired], dim=1)
-    x_hat = sum_chosen(acts, latents, sae.W_dec).ravel()
+    x_hat = sum_chosen(acts, Chosen(latents), sae.W_dec).ravel()
     factor = torch.dot(x_hat, x.ravel()) / torch.dot(x_hat, x_hat)
     if 0 < factor < torch.inf:
         sae.W_enc.mul_(factor)

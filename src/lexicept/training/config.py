@@ -231,7 +231,8 @@ class LossSettings:
     """Weight of the KL from the whole vectors' ranking to the cut vectors' ranking."""
     reconstruction: NotNegative = 0.0
     """Weight of the SAE's error on the documents' token states. Above 0, the decoder learns too
-    (SAE-SPLADE, section 3, found it harmful); the backbone gets no gradient of this loss."""
+    (SAE-SPLADE, section 3, found it harmful); the backbone gets no gradient of this loss. Not with
+    ``optimizer.mini_batch``."""
     reconstruction_error: Literal["fraction", "squared"] = "fraction"
     """The fraction of variance unexplained, or ‖ĥ − h‖², mean over tokens (SAE-SPLADE, eq. 2)."""
 
@@ -380,6 +381,8 @@ class TrainingConfig:
         if loss.reconstruction and (model.head != "sae" or model.freeze_head):
             needed = "model.head: sae without model.freeze_head"
             raise InputError(f"loss.reconstruction requires an SAE that learns: {needed}")
+        if loss.reconstruction and self.optimizer.mini_batch is not None:
+            raise InputError("loss.reconstruction does not go with optimizer.mini_batch")
         if self.optimizer.sharded and model.trained == "head":
             raise InputError("optimizer.sharded requires model.trained: lora or all")
         if loss.words and model.weighting == "bm25":

@@ -148,40 +148,27 @@ def initial_encoder(run: RunFolder, data: TrainingData, loaded: Loaded) -> Encod
 def _sae_head(
     run: RunFolder, backbone: Backbone, inner: VocabularyHead | None, data: TrainingData
 ) -> Head:
-    """Train an SAE on the run's texts, in all processes; return a head over the SAE."""
+    """Train an SAE on the run's texts; return a head over the SAE."""
     settings = run.config.model
     transform = None if inner is None else inner.transform
     names = ["documents", "queries"] if settings.sae_queries else ["documents"]
     texts = [getattr(data, name) for name in names]
     folder = run.prepared / "sae"
-    if settings.trained == "head":  # the cached states serve the SAE and the head
-        with PartialState().main_process_first():
-            caches = [
-                run.states(backbone, side, name) for side, name in zip(texts, names, strict=True)
-            ]
+    # The first process trains, and the others read its last checkpoint.
+    with PartialState().main_process_first():
+        if settings.trained != "head":
+            all_texts = cast(Sequence[str], ConcatDataset(texts))
+            sae = train_sae(
+                backbone, all_texts, settings.sae, folder, run.progress, transform=transform
+            )
+            return SAEHead(sae, inner=inner)
+        # The cached states serve the SAE and the head.
+        caches = [run.states(backbone, side, name) for side, name in zip(texts, names, strict=True)]
         device = backbone.model.device
-        sae = train_on_states(
-            cached_reader(caches, device, transform),
-            sum(map(len, texts)),
-            settings.sae,
-            folder,
-            run.progress,
-            device=device,
-            together=True,
-        )
+        reader, count = cached_reader(caches, device, transform), sum(map(len, texts))
+        sae = train_on_states(reader, count, settings.sae, folder, run.progress, device=device)
         sae.origin = origin_of(backbone, transformed=inner is not None)
-    else:
-        all_texts = cast(Sequence[str], ConcatDataset(texts))
-        sae = train_sae(
-            backbone,
-            all_texts,
-            settings.sae,
-            folder,
-            run.progress,
-            transform=transform,
-            together=True,
-        )
-    return SAEHead(sae, inner=inner)
+        return SAEHead(sae, inner=inner)
 
 
 def _language_head(

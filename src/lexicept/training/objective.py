@@ -168,35 +168,6 @@ class Objective(nn.Module):
                 loss = (x_hat - x.detach()).square().sum() / max(len(x), 1)
         return {"reconstruction": self.settings.reconstruction * loss}
 
-    def _cached_reconstruction(
-        self, outputs: Sequence[_TextOutputs], learned: Sequence[nn.Parameter]
-    ) -> tuple[Tensor, list[Tensor | None]]:
-        """Compute the reconstruction loss and gradients, one mini-batch at a time.
-
-        Σ error, Σ variance and tokens add up over mini-batches; a ratio is taken at the end.
-        """
-        assert self._reconstruct is not None
-        gradients: list[Tensor | None] = [None] * len(learned)
-        error, total, squared, count = 0.0, torch.zeros(()), 0.0, 0
-        for states in (output.states for output in outputs if output.states is not None):
-            with torch.autocast(states.device.type, enabled=False):
-                x, x_hat = self._reconstruct(states.float())
-                squared_error = (x_hat - x).square().sum()
-            new_gradients = torch.autograd.grad(squared_error, learned, allow_unused=True)
-            for index, gradient in enumerate(new_gradients):
-                if gradient is not None:
-                    before = gradients[index]
-                    gradients[index] = gradient if before is None else before + gradient
-            error += float(squared_error.detach())
-            total = total.to(x) + x.sum(dim=0)
-            squared, count = squared + float(x.double().square().sum()), count + len(x)
-        unit = squared - float(total.double().square().sum()) / max(count, 1)
-        if self.settings.reconstruction_error == "squared":
-            unit = count
-        weight = self.settings.reconstruction / unit if unit > 0 else 0.0
-        loss = total.new_tensor(weight * error)
-        return loss, [None if gradient is None else weight * gradient for gradient in gradients]
-
     def _ranking_losses(
         self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]
     ) -> dict[str, Tensor]:
@@ -303,12 +274,11 @@ class Objective(nn.Module):
             (side, features) for side in ("query", "document") for features in batch[side]
         ]
         repeats = self.rounds(len(mini_batches)) - len(mini_batches)
-        random_states, leaves, outputs = [], [], []
+        random_states, leaves = [], []
         with torch.no_grad():
             for side, features in mini_batches:
                 random_states.append(_random_state())
-                outputs.append(self._run(features, side))
-                leaves.append(outputs[-1].vectors.detach().requires_grad_())
+                leaves.append(self._run(features, side).vectors.detach().requires_grad_())
             for _ in range(repeats):
                 self._run(features, side)
         count = len(batch["query"])
@@ -317,15 +287,10 @@ class Objective(nn.Module):
         parameters = [p for p in (self.log_scale, self.word_weight) if p.requires_grad]
         total = torch.stack(list(terms.values())).sum()
         gradients = torch.autograd.grad(total, [*leaves, *parameters], allow_unused=True)
-        parameter_gradients: list[Tensor | None] = [*gradients[len(leaves) :]]
-        if self._reconstruct is not None:
-            learned = [p for p in self.model.parameters() if p.requires_grad]
-            terms["reconstruction"], more = self._cached_reconstruction(outputs, learned)
-            parameters, parameter_gradients = parameters + learned, parameter_gradients + more
         terms = {name: loss.detach() for name, loss in terms.items()}
         # The trainer sums the losses and goes backwards from the sum: one loss carries the hook.
         carrier = torch.zeros((), device=total.device, requires_grad=True)
-        with_gradients = zip(parameters, parameter_gradients, strict=True)
+        with_gradients = zip(parameters, gradients[len(leaves) :], strict=True)
         passes = zip(mini_batches, random_states, gradients[: len(leaves)], strict=True)
         carrier.register_hook(partial(self._backward_cached, [*with_gradients], [*passes], repeats))
         loss_name = next(iter(terms))

@@ -53,7 +53,7 @@ def train(
     of low-rank adapters, ``model`` has merged weights, and ``adapter`` the adapters and the head.
 
     Under a launcher (``torchrun``) the first process prepares and writes everything. A step is the
-    mean over all processes' batches; a step of an SAE is one batch shared by all processes. With
+    mean over all processes' batches; an SAE is trained by the first process alone. With
     ``optimizer.sharded`` the processes divide the backbone and write the same files. Raises
     InputError if the folder holds a finished run or another configuration's, or another process
     works there, for data that do not fit together, or without a teacher for distillation. Raises
@@ -85,7 +85,7 @@ def train(
             data = read_run_data(run)
             if writes:
                 write_yaml(config, path / "config.yaml")
-        encoder = initial_encoder(run, data.training, loaded)  # all processes train its SAE
+        encoder = initial_encoder(run, data.training, loaded)  # the first process trains its SAE
         with processes.main_process_first():
             ready = _prepare(run, data, encoder)
         torch.manual_seed(config.optimizer.seed)  # with or without SAE training before

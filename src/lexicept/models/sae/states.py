@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,6 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from lexicept.models.backbone import Backbone
 from lexicept.models.sae.model import layer_of
 from lexicept.models.windows import READ
-from lexicept.vectors import Integers
 
 SINK = 10.0
 """Length, in medians, above which a state is an attention sink, such as a decoder's first token or
@@ -23,17 +22,6 @@ et al. 2024, "Massive Activations in Large Language Models")."""
 
 Reader = Callable[[Sequence[int]], Tensor]
 """Numbers of texts → token states [n, d], of any precision."""
-
-
-class ShareReading(Protocol):
-    """Reading by several processes."""
-
-    @property
-    def count(self) -> int:
-        """Number of processes."""
-
-    def __call__(self, reader: Reader, runs: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Return the states of each run of texts, on every process; a run for each process."""
 
 
 def backbone_reader(
@@ -116,12 +104,9 @@ class StateStream:
         count: int,
         shuffling: Shuffling,
         filling: Callable[[int], None],
-        share: ShareReading | None = None,
     ) -> None:
         self._reader, self._count, self._shuffling = reader, count, shuffling
-        self._filling, self._share = filling, share
-        self._ahead: dict[tuple[int, int], Tensor] = {}
-        """States read in advance, by epoch and place of the first document."""
+        self._filling = filling
         self._whole: Tensor | None = None
 
     def batches(self, start: Position) -> Iterator[tuple[Position, Tensor]]:
@@ -163,8 +148,9 @@ class StateStream:
         chunks: list[Tensor] = []
         tokens, document = 0, start
         while tokens < self._shuffling.buffer_tokens and document < len(order):
-            states = self._read(order, position.epoch, document)
-            document = min(document + self._shuffling.documents, len(order))
+            following = document + self._shuffling.documents
+            states = self._reader(order[document:following].tolist())
+            document = min(following, len(order))
             if len(states):
                 chunks.append(states)
                 tokens += len(states)
@@ -175,22 +161,6 @@ class StateStream:
         if start == 0 and document == len(order):
             self._whole = states
         return states, document - start
-
-    def _read(self, order: Integers, epoch: int, document: int) -> Tensor:
-        """Return the states of the next documents of an epoch."""
-        count = self._shuffling.documents
-        if self._share is None:
-            return self._reader(order[document : document + count].tolist())
-        if (epoch, document) not in self._ahead:
-            size = count * self._share.count
-            # The same round on every process, also when resumed.
-            round_start = document // size * size
-            starts = range(round_start, round_start + size, count)
-            runs = [order[start : start + count].tolist() for start in starts]
-            shared = self._share(self._reader, runs)
-            keys = [(epoch, start) for start in starts]
-            self._ahead = dict(zip(keys, shared, strict=True))
-        return self._ahead.pop((epoch, document))
 
 
 def without_sinks(states: Tensor) -> Tensor:

@@ -5,8 +5,6 @@ Losses are summed over d and averaged over tokens.
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
@@ -15,15 +13,11 @@ from torch import Tensor, nn
 
 from lexicept.models.sae.model import SAE
 from lexicept.ops.linear_topk import top_activations
-from lexicept.ops.sparse_linear import Entries, entries_above, entry_outputs, sum_entries
-from lexicept.training.sae.processes import Processes
+from lexicept.ops.sparse_linear import Chosen, chosen_outputs, sum_chosen
 from lexicept.training.sae.settings import SAESettings
 
 ESTIMATE_DECAY = 0.95
 """Decay of the running estimate of BatchTopK's threshold."""
-
-FLOOR_TOKENS = 32
-"""Tokens of the sample that estimates a floor of a batch's largest activations."""
 
 
 class Outcome(NamedTuple):
@@ -36,33 +30,24 @@ class Outcome(NamedTuple):
     """Number of active tokens of each latent [num_latents]."""
 
 
-class SAEObjective(nn.Module, ABC):
-    """An SAE in training."""
+class TopK(nn.Module):
+    """An SAE in training: the k largest latents of every token (Gao et al. 2024, section 2.3), and
+    the auxiliary loss ``auxiliary · ‖ê − e‖²``: the 2k largest dead latents reconstruct the error e
+    (section A.2)."""
 
     def __init__(self, sae: SAE, settings: SAESettings) -> None:
         super().__init__()
         self.sae = sae
         self.settings = settings
-        self.processes = Processes()
-        """The processes of a launcher, which share every batch."""
 
-    @abstractmethod
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
         """Return loss and activity of a batch [n, d], given the numbers of the dead latents."""
-
-
-class TopK(SAEObjective):
-    """The k largest latents of every token (Gao et al. 2024, section 2.3), and the auxiliary loss
-    ``auxiliary · ‖ê − e‖²``: the 2k largest dead latents reconstruct the error e (section A.2)."""
-
-    def forward(self, x: Tensor, dead: Tensor) -> Outcome:
-        latents = self._largest(x, self.settings.k)[1]
-        # As entries, which are put in the order of the latents once for both gradients.
-        entries, sae = Entries.chosen(latents), self.sae
-        acts = F.relu(entry_outputs(sae.centre(x), sae.W_enc, sae.b_enc, entries))
-        error = x - sum_entries(acts, entries, sae.W_dec) - sae.b_dec
+        # Put in the order of the latents once for both gradients.
+        sae, chosen = self.sae, Chosen(self._largest(x, self.settings.k)[1])
+        acts = F.relu(chosen_outputs(sae.centre(x), sae.W_enc, sae.b_enc, chosen))
+        error = x - sum_chosen(acts, chosen, sae.W_dec) - sae.b_dec
         loss = _squared(error) + self._revival(x, error, dead)
-        return Outcome(loss, error, self._counts(acts, entries.columns))
+        return Outcome(loss, error, self._counts(acts, chosen.columns))
 
     def _largest(
         self, x: Tensor, k: int, among: Tensor | slice = slice(None)
@@ -86,23 +71,25 @@ class TopK(SAEObjective):
 
 
 class BatchTopK(TopK):
-    """The k · n largest latents of a batch of n tokens (Bussmann et al. 2024). The threshold of
-    inference, one for all latents, is a running mean of the batches' smallest activation."""
+    """The k · n largest latents of a process's batch of n tokens (Bussmann et al. 2024), from all
+    pre-activations [n, num_latents]. The threshold of inference, one for all latents, is a running
+    mean of the batches' smallest activation."""
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
-        sae, centred = self.sae, self.sae.centre(x)
-        # k · n over the tokens of all processes, wherever the largest activations are.
-        count = self.settings.k * self.processes.total(len(x))
-        entries, smallest = largest_entries(centred, sae.W_enc, sae.b_enc, count, self.processes)
-        acts = F.relu(entry_outputs(centred, sae.W_enc, sae.b_enc, entries))
-        error = x - sum_entries(acts, entries, sae.W_dec) - sae.b_dec
+        sae = self.sae
+        acts = F.relu(F.linear(sae.centre(x), sae.W_enc, sae.b_enc))
+        count = min(self.settings.k * len(x), acts.numel())
+        largest = torch.topk(acts.detach().ravel(), count).values
+        smallest = largest[largest > 0].min() if (largest > 0).any() else largest[-1]
+        acts = acts * (acts >= smallest)
+        error = x - acts @ sae.W_dec - sae.b_dec
         assert sae.threshold is not None
         if smallest > 0:
             # The first batch sets the estimate; 0 stands for no batch yet.
             step = 1 - ESTIMATE_DECAY if bool(sae.threshold.any()) else 1.0
-            sae.threshold.lerp_(sae.threshold.new_tensor(smallest), step)
+            sae.threshold.lerp_(smallest.expand_as(sae.threshold), step)
         loss = _squared(error) + self._revival(x, error, dead)
-        return Outcome(loss, error, self._counts(acts, entries.columns))
+        return Outcome(loss, error, (acts.detach() > 0).sum(dim=0))
 
 
 class HierarchicalTopK(TopK):
@@ -141,48 +128,7 @@ class MatryoshkaTopK(TopK):
         return Outcome(loss + self._revival(x, error, dead), error, self._counts(acts, latents))
 
 
-def largest_entries(
-    x: Tensor, rows: Tensor, bias: Tensor, count: int, processes: Processes
-) -> tuple[Entries, float]:
-    """Find the ``count`` largest outputs above 0 over the tokens of all processes; return this
-    process's entries among them, and the smallest of all processes' outputs, 0 without any."""
-    zero = bias.new_zeros(())
-    # A likely floor spares most of the search; the search repeats from 0 if the floor is too high.
-    for floor in (_likely_floor(x, rows, bias, count), zero):
-        entries = entries_above(x, rows, bias, floor)
-        if len(entries.columns) >= count or not floor > 0:
-            break
-    with torch.no_grad():
-        values = entry_outputs(x, rows, bias, entries)
-    selected = _among_largest(values, count)
-    gathered = processes.gather(values[selected])
-    if not len(gathered):
-        return entries, 0.0
-    smallest = gathered[_among_largest(gathered, count)].min()
-    if processes.count > 1:
-        selected &= values >= smallest
-    return entries.where(selected), float(smallest)
-
-
-def _among_largest(values: Tensor, count: int) -> Tensor:
-    """Return a mask of the ``count`` largest values [entries]."""
-    if len(values) <= count:
-        return torch.ones(len(values), dtype=torch.bool, device=values.device)
-    mask = torch.zeros(len(values), dtype=torch.bool, device=values.device)
-    mask[torch.topk(values, count, sorted=False).indices] = True
-    return mask
-
-
-@torch.no_grad()
-def _likely_floor(x: Tensor, rows: Tensor, bias: Tensor, count: int) -> Tensor:
-    """Estimate from sampled tokens a floor [], at least 0, below the ``count`` largest outputs."""
-    sample = x[:: max(1, len(x) // FLOOR_TOKENS)]
-    outputs = torch.addmm(bias, sample, rows.T).ravel()
-    above = math.ceil(1.5 * count * len(sample) / len(x)) + FLOOR_TOKENS
-    return F.relu(torch.topk(outputs, min(above, len(outputs))).values[-1])
-
-
-OBJECTIVES: dict[str, type[SAEObjective]] = {
+OBJECTIVES: dict[str, type[TopK]] = {
     "topk": TopK,
     "batch_topk": BatchTopK,
     "hierarchical": HierarchicalTopK,

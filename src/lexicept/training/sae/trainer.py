@@ -29,10 +29,11 @@ from lexicept.models.sae.states import (
 from lexicept.models.windows import READ
 from lexicept.progress import Progress, silent
 from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
-from lexicept.training.sae.objectives import OBJECTIVES, Outcome, SAEObjective
-from lexicept.training.sae.processes import CPU, Processes
+from lexicept.training.sae.objectives import OBJECTIVES, Outcome, TopK
 from lexicept.training.sae.settings import SAESettings
 from lexicept.vectorizers.concepts import ConceptVectorizer
+
+CPU = torch.device("cpu")
 
 Batches = Iterator[tuple[Position, Tensor]]
 
@@ -45,7 +46,6 @@ def train_sae(
     progress: Progress = silent,
     *,
     transform: Callable[[Tensor], Tensor] | None = None,
-    together: bool = False,
 ) -> SAE:
     """Train an SAE on the token states of texts; see ``train_on_states``. Its ``origin`` names the
     frozen backbone, whose last output the SAE reads, with special tokens if the backbone counts
@@ -58,7 +58,6 @@ def train_sae(
         checkpoints,
         progress,
         device=backbone.model.device,
-        together=together,
     )
     sae.origin = origin_of(backbone, transformed=transform is not None)
     return sae
@@ -86,7 +85,6 @@ def train_on_states(
     *,
     start: SAE | None = None,
     device: torch.device = CPU,
-    together: bool = False,
     documents: int = READ,
 ) -> SAE:
     """Train an SAE on token states, read text by text. Raises InputError for texts without a single
@@ -101,8 +99,6 @@ def train_on_states(
             fraction of variance unexplained), active latents per token, dead latents and tokens per
             second.
         start: an SAE to train further, with the settings' k; a copy is trained.
-        together: let all processes of a launcher train this SAE, each on a share of the texts and
-            of every batch. The weights equal a single process's up to rounding.
         documents: texts of a call of ``reader``; fewer, where reading is cheap, take less memory.
     """
     loop: Loop[Tensor] | None = None
@@ -112,7 +108,6 @@ def train_on_states(
     if start is not None and start.num_latents != settings.num_latents:
         sizes = f"{start.num_latents} latents can't be trained on as one of {settings.num_latents}"
         raise InputError(f"an SAE of {sizes}")
-    processes = Processes.current(device) if together else Processes(device=device)
     checkpoint = Checkpoint.find(checkpoints, settings, device)
     if checkpoint is not None:
         loop, position = resume(checkpoint, settings, start)
@@ -124,8 +119,7 @@ def train_on_states(
     shuffling = Shuffling(
         settings.batch_size, settings.buffer_tokens, settings.seed, settings.drop_sinks, documents
     )
-    share = processes if processes.count > 1 else None
-    batches = StateStream(reader, count, shuffling, report_filling, share).batches(position)
+    batches = StateStream(reader, count, shuffling, report_filling).batches(position)
     # Three beginnings: a checkpoint, an SAE to go on with, or the first states.
     if loop is None and start is not None:
         loop = Loop(SAETask.going_on(start, settings))
@@ -133,8 +127,7 @@ def train_on_states(
         task, batches = _begin(batches, settings)
         loop = Loop(task)
     assert isinstance(loop.task, SAETask)
-    loop.task.objective.processes = processes
-    loop.run(batches, checkpoints if processes.rank == 0 else None, progress)
+    loop.run(batches, checkpoints, progress)
     return loop.task.sae.eval().requires_grad_(False)
 
 
@@ -180,7 +173,7 @@ class SAETask(Task[Tensor]):
     advice = "a lower learning rate or normalise=True may help"
     epsilon = 6e-10
 
-    def __init__(self, objective: SAEObjective, settings: SAESettings) -> None:
+    def __init__(self, objective: TopK, settings: SAESettings) -> None:
         self.objective = objective
         self.sae = objective.sae
         self.settings: SAESettings = settings
@@ -188,8 +181,8 @@ class SAETask(Task[Tensor]):
         device = self.sae.W_dec.device
         self._quiet = torch.zeros(settings.num_latents, dtype=torch.long, device=device)
         """Tokens since each latent was active."""
-        self._last: tuple[Tensor, Outcome, int] | None = None
-        """States, outcome and number of tokens, over all processes, of the current step."""
+        self._last: tuple[Tensor, Outcome] | None = None
+        """States and outcome of the current step."""
 
     @classmethod
     def begin(cls, states: Tensor, settings: SAESettings) -> SAETask:
@@ -211,25 +204,18 @@ class SAETask(Task[Tensor]):
         return self.objective.parameters()
 
     def backward(self, batch: Tensor, step: int) -> StepLoss:
-        processes = self.objective.processes
-        x = self.sae.normalise(processes.share(batch))
+        x = self.sae.normalise(batch)
         dead = torch.nonzero(self._quiet >= self.settings.dead_tokens).ravel()
         outcome = self.objective(x, dead)
-        # A share's mean loss counts by its tokens, so that the sum is the mean over the batch.
-        loss = outcome.loss * (len(x) / len(batch))
-        loss.backward()
-        if processes.count > 1:
-            for parameter in self.parameters():
-                gradient = parameter.grad
-                gradient = torch.zeros_like(parameter) if gradient is None else gradient
-                parameter.grad = processes.add(gradient)
+        outcome.loss.backward()
         remove_parallel_gradient(self.sae.W_dec)
-        self._last = x, outcome._replace(active=processes.add(outcome.active)), len(batch)
-        return StepLoss(float(processes.add(loss.detach())), len(batch))
+        self._last = x, outcome
+        return StepLoss(float(outcome.loss.detach()), len(batch))
 
     def after_step(self) -> str:
         assert self._last is not None
-        (x, outcome, tokens), self._last = self._last, None
+        (x, outcome), self._last = self._last, None
+        tokens = len(x)
         l0 = float(outcome.active.sum()) / tokens
         with torch.no_grad():
             W_dec = self.sae.W_dec
