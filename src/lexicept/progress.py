@@ -41,7 +41,6 @@ STAGES = {
 }
 """Stages in words that users know; other stages are shown by their names."""
 
-
 EARLY = 0.1
 """Share of the work before which its rate says nothing about the time left."""
 

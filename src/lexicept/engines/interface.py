@@ -134,9 +134,9 @@ class PostingsEngine(ABC):
         """Return documents and weights of neighbouring dimensions, dimension by dimension, each in
         document order."""
 
-    @abstractmethod
     def posting_list(self, dimension: int) -> Ranking:
         """Return the documents that have a dimension, ascending, and their weights."""
+        return self.postings(slice(dimension, dimension + 1))
 
     @abstractmethod
     def segment(self, number: int) -> sp.csr_array:

@@ -227,19 +227,6 @@ class JoinedEngine(PostingsEngine):
         order = np.lexsort((documents, dimension))
         return documents[order], weights[order]
 
-    def posting_list(self, dimension: int) -> Ranking:
-        documents: list[Integers] = [np.empty(0, np.int64)]
-        weights: list[Floats] = [np.empty(0, np.float32)]
-        for engine, columns, numbers in self._numbered():
-            column = int(np.searchsorted(columns, dimension))
-            if column < columns.size and columns[column] == dimension:
-                of_engine, engine_weights = engine.posting_list(column)
-                present = numbers[of_engine] >= 0
-                documents.append(numbers[of_engine][present])
-                weights.append(engine_weights[present])
-        order = np.argsort(np.concatenate(documents))
-        return np.concatenate(documents)[order], np.concatenate(weights)[order]
-
     def segment(self, number: int) -> sp.csr_array:
         start = number * SEGMENT
         stop = min(start + SEGMENT, self.num_documents)

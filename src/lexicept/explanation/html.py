@@ -6,18 +6,15 @@ from collections.abc import Iterable
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from lexicept.corpora import Document
 from lexicept.explanation.contributions import (
-    Contribution,
-    Idea,
     Sources,
     Span,
-    WholePart,
     largest_first,
     spelled,
     split_spans,
@@ -26,31 +23,6 @@ from lexicept.explanation.contributions import (
 from lexicept.sanitize import safe
 
 TEMPLATES = Path(__file__).parent / "templates"
-
-
-class Explained(Protocol):
-    """The properties of an ``Explanation`` in the templates."""
-
-    @property
-    def query(self) -> str: ...
-
-    @property
-    def content(self) -> str: ...
-
-    @property
-    def contributions(self) -> tuple[Contribution, ...]: ...
-
-    @property
-    def ideas(self) -> list[Idea]: ...
-
-    @property
-    def whole_parts(self) -> tuple[WholePart, ...]: ...
-
-    @property
-    def score(self) -> float: ...
-
-    @property
-    def note(self) -> str: ...
 
 
 PLAIN, WEAK, STRONG = range(3)
@@ -89,13 +61,13 @@ def highlighted(text: str, spans: Iterable[Span]) -> Markup:
     return html
 
 
-def explanation_page(explanation: Explained, document: Document) -> str:
-    """Return an HTML page, complete in itself, that explains a document's score."""
+def explanation_page(explanation: Any, document: Document) -> str:
+    """Return an HTML page, complete in itself, of an ``Explanation`` of a document's score."""
     template = environment().get_template("page.html")
     return template.render(_values(explanation, document))
 
 
-def explanation_fragment(explanation: Explained, document: Document) -> str:
+def explanation_fragment(explanation: Any, document: Document) -> str:
     """Return the query, the contributions and the document as HTML. The style sheet in the
     fragment applies to nothing outside of the fragment."""
     style = environment().get_template("style.css").render()
@@ -103,7 +75,7 @@ def explanation_fragment(explanation: Explained, document: Document) -> str:
     return f"<style>\n{style}\n</style>\n{fragment}"
 
 
-def _values(explanation: Explained, document: Document) -> dict[str, Any]:
+def _values(explanation: Any, document: Document) -> dict[str, Any]:
     """Return the variables of the templates."""
     contributions = explanation.contributions
     vocabularies = dict.fromkeys(entry.vocabulary for entry in contributions)

@@ -9,7 +9,7 @@ another. An index without divided documents lacks the folder: every entry is a d
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,6 @@ from lexicept.storage.texts import JoinedTexts, TextStore, TextWriter
 from lexicept.vectors import Floats, Integers, run_starts
 
 FOLDER = "passages"
-
 
 FIRST_DEPTH = 4
 """Entries searched first for each document of ``top_k``."""
@@ -151,44 +150,28 @@ class Passages:
         factors: Floats | None = None,
         threads: int | None = None,
         mask: Mask | None = None,
-        *,
-        depth: int = 0,
-        rescore: Callable[[int, Ranking], Ranking] | None = None,
     ) -> list[Ranking]:
         """Return the best entry of each of the ``top_k`` best documents, for every query; see
-        ``PostingsEngine.search``.
-
-        Args:
-            depth: least number of entries that are rescored.
-            rescore: returns the ranking of a query with other scores; None leaves the scores.
-        """
+        ``PostingsEngine.search``."""
+        if not len(self.ids):
+            return engine.search(queries, top_k, factors, threads, mask)
         results: list[Ranking] = [(np.empty(0, np.int64), np.empty(0, np.float32))]
         results *= queries.shape[0]
-        waiting = np.arange(queries.shape[0])
-        depth = max(depth, FIRST_DEPTH * top_k if len(self.ids) else top_k)
+        waiting, depth = np.arange(queries.shape[0]), FIRST_DEPTH * top_k
         # A query whose best entries are of fewer documents is searched again, four times as deep.
         while waiting.size:
-            if len(self.ids):
-                depth = min(depth, len(self._entry_ids))
+            depth = min(depth, len(self._entry_ids))
             offsets = None if factors is None else factors[waiting]
             rankings = engine.search(queries[waiting], depth, offsets, threads, mask)
             again = []
-            for query, ranking in zip(waiting, rankings, strict=True):
-                changed = ranking if rescore is None else rescore(query, ranking)
-                results[query] = best = self.best(changed, top_k)
-                if best[0].size < top_k and ranking[0].size == depth < len(self._entry_ids):
+            for query, (entries, scores) in zip(waiting, rankings, strict=True):
+                _, firsts = np.unique(self.document_numbers[entries], return_index=True)
+                best = np.sort(firsts)[:top_k]
+                results[query] = entries[best], scores[best]
+                if best.size < top_k and entries.size == depth < len(self._entry_ids):
                     again.append(query)
             waiting, depth = np.array(again, np.int64), 4 * depth
         return results
-
-    def best(self, ranking: Ranking, top_k: int) -> Ranking:
-        """Return the best entry of each of the ``top_k`` best documents of a ranking."""
-        entries, scores = ranking
-        if not len(self.ids):
-            return entries[:top_k], scores[:top_k]
-        _, firsts = np.unique(self.document_numbers[entries], return_index=True)
-        best = np.sort(firsts)[:top_k]
-        return entries[best], scores[best]
 
 
 def check_joined(old: Passages, new: Passages, gone: Container[str]) -> None:

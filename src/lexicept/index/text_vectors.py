@@ -42,7 +42,7 @@ ALL_COMPARED = 2**14
 """Most documents and passages of an index of which all are compared with a query."""
 
 COMPARED = 2**11
-"""Documents and passages of larger indexes that are: the best by words and concepts."""
+"""Documents of larger indexes whose passages are: the best by words and concepts."""
 
 STEPS = 127
 """Largest absolute component in 8 bits."""
@@ -177,9 +177,8 @@ class TextVectors:
 
     @property
     def depth(self) -> int:
-        """Number of documents and passages that a search compares, or more; the best by words and
-        concepts."""
-        return int(self.parts.order.size) if self.all_compared else COMPARED
+        """Number of documents that a search of a large index compares."""
+        return COMPARED
 
     def similar(self, similarities: Floats) -> npt.NDArray[np.bool_]:
         """Return True for ``similarities`` of documents that are results by them alone [n]."""

@@ -15,7 +15,6 @@ from lexicept.vectors import Floats, Integers, canonical_entries, run_starts
 POOL_CELLS = 2**24
 """Limit on the cells of one dense [texts, size] or [tokens, size] array: 64 MB."""
 
-
 KEPT_TOKENS = 2_000_000
 """Tokens with activations that are kept while an index is built: 50 MB with three each."""
 

@@ -19,7 +19,6 @@ Documents: TypeAlias = Iterable[str | Mapping[str, Any] | Document] | str | os.P
 """Texts, dicts (``text``, and optionally ``id``, ``title`` and fields), ``Document`` tuples, a data
 frame with these columns, or a corpus by its path or data set name."""
 
-
 _ROWS = ("iter_rows", "itertuples")
 """Methods of Polars' and pandas' data frames that yield rows."""
 

@@ -79,10 +79,8 @@ def explain(
             scores[dimension],
             query_text.weights[dimension],
             document_text.weights[dimension],
-            in_query[dimension].spans,
-            in_query[dimension].shares,
-            in_document[dimension].spans,
-            in_document[dimension].shares,
+            *in_query[dimension],
+            *in_document[dimension],
         )
         for dimension in shared
     )

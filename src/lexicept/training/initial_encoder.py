@@ -34,7 +34,6 @@ from lexicept.training.sae.trainer import train_on_states, train_sae
 CALIBRATION_TOKENS = 1000
 """Number of tokens in the sample for initial biases."""
 
-
 _HEAD_SETTINGS = (
     "query_k",
     "document_k",
