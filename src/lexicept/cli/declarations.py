@@ -15,7 +15,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
-from docstring_parser import DocstringStyle, parse, parse_from_object
+from docstring_parser import DocstringStyle, parse_from_object
 
 from lexicept.errors import members_of, resolved_annotations, without_metadata
 
@@ -148,12 +148,7 @@ def declared(path: str) -> list[Option]:
     except ModuleNotFoundError:
         return []
     is_settings = isinstance(owner, type)
-    # Both styles read the same text; the fields of a dataclass have docstrings of their own.
-    documented = (
-        parse_from_object(owner, DocstringStyle.GOOGLE)
-        if is_settings
-        else parse(inspect.getdoc(owner) or "", DocstringStyle.GOOGLE)
-    )
+    documented = parse_from_object(owner, DocstringStyle.GOOGLE)
     texts = {parameter.arg_name: parameter.description for parameter in documented.params}
     panel = re.sub(r"(?<=\w)Settings$", " settings", owner.__name__) if is_settings else None
     annotations = resolved_annotations(owner)

@@ -194,30 +194,17 @@ async def explain(
     explanation = await reader.run(
         lambda: index.explain(query, document_id, question.vocabulary, rescore=question.rescore)
     )
-    return as_json(
+    contributions = [
         {
-            "query": question.query,
-            "text": query.text,
-            "document_id": explanation.document_id,
-            "passage": explanation.passage,
-            "title": stored(index, explanation.passage or explanation.document_id).title,
-            "content": explanation.content,
-            "score": explanation.score,
-            "similarity": explanation.similarity,
-            "similar_words": [pair._asdict() for pair in explanation.similar_words],
-            "further": explanation.further,
-            "prior": explanation.prior,
-            "stop_words": explanation.stop_words,
-            "contributions": [
-                {
-                    **without_shares(contribution),
-                    "query_spans": spans(index, explanation.query, contribution.in_query),
-                    "document_spans": spans(index, explanation.content, contribution.in_document),
-                }
-                for contribution in explanation.contributions
-            ],
+            **without_shares(contribution),
+            "query_spans": spans(index, explanation.query, contribution.in_query),
+            "document_spans": spans(index, explanation.content, contribution.in_document),
         }
-    )
+        for contribution in explanation.contributions
+    ]
+    shown = {"query": question.query, "text": query.text, "passage": explanation.passage}
+    shown["title"] = stored(index, explanation.passage or explanation.document_id).title
+    return as_json(explanation.to_json() | shown | {"contributions": contributions})
 
 
 @router.get("/feedback", response_model=schema.Terms, responses=BUSY)
