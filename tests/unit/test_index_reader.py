@@ -171,8 +171,9 @@ def test_an_explanation_in_words(tmp_path):
     weight = pytest.approx(np.log(1.6) / 2.725, rel=1e-6)
     twice = pytest.approx(2 * np.log(1.6) / 2.725, rel=1e-6)
     twice_asked = ((5, 9), (10, 14)), (0.5, 0.5)
-    cats = Contribution("words", 0, "cat", twice, 2, weight, *twice_asked, ((0, 3),), (1.0,))
-    dog = Contribution("words", 1, "dog", weight, 1, weight, ((0, 4),), (1.0,), ((4, 7),), (1.0,))
+    cat_spans, dog_spans = (*twice_asked, ((0, 3),), (1.0,)), (((0, 4),), (1.0,), ((4, 7),), (1.0,))
+    cats = Contribution("words", 0, "cat", twice, 2, weight, *cat_spans, "cat")
+    dog = Contribution("words", 1, "dog", weight, 1, weight, *dog_spans, "dog")
     expected = Explanation("dogs cats cats", "b", "cat dog", (cats, dog), 0.0)
     assert index.explain("dogs cats cats", "b") == expected
     none = ("query_spans", "query_shares", "document_spans", "document_shares")

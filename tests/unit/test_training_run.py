@@ -857,7 +857,7 @@ def test_a_decoder_learns_where_an_sae_also_reconstructs(places, tmp_path, monke
         return sae
 
     monkeypatch.setattr("lexicept.training.initial_encoder.train_on_states", spy)
-    changed = {"loss": {"reconstruction": weight}, "optimizer": {"steps": 2}}
+    changed = {"loss": {"reconstruction": weight}, "optimizer": {"steps": 2, "mini_batch": None}}
     train(configuration(places, model=new_sae(places), **changed), tmp_path / "run")
     decoder = Encoder.load(tmp_path / "run" / "model")[1].sae.W_dec
     assert torch.equal(decoder, trained[0]) is (weight == 0)
