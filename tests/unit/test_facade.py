@@ -185,8 +185,8 @@ def test_an_explanation_is_readable(index):
     lines = repr(explanation).splitlines()
     assert lines[0] == f"Explanation of '1' for 'sleeping cats': {explanation.score:.4f}"
     assert " ".join(lines[1].split()) == "score share term in the query in the document"
-    assert lines[2].split()[1:] == ["50.0%", "word", "cat", "cats", "Cats"]
-    assert lines[3].split()[1:] == ["50.0%", "word", "sleep", "sleeping", "sleep"]
+    assert lines[2].split()[1:] == ["50.0%", "cats", "word", "cats", "Cats"]
+    assert lines[3].split()[1:] == ["50.0%", "sleeping", "word", "sleeping", "sleep"]
     html = explanation._repr_html_()
     assert "<mark>sleeping</mark>" in html
     assert "<style>" in html
