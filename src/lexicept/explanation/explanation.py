@@ -25,7 +25,7 @@ from lexicept.sanitize import safe
 SHOWN = 10
 """Contributions in the ``repr`` of an explanation."""
 
-CELL = 40
+CELL = 60
 """Most characters of a cell in the ``repr``."""
 
 
