@@ -526,3 +526,12 @@ def test_reports_and_evaluations_tell_the_similarity_apart(index, concepts, tmp_
     names = [row[0] for row in lead.rows]
     assert "similar as a whole" in names
     assert sum(row[4] for row in lead.rows) == pytest.approx(lead.total[4], abs=1e-4)
+
+
+def test_an_idea_is_a_word_of_the_query_that_fires_a_concept(index):
+    (hits,) = index.search(["bade kilo"], 5, explain=True)
+    ideas = {part.idea for hit in hits for part in hit.explanation.contributions}
+    assert ideas
+    assert ideas <= set(index.weigher.stems("bade kilo"))
+    for hit in hits:
+        assert len({idea.name for idea in hit.explanation.ideas}) == len(hit.explanation.ideas)

@@ -93,7 +93,8 @@ class Contribution(NamedTuple):
     document_shares: tuple[float, ...]
     """The share of each span in the document's activation."""
     idea: str = ""
-    """The same for a word and the concepts named by it, and for concepts of one name."""
+    """The same for a query's word and the concepts that it names or fires, and for concepts of one
+    name."""
 
     @property
     def in_query(self) -> Sources:

@@ -29,6 +29,10 @@ CELL = 60
 """Most characters of a cell in the ``repr``."""
 
 
+ELSEWHERE = "elsewhere in the document"
+"""Place of words that the best passage lacks."""
+
+
 @dataclass(frozen=True)
 class Explanation:
     """The exact decomposition of one score."""
@@ -94,6 +98,8 @@ class Explanation:
                 continue
             in_query = spelled(self.query, part.in_query)
             in_document = spelled(self.content, part.in_document)
+            if in_query and not in_document and self.passage:
+                in_document = ELSEWHERE
             lines.append((*share, part.name, part.composition(total), in_query, in_document))
         remainder = math.fsum(idea.score for idea in ideas[SHOWN:])
         if remainder:

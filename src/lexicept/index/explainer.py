@@ -208,6 +208,7 @@ class Explainer:
         with_spans = [
             [
                 contribution._replace(
+                    idea=self._idea_in(query.text, contribution, in_query),
                     query_spans=in_query.spans,
                     query_shares=in_query.shares,
                     document_spans=in_document.get(dimension, Sources()).spans,
@@ -229,6 +230,16 @@ class Explainer:
                 for content, of_document in zip(contents, words, strict=True)
             ]
         return with_spans, pairs
+
+    def _idea_in(self, text: str, contribution: Contribution, in_query: Sources) -> str:
+        """Return the idea of a contribution: for a concept whose name has no word of the query, the
+        stem of the query's word that fires it most, if that is no stop word."""
+        if contribution.vocabulary == "words" or not in_query.spans:
+            return contribution.idea
+        if contribution.idea in self._weigher.stems(text):
+            return contribution.idea
+        start, end = in_query.spans[0]
+        return next(iter(self._weigher.stems(text[start:end])), contribution.idea)
 
     def _query_sources(self, query: SearchQuery, dimensions: Sequence[Dimension]) -> list[Sources]:
         """Return the characters of a query behind dimensions; none for added dimensions."""
