@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -80,8 +81,12 @@ def end(process, tmp_path, reached=None):
         time.sleep(0.05)
     if reached is not None:
         assert reached(), (tmp_path / "output").read_text()
-        process.send_signal(signal.SIGINT)
-    status = process.wait(120)
+        # An interrupt may get lost while libraries start their loops: asked again, as a person does.
+        while process.poll() is None and time.monotonic() < deadline + 60:
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+    status = process.wait(60)
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
     return status, (tmp_path / "output").read_text()
 
