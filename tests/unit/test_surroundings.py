@@ -81,7 +81,7 @@ def end(process, tmp_path, reached=None):
         time.sleep(0.05)
     if reached is not None:
         assert reached(), (tmp_path / "output").read_text()
-        # An interrupt may get lost while libraries start their loops: asked again, as a person does.
+        # An interrupt may get lost while libraries start their loops.
         while process.poll() is None and time.monotonic() < deadline + 60:
             process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):

@@ -227,6 +227,8 @@ class Ranker:
         weights, vectors = queries
         if vectors is not None and self._scorer is not None:
             return self._scored(self._scorer, weights, vectors, top_k, factors, mask)
+        if not len(self._passages):
+            return self._engine.search(weights, top_k, factors, threads, mask)
         return self._passages.ranked(self._engine, weights, top_k, factors, threads, mask)
 
     def _scored(
