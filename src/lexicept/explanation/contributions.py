@@ -228,12 +228,8 @@ def ideas_of(contributions: Sequence[Contribution], query: str, content: str) ->
         groups.setdefault(entry.idea or f"{entry.vocabulary} {entry.dimension}", []).append(entry)
     ideas = []
     for parts in groups.values():
-        spelled_words = [
-            spelling
-            for part in parts
-            if part.vocabulary == "words"
-            for spelling in spellings(query, part.in_query)
-        ]
+        words = [part for part in parts if part.vocabulary == "words"]
+        spelled_words = [word for part in words for word in spellings(query, part.in_query)]
         name = name_of(shown_term(parts[0], query, content), parts[0].dimension)
         ideas.append(Idea(next(iter(spelled_words), name), tuple(parts)))
     return sorted(ideas, key=lambda idea: -idea.score)

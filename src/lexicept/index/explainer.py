@@ -83,8 +83,7 @@ class Explainer:
         """Score documents for a query with a vector; None for other queries."""
         if self._scorer is None or query.text_vectors is None:
             return None
-        factor = query.vector @ self._derived.background
-        vector = query.text_vectors[0]
+        factor, vector = query.vector @ self._derived.background, query.text_vectors[0]
         return self._scorer.score(query.vector, vector, factor, mask, top_k, document)
 
     def _counted(self, query: SearchQuery) -> sp.csr_array:
@@ -267,8 +266,8 @@ class Explainer:
             reads_words = query.words is not None and vocabulary.kind.has_model
             if not any(numbers) and not reads_words:
                 continue
-            encoder: Any = None
-            encoder, lock = self._encoders.encoder(name)
+            vectorizer, lock = self._encoders.encoder(name)
+            encoder: Any = vectorizer
             with lock:
                 if reads_words:
                     spans, words = encoder.document_sources_and_words(contents, numbers)

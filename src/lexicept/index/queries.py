@@ -145,6 +145,7 @@ class QueryWeigher:
         texts, vectors = [query.text for query in queries], None
         if not "".join(texts).strip():  # dimensions alone need no model
             weights = sp.csr_array((len(texts), self._num_dimensions), dtype=np.float32)
+            vectors = self.encoders.no_vectors(len(texts))
         else:
             frequencies, vectors = self.encoders.read(searched, texts)
             weights = self._weighted(searched, frequencies)

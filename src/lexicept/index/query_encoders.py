@@ -207,6 +207,10 @@ class QueryEncoders:
                     encoded[name] = encoder.encode_query(text)
         return encoded, vectors
 
+    def no_vectors(self, count: int) -> Floats | None:
+        """Return the vectors of so many queries without a text, zeros; None without vectors."""
+        return np.zeros((count, self._vector_size), np.float32) if self._vector_size else None
+
     def encoder(self, name: str) -> tuple[QueryVectorizer, RLock]:
         """Return the encoder of a vocabulary's queries, and the lock to hold during encoding."""
         return self.for_queries(name), self._locks[name]

@@ -196,7 +196,7 @@ class DocumentScorer:
         return weights
 
 
-def _best_of_each(scores: Floats, starts: Integers) -> Ranking:
+def _best_of_each(scores: Floats, starts: Integers) -> tuple[Integers, Floats]:
     """Return the position of the best score, the first of equals, and the score, of each run of
     scores that begins at ``starts``."""
     best = np.maximum.reduceat(scores, starts)
@@ -245,8 +245,8 @@ class Ranker:
             scored = scorer.score(weights[[row]], vector, factor, mask, top_k)
             results = np.flatnonzero(scored.matches)
             scores = scored.scores[results].astype(np.float32)
-            order = results[np.argsort(-scores, kind="stable")[:top_k]]
-            yield scored.best[order], scored.scores[order].astype(np.float32)
+            order = np.argsort(-scores, kind="stable")[:top_k]
+            yield scored.best[results[order]], scores[order]
 
     def matching(self, queries: WeightedQueries, factors: Floats | None) -> npt.NDArray[np.bool_]:
         """Return a mask of the documents and passages that are results of one query [N]."""

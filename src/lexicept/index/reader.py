@@ -97,17 +97,16 @@ class IndexReader:
         words = next((v.dimensions for v in self.vocabularies if v.name == "words"), None)
         self._query_masks = QueryMasks(stored, self.masks, self.engine, self.vectorizers, words)
         self.weigher = QueryWeigher(path, self.vocabularies, self.derived, self.vectorizers)
-        scorer = DocumentScorer.of(
+        self.scorer = DocumentScorer.of(
             self.engine,
             self.passages,
             self.vectors,
             self.vocabularies,
             reweighted=self.rra is not None,
         )
-        self.scorer = scorer
         """Scores documents for queries with vectors; None for an index without vectors."""
-        self._ranker = Ranker(self.engine, self.passages, scorer)
-        self.explainer = Explainer(self.weigher, stored, scorer)
+        self._ranker = Ranker(self.engine, self.passages, self.scorer)
+        self.explainer = Explainer(self.weigher, stored, self.scorer)
         self.atlas = self._open_atlas()
         """Descriptions of the concepts; None without concepts or descriptions."""
 
