@@ -175,7 +175,6 @@ lexicept.convert("nosuch", new) -> nosuch: no such folder
 lexicept.convert(tmp, tmp) -> exists already: name another place or remove it first
 lexicept.report(pets, "") -> out must be a path, not ''
 lexicept.report(pets, tmp) -> a folder, not a file to write
-lexicept.report(pets, new, against="no/such") -> no/such: there is no index here
 SparseVectors(None, ["a"], two) -> expected a SciPy sparse matrix, not NoneType
 SparseVectors(V, None, two) -> ids must be a list of str, not None
 SparseVectors(V, ["a", "b"], None) -> vocabularies must be a list of Vocabulary, not None

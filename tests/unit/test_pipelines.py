@@ -28,12 +28,10 @@ def test_evaluate(index, beir, tmp_path, run):
 
 
 def test_report(index, beir, tmp_path, run):
-    path = lexicept.report(index, tmp_path / "a.html", queries=beir, split="train", against=index)
+    path = lexicept.report(index, tmp_path / "a.html", queries=beir, split="train")
     with lexicept.open(index) as opened:
-        lexicept.report(
-            opened, tmp_path / "b.html", queries=beir, split="train", against=opened, progress=True
-        )
-    options = ("--queries", beir, "--split", "train", "--against", index)
+        lexicept.report(opened, tmp_path / "b.html", queries=beir, split="train", progress=True)
+    options = ("--queries", beir, "--split", "train")
     assert run("report", index, "--out", tmp_path / "c.html", *options).code == 0
     assert path == tmp_path / "a.html"
     content = path.read_bytes()

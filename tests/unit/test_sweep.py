@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from lexicept.corpora import Document, Qrel, Query
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_index
+from lexicept.evaluation.plots import write_sweep
 from lexicept.evaluation.sweep import Point, Setting, SweepGrid, pareto_front, read_points, sweep
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import update
 from lexicept.measures import e2
-from lexicept.reports.charts import write_sweep
 from lexicept.storage.workspace import Workspace
 from lexicept.vectors import prune_rows
 from lexicept.weighting import BM25, Splade

@@ -153,7 +153,7 @@ def evaluate(
     if restart and not curves:
         raise ParameterError("{0} requires {1}", "restart", "curves")
     if curves:
-        require("report", "matplotlib")
+        require("plots", "matplotlib")
     for measure in measures:
         depth_of(measure)  # unknown ones are refused before any search
     reader = reader_of(index)
@@ -265,7 +265,7 @@ def _write(evaluation: Evaluation, queries: Sequence[Query], folder: Path) -> No
     for name, file in _file_names(evaluation.systems).items():
         write_run(folder / RUNS / f"{file}.run.gz", evaluation.systems[name].run, name)
     if evaluation.curves:
-        from lexicept.reports.charts import write_curves
+        from lexicept.evaluation.plots import write_curves
 
         write_curves(evaluation.systems, evaluation.curves, folder / PLOT)
 

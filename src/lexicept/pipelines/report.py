@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lexicept.errors import checked_arguments, require
+from lexicept.errors import checked_arguments
 from lexicept.pipelines.opened import IndexLike, read_judged, reader_of
 from lexicept.progress import Progress, reporting
 from lexicept.storage.files import replace_file
@@ -18,7 +18,6 @@ def report(
     *,
     queries: str | os.PathLike[str] | None = None,
     split: str = "test",
-    against: IndexLike | None = None,
     progress: bool | Progress = False,
 ) -> Path:
     """Write one HTML file about an index: topics, effectiveness, and cost.
@@ -31,25 +30,21 @@ def report(
         queries: judged queries: a BEIR folder or an ir_datasets name. None takes sentences of the
             documents as queries for the documents.
         split: the judgements to use.
-        against: another index of the same documents to compare with, opened or by path.
         progress: True shows a line on standard error.
 
     Returns:
         The path of the file.
 
     Raises:
-        InputError: no such dataset or split, no judgements of indexed documents, two indexes
-            without a common document, or the extra ``report`` is not installed.
+        InputError: no such dataset or split, or no judgements of indexed documents.
         IndexFormatError: a path that holds no index, or a damaged one.
     """
-    require("report", "matplotlib")
     from lexicept.reports import build_report
 
     path = Path(out)
     reader = reader_of(index)
-    other = None if against is None else reader_of(against)
     judged, qrels = ([], []) if queries is None else read_judged(reader, queries, split)
     with reporting(progress) as report_progress:
-        page = build_report(reader, judged, qrels, other, report_progress)
+        page = build_report(reader, judged, qrels, report_progress)
     replace_file(path, page.encode())
     return path

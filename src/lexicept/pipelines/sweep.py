@@ -72,7 +72,7 @@ def sweep(
             setting out of range, ``out`` holds something else, or matplotlib is not installed.
         IndexFormatError: the path holds no index, or a damaged one.
     """
-    require("report", "matplotlib")
+    require("plots", "matplotlib")
     grid = SweepGrid(
         tuple(query_max_active_dims),
         tuple(document_max_active_dims),
@@ -85,7 +85,7 @@ def sweep(
     judged = JudgedQueries(queries, qrels, ignore_identical_ids=ignore_identical_ids)
     with reporting(progress) as report:
         points = sweeping.sweep(reader, judged, grid, folder, vocabulary, report, restart=restart)
-    from lexicept.reports.charts import write_sweep
+    from lexicept.evaluation.plots import write_sweep
 
     write_sweep(points, folder / PLOT)
     return Sweep(points, sweeping.pareto_front(points), folder)

@@ -6,66 +6,74 @@ large collection, and the report says so in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from base64 import b64encode
+from collections.abc import Sequence
+from math import isnan
+from pathlib import Path
+
+from markupsafe import Markup
 
 from lexicept.corpora import Qrel, Query
 from lexicept.errors import InputError
+from lexicept.explanation.html import environment
 from lexicept.index.reader import IndexReader
 from lexicept.progress import Progress, silent
-from lexicept.reports.about import summary, topics
-from lexicept.reports.comparison import comparison
-from lexicept.reports.cost import cost
-from lexicept.reports.effectiveness import effectiveness
-from lexicept.reports.measured import MeasuredIndex, ReportQueries
-from lexicept.reports.page import Page, ReportSection, render
+from lexicept.reports.facts import report_facts
+from lexicept.reports.measured import DEPTH, MeasuredIndex, ReportQueries
 
 __all__ = ["build_report"]
+
+FOLDER = Path(__file__).parent
 
 
 def build_report(
     index: IndexReader,
     queries: Sequence[Query] = (),
     qrels: Sequence[Qrel] = (),
-    against: IndexReader | None = None,
     progress: Progress = silent,
 ) -> str:
     """Return the report of an index as one HTML page. Raises InputError for queries without
-    judgements, or indexes that share no document.
+    judgements.
 
     Args:
         queries: judged queries; without any, sentences of the documents search for their documents.
-        against: another index of the same documents, compared query by query.
     """
     if queries and not qrels:
         raise InputError("queries without judgements: there is nothing to evaluate")
     judged = ReportQueries.from_judged(queries, qrels) if queries else None
     searched = judged or ReportQueries.from_documents(index)
-    name, other_name = _names(index, against)
-    measured = MeasuredIndex(index, name, searched if searched.queries else None)
-    steps: list[Callable[[], ReportSection]] = [
-        lambda: summary(measured, index.atlas),
-        lambda: topics(measured, index.atlas),
-    ]
-    if measured.has_queries:
-        steps.append(lambda: effectiveness(measured))
-    if against is not None:
-        second = MeasuredIndex(against, other_name, searched if searched.queries else None)
-        steps.append(lambda: comparison(measured, second))
-    steps.append(lambda: cost(measured))
-    sections = []
-    for done, step in enumerate(steps):
-        progress("report", done, len(steps))
-        sections.append(step())
-    progress("report", len(steps), len(steps))
-    subtitle = (
-        f"{index.num_documents:,} documents; index written by lexicept {index.manifest['lexicept']}"
+    measured = MeasuredIndex(index, searched if searched.queries else None)
+    style, script = ((FOLDER / name).read_text("utf-8") for name in ("page.css", "page.js"))
+    # Nothing but these two may run or be loaded, whatever a document's text holds.
+    sources = f"style-src {_hash(style)}; script-src {_hash(script)}"
+    return (
+        environment(FOLDER)
+        .get_template("report.html")
+        .render(
+            report_facts(measured, progress),
+            policy=f"default-src 'none'; {sources}",
+            style=Markup(style),
+            script=Markup(script),
+            formats={"percent": percent, "count": "{:,.0f}".format, "one": "{:,.1f}".format}
+            | {"measure": measure, "megabytes": lambda size: f"{size / 1e6:,.1f} MB"}
+            | {"rank": lambda rank: f"> {DEPTH}" if rank is None else f"{rank:,}"},
+        )
     )
-    return render(Page(f"Report: {name}", subtitle, sections))
 
 
-def _names(index: IndexReader, against: IndexReader | None) -> tuple[str, str]:
-    """Return the names of the indexes in the report: folder names, or paths if those are equal."""
-    path, other_path = index.path, index.path if against is None else against.path
-    if against is not None and path.resolve().name == other_path.resolve().name:
-        return str(path), str(other_path)
-    return path.resolve().name, other_path.resolve().name
+def _hash(source: str) -> str:
+    """Return a content security policy's name of an inline script or style."""
+    return f"'sha256-{b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
+
+
+def percent(value: float) -> str:
+    """Format a share: ``12.3%``; small ones with two significant digits."""
+    if abs(value) >= 0.01 or not value:
+        return f"{value:.1%}"
+    return f"{100 * value:#.2g}%" if abs(value) >= 1e-6 else "< 0.0001%"
+
+
+def measure(value: float) -> str:
+    """Format a measure; nothing for NaN."""
+    return "" if isnan(value) else f"{value:.4f}" if value >= 1e-4 or not value else f"{value:.1g}"

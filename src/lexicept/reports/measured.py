@@ -76,8 +76,9 @@ class ReportQueries:
         qrels = [Qrel(query, document, 1) for query, document in zip(ids, documents, strict=True)]
         return cls(queries, qrels, False, len(index))
 
-    def describe(self) -> str:
-        """Return a description of the queries for a caption."""
+    @property
+    def description(self) -> str:
+        """The queries in words."""
         if not self.judged:
             return (
                 f"{len(self.queries):,} pseudo-queries: random sentences of the documents, each "
@@ -106,10 +107,10 @@ class WeightSpread(NamedTuple):
 
 
 class MeasuredIndex:
-    """An index by name, with the queries of a report or None; results are computed once."""
+    """An index with the queries of a report or None; results are computed once."""
 
-    def __init__(self, index: IndexReader, name: str, queries: ReportQueries | None) -> None:
-        self.index, self.name, self._queries = index, name, queries
+    def __init__(self, index: IndexReader, queries: ReportQueries | None) -> None:
+        self.index, self._queries = index, queries
         self.vocabularies = [vocabulary.name for vocabulary in index.vocabularies]
         self.hits = cache(self._hits)
         self.spread = cache(self._spread)
@@ -128,8 +129,10 @@ class MeasuredIndex:
         return self._queries
 
     @cached_property
-    def document_ids(self) -> frozenset[str]:
-        return frozenset(self.index.document_ids)
+    def num_empty(self) -> int:
+        """Number of documents without any dimension."""
+        lengths = np.sum([self.spread(name).lengths for name in self.vocabularies], axis=0)
+        return int((lengths == 0).sum())
 
     @cached_property
     def posting_lengths(self) -> Integers:

@@ -258,7 +258,7 @@ class JointSettings:
 
 @settings
 class RegularizerSettings(JointSettings):
-    """Sparsity regulariser of queries or documents; see ``lexicept.training.ranking.regularizers``."""
+    """Sparsity regulariser of queries or documents; see ``training.ranking.regularizers``."""
 
     kind: Literal["flops", "l1", "df_flops"] = "flops"
     """Regulariser: squared mean weights, mean absolute weights, or squared mean weights of frequent

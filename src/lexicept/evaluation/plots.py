@@ -1,20 +1,14 @@
-"""Everything that matplotlib draws: SVG charts of reports, PNG plots of effectiveness against cost.
-
-A report embeds an SVG chart as an image, so that matplotlib's inline styles pass the security
-policy of the page. Equal data gives equal bytes.
-"""
+"""PNG plots of effectiveness against cost, by matplotlib."""
 
 from __future__ import annotations
 
 import io
 import math
 import warnings
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +16,7 @@ from lexicept.evaluation.effectiveness import SystemResults
 from lexicept.evaluation.significance import intervals
 from lexicept.evaluation.sweep import Point, pareto_front
 from lexicept.measures import NDCG, QD_FLOPS, RR, e2
-from lexicept.sanitize import one_line, shortened
+from lexicept.sanitize import one_line
 from lexicept.storage.files import replace_file
 from lexicept.storage.surroundings import without
 
@@ -36,87 +30,8 @@ STYLE = {
     "axes.spines.top": False,
     "font.size": 9,
     "grid.color": "0.9",
-    "legend.frameon": False,
-    "svg.fonttype": "none",  # text as text
-    "svg.hashsalt": "lexicept",  # the same ids in every run
     "text.parse_math": False,  # a dollar sign in a name is a dollar sign
 }
-
-WIDTH, HEIGHT = 6.5, 3.0
-"""Size of a report's chart in inches."""
-
-
-@dataclass(frozen=True)
-class Chart:
-    """An SVG image and its title."""
-
-    title: str
-    svg: str
-
-    @property
-    def source(self) -> str:
-        """The image as a ``data:`` address."""
-        return f"data:image/svg+xml;base64,{b64encode(self.svg.encode()).decode()}"
-
-
-class Series(NamedTuple):
-    """A named line."""
-
-    name: str
-    x: Sequence[float]
-    y: Sequence[float]
-
-
-def bars(title: str, labels: Sequence[str], values: Sequence[float], unit: str) -> Chart:
-    """Draw horizontal bars from 0, the first at the top, each with its value at the end."""
-    with _figure(WIDTH, 0.4 + 0.25 * len(labels)) as figure:
-        axes = figure.subplots()
-        names = [shortened(one_line(label), 30) for label in labels]
-        drawn = axes.barh(range(len(labels)), values)
-        axes.bar_label(drawn, [f"{value:,.3g} {one_line(unit)}" for value in values], padding=4)
-        axes.set_yticks(range(len(labels)), names)
-        axes.set(ylim=(len(labels) - 0.5, -0.5), xticks=[])
-        axes.margins(x=0.12)
-        axes.spines["bottom"].set_visible(False)
-        return _chart(title, figure)
-
-
-def histogram(
-    title: str, edges: Sequence[float], counts: Sequence[float], x_label: str, y_label: str
-) -> Chart:
-    """Draw the counts between neighbouring edges [bins + 1]."""
-    with _figure(WIDTH, HEIGHT) as figure:
-        axes = _labelled_axes(figure, x_label, y_label)
-        axes.bar(edges[:-1], counts, np.diff(edges), align="edge", edgecolor="white")
-        axes.set_xlim(edges[0], edges[-1])
-        return _chart(title, figure)
-
-
-def steps(title: str, series: Sequence[Series], x_label: str, y_label: str) -> Chart:
-    """Draw levels that hold until the next point, over a logarithmic axis of x above 0."""
-    with _figure(WIDTH, HEIGHT) as figure:
-        axes = _labelled_axes(figure, x_label, y_label)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter("{x:,g}")
-        for index, line in enumerate(series):
-            style = ("-", "--", ":", "-.")[index % 4]  # lines differ without colour too
-            name = shortened(one_line(line.name), 40)
-            axes.plot(line.x, line.y, style, drawstyle="steps-post", label=name)
-        axes.set_ylim(bottom=0)
-        if len(series) > 1:
-            axes.legend()
-        return _chart(title, figure)
-
-
-def differences(title: str, values: Sequence[float], x_label: str, y_label: str) -> Chart:
-    """Draw sorted values side by side from 0: gains in one colour, losses in another."""
-    with _figure(WIDTH, HEIGHT) as figure:
-        axes = _labelled_axes(figure, x_label, y_label)
-        for gains in (np.maximum(values, 0), np.minimum(values, 0)):
-            axes.stairs(gains, np.arange(len(values) + 1), fill=True)
-        axes.axhline(0, color="0.3", linewidth=1)
-        axes.set_xlim(0, len(values))
-        return _chart(title, figure)
 
 
 def write_curves(
@@ -124,7 +39,7 @@ def write_curves(
 ) -> None:
     """Plot nDCG@10 against QD-FLOPs as a PNG: a line for each pruning curve, a mark for each
     system with a 95 % confidence interval, and a horizontal line for a run, which has no cost."""
-    with _figure(8, 5, legend_frame=True) as figure:
+    with _figure(8, 5) as figure:
         axes = figure.subplots()
         axes.set_title("lines: pruned queries and documents; marks: as built, with 95 % intervals")
         _cost_axis(axes, NDCG.title)
@@ -151,7 +66,7 @@ def write_sweep(points: Sequence[Point], path: Path) -> None:
     Points with 0 QD-FLOPs are left out: they find nothing, and a logarithmic axis has no 0.
     """
     points = [point for point in points if point.qd_flops > 0]
-    with _figure(13, 5, legend_frame=True) as figure:
+    with _figure(13, 5) as figure:
         left, right = figure.subplots(1, 2, sharex=True)
         left.set_title("line: Pareto front")
         right.set_title("lines: equal E²")
@@ -208,31 +123,17 @@ def _cost_axis(axes: Axes, y_label: str) -> None:
     axes.xaxis.set_minor_formatter(LogFormatter())
 
 
-def _labelled_axes(figure: Figure, x_label: str, y_label: str) -> Axes:
-    axes = figure.subplots()
-    axes.set(xlabel=one_line(x_label), ylabel=one_line(y_label))
-    axes.grid(True, axis="y")
-    return axes
-
-
 @contextmanager
-def _figure(width: float, height: float, *, legend_frame: bool = False) -> Iterator[Figure]:
+def _figure(width: float, height: float) -> Iterator[Figure]:
     """Yield a figure, in inches, whatever the user's settings of matplotlib are."""
     with without("matplotlibrc"):
         from matplotlib import style
     from matplotlib.figure import Figure
 
-    settings = STYLE | {"legend.frameon": legend_frame}
-    with style.context(settings, after_reset=True), warnings.catch_warnings():
-        # Browsers have glyphs for more scripts than matplotlib's own font.
+    with style.context(STYLE, after_reset=True), warnings.catch_warnings():
+        # Names may be in scripts of which matplotlib's own font has no glyphs.
         warnings.filterwarnings("ignore", "Glyph")
         yield Figure(figsize=(width, height), layout="constrained")
-
-
-def _chart(title: str, figure: Figure) -> Chart:
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return Chart(one_line(title), buffer.getvalue())
 
 
 def _save_png(figure: Figure, path: Path) -> None:
