@@ -17,7 +17,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends binutils \
     && rm -rf /var/lib/apt/lists/* && python -m venv /opt/lexicept
 ENV PATH=/opt/lexicept/bin:$PATH
 COPY --from=wheel /wheels /wheels
-RUN pip install --no-cache-dir --no-compile "$(ls /wheels/*.whl)[serve]"
+RUN pip install --no-cache-dir --no-compile /wheels/*.whl
 
 # Packages' own tests, pip and symbols that only debuggers read are a fifth of the environment.
 # Libraries in *.libs can't be stripped: they were rewritten after linking. hf-xet is for downloads.

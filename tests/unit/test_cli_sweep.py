@@ -75,7 +75,7 @@ def test_other_errors(index, beir, tmp_path, run, monkeypatch):
     assert run(*swept).code == 0
     assert_error(run(*swept, "--split", "train"), "dataset was", "--restart")
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    assert_error(run(*swept), "matplotlib missing: pip install 'lexicept[report]'")
+    assert_error(run(*swept), "matplotlib missing: pip install 'lexicept[plots]'")
 
 
 def test_a_killed_sweep_can_be_run_again(index, beir, tmp_path, run):

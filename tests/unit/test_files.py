@@ -64,11 +64,6 @@ def test_other_encodings_are_detected(text, encoding):
     assert decode_text(text.encode(encoding)) == text
 
 
-def test_without_the_extra_other_encodings_are_western(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "turbohtml.detect", None)
-    assert decode_text("größer – où".encode("cp1252")) == "größer – où"
-
-
 # Markdown
 
 
@@ -509,14 +504,14 @@ def test_what_is_skipped_has_a_reason(tmp_path, monkeypatch):
 
 def test_packages_that_are_missing(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("x")
-    (tmp_path / "b.pdf").write_bytes(b"x")
+    (tmp_path / "b.parquet").write_bytes(b"x")
     monkeypatch.setattr("lexicept.corpora.files.find_spec", lambda name: None)
     skipped = Skipped("", KINDS)
     assert list(by_id(tmp_path, skipped)) == ["a.txt"]
-    needed = ".pdf (which needs pip install 'lexicept[files]')"
-    assert skipped.files == [("b.pdf", needed)]
+    needed = ".parquet (which needs pip install 'lexicept[parquet]')"
+    assert skipped.files == [("b.parquet", needed)]
     with pytest.raises(InputError, match="needs pip install"):
-        list(read_documents(tmp_path / "b.pdf"))
+        list(read_documents(tmp_path / "b.parquet"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -132,25 +132,30 @@ def test_unreadable_files_keep_what_the_index_has(folder, path):
 
 
 def test_documents_stay_where_their_parser_is_missing(folder, path, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = folder / "birds.parquet"
+    rows = pyarrow.table({"id": ["b"], "text": ["A row about puffins."]})
+    parquet.write_table(rows, table)
     sync(folder, path)
-    sound = (folder / "birds.pdf").read_bytes()
+    sound = table.read_bytes()
     with monkeypatch.context() as without:
         without.setattr("lexicept.corpora.files.find_spec", lambda name: None)
-        assert counts(sync(folder, path)) == (0, 0, 0, 15)
-        write_pdf(folder / "birds.pdf", ["Now a page about herons."])
+        assert counts(sync(folder, path)) == (0, 0, 0, 16)
+        parquet.write_table(pyarrow.table({"id": ["b"], "text": ["Herons."]}), table)
         done = sync(folder, path)
-        assert counts(done) == (0, 0, 0, 15)
-        needed = ".pdf (which needs pip install 'lexicept[files]')"
-        assert done.skipped == [("birds.pdf", needed)]
-        assert ids(path, "owls") == ["birds.pdf"]
-    assert counts(sync(folder, path)) == (0, 1, 0, 14)
-    assert ids(path, "owls") == []
-    (folder / "birds.pdf").write_bytes(sound)
+        assert counts(done) == (0, 0, 0, 16)
+        needed = ".parquet (which needs pip install 'lexicept[parquet]')"
+        assert done.skipped == [("birds.parquet", needed)]
+        assert ids(path, "puffins") == ["birds.parquet#b"]
+    assert counts(sync(folder, path)) == (0, 1, 0, 15)
+    assert ids(path, "puffins") == []
+    table.write_bytes(sound)
     with monkeypatch.context() as without:
         without.setattr("lexicept.corpora.files.find_spec", lambda name: None)
         sync(folder, path)
-        (folder / "birds.pdf").unlink()
-        assert counts(sync(folder, path)) == (0, 0, 1, 14)
+        table.unlink()
+        assert counts(sync(folder, path)) == (0, 0, 1, 15)
 
 
 def test_an_index_inside_its_folder_is_no_part_of_it(folder):

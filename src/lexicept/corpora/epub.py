@@ -1,4 +1,4 @@
-"""EPUB: the chapters in reading order (extra ``files``)."""
+"""EPUB: the chapters in reading order."""
 
 from __future__ import annotations
 

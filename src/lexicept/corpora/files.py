@@ -79,21 +79,12 @@ SOURCE_CODE = frozenset((
 ))  # fmt: skip
 """Extensions of files that are read where they are asked for."""
 
-_PACKAGES = {
-    **dict.fromkeys((".html", ".htm", ".xhtml"), ("turbohtml", "files")),
-    ".pdf": ("pypdf", "files"),
-}
-_PACKAGES |= dict.fromkeys((".rst", ".rest"), ("docutils", "files"))
-_PACKAGES |= dict.fromkeys((*_OFFICE, ".epub"), ("defusedxml", "files"))
-_PACKAGES[".parquet"] = ("pyarrow", "parquet")
-
 
 def missing_package(extension: str) -> str | None:
     """Return an extension and the missing package, for messages; None if nothing is missing."""
-    package, extra = _PACKAGES.get(extension, (None, ""))
-    if package is None or find_spec(package) is not None:
+    if extension != ".parquet" or find_spec("pyarrow") is not None:
         return None
-    return f"{extension} (which needs pip install 'lexicept[{extra}]')"
+    return f"{extension} (which needs pip install 'lexicept[parquet]')"
 
 
 def extension_of(path: str) -> str:
@@ -171,12 +162,10 @@ def read_one(path: str, name: str) -> Document:
 
 def parse_attachment(name: str, raw: bytes) -> Parsed:
     """Parse an attachment by its name's extension. Raises NothingToRead for an extension without a
-    parser of single documents, or if the parser's package is missing."""
+    parser of single documents."""
     extension = os.path.splitext(name.lower())[1]
     if extension not in _PARSERS:
         raise NothingToRead(extension or "without an extension")
-    if needed := missing_package(extension):
-        raise NothingToRead(needed)
     return _PARSERS[extension](name, raw)
 
 

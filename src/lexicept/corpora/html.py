@@ -1,4 +1,4 @@
-"""HTML and XHTML: the text that browsers show; headings name passages (extra ``files``)."""
+"""HTML and XHTML: the text that browsers show; headings name passages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from lexicept.corpora.budgets import NothingToRead, check_time
 from lexicept.corpora.markdown import anchor_of
 from lexicept.corpora.passages import TITLES, Block, Heading, Parsed, num_words, sections
 from lexicept.corpora.text_encoding import decode_text
-from lexicept.errors import require
 
 _ELEMENTS = {
     "aside": "aside footer header",
@@ -52,9 +51,7 @@ CHARACTERS_A_SECOND = 2_000_000
 
 def parse_html(path: str, raw: bytes) -> Parsed:
     """Parse the shown text of <main>, or all of the page if more words stand outside. The title is
-    the page's, else the topmost heading. Raises BinaryError for bytes that are no text. Raises
-    InputError if turbohtml is missing."""
-    require("files", "turbohtml")
+    the page's, else the topmost heading. Raises BinaryError for bytes that are no text."""
     document = _document(path, decode_text(raw, declared=True))
     stated = document.select_one("title:not(svg title)")
     title = " ".join(stated.text.translate(_CONTROLS).split()) if stated else ""

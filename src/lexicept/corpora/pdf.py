@@ -1,4 +1,4 @@
-"""PDF: the text of the pages, each a passage (extra ``files``)."""
+"""PDF: the text of the pages, each a passage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lexicept.corpora.budgets import NothingToRead, check_time
 from lexicept.corpora.passages import TOO_LONG, Parsed, Section, authored
 from lexicept.corpora.records import MOST_CHARACTERS
 from lexicept.corpora.zipped_xml import ENCRYPTED
-from lexicept.errors import InputError, message_of, require
+from lexicept.errors import InputError, message_of
 
 NO_TEXT = "without text, such as scanned pages"
 
@@ -30,8 +30,7 @@ _WORD = regex.compile(r"[\p{L}\p{M}]+")
 def parse_pdf(path: str, raw: bytes) -> Parsed:
     """Parse a file, also a file with an empty password. Raises NothingToRead for a file that needs
     a password, takes too long, or whose pages have no text, or too much of it. Raises InputError if
-    pypdf is missing, or can't read the file."""
-    require("files", "pypdf")
+    pypdf can't read the file."""
     pypdf: Any = import_module("pypdf")
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it prints what it repairs
     pages: list[str] = []

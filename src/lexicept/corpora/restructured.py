@@ -1,5 +1,5 @@
 """reStructuredText as it is shown: text without marks, targets and comments; section titles name
-passages (extra ``files``). Directives and roles of Sphinx are known by what they show."""
+passages. Directives and roles of Sphinx are known by what they show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from lexicept.corpora.budgets import NothingToRead, check_time
 from lexicept.corpora.markdown import label_of
 from lexicept.corpora.passages import Block, Heading, Parsed, Section, parsed_blocks
 from lexicept.corpora.records import MOST_CHARACTERS
-from lexicept.errors import require
 
 _DIRECTIVE = re.compile(
     r"^[ \t]*\.\.[ \t]+(?:\|[^|\n]+\|[ \t]+)?([\w.+:-]+?)[ \t]?::(?:[ \t]|$)", re.M
@@ -50,10 +49,8 @@ _SETTINGS = {
 def parse_restructured(text: str) -> Parsed:
     """Parse a text; the title is the first title of the highest level. Nothing is included or run.
 
-    A text that docutils fails on, or with a very long name, stays as written. Raises InputError if
-    docutils is missing.
+    A text that docutils fails on, or with a very long name, stays as written.
     """
-    require("files", "docutils")
     try:
         if all(len(name[0]) <= LONGEST_NAME for name in _NAME.finditer(text)):
             with _known(text):

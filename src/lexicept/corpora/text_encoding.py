@@ -21,10 +21,6 @@ MARKS = {
 """Encodings by their byte order marks."""
 
 UTF_8 = "utf-8"
-WESTERN = "windows-1252"
-"""Latin-1, with Windows' quotes and dashes in place of control characters; browsers read Latin-1
-so."""
-
 SAMPLE = 2**16
 """Number of inspected bytes."""
 
@@ -49,8 +45,7 @@ def decode_text(encoded: bytes, *, declared: bool = False) -> str:
     """Decode bytes by the byte order mark, else as UTF-8 if nearly all bytes are, else in the
     likeliest encoding. Raises BinaryError for no text: zeros, or many control characters.
 
-    With the package turbohtml (extra ``files``) the likeliest encoding is one of the WHATWG
-    Encoding Standard, else Windows-1252, which includes Latin-1. With ``declared`` the bytes are
+    The likeliest encoding is one of the WHATWG Encoding Standard. With ``declared`` the bytes are
     HTML, which may declare the encoding."""
     for mark, encoding in MARKS.items():
         if encoded.startswith(mark):
@@ -106,10 +101,7 @@ def decode_utf_8(encoded: bytes) -> str:
 
 def likeliest(encoded: bytes) -> str:
     """Return the likeliest encoding of a text that is not UTF-8."""
-    try:
-        detect = import_module("turbohtml.detect").detect
-    except ImportError:
-        return WESTERN
+    detect = import_module("turbohtml.detect").detect
     non_ascii = re.search(rb"[\x1b\x80-\xff]", encoded)
     begin = non_ascii.start() if non_ascii else 0
     start = max(encoded.rfind(b"\n", 0, begin) + 1, begin - SAMPLE // 2)

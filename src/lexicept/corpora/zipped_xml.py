@@ -1,4 +1,4 @@
-"""Files that are a zip archive of XML, such as office documents and EPUB (extra ``files``)."""
+"""Files that are a zip archive of XML, such as office documents and EPUB."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from xml.etree.ElementTree import Element
 
 from lexicept.corpora.budgets import LARGEST, NothingToRead, check_bytes, check_time
 from lexicept.corpora.passages import authored
-from lexicept.errors import require
 
 ENCRYPTED = "encrypted"
 
@@ -33,7 +32,6 @@ class Archive:
     """
 
     def __init__(self, raw: bytes) -> None:
-        require("files", "defusedxml")
         self._parse: Any = import_module("defusedxml.ElementTree").iterparse
         if raw.startswith(_OLE):  # an encrypted document, or one of Office 97
             raise NothingToRead("encrypted, or of an old format: save it anew")

@@ -16,7 +16,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from lexicept.corpora import is_folder_of_files
-from lexicept.errors import InputError, ParameterError, check_count, checked_arguments, require
+from lexicept.errors import InputError, ParameterError, check_count, checked_arguments
 from lexicept.index.manifest import is_index, older_version, read_manifest
 from lexicept.pipelines.opened import IndexLike, reader_of
 
@@ -56,11 +56,9 @@ def serve(
 
     Raises:
         InputError: an unusable address or ``url_prefix``, a number out of range, no
-            key in the file, a folder that can't be indexed, or the extra ``serve`` or, for an index
-            with concepts, ``search`` is not installed.
+            key in the file, or a folder that can't be indexed.
         IndexFormatError: no index, or a damaged index.
     """
-    require("serve", "fastapi", "fastapi_offline", "prometheus_client", "uvicorn")
     import uvicorn
 
     from lexicept.server.access import read_key
