@@ -20,6 +20,7 @@ from lexicept.concepts.describe import describe
 from lexicept.encoding.eight_bits import FILE, EightBitBert
 from lexicept.encoding.light_encoder import LightEncoder
 from lexicept.encoding.pooled import KeptActivations
+from lexicept.index.atlas import SOURCES, unique_labels
 from lexicept.kernels.compiled import in_order, num_threads
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.encoders.encoder import Encoder
@@ -59,6 +60,9 @@ NAMED_EVERY = 4
 
 NAMED_TOKENS = 500_000
 """Tokens of the sample that names come from, and of texts with concepts that it misses."""
+
+DETECTED = 0.6
+"""Smallest detection of a name by words: others stay for the documents of an index to find."""
 
 MOST_BYTES = 30 * 2**20
 
@@ -148,13 +152,19 @@ def save_model(out: Path, sae: SAE) -> None:
 
 
 def names(out: Path, texts: Sequence[str], progress: Progress) -> list[str]:
-    """Name each concept by the words that fire it in some texts."""
+    """Name each concept by the words that fire it in some texts, if they tell it from others."""
     encoder = LightEncoder.load(out)
     assert encoder is not None
     encoder.kept = KeptActivations()
     tf, _ = encoder.encode_with_means(texts, "document")
     print(f"{np.unique(tf.indices).size:,} concepts fire in {len(texts):,} texts")
-    return describe(encoder, texts, tf, sample_tokens=NAMED_TOKENS, progress=progress).labels
+    findings = describe(encoder, texts, tf, sample_tokens=NAMED_TOKENS, progress=progress)
+    sources = [SOURCES[source] for source in findings.sources]
+    weak = [
+        source in ("one text", "various words") or (source == "words" and not score >= DETECTED)
+        for source, score in zip(sources, findings.detection, strict=True)
+    ]
+    return unique_labels(["" if w else la for w, la in zip(weak, findings.labels, strict=True)])
 
 
 if __name__ == "__main__":
