@@ -18,6 +18,7 @@ from lexicept.corpora import Query
 from lexicept.index.reader import IndexReader
 from lexicept.kernels.posting_lists import SEGMENT
 from lexicept.progress import Progress, silent
+from lexicept.queries.syntax import ParsedQuery
 from lexicept.storage.files import fingerprint, fingerprint_json, replacing, replacing_text
 from lexicept.storage.workspace import Units, Workspace
 from lexicept.vectors import Floats, Integers, Vector, power_of_two, stack_columns
@@ -116,10 +117,10 @@ class ExportedIndex:
         vector = self.document(number)
         return at_least(vector._replace(weights=self.impacts(vector.weights)), 1)
 
-    def queries(self, queries: Sequence[Query]) -> Iterator[tuple[Vector, list[float]]]:
+    def queries(self, queries: Sequence[str | ParsedQuery]) -> Iterator[tuple[Vector, list[float]]]:
         """Yield the weights of queries, an empty vector without a known word or concept, and the
         vectors of their texts; see ``text_vector``."""
-        weights, text_vectors = self.index.weigh([query.text for query in queries])
+        weights, text_vectors = self.index.weigh(queries)
         if self.has_similarity and self.index.scorer is not None:
             weights = self.index.scorer.counted(weights).copy()
             weights.eliminate_zeros()
@@ -173,7 +174,7 @@ def export_index(
             file.writelines(f"{line}\n" for line in exported.vocabulary())
         if queries:
             with replacing_text(files.folder / form.queries_file) as file:
-                vectors = exported.queries(queries)
+                vectors = exported.queries([query.text for query in queries])
                 for query, (vector, text_vector) in zip(queries, vectors, strict=True):
                     if vector.dimensions.size:
                         file.write(form.query(query, vector, text_vector) + "\n")

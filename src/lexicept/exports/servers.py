@@ -196,7 +196,7 @@ class Qdrant:
             payload: dict[str, Any] = {"id": stored.id, "title": stored.title, "text": stored.text}
             if stored.fields:
                 payload[GROUP] = stored.fields
-            vector: dict[str, Any] = {VECTOR: _indices_and_values(exported.document(number))}
+            vector: dict[str, Any] = {VECTOR: indices_and_values(exported.document(number))}
             if text_vector := exported.text_vector(number):
                 vector[SIMILARITY] = text_vector
             return dumps({"id": number, "vector": vector, "payload": payload})
@@ -205,7 +205,7 @@ class Qdrant:
         write_numbered_files(exported, files, "points/{:06d}.json", point, progress, around)
 
     def query(self, query: Query, vector: Vector, text_vector: Sequence[float]) -> str:
-        body = {"query": _indices_and_values(vector), "using": VECTOR, "with_payload": True}
+        body = {"query": indices_and_values(vector), "using": VECTOR, "with_payload": True}
         vectors = {SIMILARITY: text_vector} if text_vector else {}
         return dumps({"id": query.id, "body": body, **vectors})
 
@@ -215,7 +215,8 @@ def weights_by_dimension(vector: Vector) -> dict[str, float]:
     return dict(zip(vector.dimensions.astype(str).tolist(), _digits(vector), strict=True))
 
 
-def _indices_and_values(vector: Vector) -> dict[str, Any]:
+def indices_and_values(vector: Vector) -> dict[str, Any]:
+    """Return weights as Qdrant takes a sparse vector."""
     return {"indices": vector.dimensions.tolist(), "values": _digits(vector)}
 
 

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning, check_count, checked_arguments
@@ -122,6 +122,31 @@ class OpenedIndex:
             parsed = with_feedback(reader, parsed, feedback, vocabulary, rescore=rescore)
         hits = reader.search([parsed], top_k, vocabulary, explain=explain, rescore=rescore)[0]
         return Hits(hits, reader, parsed, vocabulary, query if isinstance(query, str) else "")
+
+    def query_body(
+        self,
+        query: str | ParsedQuery,
+        engine: Literal["opensearch", "elasticsearch", "qdrant"],
+        top_k: int = 10,
+        *,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> dict[str, Any]:
+        """Return a query as the body of a request to an engine that holds an export of the index.
+
+        ``explain`` explains the results that come back.
+
+        Args:
+            query, top_k, filter: as in ``search``.
+            engine: the engine of the export.
+
+        Raises:
+            InputError: as in ``search``, a query without a known word or concept, or a condition
+                that the engine does not know.
+        """
+        from lexicept.exports.requests import query_body
+
+        reader = self._snapshot()
+        return query_body(reader, _with(reader.parse(query), None, None, filter), engine, top_k)
 
     def search_many(
         self,

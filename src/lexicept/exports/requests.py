@@ -1,0 +1,186 @@
+"""One query as the request of an engine that holds an export: vectors, conditions and all.
+
+The engine finds ``WINDOW`` documents by words and concepts and adds ``scale`` times the cosine, as
+lexicept does in a large index. Words count by passages, not by whole documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from lexicept.errors import InputError
+from lexicept.exports.folder import ExportedIndex, at_least
+from lexicept.exports.servers import (
+    GROUP,
+    LARGEST_WEIGHT,
+    LEAST_WEIGHT,
+    SIMILARITY,
+    VECTOR,
+    Elasticsearch,
+    OpenSearch,
+    indices_and_values,
+    weights_by_dimension,
+)
+from lexicept.fields.filters import All, Condition, Expression, Not, Some, all_of
+from lexicept.index.reader import IndexReader
+from lexicept.queries.syntax import ParsedQuery
+from lexicept.vectors import Vector, power_of_two
+
+Engine = Literal["opensearch", "elasticsearch", "qdrant"]
+
+WINDOW = 1_000
+"""Documents to which the similarity is added."""
+
+_ORDERS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
+
+_COSINE = {
+    "opensearch": f"cosineSimilarity(params.vector, doc['{SIMILARITY}'])",
+    "elasticsearch": f"cosineSimilarity(params.vector, '{SIMILARITY}')",
+}
+
+
+def query_body(
+    index: IndexReader, query: ParsedQuery, engine: Engine, top_k: int = 10
+) -> dict[str, Any]:
+    """Return a query as the body of a search request: ``POST /INDEX/_search`` of OpenSearch and
+    Elasticsearch, ``POST /collections/NAME/points/query`` of Qdrant.
+
+    Raises:
+        InputError: an unknown engine, a query without a known word or concept, or, for Qdrant, a
+            phrase or an excluded word.
+    """
+    bodies: dict[str, Callable[..., dict[str, Any]]] = {
+        "opensearch": _lucene_body,
+        "elasticsearch": _lucene_body,
+        "qdrant": _qdrant_body,
+    }
+    if engine not in bodies:
+        raise InputError(f"no engine {engine!r:.40}; there are {', '.join(bodies)}")
+    ((vector, text_vector),) = ExportedIndex(index, has_similarity=True).queries([query])
+    if not vector.dimensions.size:
+        raise InputError(f"the query {query.text!r:.80} has no word or concept of the index")
+    scale = 0.0 if index.vectors is None else index.vectors.settings.scale
+    return bodies[engine](engine, query, vector, text_vector, scale, top_k)
+
+
+def _expression(query: ParsedQuery) -> Expression | None:
+    conditions = [part for part in (query.condition, query.filter) if part is not None]
+    return all_of(conditions) if conditions else None
+
+
+def _lucene_body(
+    engine: str,
+    query: ParsedQuery,
+    vector: Vector,
+    text_vector: Sequence[float],
+    scale: float,
+    top_k: int,
+) -> dict[str, Any]:
+    # One power of two for all weights of a query: the ranking stays the same.
+    factor = min(1.0, power_of_two(LARGEST_WEIGHT / float(vector.weights.max())))
+    scaled = at_least(vector._replace(weights=vector.weights * factor), LEAST_WEIGHT)
+    form = {"opensearch": OpenSearch(), "elasticsearch": Elasticsearch()}[engine]
+    expression = _expression(query)
+    required = [_phrase(text) for text in query.phrases]
+    required += [_lucene(expression)] if expression is not None else []
+    excluded = [_phrase(text) for text in query.without]
+    excluded += [{"ids": {"values": [*query.hidden]}}] if query.hidden else []
+    clauses: dict[str, Any] = {"must": [form.search(weights_by_dimension(scaled))]}
+    clauses |= {"filter": required} if required else {}
+    clauses |= {"must_not": excluded} if excluded else {}
+    body: dict[str, Any] = {"size": top_k, "query": {"bool": clauses}}
+    if text_vector:
+        absent = f"doc['{SIMILARITY}'].size() == 0"
+        script = {
+            "source": f"{absent} ? 0 : params.scale * Math.max(0, {_COSINE[engine]})",
+            "params": {"vector": text_vector, "scale": scale},
+        }
+        body["rescore"] = {
+            "window_size": WINDOW,
+            "query": {
+                "rescore_query": {"script_score": {"query": {"match_all": {}}, "script": script}},
+                "query_weight": 1 / factor,
+                "rescore_query_weight": 1.0,
+            },
+        }
+    return body
+
+
+def _phrase(text: str) -> dict[str, Any]:
+    return {"multi_match": {"query": text, "type": "phrase", "fields": ["title", "text"]}}
+
+
+def _lucene(expression: Expression) -> dict[str, Any]:
+    """Return a condition in the query language of OpenSearch and Elasticsearch."""
+    match expression:
+        case Not(inner):
+            return {"bool": {"must_not": [_lucene(inner)]}}
+        case All(parts):
+            return {"bool": {"filter": [*map(_lucene, parts)]}}
+        case Some(parts):
+            return {"bool": {"should": [*map(_lucene, parts)], "minimum_should_match": 1}}
+        case Condition(field, operator, values):
+            path = f"{GROUP}.{field}"
+            if operator == "exists":
+                return {"exists": {"field": path}}
+            if operator in _ORDERS:
+                return {"range": {path: {_ORDERS[operator]: values[0]}}}
+            return {"terms": {path: [*values]}}
+
+
+def _qdrant_body(
+    engine: str,
+    query: ParsedQuery,
+    vector: Vector,
+    text_vector: Sequence[float],
+    scale: float,
+    top_k: int,
+) -> dict[str, Any]:
+    if query.phrases or query.without:
+        raise InputError("Qdrant takes no phrases and no excluded words: search without them")
+    expression = _expression(query)
+    conditions: dict[str, Any] = {}
+    if expression is not None:
+        conditions["must"] = [_qdrant(expression)]
+    if query.hidden:
+        conditions["must_not"] = [{"key": "id", "match": {"any": [*query.hidden]}}]
+    filtered = {"filter": conditions} if conditions else {}
+    sparse = {"query": indices_and_values(vector), "using": VECTOR, **filtered}
+    results = {"limit": top_k, "with_payload": True}
+    if not text_vector:
+        return sparse | results
+    # Below 0 a cosine counts as 0.
+    dense = {"query": text_vector, "using": SIMILARITY, "score_threshold": 0.0, **filtered}
+    total = {"sum": ["$score[0]", {"mult": [scale, "$score[1]"]}]}
+    return {
+        "prefetch": [sparse | {"limit": WINDOW}, dense | {"limit": WINDOW}],
+        "query": {"formula": total, "defaults": {"$score[0]": 0.0, "$score[1]": 0.0}},
+        **results,
+    }
+
+
+def _qdrant(expression: Expression) -> dict[str, Any]:
+    """Return a condition as a filter of Qdrant."""
+    match expression:
+        case Not(inner):
+            return {"must_not": [_qdrant(inner)]}
+        case All(parts):
+            return {"must": [*map(_qdrant, parts)]}
+        case Some(parts):
+            return {"should": [*map(_qdrant, parts)]}
+        case Condition(field, operator, values):
+            path = f"{GROUP}.{field}"
+            if operator == "exists":
+                return {"must_not": [{"is_empty": {"key": path}}]}
+            if operator in _ORDERS:
+                return {"key": path, "range": {_ORDERS[operator]: values[0]}}
+            exact = [
+                {"key": path, "range": {"gte": value, "lte": value}}
+                for value in values
+                if isinstance(value, float)
+            ]
+            matched = [value for value in values if not isinstance(value, float)]
+            if matched or not exact:
+                exact.append({"key": path, "match": {"any": matched}})
+            return {"should": exact}
