@@ -31,7 +31,7 @@ def train(
     """Train an encoder for ranking, with labels or from documents alone.
 
     Calling it again with the same configuration resumes an interrupted run. The folder ``out``
-    holds the configuration, metrics, curves and the model (see ``lexicept.training.ranking.run.train``).
+    holds the configuration, metrics, curves and the model (see ``training.ranking.run.train``).
 
     Args:
         config: a ``TrainingConfig``, a mapping as its YAML file has it, or the path of such a file.

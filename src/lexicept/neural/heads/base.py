@@ -221,7 +221,7 @@ class Head(Module):  # type: ignore[misc]
         ``Backbone``."""
         if "token_mask" not in features:
             raise InputError(
-                "a head needs the token_mask of lexicept.neural.backbones.backbone.Backbone before it"
+                "a head needs the token_mask of the Backbone of lexicept.neural before it"
             )
         mask = features["token_mask"]
         text = features["window_text"][:, None].expand(mask.shape)[mask]
