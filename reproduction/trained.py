@@ -24,13 +24,13 @@ from lexicept.pipelines.pretrain import pretrain
 from lexicept.progress import Progress
 from lexicept.storage.files import fingerprint, replace_file
 from lexicept.training.ranking.config import TrainingConfig, load_config
+from lexicept.training.ranking.run import train
 from lexicept.training.ranking.validation import Texts, pooled
 from lexicept.training.settings import to_mapping
 from reproduction.anisotropy import anisotropy
 from reproduction.data import Data, fetching
 from reproduction.jobs import DatasetSettings, RRAChoice, TrainingJob
 from reproduction.latency import BMP_METRIC, METRIC, measure_bmp, measure_latency
-from reproduction.launch import train_on_all
 from reproduction.measuring import Collection, Measurements, measure, measure_curve, pruned
 from reproduction.soup import soup
 from reproduction.stored import documents_of, encoded_vectors
@@ -209,7 +209,7 @@ def trained(config: TrainingConfig, work: Path, progress: Progress) -> Path:
         prepared = folder.with_name(f"{folder.name}.prepared")
         shared = _shared(config, work / "prepared")
         _link(shared, prepared)
-        train_on_all(config, folder, progress, prepared)
+        train(config, folder, progress, prepared)
         _unlink(shared, prepared)
         shutil.rmtree(folder / "work")
     return folder / "model"

@@ -237,9 +237,7 @@ def test_a_sample_takes_the_place_of_batches():
     settings = {"kind": "df_flops", "weight": 1.0, "schedule": "constant", "df_source": "sample"}
     objective = make({}, None, settings, model=Embedding())
     texts = torch.tensor([[1.0, 0, 2], [1, 0, 0], [0, 3, 0], [1, 0, 1]])
-    more = torch.tensor([[0.0, 1, 1]])  # another process's text, which fills the part
-    parts = [({"vectors": texts[:3]}, 3), ({"vectors": torch.cat([texts[3:], more])}, 1)]
-    objective.recount("document", parts)
+    objective.recount("document", [{"vectors": texts[:3]}, {"vectors": texts[3:]}])
     assert objective.df["document"].ratios.tolist() == [0.75, 0.25, 0.5]
     assert objective.model.training
     found = components(objective, teacher=TEACHER)  # a batch with other frequencies

@@ -18,7 +18,7 @@ PROGRAM = """
 import os, sys
 from pathlib import Path
 from safetensors.torch import save_file
-from lexicept.training import run
+from lexicept.training.ranking import run
 from lexicept.training.ranking.config import load_config
 from lexicept.training.ranking.trainer import Trainer
 

@@ -764,7 +764,7 @@ def test_an_sae_on_transformed_states_of_documents_and_queries(
         return train_on_states(reader, count, *arguments, **named)
 
     # From cached states, or from the backbone.
-    for module in ("training.initial_encoder", "training.sae.trainer"):
+    for module in ("training.ranking.initial_encoder", "training.sae.trainer"):
         monkeypatch.setattr(f"lexicept.{module}.train_on_states", spy)
     model = {**new_sae(places), "sae_queries": True}
     model |= {"sae_input": "transformed", "trained": trained}

@@ -112,8 +112,6 @@ class Backbone(Transformer):  # type: ignore[misc]
         self.cut(max_query_tokens, max_document_tokens)
         self.known: KnownStates | None = None
         """Stored states of documents, which replace a run of the blocks in ``token_states``."""
-        self.rounds: Callable[[int], int] = int
-        """Passes of this process's ``forward`` → passes of all; see ``training.sharding``."""
         self.reference: Reference | None = None
         """Reference to the weights, which ``save`` writes instead of them."""
         if not getattr(self.tokenizer, "is_fast", False):
@@ -323,10 +321,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         ids, mask = windows["input_ids"], windows["attention_mask"]
         step = max(1, BATCH_TOKENS // ids.shape[1])  # one long text may have 1,000 windows
         starts = range(0, len(ids), step)
-        # Sharded weights need as many passes on every process: the missing run in vain.
-        repeats = self.rounds(len(starts)) - len(starts)
         batches = [self.states(ids[at : at + step], mask[at : at + step]) for at in starts]
-        batches += [self.states(ids[:1], mask[:1])[:0] for _ in range(repeats)]
         return {**features, **windows, "token_embeddings": torch.cat(batches)}
 
     def states(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:

@@ -220,7 +220,9 @@ class Head(Module):  # type: ignore[misc]
         """Add ``sentence_embedding`` [texts, size]. Raises InputError without the features of a
         ``Backbone``."""
         if "token_mask" not in features:
-            raise InputError("a head needs the token_mask of a lexicept Backbone before it")
+            raise InputError(
+                "a head needs the token_mask of the Backbone of lexicept.neural before it"
+            )
         mask = features["token_mask"]
         text = features["window_text"][:, None].expand(mask.shape)[mask]
         # The trainer's collator drops plain numbers; every text has at least one window.

@@ -295,10 +295,6 @@ class OptimizerSettings:
     gradient_checkpointing: Flag = False
     """Compute the backbone's blocks again in the backward pass instead of keeping activations:
     about a third more time, for far less memory."""
-    sharded: Flag = False
-    """Divide the backbone among the processes of a launcher (FSDP), with gradients and AdamW's
-    moments, for a backbone too large for one GPU; a block's weights are gathered while the block
-    runs. Requires ``model.trained: lora`` or ``all``. The head is whole in every process."""
     learning_rate: Positive = 1e-3
     """Learning rate after warm-up."""
     warmup_steps: Whole = 30
@@ -383,8 +379,6 @@ class TrainingConfig:
             raise InputError(f"loss.reconstruction requires an SAE that learns: {needed}")
         if loss.reconstruction and self.optimizer.mini_batch is not None:
             raise InputError("loss.reconstruction does not go with optimizer.mini_batch")
-        if self.optimizer.sharded and model.trained == "head":
-            raise InputError("optimizer.sharded requires model.trained: lora or all")
         if loss.words and model.weighting == "bm25":
             raise InputError("loss.words requires model.weighting: splade")
 

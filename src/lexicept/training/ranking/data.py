@@ -201,21 +201,17 @@ class Collator:
 
     def sample(
         self, side: int, count: int, size: int, share: tuple[int, int], seed: int
-    ) -> Iterator[tuple[dict[str, Any], int]]:
-        """Yield batches of a sample of ``count`` queries (side 0) or documents (1), drawn by the
-        seed: features, and the number of texts to count, from the first. A process's ``share`` is
-        its number and the number of processes. All shares have equally many batches and texts;
-        smaller shares repeat a text."""
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the features of a sample of ``count`` queries (side 0) or documents (1), drawn by
+        the seed, in batches of ``size``. A process's ``share`` is its index and the number of
+        processes."""
         texts = self.data.documents if side else self.data.queries
         random = np.random.default_rng((seed, 2, side))
         sample = sorted(random.choice(len(texts), min(count, len(texts)), replace=False).tolist())
         process, processes = share
-        shard = sample[process::processes]
-        padding = -(-len(sample) // processes) - len(shard)
-        padded = [*shard, *sample[:padding]]
-        for start in range(0, len(padded), size):
-            batch = padded[start : start + size]
-            yield self._texts(side, batch), min(len(batch), len(shard) - start)
+        own = sample[process::processes]
+        for start in range(0, len(own), size):
+            yield self._texts(side, own[start : start + size])
 
     def _targets(
         self, samples: Sequence[Sample], queries: list[int], documents: list[int]

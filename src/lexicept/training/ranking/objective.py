@@ -82,9 +82,6 @@ class Objective(nn.Module):
         )
         self.step = 0
         """Number of optimiser steps so far; the trainer sets it."""
-        self.rounds: Callable[[int], int] = int
-        """Number of mini-batches → the largest number of any process of a divided model; see
-        ``sharding.Shards.rounds``."""
 
     @classmethod
     def from_config(cls, model: nn.Module, head: Head, config: TrainingConfig) -> Objective:
@@ -244,22 +241,21 @@ class Objective(nn.Module):
         return module
 
     def recount(
-        self, side: Literal["query", "document"], batches: Iterable[tuple[dict[str, Any], int]]
+        self, side: Literal["query", "document"], batches: Iterable[dict[str, Any]]
     ) -> None:
         """Replace ``df_flops``' document frequencies by a sample's frequencies; see ``encode``."""
         self._df(side).recount(self.encode(side, batches))
 
     @torch.no_grad()
     def encode(
-        self, side: Literal["query", "document"], batches: Iterable[tuple[dict[str, Any], int]]
+        self, side: Literal["query", "document"], batches: Iterable[dict[str, Any]]
     ) -> Iterator[Tensor]:
-        """Yield the vectors [texts, V] of batches of features, each with the number of texts to
-        keep, from the first."""
+        """Yield the vectors [texts, V] of batches of features."""
         training = self.model.training
         self.model.eval()  # no dropout, which would also use up random numbers
         try:
-            for features, count in batches:
-                yield self._run(features, side).vectors[:count]
+            for features in batches:
+                yield self._run(features, side).vectors
         finally:
             self.model.train(training)
 
@@ -273,14 +269,11 @@ class Objective(nn.Module):
         mini_batches = [
             (side, features) for side in ("query", "document") for features in batch[side]
         ]
-        repeats = self.rounds(len(mini_batches)) - len(mini_batches)
         random_states, leaves = [], []
         with torch.no_grad():
             for side, features in mini_batches:
                 random_states.append(_random_state())
                 leaves.append(self._run(features, side).vectors.detach().requires_grad_())
-            for _ in range(repeats):
-                self._run(features, side)
         count = len(batch["query"])
         queries, documents = torch.cat(leaves[:count]), torch.cat(leaves[count:])
         terms = self.components(queries, documents, batch["targets"])
@@ -292,7 +285,7 @@ class Objective(nn.Module):
         carrier = torch.zeros((), device=total.device, requires_grad=True)
         with_gradients = zip(parameters, gradients[len(leaves) :], strict=True)
         passes = zip(mini_batches, random_states, gradients[: len(leaves)], strict=True)
-        carrier.register_hook(partial(self._backward_cached, [*with_gradients], [*passes], repeats))
+        carrier.register_hook(partial(self._backward_cached, [*with_gradients], [*passes]))
         loss_name = next(iter(terms))
         return terms | {loss_name: terms[loss_name] + carrier}
 
@@ -300,11 +293,10 @@ class Objective(nn.Module):
         self,
         parameter_gradients: Iterable[tuple[nn.Parameter, Tensor | None]],
         passes: Iterable[tuple[tuple[str, dict[str, Any]], Any, Tensor | None]],
-        repeats: int,
         factor: Tensor,
     ) -> None:
         """Add the gradients of a step times ``factor``: the second pass. A pass has side and
-        features, random state, and gradient of the vectors; ``repeats`` match other processes."""
+        features, random state, and gradient of the vectors."""
         for parameter, gradient in parameter_gradients:
             if gradient is not None:
                 add = gradient * factor
@@ -318,9 +310,6 @@ class Objective(nn.Module):
             with torch.enable_grad():
                 vectors = self._run(features, side).vectors
                 (vectors * (gradient * factor)).sum().backward()
-        for _ in range(repeats):  # the other processes have more mini-batches
-            with torch.enable_grad():
-                self._run(features, side).vectors[:0].sum().backward()
         _restore_random_state(now)
 
 

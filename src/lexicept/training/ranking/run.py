@@ -29,7 +29,6 @@ from lexicept.training.ranking.initial_encoder import initial_encoder, load_mode
 from lexicept.training.ranking.metrics import read_metrics, write_card, write_curves
 from lexicept.training.ranking.objective import Objective
 from lexicept.training.ranking.run_folder import RunFolder, claimed
-from lexicept.training.ranking.sharding import Shards
 from lexicept.training.ranking.trainer import Trainer
 from lexicept.training.ranking.validation import NamedTexts, RetrievalEvaluator, Texts, Words
 
@@ -53,8 +52,7 @@ def train(
     of low-rank adapters, ``model`` has merged weights, and ``adapter`` the adapters and the head.
 
     Under a launcher (``torchrun``) the first process prepares and writes everything. A step is the
-    mean over all processes' batches; an SAE is trained by the first process alone. With
-    ``optimizer.sharded`` the processes divide the backbone and write the same files. Raises
+    mean over all processes' batches; an SAE is trained by the first process alone. Raises
     InputError if the folder holds a finished run or another configuration's, or another process
     works there, for data that do not fit together, or without a teacher for distillation. Raises
     NotFiniteError if the loss is not finite; the message has the ids of the batch's queries. Raises
@@ -90,10 +88,6 @@ def train(
             ready = _prepare(run, data, encoder)
         torch.manual_seed(config.optimizer.seed)  # with or without SAE training before
         set_trainable(encoder, config)
-        shards = None
-        if config.optimizer.sharded and processes.num_processes > 1:
-            shards = Shards(encoder.backbone, processes.device)
-            ready.objective.rounds = shards.rounds
         Trainer(
             ready.model,
             ready.objective,
@@ -103,8 +97,6 @@ def train(
             ready.evaluator,
             run.progress,
         ).fit()
-        if shards is not None:
-            shards.gather()
         if writes:
             _finish(run, encoder, ready.objective)
         processes.wait_for_everyone()

@@ -17,10 +17,8 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
 from sentence_transformers import SparseEncoderTrainer, SparseEncoderTrainingArguments
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 from transformers import PrinterCallback
-from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.trainer_utils import rotate_checkpoints
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
@@ -35,14 +33,6 @@ from lexicept.training.ranking.config import TrainingConfig
 from lexicept.training.ranking.data import Collator
 from lexicept.training.ranking.metrics import MetricsFile
 from lexicept.training.ranking.objective import Objective
-from lexicept.training.ranking.sharding import (
-    clip_gradients,
-    divided_as,
-    group_apart,
-    load_optimizer_state,
-    optimizer_state,
-    whole,
-)
 from lexicept.training.ranking.validation import RetrievalEvaluator
 
 CHECKSUMS = "checksums.json"
@@ -72,8 +62,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
     learned parameters and the objective's state, so that an interrupted run resumes to the same
     losses. Under a launcher, batch i belongs to process i modulo the number of processes, and
     gradients are averaged over the processes before a step, as in one process with as many
-    accumulated batches. Processes may divide the backbone (see ``sharding.Shards``) and write the
-    same checkpoints.
+    accumulated batches.
 
     Args:
         folder: parent of ``checkpoints`` and ``metrics.jsonl``.
@@ -93,7 +82,6 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         self.collator = collator
         self._counted: dict[str, int] = {}
         """Step of each side's last count of document frequencies."""
-        self._sharded = config.optimizer.sharded
         self._keep_best = config.validation.checkpoint == "best"
         arguments = self._arguments(config, folder / "checkpoints", evaluator is not None)
         # The data set is the numbers of samples; the collator makes a batch of them.
@@ -171,7 +159,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             self._load_from_checkpoint(str(folder / f"checkpoint-{self.state.best_global_step}"))
         for side_index, side in enumerate(SIDES):
             vectors = self.objective.encode(side, self._sample(side_index, CHECKED))
-            count = torch.stack([torch.count_nonzero(batch) for batch in vectors]).sum()
+            count = sum(map(torch.count_nonzero, vectors), torch.zeros((), device=self.args.device))
             if not self.accelerator.reduce(count, "sum"):
                 raise InputError(
                     f"the training collapsed: the vector of every {side} is empty after "
@@ -180,12 +168,12 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
                     f"{self.args.learning_rate:g}) may help"
                 )
 
-    def _sample(self, side_index: int, count: int) -> Iterator[tuple[dict[str, Any], int]]:
+    def _sample(self, side_index: int, count: int) -> Iterator[dict[str, Any]]:
         """Yield batches of this process's share of a sample of texts; see ``Collator.sample``."""
         size = self.collator.mini_batch or self.args.train_batch_size
         share = (self.accelerator.process_index, self.accelerator.num_processes)
-        for features, texts in self.collator.sample(side_index, count, size, share, self.args.seed):
-            yield self._prepare_inputs(features), texts
+        for features in self.collator.sample(side_index, count, size, share, self.args.seed):
+            yield self._prepare_inputs(features)
 
     def log(self, logs: dict[str, float], *arguments: Any, **named: Any) -> None:
         """Log, with the factor on the student's scores and the factor's learning rate."""
@@ -196,15 +184,6 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
                 if any(parameter is factor for parameter in group["params"]):
                     logs["scale_learning_rate"] = group["lr"]
         super().log(logs, *arguments, **named)
-
-    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """Make the optimiser, with separate groups for divided weights; also in one process, which
-        may resume a run of several."""
-        optimizer: torch.optim.Optimizer = super().create_optimizer(model)
-        if self._sharded:
-            backbone = self.model.backbone.parameters()
-            optimizer.param_groups = group_apart(optimizer.param_groups, backbone)
-        return optimizer
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Return the names of matrices; biases, norms and the objective's factors do not decay."""
@@ -269,26 +248,11 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         loss: Tensor = super().training_step(*arguments, **named)
         if self.accelerator.num_processes > 1 and self.accelerator.sync_gradients:
             for parameter in self.objective.parameters():
-                if parameter.requires_grad and not isinstance(parameter, DTensor):
+                if parameter.requires_grad:
                     gradient = parameter.grad
                     gradient = torch.zeros_like(parameter) if gradient is None else gradient
                     parameter.grad = self.accelerator.reduce(gradient, "mean")
         return loss
-
-    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
-        return clip_gradients(model.parameters(), self.args.max_grad_norm)
-
-    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | None = None) -> Tensor:
-        return clip_gradients(model.parameters(), math.inf) if grad_norm is None else grad_norm
-
-    def evaluation_loop(self, *arguments: Any, **named: Any) -> Any:
-        """Validate in the first process or, with a divided backbone, in all processes: the library
-        does so by this flag."""
-        self.is_fsdp_enabled = self._sharded
-        try:
-            return super().evaluation_loop(*arguments, **named)
-        finally:
-            self.is_fsdp_enabled = False
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """Do nothing; ``metrics.write_card`` writes the card."""
@@ -312,19 +276,15 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             rotate_checkpoints(str(folder.parent), CHECKPOINTS, str(best))
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the learned parameters and the objective's state, gathered by all processes."""
+        """Write the learned parameters and the objective's state."""
         tensors = {f"model.{name}": value for name, value in self._learned().items()}
         state = self.objective.own_state().items()
         tensors |= {f"objective.{name}": value for name, value in state}
-        gathered = {}
-        for name, value in tensors.items():
-            tensor = whole(value.detach()).cpu().contiguous()
-            if self.args.should_save:
-                gathered[name] = tensor
         if self.args.should_save:
             folder = Path(output_dir or self.args.output_dir)
             folder.mkdir(parents=True, exist_ok=True)
-            replace_file(folder / "model.safetensors", to_safetensors(gathered))
+            saved = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+            replace_file(folder / "model.safetensors", to_safetensors(saved))
 
     def _load_from_checkpoint(self, checkpoint_path: str) -> None:
         path = Path(checkpoint_path) / "model.safetensors"
@@ -337,25 +297,8 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             raise InputError(f"{path}: a checkpoint of another model")
         with torch.no_grad():
             for name, value in learned.items():
-                value.copy_(divided_as(saved[name], value))
+                value.copy_(saved[name])
         self.objective.load_own_state(_with_prefix(tensors, "objective."))
-
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        state = optimizer_state(self.optimizer)
-        if self.args.should_save:
-            torch.save(state, Path(output_dir, OPTIMIZER_NAME))
-            torch.save(self.lr_scheduler.state_dict(), Path(output_dir, SCHEDULER_NAME))
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is not None:
-            folder = Path(checkpoint)
-            # Processes share the mapped file and read their shards.
-            state = torch.load(
-                folder / OPTIMIZER_NAME, map_location="cpu", weights_only=True, mmap=True
-            )
-            load_optimizer_state(self.optimizer, state)
-            schedule = torch.load(folder / SCHEDULER_NAME, weights_only=True)
-            self.lr_scheduler.load_state_dict(schedule)
 
     def _learned(self) -> dict[str, Tensor]:
         return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
