@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -18,7 +18,6 @@ from lexicept.progress import Progress, reporting
 from lexicept.storage.files import remove, replace_file
 from lexicept.training.ranking.config import TrainingConfig, load_config
 from lexicept.training.ranking.run import train
-from lexicept.training.settings import to_mapping
 
 FAILED = ".error"
 """Suffix of the file of a process's error message, beside the configuration."""
@@ -42,7 +41,7 @@ def train_on_all(config: TrainingConfig, folder: Path, progress: Progress, prepa
     share = replace(config, optimizer=replace(config.optimizer, batch_size=batch_size // count))
     path = folder.with_name(f"{folder.name}.yaml")
     failed = path.with_suffix(FAILED)
-    replace_file(path, yaml.safe_dump(to_mapping(share), sort_keys=False).encode())
+    replace_file(path, yaml.safe_dump(asdict(share), sort_keys=False).encode())
     remove(failed)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
     program = ["-m", __name__, str(path), str(folder), str(prepared)]

@@ -11,13 +11,13 @@ import pytest
 import torch
 import yaml
 
+from lexicept.checks import from_mapping
 from lexicept.errors import InputError, LexiceptError
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.progress import silent
 from lexicept.training.ranking import sharding
 from lexicept.training.ranking.config import TrainingConfig, load_config
 from lexicept.training.ranking.run import train
-from lexicept.training.settings import from_mapping
 from reproduction import launch
 from support import processes
 from support.runs import launched_configuration, metrics, tensors

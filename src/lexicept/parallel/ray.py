@@ -16,6 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from lexicept.checks import Count, check
 from lexicept.errors import InputError, LexiceptError, ParameterError, require
 from lexicept.storage.files import replace_file
 
@@ -51,8 +52,7 @@ class Cluster:
     Raises InputError if Ray is not installed, or no cluster answers."""
 
     def __init__(self, address: str, workers: int | None = None) -> None:
-        if workers is not None and workers < 1:
-            raise InputError(f"a cluster has at least 1 worker, not {workers}")
+        check("ray_workers", workers, Count | None)
         self._ray = _join(address, workers)
         self._workers = workers
 
