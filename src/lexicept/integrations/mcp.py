@@ -183,7 +183,7 @@ async def _serve_stdio(server: MCPServer[None]) -> None:
                 await written.send(item)
                 waiting.discard(str(getattr(item.message, "id", None)))
 
-    lowlevel = server._lowlevel_server
+    lowlevel = server._lowlevel_server  # private in mcp 2.0 to 2.3
     async with stdio_server(stdin=stdin) as (messages, written), anyio.create_task_group() as tasks:
         tasks.start_soon(pass_requests)
         tasks.start_soon(pass_answers)

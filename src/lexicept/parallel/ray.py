@@ -201,6 +201,7 @@ def _join(address: str, workers: int | None) -> Any:
 
     job = ray.job_config.JobConfig()
     # Or Ray has workers import from the current folder first, before Python's own library.
+    # Private in Ray 2.60.
     job._runtime_env_has_working_dir = lambda: True
     options = {"job_config": job, "log_to_driver": False, "configure_logging": False}
     try:

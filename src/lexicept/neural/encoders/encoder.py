@@ -94,7 +94,7 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
             head_type = _HEAD_TYPES[modules[1]["type"]]
             head = head_type.load(str(folder), subfolder=modules[1]["path"])
             encoder = cls.of(backbone, head, IndexSettings.read(folder))
-            encoder._read_settings(folder)
+            encoder.read_settings(folder)
             if (folder / f"{_NAMES}.bin").exists():
                 encoder.names = TextStore(folder / _NAMES)
                 if len(encoder.names) != head.size:
@@ -103,7 +103,7 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
         except Exception as error:  # the libraries that read its modules raise many kinds
             raise InputError(f"{folder}: can't be loaded: {message_of(error)}") from None
 
-    def _read_settings(self, folder: Path) -> None:
+    def read_settings(self, folder: Path) -> None:
         """Read the prompts and the limit of active dimensions of a saved encoder."""
         config = read_json(folder / "config_sentence_transformers.json")
         self.prompts: dict[str, str] = {"query": "", "document": "", **config.get("prompts", {})}
