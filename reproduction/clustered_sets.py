@@ -9,12 +9,14 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
+from lexicept.checks import Count, Share, Whole, settings
 from lexicept.corpora import Document, Qrel, Query, read_documents, read_qrels, read_queries
 from lexicept.corpora.pseudo_queries import write_judged
 from lexicept.encoding.sources import DEFAULT_BACKBONE
@@ -23,7 +25,6 @@ from lexicept.errors import InputError
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import replacing_text
 from lexicept.storage.workspace import Workspace
-from lexicept.training.settings import Count, Flag, Share, Text, Whole, settings, to_mapping
 from lexicept.vectors import Floats, Integers
 
 SPLITS = {"train": "train", "dev": "dev", "test": "test", "evaluation": "test"}
@@ -51,10 +52,10 @@ QUERIES = 32
 class ClusteringSettings:
     """Clusters of queries, and the sets drawn from the clusters (ESPLADE's sizes)."""
 
-    source: Text
+    source: str
     """Documents, queries and judgements of training: a BEIR folder or an ir_datasets name."""
     clusters: Count = 10_000
-    titles: Flag = False
+    titles: bool = False
     """True for documents of titles alone; documents without a title are left out."""
     documents_per_query: Count = 2
     """Least number of relevant documents of a query; other queries are left out."""
@@ -133,7 +134,7 @@ def clustered_sets(
     """
     from lexicept.training.ranking import neural_teachers  # imports torch
 
-    with Workspace(out, "cluster", to_mapping(settings)) as work:
+    with Workspace(out, "cluster", asdict(settings)) as work:
         document_ids = {
             document.id
             for document in read_documents(settings.source)

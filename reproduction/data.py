@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from lexicept.checks import Count, Items, Share, from_mapping, settings
 from lexicept.corpora import Document, Qrel, Query, read_documents, read_qrels, read_queries
 from lexicept.corpora.pseudo_queries import write_judged
 from lexicept.errors import InputError, LexiceptError
@@ -23,7 +24,6 @@ from lexicept.progress import Progress, silent
 from lexicept.storage.files import read_json, replace_file, write_json
 from lexicept.storage.manifest import describe
 from lexicept.storage.yaml_text import read_yaml
-from lexicept.training.settings import Count, Items, Share, Text, from_mapping, settings
 from reproduction.clustered_sets import SPLITS, ClusteringSettings, clustered_sets
 
 Item = TypeVar("Item", Document, Query)
@@ -37,8 +37,8 @@ class MissingDataError(InputError):
 class Subset:
     """A random sample of a collection, drawn once."""
 
-    source: Text
-    split: Text
+    source: str
+    split: str
     """Split of the judgements, in the sample too."""
     documents: Count
     queries: Count
@@ -56,16 +56,16 @@ class Subset:
 class Source:
     """The source of a folder of the data."""
 
-    get: Text
+    get: str
     """Description of the source and of the folder's content."""
-    ir_datasets: Text | None = None
+    ir_datasets: str | None = None
     """Name of the same documents, queries and judgements in ir_datasets; of a folder of folders,
     the beginning of the names."""
     subset: Subset | None = None
     """The sample of another folder, made when needed."""
     clustered: ClusteringSettings | None = None
     """The collection of the clustered sets in this folder, made when needed."""
-    ignore_identical_ids: Items[Text] = ()
+    ignore_identical_ids: Items[str] = ()
     """The collections in this folder with documents as queries: a hit with the query's id is left
     out, as in BEIR's evaluation."""
 

@@ -11,7 +11,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from lexicept.errors import InputError, checked_arguments
+from lexicept.checks import checked_arguments
+from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
 from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.vectors import SparseVectors

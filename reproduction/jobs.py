@@ -5,42 +5,31 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal
 
+from lexicept.checks import Count, Items, NotNegative, Number, Positive, Seed, Share, settings
 from lexicept.errors import InputError
 from lexicept.rra import TRANSFORMS
 from lexicept.training.pretraining.head_kinds import LanguageHead
 from lexicept.training.pretraining.settings import PretrainingSettings, masking_of, words_of
 from lexicept.training.ranking.config import TrainingConfig
 from lexicept.training.sae.settings import SAESettings
-from lexicept.training.settings import (
-    Count,
-    Flag,
-    Items,
-    NotNegative,
-    Number,
-    Positive,
-    Seed,
-    Share,
-    Text,
-    settings,
-)
 
 
 @settings
 class DatasetSettings:
     """Judged queries and their documents."""
 
-    name: Text
+    name: str
     """A folder of the data, or a name in ir_datasets; see ``reproduction.data``."""
-    split: Text = "test"
+    split: str = "test"
     queries: Count | None = None
     """Largest number of judged queries, drawn at random; null for all."""
-    language: Text = "en"
+    language: str = "en"
     """Language of BM25's words."""
     max_query_tokens: Count | None = None
     """Length at which a trained model cuts queries; null for the model's length."""
     tau: NotNegative = 5.0
     """E²'s τ, the QD-FLOPs from which cost is penalised steeply; 5 is for MS MARCO."""
-    column: Text | None = None
+    column: str | None = None
     """Name in results, if vectors of a dataset are in several folders; null for ``name``."""
 
     @property
@@ -57,12 +46,12 @@ class RRAChoice:
     """α; null chooses α on known-item queries, see ``reproduction.alpha``."""
     folds: Count | None = None
     """Folds of the judged queries, each searched with the best α of the remaining folds."""
-    split: Text | None = None
+    split: str | None = None
     """Another split of the judgements, such as ``train``, to choose α on."""
-    generator: Text | None = None
+    generator: str | None = None
     """Causal language model that writes known-item queries (RRA: Llama 3 8B); null takes half of a
     sentence's words or, of published vectors, some of the strongest dimensions."""
-    transform: Text = "1+x"
+    transform: str = "1+x"
     """f, the transformation of a weight."""
 
     def __post_init__(self) -> None:
@@ -81,13 +70,13 @@ class RetrievalJob:
     """The retrieval of a system without training, on some datasets."""
 
     datasets: Items[DatasetSettings] = ()
-    mteb: Items[Text] = ()
+    mteb: Items[str] = ()
     """MTEB tasks, for the system ``encoder``."""
     system: Literal["bm25", "vectors", "encoder"] = "bm25"
     """BM25 over words, published sparse vectors in the dataset's folder, or a ``SparseEncoder``."""
-    model: Text | None = None
+    model: str | None = None
     """Model of the system ``encoder``: a hub name, a folder, or ``lexicept-mini``."""
-    vocabulary: Text | None = None
+    vocabulary: str | None = None
     """Dataset folder with ``vocab.txt``, for the system ``vectors``; null for own terms."""
     weight: Number = 1.0
     """Value of a stored document weight of 1, for the system ``vectors``."""
@@ -115,7 +104,7 @@ class RetrievalJob:
 class PretrainingStage:
     """Pretraining of a language head or of a decoder, before the training."""
 
-    corpus: Text = ""
+    corpus: str = ""
     """Dataset of the texts."""
     head: LanguageHead = "mlm"
     """Initial head: the backbone's, means over words' sub-words (ESPLADE), or random."""
@@ -124,7 +113,7 @@ class PretrainingStage:
     vocabulary: Literal["corpus", "training"] = "corpus"
     """Texts to count words in: the corpus, or the training's documents and queries (ESPLADE,
     3.1.3)."""
-    shared: Flag = False
+    shared: bool = False
     """True if trainings of all seeds start from the same pretrained model, as the papers start from
     a published checkpoint; False for a pretraining per seed."""
     settings: PretrainingSettings = field(default_factory=PretrainingSettings)
@@ -141,7 +130,7 @@ class PretrainingStage:
 class TuningChoice:
     """Values chosen on held-out training queries, with the first seed."""
 
-    vary: Items[Text] = ()
+    vary: Items[str] = ()
     """``NAME=VALUE,VALUE,...`` each, such as ``optimizer.learning_rate=0.0003,0.001``; every
     combination is tried."""
     steps: Count = 100
@@ -162,7 +151,7 @@ class TrainingJob:
 
     config: TrainingConfig
     test: Items[DatasetSettings] = ()
-    mteb: Items[Text] = ()
+    mteb: Items[str] = ()
     """MTEB tasks."""
     pretraining: PretrainingStage | None = None
     """Pretraining of the training's start or, for a decoder, of the backbone."""
@@ -179,7 +168,7 @@ class TrainingJob:
     """Largest number of dimensions of a query; null for the model's limit."""
     document_max_active_dims: Count | None = None
     """Largest number of dimensions of a document; null for the model's limit."""
-    curve: Flag = False
+    curve: bool = False
     """True adds searches with many limits of dimensions, for values at equal cost:
     ``NAME nDCG@10 at 2`` (QD-FLOPs); see ``estimates.CostCurve``."""
 
@@ -195,12 +184,12 @@ class PooledJob:
     """CL-SR (Park et al. 2025): an SAE over a dense retriever's pooled vectors."""
 
     datasets: Items[DatasetSettings]
-    model: Text
+    model: str
     """Dense retriever, a ``SentenceTransformer``."""
     sae: SAESettings = field(default_factory=SAESettings)
     unseen: Share = 0.1
     """Share of the documents that the SAE does not learn from, for ``unseen FVU``."""
-    dense: Flag = False
+    dense: bool = False
     """True searches the dense vectors, the baseline."""
 
 
@@ -209,9 +198,9 @@ class PublishedLatents:
     """The latents of a published SAE of a dense model's states, without training for ranking, in
     BM25 weights of activations pooled by the root of the sum."""
 
-    backbone: Text
+    backbone: str
     """Dense model: a dataset folder or a hub name, with its prompts."""
-    sae: Text
+    sae: str
     """SAE of the states: a dataset folder or a hub name."""
     k: Count = 8
     """Latents per token."""
@@ -223,14 +212,14 @@ class PublishedLatents:
 class OverlapJob:
     """The dimensions shared by translations of documents (SAE-SPLADE, Table 7)."""
 
-    dataset: Text
+    dataset: str
     """A folder with a BEIR folder for each language."""
-    languages: Items[Text]
+    languages: Items[str]
     training: TrainingJob | None = None
     """Training of the model, which another table may share; null for words of each language."""
     latents: PublishedLatents | None = None
     """A published SAE in place of words and of a training."""
-    subwords: Text | None = None
+    subwords: str | None = None
     """Model, a dataset folder or a hub name, whose tokens are counted in place of words."""
     document_max_active_dims: Count | None = None
     """Largest number of dimensions of a document; null keeps all."""
@@ -243,7 +232,7 @@ class OverlapJob:
 class PairsJob:
     """Pairs of one model's tokens and another's latents (SAE-SPLADE, Tables 8 and 9)."""
 
-    dataset: Text
+    dataset: str
     """Dataset of the documents that both encode."""
     tokens: TrainingJob
     """Training of the model whose dimensions are tokens."""
@@ -257,12 +246,12 @@ class PairsJob:
 class EffectJob:
     """The effect of RRA on weights (RRA, the case study); see ``RetrievalJob``."""
 
-    dataset: Text
+    dataset: str
     """Dataset of published sparse vectors."""
     rra: RRAChoice
-    vocabulary: Text | None = None
+    vocabulary: str | None = None
     weight: Number = 1.0
-    terms: Items[Text] = ()
+    terms: Items[str] = ()
     """Terms whose weights are followed, in the first document that has all of them."""
 
 
@@ -270,13 +259,13 @@ class EffectJob:
 class E2Job:
     """E² from a table's printed MRR and QD-FLOPs, against the printed ΔE²."""
 
-    table: Text
+    table: str
     """Recipe of the table, such as ``sae_splade/table3``."""
-    mrr: Text
+    mrr: str
     """The table's column of MRR@10."""
-    flops: Text
+    flops: str
     """The table's column of QD-FLOPs."""
-    printed: Text
+    printed: str
     """The table's column of ΔE², × 100."""
     baseline_mrr: Number
     """BM25's MRR@10, in the table's units."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from lexicept.checks import Items, Number, from_mapping, settings
 from lexicept.errors import InputError
 from lexicept.storage.yaml_text import read_yaml
-from lexicept.training.settings import Flag, Items, Number, Text, from_mapping, settings
 from reproduction.jobs import JOBS, Job, PooledJob
 
 RECIPES = Path(__file__).parent
@@ -46,16 +46,16 @@ class Row:
 class Check:
     """A claim of the table, as an inequality of measured values; see ``reproduction.verdicts``."""
 
-    says: Text
+    says: str
     """The claim, in words."""
-    value: Text
+    value: str
     """A value's name, ``scifact nDCG@10``, or a column's."""
     size: Literal["small", "full"] = "small"
-    rising: Items[Text] = ()
+    rising: Items[str] = ()
     """Rows with rising values."""
     slack: Number = 0.0
     """The largest decrease that still counts as a rise; a negative slack is the least increase."""
-    row: Text | None = None
+    row: str | None = None
     """A row whose value is compared with numbers alone."""
     least: Number | None = None
     """The least value of ``row``."""
@@ -72,15 +72,15 @@ class Check:
 class FigureSettings:
     """A plot of the rows, a line for each series and value."""
 
-    y: Items[Text]
+    y: Items[str]
     """Names of values; rows without the value are left out."""
-    x: Text | None = None
+    x: str | None = None
     """A value; null for the rows' ``at``."""
-    label: Text = ""
+    label: str = ""
     """The x axis' label."""
-    log: Flag = False
+    log: bool = False
     """True for a logarithmic x axis."""
-    contours: Flag = False
+    contours: bool = False
     """Lines of equal E², if x is QD-FLOPs and y MRR@10."""
 
 
@@ -88,9 +88,9 @@ class FigureSettings:
 class Substitute:
     """The measure that stands in for a column in the small run."""
 
-    metric: Text
-    datasets: Items[Text]
-    same: Flag = False
+    metric: str
+    datasets: Items[str]
+    same: bool = False
     """True for the paper's own collection and measure, so that the numbers are comparable."""
 
 
@@ -98,18 +98,18 @@ class Substitute:
 class Column:
     """A column of the paper's table."""
 
-    metric: Text
+    metric: str
     """As results are named: ``nDCG@10``, ``QD-FLOPs``, ``document length``."""
-    datasets: Items[Text] = ()
+    datasets: Items[str] = ()
     """The value is the mean over them; none for a value that belongs to no dataset."""
     scale: Number = 1.0
     """The factor from a result to the number as the paper prints it."""
     tolerance: Number = 0.0
     """Largest difference of numbers that agree; an estimate of seeds and rounding, not the
     paper's."""
-    of: Items[Text] = ()
+    of: Items[str] = ()
     """Columns to average, in place of a metric."""
-    over: Text | None = None
+    over: str | None = None
     """A row whose value is subtracted, as ΔE² is over BM25's."""
     small: Substitute | None = None
 
@@ -135,7 +135,7 @@ class ExpectedRow:
 class Expected:
     """A paper's table: ``expected.json``."""
 
-    reference: Text
+    reference: str
     columns: dict[str, Column]
     rows: dict[str, ExpectedRow]
 
@@ -144,18 +144,18 @@ class Expected:
 class RowSettings:
     """A row of ``recipe.yaml``."""
 
-    name: Text
-    label: Text | None = None
+    name: str
+    label: str | None = None
     """A description for readers of the file."""
-    like: Text | None = None
+    like: str | None = None
     set: dict[str, Any] = field(default_factory=dict)
     small: dict[str, Any] | str = ""
     full: dict[str, Any] | str = ""
-    against: Text | None = None
+    against: str | None = None
     """A row to compare with, query by query."""
     at: Number | None = None
     """The position on a figure's x axis."""
-    series: Text = ""
+    series: str = ""
     """The line in a figure."""
 
 
@@ -163,17 +163,17 @@ class RowSettings:
 class RecipeSettings:
     """The content of ``recipe.yaml``."""
 
-    title: Text
-    claim: Text
+    title: str
+    claim: str
     kind: Literal["measured", "settings", "examples"]
     sizes: dict[Size, dict[str, Any] | str] = field(default_factory=dict)
     rows: Items[RowSettings] = ()
     checks: Items[Check] = ()
     figure: FigureSettings | None = None
-    not_comparable: Text | None = None
+    not_comparable: str | None = None
     """Why neither size can be compared with the paper's numbers; checks are answered all the
     same."""
-    backbone: Text | None = None
+    backbone: str | None = None
     """The row that searches with the vectors of the dense model whose states the trained models
     read."""
 

@@ -10,10 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
+from lexicept.checks import Items, from_mapping, settings
 from lexicept.errors import InputError
 from lexicept.storage.files import read_json, replace_file, write_json
 from lexicept.storage.yaml_text import read_yaml
-from lexicept.training.settings import Items, Text, from_mapping, settings
 from reproduction.jobs import inputs_of
 from reproduction.recipe import SIZES, Check, Recipe, find_recipes, load_recipe
 from reproduction.run import Outcome, Result, present_results
@@ -53,10 +53,10 @@ _SUFFIXES = ("nDCG@10", "RR@10", "QD-FLOPs", "document length", "E²", "posting 
 class Evidence:
     """The checks of a recipe's small size between some rows."""
 
-    recipe: Text
-    rows: Items[Text]
+    recipe: str
+    rows: Items[str]
     """Rows to which all rows of a check must belong."""
-    value: Text | None = None
+    value: str | None = None
     """The compared value; null for any."""
 
     def has(self, check: Check) -> bool:
@@ -68,10 +68,10 @@ class Evidence:
 class Claim:
     """A claim of a paper, and the checks that answer the claim."""
 
-    title: Text
-    paper: Text
+    title: str
+    paper: str
     """The paper's own numbers, and the place in the paper."""
-    apart: Text
+    apart: str
     """The differences of the small runs from the paper's."""
     evidence: Items[Evidence]
 

@@ -26,7 +26,6 @@ from lexicept.storage.files import fingerprint, replace_file
 from lexicept.training.ranking.config import TrainingConfig, load_config
 from lexicept.training.ranking.run import train
 from lexicept.training.ranking.validation import Texts, pooled
-from lexicept.training.settings import to_mapping
 from reproduction.anisotropy import anisotropy
 from reproduction.data import Data, fetching
 from reproduction.jobs import DatasetSettings, RRAChoice, TrainingJob
@@ -265,7 +264,7 @@ def _tuned(job: TrainingJob, config: TrainingConfig, data: Data) -> list[str]:
     folder = data.work / "tuned" / key([asdict(config), asdict(job.tuning)])
     folder.mkdir(parents=True, exist_ok=True)
     path, prepared = folder / "config.yaml", folder / "prepared"
-    replace_file(path, yaml.safe_dump(to_mapping(config), sort_keys=False).encode())
+    replace_file(path, yaml.safe_dump(asdict(config), sort_keys=False).encode())
     shared = _shared(config, data.work / "prepared")
     _link(shared, prepared)
     trials = tune(

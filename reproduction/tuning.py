@@ -18,7 +18,6 @@ from lexicept.training.loop import NotFiniteError
 from lexicept.training.ranking.config import load_config, write_yaml
 from lexicept.training.ranking.metrics import read_metrics
 from lexicept.training.ranking.run import train
-from lexicept.training.settings import to_mapping
 
 _SHARING = re.compile(
     r"(loss|query_regularizer|document_regularizer|joint_regularizer)\."
@@ -73,7 +72,7 @@ def tune(
     """
     short = [*changes, f"optimizer.steps={steps}"]
     values = dict(map(_values, vary))
-    settings = {"config": to_mapping(load_config(config, short)), "vary": list(values)}
+    settings = {"config": asdict(load_config(config, short)), "vary": list(values)}
     named = [[f"{name}={value}" for value in options] for name, options in values.items()]
     grid = [list(assignments) for assignments in product(*named)]
     for assignments in grid:

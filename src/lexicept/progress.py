@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from lexicept.errors import InputError
+from lexicept.checks import check
 from lexicept.sanitize import safe
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Called again and again while a stage runs."""
 
@@ -136,8 +137,7 @@ def reporting(progress: bool | Progress, shares: Shares | None = None) -> Iterat
         progress: True, False, or a ``Progress`` of the caller's own.
         shares: see ``ProgressLine``.
     """
-    if not isinstance(progress, bool) and not callable(progress):
-        raise InputError(f"progress is True, False or a function, not {progress!r:.80}")
+    check("progress", progress, bool | Progress)
     if progress is True:
         with ProgressLine(shares) as line:
             yield line

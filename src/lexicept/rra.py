@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from lexicept.checks import Positive, check
 from lexicept.errors import InputError
 from lexicept.kernels.rra_listener import Listeners, listener_reads, listener_sums
 from lexicept.vectors import Floats, canonical_csr, stack_columns
@@ -113,8 +114,7 @@ class Dialogue:
         cls, num_documents: int, num_dimensions: int, alpha: float, transform: str
     ) -> Dialogue:
         """Return the state before the literal listener. Raises InputError for bad arguments."""
-        if not (np.isfinite(alpha) and alpha > 0):
-            raise InputError(f"alpha must be a finite number above 0, not {alpha}")
+        check("alpha", alpha, Positive)
         if transform not in TRANSFORMS:
             raise InputError(f"no transform {transform!r}, only: {', '.join(TRANSFORMS)}")
         f_0 = float(TRANSFORMS[transform](np.zeros(1))[0])

@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.errors import InputError, check_count
+from lexicept.checks import Count, check
+from lexicept.errors import InputError
 
 Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Integers = np.ndarray[Any, np.dtype[np.integer[Any]]]
@@ -274,7 +275,7 @@ def prune_rows(
     Raises:
         InputError: ``max_active_dims`` below 1.
     """
-    check_count("max_active_dims", max_active_dims)
+    check("max_active_dims", max_active_dims, Count)
     lengths = np.diff(matrix.indptr)
     if not lengths.size or lengths.max() <= max_active_dims:
         return matrix

@@ -11,7 +11,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
@@ -41,6 +41,7 @@ class Statistics:
         return Statistics(self.num_documents + other.num_documents, length, self.df + other.df)
 
 
+@runtime_checkable
 class Weighting(Protocol):
     """Document weights from a collection's tf, query weights from a query's own."""
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from lexicept.checks import from_mapping
 from lexicept.errors import InputError
-from lexicept.training.settings import from_mapping
 from reproduction import report
 from reproduction.recipe import RECIPES, Check, find_recipes, load_recipe
 from reproduction.report import (
@@ -98,7 +98,7 @@ def test_evidence_that_there_is_not(changes, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([{**CLAIM, "titel": ""}], "titel'; the nearest name is 'title'"),
+        ([{**CLAIM, "titel": ""}], "titel'; perhaps title?"),
         ([{**CLAIM, "evidence": []}], "evidence is missing"),
         ([{"title": "b"}], "paper is missing"),
         (None, "claims must be a list"),

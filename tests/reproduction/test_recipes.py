@@ -218,11 +218,11 @@ def damaged(change):
 
 
 DAMAGES = {
-    "unknown key 'sises'; the nearest name is 'sizes'": lambda c: c.update(sises={}),
+    "no setting 'sises'; perhaps sizes?": lambda c: c.update(sises={}),
     "title is missing": lambda c: c.pop("title"),
-    "unknown key 'bm25.small.retrieval.sistem'; the nearest name is 'system'": lambda c: c["sizes"][
-        "small"
-    ]["retrieval"].update(sistem="bm25"),
+    "no setting 'bm25.small.retrieval.sistem'; perhaps system?": lambda c: c["sizes"]["small"][
+        "retrieval"
+    ].update(sistem="bm25"),
     "system must be 'bm25', 'vectors' or 'encoder', not 'bm26'": lambda c: c["sizes"]["small"][
         "retrieval"
     ].update(system="bm26"),

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 from rich.cells import cell_len
 
+from lexicept.checks import Count
 from lexicept.cli import COMMANDS, GROUPS, app, make_app
 from lexicept.cli.declarations import declared, load, options_of
-from lexicept.errors import Count
 from support.commands import assert_error
 
 PATHS = {

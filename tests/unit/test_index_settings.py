@@ -33,9 +33,9 @@ def test_weightings(settings, pooling, scale, expected):
         ({"weighting": "tf"}, "weighting must be 'bm25' or 'splade', not 'tf'"),
         ({"k1": "1"}, "k1 must be a number, not '1'"),
         ({"b": True}, "b must be a number, not True"),
-        ({"b": 2}, "b within 0 and 1"),
+        ({"b": 2}, "b must be at most 1, not 2"),
         ({"query_max_qd_flops": 0}, "query_max_qd_flops must be above 0, not 0"),
-        ({"query_max_qd_flops": "1"}, "query_max_qd_flops must be a number or None, not '1'"),
+        ({"query_max_qd_flops": "1"}, "query_max_qd_flops must be a number, not '1'"),
     ],
 )
 def test_values_out_of_range(values, message):

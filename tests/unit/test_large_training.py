@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from lexicept.checks import from_mapping
 from lexicept.errors import InputError
 from lexicept.pipelines.pretrain import pretrain
 from lexicept.storage import sequences
@@ -17,7 +18,6 @@ from lexicept.storage.sequences import NumberOf
 from lexicept.training.ranking import collection
 from lexicept.training.ranking.config import TrainingConfig
 from lexicept.training.ranking.run import train
-from lexicept.training.settings import from_mapping
 from support.runs import assert_same_model, configuration, metrics
 from support.tiny import save_bert
 

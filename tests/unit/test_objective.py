@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from lexicept.candidates.lists import CandidateList, write_lists
+from lexicept.checks import from_mapping
 from lexicept.encoding.head_settings import HeadSettings
 from lexicept.errors import InputError
 from lexicept.neural.encoders.encoder import Encoder
@@ -21,7 +22,6 @@ from lexicept.training.ranking.config import (
 )
 from lexicept.training.ranking.data import Collator, Sampler, TeacherScores, TrainingData
 from lexicept.training.ranking.objective import Objective, Regularizers
-from lexicept.training.settings import from_mapping
 from support.tiny import text, tiny_backbone
 
 QUERIES = torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.5, 0.0], [0.5, 0.5, 0.5]])

@@ -1,6 +1,6 @@
 """``lexicept.pretrain`` and ``lexicept.train``: from Python, resumed, refused, and from recipes."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,6 @@ import lexicept
 from lexicept.errors import InputError
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.language import language_head
-from lexicept.training.settings import to_mapping
 from reproduction.recipe import read_job
 from reproduction.trained import _pretrained
 from support.language_models import VOCABULARY, save
@@ -61,7 +60,7 @@ def test_what_is_no_model_is_not_overwritten(tmp_path):
         ({"head": "sae"}, "head must be 'mlm', 'expanded' or 'random', not 'sae'"),
         ({"masking": "letters"}, "masking must be 'subwords', 'words'"),
         ({"steps": 0}, "steps must be at least 1, not 0"),
-        ({"step": 5}, "unknown key 'step'; the nearest name is 'steps'"),
+        ({"step": 5}, "no setting 'step'; perhaps steps?"),
     ],
 )
 def test_settings_that_do_not_go_together_leave_nothing_behind(bert, tmp_path, settings, message):
@@ -119,10 +118,10 @@ def test_a_recipe_with_the_backbone_s_head_over_words_is_refused(bert):
 def test_a_configuration_may_be_a_mapping_a_path_or_itself(places, tmp_path):
     config = configuration(places, optimizer={"steps": 1})
     path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump(to_mapping(replace(config, model=config.model))))
+    path.write_text(yaml.safe_dump(asdict(replace(config, model=config.model))))
     models = [
         lexicept.train(config, tmp_path / "one"),
-        lexicept.train(to_mapping(config), tmp_path / "two"),
+        lexicept.train(asdict(config), tmp_path / "two"),
         lexicept.train(path, tmp_path / "three", changes=["optimizer.steps=1"]),
     ]
     assert models == [tmp_path / name / "model" for name in ("one", "two", "three")]

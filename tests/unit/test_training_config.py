@@ -2,6 +2,7 @@ import ast
 import contextlib
 import inspect
 import re
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lexicept.checks import from_mapping
 from lexicept.errors import InputError
 from lexicept.training.pretraining import settings as pretraining_module
 from lexicept.training.ranking import config as module
@@ -23,7 +25,6 @@ from lexicept.training.ranking.config import (
 )
 from lexicept.training.sae import settings as sae_module
 from lexicept.training.sae.settings import SAESettings
-from lexicept.training.settings import from_mapping, to_mapping
 
 
 def config(sections=None):
@@ -35,7 +36,7 @@ def config(sections=None):
 def changed(before, assignment, folder):
     """What the file of a configuration and a change on the command line give."""
     path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(to_mapping(before)))
+    path.write_text(yaml.safe_dump(asdict(before)))
     return load_config(path, [assignment])
 
 
@@ -89,11 +90,14 @@ def test_values_are_converted():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"optimiser": {}}, r"unknown key 'optimiser'; the nearest name is 'optimizer'"),
-        ({"loss": {"margin": 1}}, r"unknown key 'loss\.margin'; the nearest name is 'margin_mse'"),
-        ({"model": {"sae": {"latents": 1}}}, r"'model\.sae\.latents'; .* 'num_latents'"),
-        ({"loss": {"zzz": 1}}, r"unknown key 'loss\.zzz' \(known: kl, margin_mse, in_batch"),
-        ({7: 1}, r"unknown key '7'"),
+        ({"optimiser": {}}, r"no setting 'optimiser'; perhaps optimizer?"),
+        ({"loss": {"margin": 1}}, r"no setting 'loss\.margin'; perhaps margin_mse?"),
+        (
+            {"model": {"sae": {"latents": 1}}},
+            r"no setting 'model\.sae\.latents'; perhaps num_latents",
+        ),
+        ({"loss": {"zzz": 1}}, r"no setting 'loss\.zzz'; there are kl, margin_mse, in_batch"),
+        ({7: 1}, r"no setting 7; there are data"),
         ({"loss": {"kl": "much"}}, r"loss\.kl must be a number, not 'much'"),
         ({"loss": {"kl": True}}, r"loss\.kl must be a number, not True"),
         ({"loss": {"dual": 1}}, r"loss\.dual must be true or false, not 1"),
@@ -147,7 +151,7 @@ def test_numbers_that_may_be_zero():
         "loss": {"margin_mse": 0, "scale_learning_rate": 0},
         "optimizer": {"seed": 0, "warmup_steps": 0, "max_grad_norm": 0},
     }
-    found = to_mapping(config(zeros))
+    found = asdict(config(zeros))
     for section, values in zeros.items():
         for name in values:
             assert found[section][name] == 0
@@ -248,7 +252,7 @@ def test_a_configuration_survives_yaml(steps, rate, start, corpus, trained, dual
         loss=LossSettings(dual=dual),
         optimizer=OptimizerSettings(steps, learning_rate=rate),
     )
-    text = yaml.safe_dump(to_mapping(found), sort_keys=False)
+    text = yaml.safe_dump(asdict(found), sort_keys=False)
     assert from_mapping(TrainingConfig, yaml.safe_load(text)) == found
 
 
@@ -264,19 +268,19 @@ def test_a_configuration_survives_yaml(steps, rate, start, corpus, trained, dual
 def test_one_value_changed(tmp_path, assignment, section, name, value):
     before = config({"model": {"layer": 3}})
     after = changed(before, assignment, tmp_path)
-    expected = to_mapping(before)
+    expected = asdict(before)
     assert expected[section][name] != value
     expected[section][name] = value
-    assert to_mapping(after) == expected
+    assert asdict(after) == expected
 
 
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
         ("data.corpus", "'data.corpus' is not of the form"),
-        ("data.corpsu=x", "the nearest name is 'corpus'"),
-        ("extra.corpus=x", "unknown key 'extra'"),
-        ("=x", "unknown key ''"),
+        ("data.corpsu=x", "no setting 'data.corpsu'; perhaps corpus?"),
+        ("extra.corpus=x", "no setting 'extra'"),
+        ("=x", "no setting ''"),
         ("model.start.more=1", "'model.start.more=1': there is no mapping 'model.start'"),
         ("model.layer.more=1", "there is no mapping 'model.layer'"),
         ("model.layer=[", "'model.layer=[': not YAML"),
@@ -333,7 +337,7 @@ def test_splare_is_trained_as_the_paper_says():
 def test_lists_are_read_and_written_as_lists(written):
     found = written("data: {corpus: docs}\nmodel: {sae: {num_latents: 8, prefixes: [1, 4, 8]}}")
     assert found.model.sae.prefixes == (1, 4, 8)
-    assert from_mapping(TrainingConfig, yaml.safe_load(yaml.safe_dump(to_mapping(found)))) == found
+    assert from_mapping(TrainingConfig, yaml.safe_load(yaml.safe_dump(asdict(found)))) == found
     for value, message in (
         ("4", "must be a list, not 4"),
         ("[a]", r"prefixes\[0\] must be a whole number"),

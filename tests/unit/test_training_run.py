@@ -4,7 +4,7 @@ import json
 import math
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +33,6 @@ from lexicept.training.ranking.run import train
 from lexicept.training.ranking.trainer import Trainer, last_checkpoint
 from lexicept.training.ranking.validation import NamedTexts, RetrievalEvaluator
 from lexicept.training.sae.trainer import train_on_states
-from lexicept.training.settings import to_mapping
 from support.commands import assert_error
 from support.runs import (
     KilledError,
@@ -282,7 +281,7 @@ def test_a_run_with_damaged_checkpoints_ends_as_an_unbroken_one(places, unbroken
 def test_a_full_disk_is_one_line(places, unbroken, tmp_path, monkeypatch, run):
     """torch, safetensors and tokenizers have errors of their own for it."""
     config, out = tmp_path / "config.yaml", tmp_path / "run"
-    config.write_text(yaml.safe_dump(to_mapping(configuration(places))))
+    config.write_text(yaml.safe_dump(asdict(configuration(places))))
 
     def no_room(*_, **__):
         raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 3 vs 2")

@@ -1,12 +1,13 @@
 """Values of a configuration chosen by short trainings."""
 
+from dataclasses import asdict
+
 import pytest
 import yaml
 
 from lexicept.errors import InputError, LexiceptError
 from lexicept.training.ranking.config import load_config
 from lexicept.training.ranking.validation import RetrievalEvaluator
-from lexicept.training.settings import to_mapping
 from reproduction import tuning
 from reproduction.tuning import tune
 from support.runs import KilledError, configuration, metrics
@@ -22,7 +23,7 @@ def config(places, tmp_path):
 
     def write(**sections):
         path = tmp_path / "config.yaml"
-        path.write_text(yaml.safe_dump(to_mapping(configuration(places, **sections))))
+        path.write_text(yaml.safe_dump(asdict(configuration(places, **sections))))
         return path
 
     return write
@@ -133,7 +134,7 @@ def test_trials_that_can_not_be_compared(config, tmp_path):
     [
         ("loss.temperature", "is not of the form loss.temperature=10,20,50"),
         ("loss.temperature=1,,2", "is not of the form"),
-        ("loss.temprature=1", "the nearest name is 'temperature'"),
+        ("loss.temprature=1", "no setting 'loss.temprature'; perhaps temperature?"),
         ("loss.temperature=1,0", "loss.temperature must be above 0"),
     ],
 )

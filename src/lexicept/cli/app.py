@@ -14,7 +14,8 @@ from cyclopts import App, Group, Parameter, Token
 from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
 
-from lexicept.cli.declarations import Option, load, members, options_of
+from lexicept.checks import members_of
+from lexicept.cli.declarations import Option, load, options_of
 from lexicept.errors import InputError, ParameterError
 
 NAMES = {"as_json": "json", "changes": "set", "measures": "measure", "systems": "system"}
@@ -172,7 +173,7 @@ def _shown(default: Any) -> str:
 def _converted(option: Option, _: Any, tokens: Sequence[Token]) -> Any:
     """Return the value of an option's texts."""
     texts = [token.value for token in tokens]
-    kinds = option.items or members(option.annotation)
+    kinds = option.items or members_of(option.annotation)
     if _joined(option):
         return tuple(_value(kinds, text.strip()) for text in texts[0].split(","))
     return [_value(kinds, text) for text in texts] if option.items else _value(kinds, texts[0])

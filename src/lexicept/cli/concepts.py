@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lexicept.checks import Count, check
 from lexicept.cli.common import print_json, print_report, print_table, show
 from lexicept.cli.declarations import takes
-from lexicept.errors import InputError, check_count, require
+from lexicept.errors import InputError, require
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,7 +39,7 @@ def concepts(
         text: show the concepts that are active on each token of this text.
         top_k: number of concepts to list.
     """
-    check_count("top_k", top_k)
+    check("top_k", top_k, Count)
     if (number is not None) + bool(find) + (text is not None) > 1:
         raise InputError("a number, --find and --text can't be combined")
     from lexicept.pipelines.index import open as open_index

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lexicept.checks import Count, check
 from lexicept.cli.common import print_report, require_training
 from lexicept.cli.declarations import takes
-from lexicept.errors import InputError, check_count
+from lexicept.errors import InputError
 
 if TYPE_CHECKING:
     from lexicept.candidates.teachers import Teacher
@@ -34,7 +35,7 @@ def pseudo_queries(
     from lexicept.corpora import read_documents
     from lexicept.corpora.pseudo_queries import generate, write
 
-    check_count("per_document", per_document)
+    check("per_document", per_document, Count)
     count = write(out, generate(read_documents(documents), kind, per_document, seed))
     print_report({"queries": count, "folder": str(out)}, as_json)
 
@@ -141,7 +142,7 @@ def score(
     from lexicept.corpora import read_documents, read_queries
     from lexicept.progress import ProgressLine
 
-    check_count("batch_size", batch_size)
+    check("batch_size", batch_size, Count)
     scorer = _teacher(teacher, dtype, batch_size)
     with ProgressLine() as progress:
         opened = Lists.open(lists)

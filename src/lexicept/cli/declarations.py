@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from docstring_parser import DocstringStyle, parse_from_object
 
-from lexicept.errors import members_of, resolved_annotations, without_metadata
+from lexicept.checks import members_of, resolved_annotations
 
 TRAINING = {"SAESettings": "lexicept.training.sae.settings:SAESettings"}
 """Dataclasses that need the extra ``train``, by name; annotations have stand-ins for them."""
@@ -57,7 +57,7 @@ class Option(NamedTuple):
     @property
     def members(self) -> list[Any]:
         """Members of the annotation's union, without metadata and None."""
-        return [member for member in members(self.annotation) if member is not type(None)]
+        return [member for member in members_of(self.annotation) if member is not type(None)]
 
     @property
     def items(self) -> list[Any]:
@@ -67,7 +67,7 @@ class Option(NamedTuple):
                 typing.get_origin(member) in (Sequence, Iterable, list, tuple)
                 and str not in self.members
             ):
-                return members(typing.get_args(member)[0])
+                return members_of(typing.get_args(member)[0])
         return []
 
     @property
@@ -88,11 +88,6 @@ class SettingsOptions(NamedTuple):
 
     path: str
     options: list[Option]
-
-
-def members(annotation: Any) -> list[Any]:
-    """Return the members of a union, or the annotation alone, without metadata."""
-    return [without_metadata(member) for member in members_of(without_metadata(annotation))]
 
 
 def load(path: str) -> Any:

@@ -185,8 +185,12 @@ class _Tags(HTMLParser):
         parser = cls()
         parser.feed(html)
         parser.close()
-        parser._end()
         return parser
+
+    def close(self) -> None:
+        """Read what is left, and end the last block."""
+        super().close()
+        self._end()
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)

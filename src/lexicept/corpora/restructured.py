@@ -112,13 +112,16 @@ def _known(text: str) -> Iterator[None]:
     directives: Any = import_module("docutils.parsers.rst.directives")
     roles: Any = import_module("docutils.parsers.rst.roles")
     english: Any = import_module("docutils.parsers.rst.languages.en")
+    # Private in docutils 0.21 to 0.23, which forgets no registered name.
     registries = directives._directives, roles._roles
     saved = [dict(registry) for registry in registries]
     names = {match[1].lower() for match in _DIRECTIVE.finditer(text)}
     unknown = (names - english.directives.keys()) | _CODE
-    directives._directives.update(dict.fromkeys(unknown, _directive()))
+    for name in unknown:
+        directives.register_directive(name, _directive())
     names = {(match[1] or match[2]).lower() for match in _ROLE.finditer(text)}
-    roles._roles.update(dict.fromkeys(names - english.roles.keys(), _role))
+    for name in names - english.roles.keys():
+        roles.register_local_role(name, _role)
     try:
         yield
     finally:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from lexicept.errors import Count, InputError, check_fields, read_fields
+from lexicept.checks import Count, NotNegative, from_mapping, settings
+from lexicept.errors import InputError
 from lexicept.storage.files import read_json
 from lexicept.vectors import Pruning
 
@@ -16,7 +15,7 @@ Pooling = Literal["max", "sum", "sqrt_sum"]
 ``Σ_i log1p(a_ij)`` (SPLADE) or ``√(Σ_i a_ij)`` (arXiv 2605.29384)."""
 
 
-@dataclass(frozen=True)
+@settings
 class HeadSettings:
     """A head's sparsity and pooling, for queries and for documents. Raises InputError for a value
     out of range, or ``double_log`` with another pooling than max."""
@@ -32,7 +31,7 @@ class HeadSettings:
     training."""
     document_max_active_dims: Count | None = None
     """Dimensions kept in a document, the largest weights; None for all. Not applied in training."""
-    query_scale: float = 1.0
+    query_scale: NotNegative = 1.0
     """Factor on a query's weights, for sums with the scores of other vocabularies."""
     double_log: bool = False
     """True if activations are ``log1p(ReLU(v))`` and so weights ``log1p(log1p(max_i v_ij))``
@@ -42,11 +41,8 @@ class HeadSettings:
     ``impact`` the index prunes queries, not the encoder."""
 
     def __post_init__(self) -> None:
-        check_fields(self)
         if self.double_log and self.pooling != "max":
             raise InputError("double_log goes with max pooling only")
-        if not 0 <= self.query_scale < math.inf:
-            raise InputError(f"query_scale must be at least 0, not {self.query_scale!r:.40}")
 
     def k(self, task: str | None) -> int | None:
         """Return the active dimensions per token; None for no constraint."""
@@ -64,5 +60,5 @@ def read_settings(folder: Path) -> tuple[HeadSettings, dict[str, Any]]:
     InputError for no configuration, or for a setting out of range."""
     path = folder / "config.json"
     config, names = read_json(path, InputError), HeadSettings.__dataclass_fields__
-    settings = {name: config.pop(name) for name in list(config) if name in names}
-    return read_fields(HeadSettings, settings, path), config
+    values = {name: config.pop(name) for name in list(config) if name in names}
+    return from_mapping(HeadSettings, values, source=path), config

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
-from lexicept.errors import InputError, check_fields, read_fields
+from lexicept.checks import NotNegative, Positive, Share, from_mapping, settings
+from lexicept.errors import InputError
 from lexicept.storage.files import read_json, write_json
 from lexicept.weighting import BM25, Splade, Unchanged, Weighting
 
@@ -15,7 +15,7 @@ FILE = "lexicept.json"
 """The file of an encoder's folder that holds its index settings."""
 
 
-@dataclass(frozen=True)
+@settings
 class IndexSettings:
     """Weighting of an encoder's activations in an index, and limits on a query's cost. Raises
     InputError for a value out of range."""
@@ -23,22 +23,15 @@ class IndexSettings:
     weighting: Literal["bm25", "splade"] = "bm25"
     """bm25 weighs activations as BM25 weighs words, which suits concepts that were trained to
     reconstruct only; splade gives the weights that a head was trained for ranking with."""
-    k1: float = 1.5
-    """BM25's k1 (term-frequency saturation), at least 0."""
-    b: float = 0.75
-    """BM25's b (length normalisation), 0 to 1."""
-    k3: float = 1.0
-    """BM25's k3 (saturation in queries), above 0."""
-    query_max_qd_flops: float | None = None
+    k1: NotNegative = 1.5
+    """BM25's k1 (term-frequency saturation)."""
+    b: Share = 0.75
+    """BM25's b (length normalisation)."""
+    k3: Positive = 1.0
+    """BM25's k3 (saturation in queries)."""
+    query_max_qd_flops: Positive | None = None
     """Limit on a query's QD-FLOPs: the sum, over its dimensions, of the share of documents that
     have each; None for no limit."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        BM25(self.k1, self.b, self.k3)
-        budget = self.query_max_qd_flops
-        if budget is not None and not 0 < budget < math.inf:
-            raise InputError(f"query_max_qd_flops must be above 0, not {budget!r:.40}")
 
     def weigh(self, pooling: str, query_scale: float) -> Weighting:
         """Return the weighting of pooled activations, for the head's pooling and query scale."""
@@ -57,4 +50,4 @@ class IndexSettings:
         or other settings."""
         if not (folder / FILE).exists():
             raise InputError(f"{FILE} is missing, so an index can't tell how to weigh its vectors")
-        return read_fields(cls, read_json(folder / FILE), folder / FILE)
+        return from_mapping(cls, read_json(folder / FILE), source=folder / FILE)

@@ -59,7 +59,7 @@ class LightEncoder(TokenReader):
         config: Mapping[str, Any],
     ) -> None:
         tokenizer.encode_special_tokens = bool(config.get("split_special_tokens"))
-        self._states, self.head, self._tokenizer, self._config = states, head, tokenizer, config
+        self._states, self.head, self._tokenizer, self.config = states, head, tokenizer, config
         self.folder: Path | None = None
         """The folder of the saved encoder."""
         self.index_settings = IndexSettings()
@@ -104,7 +104,7 @@ class LightEncoder(TokenReader):
         given = {"max_query_tokens": query, "max_document_tokens": document}
         encoder = copy(self)
         limits = {name: limit for name, limit in given.items() if limit is not None}
-        encoder._config = {**self._config, **limits}
+        encoder.config = {**self.config, **limits}
         return encoder
 
     @property
@@ -114,7 +114,7 @@ class LightEncoder(TokenReader):
 
     def max_tokens(self, task: str) -> int | None:
         """Return the most tokens of a text of a task; None for no limit."""
-        limit: int | None = self._config.get(f"max_{task}_tokens")
+        limit: int | None = self.config.get(f"max_{task}_tokens")
         return limit
 
     def fingerprint(self, task: str) -> str:
@@ -123,14 +123,14 @@ class LightEncoder(TokenReader):
         return f"{checksum(self.folder / FILE)} {self.max_tokens(task)}"
 
     def prompt(self, task: str) -> str:
-        prompts, default = self._config.get("prompts", {}), self._config.get("default_prompt_name")
+        prompts, default = self.config.get("prompts", {}), self.config.get("default_prompt_name")
         return prompt_for(task, prompts, default)
 
     def windows(self, texts: Sequence[str], task: str = "document") -> list[Window]:
         # One by one: a batch starts threads, which a server's workers would multiply.
         encodings = [self._tokenizer.encode(text) for text in texts]
         cut = Cut.after(self.max_tokens(task), self._window)
-        left = self._config.get("truncation_side") == "left"
+        left = self.config.get("truncation_side") == "left"
         return cut_windows(texts, encodings, cut, special=self._special, left=left)
 
     def encode_with_means(self, texts: Sequence[str], task: str) -> tuple[sp.csr_array, Floats]:

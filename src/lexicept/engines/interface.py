@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from lexicept.checks import Count, check
 from lexicept.engines.mask import Mask
-from lexicept.errors import InputError, check_count
+from lexicept.errors import InputError
 from lexicept.vectors import Floats, Integers, canonical_csr, check_dimensions
 
 Ranking = tuple[Integers, Floats]
@@ -72,7 +73,7 @@ class PostingsEngine(ABC):
                 offsets, a product of weights that is not finite, or a mask of another N.
         """
         matrix = checked_queries(queries, self.num_dimensions)
-        check_count("top_k", top_k)
+        check("top_k", top_k, Count)
         factors = checked_factors(query_offsets, matrix.indptr.size - 1)
         if mask is not None and mask.allowed.shape != (self.num_documents,):
             raise InputError(f"a mask of {mask.allowed.shape} for {self.num_documents} documents")

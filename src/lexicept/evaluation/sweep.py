@@ -7,7 +7,6 @@ settings share is computed once.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from lexicept.checks import Count, Items, Positive, settings
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate
 from lexicept.evaluation.runs import run_of_rows, without_identical_ids
@@ -72,20 +72,20 @@ class Point:
         return {**self.setting._asdict(), **self.values}
 
 
-@dataclass(frozen=True)
+@settings
 class SweepGrid:
     """The values of a sweep, which evaluates all combinations. Raises InputError for a field
     without values, a repeated value, or a value out of range."""
 
-    query_max_active_dims: tuple[int | None, ...] = (None,)
+    query_max_active_dims: Items[Count | None] = (None,)
     """Dimensions left in a query; None keeps all."""
-    document_max_active_dims: tuple[int | None, ...] = (None,)
+    document_max_active_dims: Items[Count | None] = (None,)
     """Dimensions left in a document; None keeps all."""
-    alpha: tuple[float | None, ...] = (None,)
+    alpha: Items[Positive | None] = (None,)
     """RRA's rationality; None is without RRA."""
-    query_scale: tuple[float, ...] = (1.0,)
+    query_scale: Items[Positive] = (1.0,)
     """Factors on the query weights that the index gives."""
-    query_max_qd_flops: tuple[float | None, ...] = (None,)
+    query_max_qd_flops: Items[Positive | None] = (None,)
     """Largest QD-FLOPs of a query; None for no limit."""
 
     def __post_init__(self) -> None:
@@ -94,14 +94,6 @@ class SweepGrid:
                 raise InputError(f"{name}: no values to sweep")
             if len(set(values)) < len(values):
                 raise InputError(f"{name}: a value is there twice: {', '.join(map(str, values))}")
-            for value in values:
-                if value is None:
-                    continue
-                if name in ("alpha", "query_scale", "query_max_qd_flops"):
-                    if not (math.isfinite(value) and value > 0):
-                        raise InputError(f"{name} must be a finite number above 0, not {value}")
-                elif not (isinstance(value, int) and value >= 1):
-                    raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")
 
     def settings(self) -> list[Setting]:
         """Return all combinations, ordered so that neighbours share most."""

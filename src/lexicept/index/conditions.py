@@ -8,10 +8,11 @@ from functools import cached_property, lru_cache, partial, reduce
 
 import numpy as np
 
+from lexicept.checks import Count, check
 from lexicept.encoding.words import Tokenizer, Word, WordVectorizer
 from lexicept.engines import PostingsEngine
 from lexicept.engines.mask import Mask
-from lexicept.errors import InputError, check_count
+from lexicept.errors import InputError
 from lexicept.fields.columns import MISSING, FieldColumn, FieldColumns, ValueCount
 from lexicept.fields.filters import Condition, Expression, Filter, all_of, parse
 from lexicept.fields.matching import Flags, matching
@@ -79,7 +80,7 @@ class FieldMasks:
     ) -> dict[str, list[ValueCount]]:
         """Return the most frequent values of fields among the documents of a mask. Raises
         InputError for an unknown field, or ``most`` below 1."""
-        check_count("most", most)
+        check("most", most, Count)
         listed = isinstance(names, Sequence) and not isinstance(names, str)
         if not listed or not all(isinstance(name, str) for name in names):
             raise InputError(f"fields must be a list of names, not {names!r:.80}")

@@ -9,7 +9,8 @@ from numbers import Integral
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.errors import InputError, check_count
+from lexicept.checks import Count, Positive, check
+from lexicept.errors import InputError
 from lexicept.explanation.contributions import QueryTerm
 from lexicept.index.reader import IndexReader
 from lexicept.index.spelling import as_spelled
@@ -115,7 +116,7 @@ def _by_dimension(index: IndexReader, vector: sp.csr_array) -> dict[tuple[str, i
 def centroid(documents: sp.csr_array, dimensions: int) -> sp.csr_array:
     """Return the largest dimensions of the mean of documents [n, V], each scaled to length 1 [1,
     V]."""
-    check_count("dimensions", dimensions)
+    check("dimensions", dimensions, Count)
     lengths = np.sqrt(documents.multiply(documents).sum(axis=1))
     scaling = sp.diags_array(np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0))
     mean = sp.csr_array((scaling @ documents).mean(axis=0).reshape(1, -1))
@@ -139,8 +140,7 @@ def rocchio(
         dimensions: the most dimensions to add, at least 1.
         strength: length of the added part, as a share of the query's, above 0.
     """
-    if not 0 < strength < np.inf:
-        raise InputError(f"strength must be a number above 0, not {strength!r:.40}")
+    check("strength", strength, Positive)
     added = centroid(documents, dimensions)
     length = float(np.linalg.norm(added.data))
     scale = strength * (float(np.linalg.norm(query.data)) or 1.0)

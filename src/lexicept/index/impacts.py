@@ -8,7 +8,6 @@ documents; see ``index.added_postings``.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
@@ -20,11 +19,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept import rra
+from lexicept.checks import Count, Positive, settings
 from lexicept.engines import ExactEngine, PostingsEngine
 from lexicept.engines.interface import single_precision
 from lexicept.engines.inverted import ByDimension, Inverted, PostingsWriter, inverted_in_groups
 from lexicept.engines.joined import JOINED, SIZES, JoinedEngine
-from lexicept.errors import Count, IndexFormatError, InputError, check_fields
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.kernels.posting_lists import SEGMENT
 from lexicept.kernels.query_vectors import prune_within
 from lexicept.parallel.shards import Over, Rows, Shard, shards_of
@@ -42,17 +42,17 @@ from lexicept.vectors import (
 from lexicept.weighting import Statistics, Unchanged, Weighting, from_settings
 
 
-@dataclass(frozen=True)
+@settings
 class VocabularySettings:
     """Weighting and pruning of one vocabulary. Raises InputError for an unknown ``pruning``, or
     a limit out of range."""
 
     weighting: Weighting
-    query_max_active_dims: int | None = None
+    query_max_active_dims: Count | None = None
     """Most dimensions of a query, the first by ``pruning``; None sets no limit."""
-    document_max_active_dims: int | None = None
+    document_max_active_dims: Count | None = None
     """Most dimensions of a document, by weight; None sets no limit."""
-    query_max_qd_flops: float | None = None
+    query_max_qd_flops: Positive | None = None
     """Largest QD-FLOPs of a query: the sum over dimensions of the share of documents that have
     each. In the order of ``pruning``, a dimension is kept if there is room; None sets no limit."""
     adapted: Mapping[str, int] | None = None
@@ -60,20 +60,6 @@ class VocabularySettings:
     without adaptation."""
     pruning: Pruning = "weight"
     """Order in which limits keep a query's dimensions; a document's are always kept by weight."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        budget = self.query_max_qd_flops
-        if budget is not None and not (
-            type(budget) in (int, float) and 0 < budget <= sys.float_info.max
-        ):
-            problem = f"must be a number above 0 or none, not {budget!r:.40}"
-            raise InputError(f"query_max_qd_flops {problem}")
-        for side in ("query", "document"):
-            limit = getattr(self, f"{side}_max_active_dims")
-            if limit is not None and (type(limit) is not int or limit < 1):
-                problem = f"must be at least 1 or none, not {limit!r:.40}"
-                raise InputError(f"{side}_max_active_dims {problem}")
 
     def to_json(self) -> dict[str, Any]:
         """Return all settings as JSON values, by the names of the fields."""
@@ -103,7 +89,7 @@ class VocabularySettings:
         importance = bounds if self.pruning == "impact" else None
         most = self.query_max_active_dims
         if self.query_max_qd_flops is not None:
-            postings = float(self.query_max_qd_flops) * max(num_documents, 1)
+            postings = self.query_max_qd_flops * max(num_documents, 1)
             return prune_within(weights, postings, df, importance, min(most or df.size, df.size))
         return weights if most is None else prune_rows(weights, most, importance)
 
@@ -119,17 +105,16 @@ class VocabularySettings:
         return self.prune_queries(queries, bounds, df, documents.shape[0]), documents
 
 
-@dataclass(frozen=True)
+@settings
 class RRASettings:
     """Arguments of ``rra.reweight`` for a whole index. Raises InputError for ``iterations``
     below 1, or an unknown transform."""
 
-    alpha: float = 1.0
+    alpha: Positive = 1.0
     iterations: Count = 1
     transform: str = "1+x"
 
     def __post_init__(self) -> None:
-        check_fields(self)
         if self.transform not in rra.TRANSFORMS:
             known = ", ".join(rra.TRANSFORMS)
             raise InputError(f"no transform {self.transform!r:.80}, only: {known}")

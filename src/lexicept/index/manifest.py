@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lexicept.checks import Whole, settings
 from lexicept.encoding.vectorizer import KINDS
-from lexicept.errors import IndexFormatError, Whole, check_fields
+from lexicept.errors import IndexFormatError
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.parts import PARTS
 from lexicept.index.text_vectors import VectorSettings
@@ -24,7 +24,7 @@ MISSING = "missing"
 """Key of the vocabularies that an index lacks until its build ends."""
 
 
-@dataclass(frozen=True)
+@settings
 class _Manifest:
     """The members of a manifest. Raises KeyError, TypeError or ValueError for any others."""
 
@@ -40,7 +40,6 @@ class _Manifest:
     missing: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        check_fields(self)
         names = {entry["name"]: VocabularySettings.from_json(entry) for entry in self.vocabularies}
         sizes = [entry["size"] for entry in self.vocabularies]
         sound = {*names, *self.missing} <= KINDS.keys() and len(names) == len(sizes)

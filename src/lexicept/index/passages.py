@@ -42,11 +42,12 @@ class Passages:
     """
 
     def __init__(self, folder: Path, entry_ids: Sequence[str]) -> None:
-        self._entry_ids = entry_ids
+        self.entry_ids = entry_ids
         self.folder = folder / FOLDER
         self.ids: Sequence[str] = ()
         self.titles: Sequence[str] = ()
-        self._starts = self._counts = np.empty(0, np.int64)
+        self.starts = self.counts = np.empty(0, np.int64)
+        """The first entry of each divided document, and the number of its entries."""
         if not (folder / FOLDER).is_dir():
             return
         self.ids = TextStore(folder / FOLDER / "ids")
@@ -54,10 +55,10 @@ class Passages:
         spans = load_array(folder / FOLDER / "spans.npy", np.int64, ndim=2)
         if spans.shape != (len(self.ids), 2) or len(self.titles) != len(self.ids):
             raise IndexFormatError(f"{folder / FOLDER}: its files do not fit together")
-        self._starts, self._counts = spans[:, 0], spans[:, 1]
-        ends = self._starts + self._counts
-        bounds = np.concatenate([[0], np.stack([self._starts, ends], 1).ravel(), [len(entry_ids)]])
-        if (np.diff(bounds) < 0).any() or (self._counts < 1).any():
+        self.starts, self.counts = spans[:, 0], spans[:, 1]
+        ends = self.starts + self.counts
+        bounds = np.concatenate([[0], np.stack([self.starts, ends], 1).ravel(), [len(entry_ids)]])
+        if (np.diff(bounds) < 0).any() or (self.counts < 1).any():
             raise IndexFormatError(f"{folder / FOLDER}: entries out of order")
 
     def __len__(self) -> int:
@@ -67,7 +68,7 @@ class Passages:
     @property
     def num_documents(self) -> int:
         """The number of all documents."""
-        return len(self._entry_ids) - int((self._counts - 1).sum())
+        return len(self.entry_ids) - int((self.counts - 1).sum())
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -76,26 +77,26 @@ class Passages:
 
     def span(self, number: int) -> range:
         """Return the entries of a divided document."""
-        start = int(self._starts[number])
-        return range(start, start + int(self._counts[number]))
+        start = int(self.starts[number])
+        return range(start, start + int(self.counts[number]))
 
     def number_at(self, entry: int) -> int | None:
         """Return the divided document of an entry; None for an entry that is a document."""
-        number = int(np.searchsorted(self._starts, entry, "right")) - 1
+        number = int(np.searchsorted(self.starts, entry, "right")) - 1
         return number if number >= 0 and entry in self.span(number) else None
 
     def document_id(self, entry: int) -> str:
         """Return the id of the document of an entry."""
         number = self.number_at(entry) if len(self.ids) else None
-        return self._entry_ids[entry] if number is None else self.ids[number]
+        return self.entry_ids[entry] if number is None else self.ids[number]
 
     @cached_property
     def document_numbers(self) -> Integers:
         """The number of each entry's document among all documents [N]."""
         # The second and later entries of a divided document do not start a document.
-        follows = np.zeros(len(self._entry_ids) + 1, np.int64)
-        np.add.at(follows, self._starts + 1, 1)
-        np.add.at(follows, self._starts + self._counts, -1)
+        follows = np.zeros(len(self.entry_ids) + 1, np.int64)
+        np.add.at(follows, self.starts + 1, 1)
+        np.add.at(follows, self.starts + self.counts, -1)
         documents: Integers = np.cumsum(np.cumsum(follows[:-1]) == 0) - 1
         return documents
 
@@ -110,15 +111,15 @@ class Passages:
         for number, document_id in enumerate(self.ids):
             span = self.span(number)
             for undivided in range(end, span.start):
-                yield self._entry_ids[undivided], range(undivided, undivided + 1)
+                yield self.entry_ids[undivided], range(undivided, undivided + 1)
             yield document_id, span
             end = span.stop
-        for undivided in range(end, len(self._entry_ids)):
-            yield self._entry_ids[undivided], range(undivided, undivided + 1)
+        for undivided in range(end, len(self.entry_ids)):
+            yield self.entry_ids[undivided], range(undivided, undivided + 1)
 
     def names(self) -> Iterator[str]:
         """Yield the id of every document, in order."""
-        return (name for name, _ in self.spans()) if len(self.ids) else iter(self._entry_ids)
+        return (name for name, _ in self.spans()) if len(self.ids) else iter(self.entry_ids)
 
     def per_document(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return a mask of the first entry of each document with an entry in a mask [N]."""
@@ -160,7 +161,7 @@ class Passages:
         waiting, depth = np.arange(queries.shape[0]), FIRST_DEPTH * top_k
         # A query whose best entries are of fewer documents is searched again, four times as deep.
         while waiting.size:
-            depth = min(depth, len(self._entry_ids))
+            depth = min(depth, len(self.entry_ids))
             offsets = None if factors is None else factors[waiting]
             rankings = engine.search(queries[waiting], depth, offsets, threads, mask)
             again = []
@@ -168,7 +169,7 @@ class Passages:
                 _, firsts = np.unique(self.document_numbers[entries], return_index=True)
                 best = np.sort(firsts)[:top_k]
                 results[query] = entries[best], scores[best]
-                if best.size < top_k and entries.size == depth < len(self._entry_ids):
+                if best.size < top_k and entries.size == depth < len(self.entry_ids):
                     again.append(query)
             waiting, depth = np.array(again, np.int64), 4 * depth
         return results
@@ -203,12 +204,12 @@ def join_passages(folder: Path, old: Passages, new: Passages, order: Integers) -
         order: numbers of the entries, counted through both collections; all or no entries of a
             document, one after another [N].
     """
-    first = len(old._entry_ids)
+    first = len(old.entry_ids)
     # The new place of each old entry; -1 for an entry that is left out.
-    places = np.full(first + len(new._entry_ids), -1)
+    places = np.full(first + len(new.entry_ids), -1)
     places[order] = np.arange(order.size)
-    starts = places[np.concatenate([old._starts, first + new._starts])]
-    counts = np.concatenate([old._counts, new._counts])
+    starts = places[np.concatenate([old.starts, first + new.starts])]
+    counts = np.concatenate([old.counts, new.counts])
     selected = np.flatnonzero(starts >= 0)
     selected = selected[np.argsort(starts[selected])]
     if not selected.size:

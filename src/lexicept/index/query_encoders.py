@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from sys import getsizeof
@@ -110,6 +111,19 @@ class EncodedQueries(NamedTuple):
     vectors, or a search without concepts."""
 
 
+@dataclass
+class Model:
+    """The vectorizers of a vocabulary, once they are loaded, and the lock to hold while they work.
+
+    A model's matrix products use all processors: two at a time would slow each other down. A search
+    of words must not wait for a model.
+    """
+
+    lock: RLock = field(default_factory=RLock)
+    vectorizer: Vectorizer | None = None
+    for_queries: QueryVectorizer | None = None
+
+
 class QueryEncoders:
     """The vectorizers of a generation, by vocabulary.
 
@@ -129,37 +143,35 @@ class QueryEncoders:
         self._inode = _inode(folder)
         self._vocabularies = {vocabulary.name: vocabulary for vocabulary in vocabularies}
         self._files, self._vector_size = files, vector_size
-        self._loaded: dict[str, Vectorizer] = {}
-        self._for_queries: dict[str, QueryVectorizer] = {}
         self.cache: QueryCache | None = None
         """Queries that the model encoded lately; None keeps none."""
-        # A model's matrix products use all processors: two at a time would slow each other down.
-        # A search of words must not wait for a model.
-        self._locks = {name: RLock() for name in self._vocabularies}
+        self.models = {name: Model() for name in self._vocabularies}
 
     def lock(self, name: str) -> RLock:
         """Return the lock to hold while a vocabulary's vectorizer works."""
-        return self._locks[name]
+        return self.models[name].lock
 
     def get(self, name: str) -> Vectorizer:
         """Return a vocabulary's vectorizer. Raises IndexFormatError if the vectorizer does not fit
         the index, or another index has replaced the folder. Raises InputError if a package is
         missing."""
-        with self._locks[name]:
-            if name not in self._loaded:
-                self._loaded[name] = self._load(name, partial(load_vectorizer, name))
-            return self._loaded[name]
+        model = self.models[name]
+        with model.lock:
+            if model.vectorizer is None:
+                model.vectorizer = self._load(name, partial(load_vectorizer, name))
+            return model.vectorizer
 
     def for_queries(self, name: str) -> QueryVectorizer:
         """Return a vocabulary's vectorizer for queries and explanations, without torch where
         possible; see ``get``."""
-        with self._locks[name]:
-            if name not in self._for_queries:
+        model = self.models[name]
+        with model.lock:
+            if model.for_queries is None:
                 light = None
-                if name not in self._loaded:
+                if model.vectorizer is None:
                     light = self._load(name, partial(load_for_queries, name))
-                self._for_queries[name] = light or self.get(name)
-            return self._for_queries[name]
+                model.for_queries = light or self.get(name)
+            return model.for_queries
 
     def of_documents(self, name: str) -> DocumentEncoder:
         """Return a vocabulary's vectorizer of documents, which adds the vectors to concepts."""
@@ -208,7 +220,7 @@ class QueryEncoders:
 
     def encoder(self, name: str) -> tuple[QueryVectorizer, RLock]:
         """Return the encoder of a vocabulary's queries, and the lock to hold during encoding."""
-        return self.for_queries(name), self._locks[name]
+        return self.for_queries(name), self.models[name].lock
 
     def _rows(self, name: str, texts: Sequence[str]) -> sp.csr_array:
         """Return the model's term frequencies and vectors of queries [n, size + d]; new texts run
@@ -246,16 +258,13 @@ class QueryEncoders:
 
     def adopt(self, older: QueryEncoders) -> None:
         """Take over equal vectorizers of another generation."""
-        shared = self._vocabularies.keys() & older._vocabularies
-        equal = {name for name in shared if self._checksums(name) == older._checksums(name)}
-        for name in equal:
-            self._locks[name] = older._locks[name]
-            self._loaded |= {n: v for n, v in older._loaded.items() if n == name}
-            self._for_queries |= {n: v for n, v in older._for_queries.items() if n == name}
-            if self._vocabularies[name].kind.has_model:
-                self.cache = older.cache
+        for name in self.models.keys() & older.models:
+            if self.checksums(name) == older.checksums(name):
+                self.models[name] = older.models[name]
+                if self._vocabularies[name].kind.has_model:
+                    self.cache = older.cache
 
-    def _checksums(self, name: str) -> dict[str, str]:
+    def checksums(self, name: str) -> dict[str, str]:
         """Return the checksums of a vectorizer's files."""
         prefix = f"{self._folder.name}/{name}/"
         return {

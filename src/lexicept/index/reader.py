@@ -17,13 +17,14 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
+from lexicept.checks import Count, check
 from lexicept.corpora import Document
 from lexicept.encoding.vectorizer import Vectorizer
 from lexicept.encoding.words import WordVectorizer
 from lexicept.engines import PostingsEngine
 from lexicept.engines.interface import Ranking, checked_queries
 from lexicept.engines.mask import Mask
-from lexicept.errors import IndexFormatError, InputError, check_count
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation.activations import Activation, ActiveToken, TextActivations
 from lexicept.explanation.contributions import QueryTerm
 from lexicept.explanation.explanation import Explanation
@@ -358,8 +359,8 @@ class IndexReader:
             parsed, masks: the queries, if they have conditions, and their ``query_masks`` [n].
         """
         if threads is not None:
-            check_count("threads", threads)
-        check_count("top_k", top_k)
+            check("threads", threads, Count)
+        check("top_k", top_k, Count)
         top_k = min(top_k, max(self._num_stored, 1))  # the compiled search takes 64 bits
         if not isinstance(queries, WeightedQueries):
             queries = WeightedQueries(checked_queries(queries, self.engine.num_dimensions))

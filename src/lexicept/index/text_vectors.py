@@ -11,13 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from annotated_types import Ge, Le
 
-from lexicept.errors import Count, IndexFormatError, InputError, check_fields
+from lexicept.checks import Count, Positive, settings
+from lexicept.errors import IndexFormatError
 from lexicept.index.parts import Parts
 from lexicept.kernels.dot_products import dot_products
 from lexicept.storage.arrays import ArrayWriter, load_array
@@ -82,20 +84,15 @@ def rounded(vectors: sp.csr_array) -> Any:
     return records
 
 
-@dataclass(frozen=True)
+@settings
 class VectorSettings:
     """Vectors of an index, and the similarity by their cosines: ``scale * (cosine - origin)``, at
     least 0. Raises InputError for a value out of range."""
 
     size: Count
     """Components of a vector."""
-    scale: float = SIMILARITY
-    origin: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not (0 < self.scale < np.inf and -1 <= self.origin <= 1):
-            raise InputError("scale must be above 0, and origin from -1 to 1")
+    scale: Positive = SIMILARITY
+    origin: Annotated[float, Ge(-1), Le(1)] = 0.0
 
     def fitted(self, vectors: TextVectors) -> VectorSettings:
         """Return the settings for which cosines of a collection's texts have the mean and the

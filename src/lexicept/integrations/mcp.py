@@ -34,13 +34,8 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
-from lexicept.errors import (
-    InputError,
-    LexiceptError,
-    ParameterError,
-    check_known,
-    checked_arguments,
-)
+from lexicept.checks import Whole, checked_arguments
+from lexicept.errors import InputError, LexiceptError, ParameterError, check_known
 from lexicept.integrations.agents import AgentTools
 from lexicept.pipelines.index import Index
 from lexicept.pipelines.index import open as open_index
@@ -124,7 +119,7 @@ def serve(
     index: str | os.PathLike[str] | Index,
     *,
     http: bool = False,
-    port: int = 8000,
+    port: Whole = 8000,
     api_key_file: str | os.PathLike[str] | None = None,
 ) -> None:
     """Serve an index's tools to a client of the Model Context Protocol until the client leaves.
@@ -188,7 +183,7 @@ async def _serve_stdio(server: MCPServer[None]) -> None:
                 await written.send(item)
                 waiting.discard(str(getattr(item.message, "id", None)))
 
-    lowlevel = server._lowlevel_server
+    lowlevel = server._lowlevel_server  # private in mcp 2.0 to 2.3
     async with stdio_server(stdin=stdin) as (messages, written), anyio.create_task_group() as tasks:
         tasks.start_soon(pass_requests)
         tasks.start_soon(pass_answers)

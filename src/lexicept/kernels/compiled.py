@@ -74,13 +74,13 @@ class Kernel:
     @property
     def dispatcher(self) -> Any:
         """Numba's function."""
-        with Kernel._lock:
+        with self._lock:
             if self._dispatcher is None:
                 self._dispatcher = self._compile()
             return self._dispatcher
 
     def _compile(self) -> Any:
-        from lexicept.kernels.machine_code import Cache, numba
+        from lexicept.kernels.machine_code import keep, numba
 
         call_kernels()
         # Numba compiles calls of its own functions only: dispatchers replace the called kernels.
@@ -89,7 +89,7 @@ class Kernel:
         function = FunctionType(code, names | dispatchers, code.co_name)
         dispatcher = numba.njit(nogil=True, **self._options)(function)
         if not numba.config.DISABLE_JIT:
-            dispatcher._cache = Cache(self.py_func, self._files())  # as numba's cache=True does
+            keep(dispatcher, self.py_func, self.files())
         return dispatcher
 
     def _called(self) -> dict[str, Kernel]:
@@ -100,10 +100,10 @@ class Kernel:
         }
         return {name: kernel for name, kernel in names.items() if isinstance(kernel, Kernel)}
 
-    def _files(self) -> set[str]:
+    def files(self) -> set[str]:
         """Return the source files of the function and of all called kernels."""
         files = {self.py_func.__code__.co_filename}
-        return files.union(*(kernel._files() for kernel in self._called().values()))
+        return files.union(*(kernel.files() for kernel in self._called().values()))
 
 
 def run_in_threads(calls: Sequence[Callable[[], Result]]) -> list[Result]:

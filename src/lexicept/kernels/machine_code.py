@@ -25,7 +25,8 @@ with without(".numba_config.yaml"):
     from numba.core.caching import CompileResultCacheImpl, NullCache
     from numba.core.serialize import dumps
 
-# It is read again by each compilation, and could name a folder of pickled machine code.
+# Private in numba 0.61 to 0.68: the name of a file of settings, which each compilation reads again
+# and which could name a folder of pickled machine code; and a dispatcher's cache, see ``keep``.
 numba.config._config_fname = os.devnull
 
 DIGEST = 32
@@ -42,7 +43,7 @@ class Cache(NullCache):  # type: ignore[misc]
         sources: files of the function and of all called functions.
     """
 
-    _warned = False
+    warned = False
     """True if this process has warned."""
 
     def __init__(self, function: Callable[..., Any], sources: Iterable[str]) -> None:
@@ -107,6 +108,11 @@ class Cache(NullCache):  # type: ignore[misc]
         )
 
     def _warn(self, message: str) -> None:
-        if not Cache._warned:
-            Cache._warned = True
+        if not Cache.warned:
+            Cache.warned = True
             warnings.warn(message, LexiceptWarning, stacklevel=3)
+
+
+def keep(dispatcher: Any, function: Callable[..., Any], sources: Iterable[str]) -> None:
+    """Keep a dispatcher's machine code on disk, as numba's ``cache=True`` does; see ``Cache``."""
+    dispatcher._cache = Cache(function, sources)

@@ -16,6 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from lexicept.checks import Count, check
 from lexicept.errors import InputError, LexiceptError, ParameterError, require
 from lexicept.storage.files import replace_file
 
@@ -51,8 +52,7 @@ class Cluster:
     Raises InputError if Ray is not installed, or no cluster answers."""
 
     def __init__(self, address: str, workers: int | None = None) -> None:
-        if workers is not None and workers < 1:
-            raise InputError(f"a cluster has at least 1 worker, not {workers}")
+        check("ray_workers", workers, Count | None)
         self._ray = _join(address, workers)
         self._workers = workers
 
@@ -201,6 +201,7 @@ def _join(address: str, workers: int | None) -> Any:
 
     job = ray.job_config.JobConfig()
     # Or Ray has workers import from the current folder first, before Python's own library.
+    # Private in Ray 2.60.
     job._runtime_env_has_working_dir = lambda: True
     options = {"job_config": job, "log_to_driver": False, "configure_logging": False}
     try:

@@ -10,9 +10,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lexicept.checks import Count, checked_arguments
 from lexicept.encoding.words import QUERY_STOP_WORDS, WordVectorizer, missing_analysis
 from lexicept.engines.inverted import check_weight_bits
-from lexicept.errors import InputError, LexiceptWarning, checked_arguments, require
+from lexicept.errors import InputError, LexiceptWarning, require
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.parallel.ray import joined_cluster
@@ -46,11 +47,11 @@ def build(
     model: str | os.PathLike[str] | None = None,
     concepts: ConceptSettings = ConceptSettings(),
     limits: Limits = Limits(),
-    weight_bits: int = 32,
+    weight_bits: Count = 32,
     include: Sequence[str] = (),
     strict: bool = False,
     ray: str | None = None,
-    ray_workers: int | None = None,
+    ray_workers: Count | None = None,
     overwrite: bool = False,
     restart: bool = False,
     progress: bool | Progress = False,

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lexicept.checks import Count, Positive, Whole, checked_arguments
 from lexicept.encoding.encoded import PACKAGED
 from lexicept.encoding.sources import MINI
-from lexicept.errors import InputError, checked_arguments, require
+from lexicept.errors import InputError, require
 from lexicept.index.builder import Contents
 from lexicept.index.manifest import MANIFEST
 from lexicept.index.reader import IndexReader
@@ -44,9 +45,9 @@ def convert(
     out: str | os.PathLike[str],
     *,
     to: Layout = "lexicept",
-    layer: int | None = None,
-    width: int | None = None,
-    l0: float | None = None,
+    layer: Whole | None = None,
+    width: Count | None = None,
+    l0: Positive | None = None,
     scale: Literal["raw", "normalised"] | None = None,
     number: Literal["float32", "int8"] | None = None,
 ) -> dict[str, Any]:

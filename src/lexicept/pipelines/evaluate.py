@@ -14,8 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lexicept.checks import checked_arguments
 from lexicept.corpora import Query
-from lexicept.errors import InputError, LexiceptError, ParameterError, checked_arguments, require
+from lexicept.errors import InputError, LexiceptError, ParameterError, require
 from lexicept.evaluation.effectiveness import (
     JudgedQueries,
     SystemResults,

@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lexicept.checks import Count, Whole, checked_arguments
 from lexicept.corpora import Document
 from lexicept.encoding.sources import DEFAULT_BACKBONE
-from lexicept.errors import ParameterError, checked_arguments, require
+from lexicept.errors import ParameterError, require
 from lexicept.explanation.contributions import Contribution
 from lexicept.explanation.explanation import Explanation
 from lexicept.pipelines.documents import as_documents
@@ -27,8 +28,8 @@ def explain(
     model: str | os.PathLike[str] | SparseEncoder,
     *,
     backbone: str | os.PathLike[str] | None = None,
-    layer: int | None = None,
-    width: int | None = None,
+    layer: Whole | None = None,
+    width: Count | None = None,
     bidirectional: bool | None = None,
 ) -> Explanation:
     """Explain a model's score of a document by dimensions and by the text behind each.

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lexicept.errors import InputError, ParameterError, checked_arguments
+from lexicept.checks import Count, Positive, checked_arguments
+from lexicept.errors import InputError, ParameterError
 from lexicept.index import descriptions, updates
 from lexicept.index.atlas import Atlas, Findings
 from lexicept.index.builder import Contents
@@ -48,7 +49,7 @@ class Index(OpenedIndex):
         *,
         strict: bool = False,
         ray: str | None = None,
-        ray_workers: int | None = None,
+        ray_workers: Count | None = None,
         progress: bool | Progress = False,
     ) -> updates.Added:
         """Add documents, replacing documents of the same ids; return the numbers of both.
@@ -114,7 +115,7 @@ class Index(OpenedIndex):
             return updates.delete(self.path, document_ids)
 
     @checked_arguments
-    def merge(self, *, ray: str | None = None, ray_workers: int | None = None) -> bool:
+    def merge(self, *, ray: str | None = None, ray_workers: Count | None = None) -> bool:
         """Derive all weights and postings again, as a new build would; return True for a change.
 
         Changes of a large index leave several parts of postings behind, weighed by older
@@ -126,13 +127,13 @@ class Index(OpenedIndex):
     @checked_arguments
     def reweight(
         self,
-        alpha: float = 1.0,
+        alpha: Positive = 1.0,
         *,
-        iterations: int = 1,
+        iterations: Count = 1,
         transform: str = "1+x",
         out: str | os.PathLike[str] | None = None,
         ray: str | None = None,
-        ray_workers: int | None = None,
+        ray_workers: Count | None = None,
     ) -> Index:
         """Re-weight by pragmatic reasoning (Rational Retrieval Acts) and return the index.
 
@@ -160,7 +161,7 @@ class Index(OpenedIndex):
     def _change(
         self,
         ray: str | None = None,
-        ray_workers: int | None = None,
+        ray_workers: Count | None = None,
         progress: bool | Progress = False,
     ) -> Iterator[tuple[Progress, Cluster | None]]:
         """Keep other threads from changing the index, then read and keep the new generation alone.

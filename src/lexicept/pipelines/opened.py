@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from lexicept.corpora import Qrel, Query, read_qrels, read_queries
 from lexicept.errors import InputError, LexiceptWarning
@@ -15,6 +15,7 @@ EXAMPLES = 5
 """Most ids of queries in a warning."""
 
 
+@runtime_checkable
 class Opened(Protocol):
     """An object that reads an index, such as ``lexicept.Index``."""
 
@@ -32,14 +33,11 @@ def reader_of(index: IndexLike) -> IndexReader:
 
     Raises:
         IndexFormatError: the path holds no index, or a damaged one.
-        InputError: the argument is no index and no path.
     """
     if isinstance(index, str | os.PathLike):
         return warn_of_missing(IndexReader.open(index))
     if isinstance(index, IndexReader):
         return index
-    if not hasattr(index, "reader"):
-        raise InputError(f"an index is an opened one or its path, not {index!r:.80}")
     return index.reader
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lexicept.checks import Count, Whole, checked_arguments, from_mapping
 from lexicept.encoding.sources import DEFAULT_BACKBONE
-from lexicept.errors import InputError, checked_arguments, require
+from lexicept.errors import InputError, require
 from lexicept.pipelines.documents import Documents, as_documents
 from lexicept.progress import Progress, reporting
 from lexicept.storage.files import sha256
@@ -25,9 +27,9 @@ def pretrain(
     out: str | os.PathLike[str],
     *,
     backbone: str = DEFAULT_BACKBONE,
-    layer: int | None = None,
+    layer: Whole | None = None,
     head: Literal["mlm", "expanded", "random"] = "mlm",
-    size: int | None = None,
+    size: Count | None = None,
     vocabulary: Documents | None = None,
     masking: Masking | None = None,
     restart: bool = False,
@@ -70,12 +72,12 @@ def pretrain(
             there has other settings, or a package is missing.
         NotFiniteError: the loss is not finite; the last checkpoint is kept.
     """
-    require("train", "sentence_transformers", "peft", "pydantic")
+    require("train", "sentence_transformers", "peft")
     from lexicept.training.pretraining.settings import PretrainingSettings, masking_of, words_of
 
     masked = masking_of(head, masking)
     words = words_of(masked, size)
-    pretraining = PretrainingSettings(masking=masked, **settings)
+    pretraining = from_mapping(PretrainingSettings, {"masking": masked, **settings})
     if vocabulary is not None and words is None:
         raise InputError(f"vocabulary, a source of words, requires masking words, not {masked}")
     if overwrite and Path(out).exists() and not (Path(out) / "modules.json").exists():
@@ -101,7 +103,6 @@ def _pretrain(
         load_backbone_and_head,
         pretrain,
     )
-    from lexicept.training.settings import to_mapping
 
     # Whatever can be refused is loaded before the texts are stored.
     models = load_backbone_and_head(start["backbone"], start["layer"], settings)
@@ -112,7 +113,7 @@ def _pretrain(
             source = "corpus" if name == "texts" else name
             raise InputError(f"pretraining: the {source} has no documents")
     names = [f"{name}{end}" for name in stores for end in (".bin", ".offsets.npy")]
-    work.check({**start, **to_mapping(settings), **{n: sha256(staged / n) for n in names}})
+    work.check({**start, **asdict(settings), **{n: sha256(staged / n) for n in names}})
     texts = TextStore(staged / "texts")
     words = texts if vocabulary is None else TextStore(staged / "vocabulary")
     encoder = encoder_to_pretrain(models, start["head"], start["size"], words, settings.seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lexicept.errors import checked_arguments
+from lexicept.checks import checked_arguments
 from lexicept.pipelines.opened import IndexLike, read_judged, reader_of
 from lexicept.progress import Progress, reporting
 from lexicept.storage.files import replace_file

@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from lexicept.checks import Count, check, checked_arguments
 from lexicept.corpora import Document
-from lexicept.errors import InputError, LexiceptWarning, check_count, checked_arguments
+from lexicept.errors import InputError, LexiceptWarning
 from lexicept.explanation.activations import TextActivations
 from lexicept.explanation.explanation import Explanation
 from lexicept.fields.columns import ValueCount
@@ -252,7 +253,7 @@ class OpenedIndex:
         Raises:
             InputError: no concepts, concepts without descriptions, or ``top_k`` below 1.
         """
-        check_count("top_k", top_k)
+        check("top_k", top_k, Count)
         atlas = self._atlas()
         return [atlas[number] for number in atlas.search(find)[:top_k]]
 
@@ -263,7 +264,7 @@ class OpenedIndex:
         Raises:
             InputError: an unknown number, or an error of ``concepts``.
         """
-        check_count("top_k", top_k)
+        check("top_k", top_k, Count)
         atlas, reader = self._atlas(), self.reader
         if not 0 <= number < len(atlas):
             raise InputError(f"{self.path} has no concept {number}, only 0 to {len(atlas) - 1}")

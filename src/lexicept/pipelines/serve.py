@@ -15,8 +15,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
+from lexicept.checks import Count, Whole, checked_arguments
 from lexicept.corpora import is_folder_of_files
-from lexicept.errors import InputError, ParameterError, check_count, checked_arguments
+from lexicept.errors import InputError, ParameterError
 from lexicept.index.manifest import is_index, older_version, read_manifest
 from lexicept.pipelines.opened import IndexLike, reader_of
 
@@ -29,9 +30,9 @@ def serve(
     index: IndexLike,
     *,
     host: str = "127.0.0.1",
-    port: int = 8000,
-    workers: int = 1,
-    query_cache_mb: int = 32,
+    port: Whole = 8000,
+    workers: Count = 1,
+    query_cache_mb: Whole = 32,
     api_key_file: str | os.PathLike[str] | None = None,
     url_prefix: str | None = None,
     include: Sequence[str] = (),
@@ -65,9 +66,6 @@ def serve(
     from lexicept.server.app import ServerSettings, checked_prefix
     from lexicept.server.connections import Connection
 
-    check_count("workers", workers)
-    if query_cache_mb:
-        check_count("query_cache_mb", query_cache_mb)
     check_free(host, port)
     if api_key_file is not None:
         read_key(api_key_file)

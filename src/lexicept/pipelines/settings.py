@@ -6,10 +6,10 @@ The command line has an option for each field, and ``--config`` a key.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal
 
-from lexicept.errors import Count, check_fields
+from lexicept.checks import Count, Positive, settings
 
 if TYPE_CHECKING:
     from lexicept.training.sae.settings import SAESettings
@@ -18,10 +18,7 @@ Weighting = Literal["bm25", "splade"]
 
 
 class Settings:
-    """Base of frozen dataclasses whose values are checked against the annotations."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
+    """Base of settings that know which of them were given."""
 
     def changed(self) -> dict[str, Any]:
         """Return the values that are not defaults, by field."""
@@ -29,7 +26,7 @@ class Settings:
         return {name: value for name, (value, default) in values.items() if value != default}
 
 
-@dataclass(frozen=True)
+@settings
 class ConceptSettings(Settings):
     """Source of concepts, and how their model reads queries and documents.
 
@@ -55,7 +52,7 @@ class ConceptSettings(Settings):
     the backbone's configuration says."""
     document_prompt: str | None = None
     """Text before every document, such as "passage: "."""
-    layer: int | None = None
+    layer: Count | None = None
     """Number of transformer blocks to run. By default all, or as many as a pretrained SAE needs (a
     release's layer 20 is 21)."""
     bidirectional: bool | None = None
@@ -75,18 +72,18 @@ class ConceptSettings(Settings):
     """Train an SAE on the documents; its latents are the concepts."""
 
 
-@dataclass(frozen=True)
+@settings
 class Limits(Settings):
     """Weights and limits of concepts; by default those that their model was trained with."""
 
     weighting: Weighting | None = None
     """Weighting of concept activations. By default the weighting of the model's training."""
-    query_max_active_dims: int | None = None
+    query_max_active_dims: Count | None = None
     """Most concepts of a query. By default the model's limit."""
-    query_max_qd_flops: float | None = None
+    query_max_qd_flops: Positive | None = None
     """Most QD-FLOPs of a query's concepts: the sum of the shares of documents that have each
     concept. By default the model's limit (1.5 for lexicept-mini)."""
-    document_max_active_dims: int | None = None
+    document_max_active_dims: Count | None = None
     """Most concepts of a document. By default the model's limit (160 for lexicept-mini)."""
     pruning: Literal["weight", "impact"] | None = None
     """Concepts of a query that the limits keep: of the largest weight, or of the largest impact

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lexicept.errors import checked_arguments, require
+from lexicept.checks import Count, Positive, checked_arguments
+from lexicept.errors import require
 from lexicept.evaluation import sweep as sweeping
 from lexicept.evaluation.effectiveness import JudgedQueries
 from lexicept.evaluation.sweep import Point, SweepGrid
@@ -37,11 +38,11 @@ def sweep(
     *,
     split: str = "dev",
     vocabulary: str | None = None,
-    query_max_active_dims: Sequence[int | None] = (8, 16, 32, None),
-    document_max_active_dims: Sequence[int | None] = (50, 100, 200, None),
-    alpha: Sequence[float | None] = (None, 1.0, 1.25),
-    query_scale: Sequence[float] = (1.0,),
-    query_max_qd_flops: Sequence[float | None] = (None,),
+    query_max_active_dims: Sequence[Count | None] = (8, 16, 32, None),
+    document_max_active_dims: Sequence[Count | None] = (50, 100, 200, None),
+    alpha: Sequence[Positive | None] = (None, 1.0, 1.25),
+    query_scale: Sequence[Positive] = (1.0,),
+    query_max_qd_flops: Sequence[Positive | None] = (None,),
     ignore_identical_ids: bool = False,
     restart: bool = False,
     progress: bool | Progress = False,

@@ -9,11 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from lexicept.checks import checked_arguments
 from lexicept.corpora import Document, is_folder_of_files
 from lexicept.corpora.folder import INCLUDED, KINDS, UNREAD, Folder, file_of
 from lexicept.corpora.records import DocumentStream, readable
 from lexicept.corpora.skipped import Skipped
-from lexicept.errors import IndexFormatError, InputError, LexiceptWarning, checked_arguments
+from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.index import manifest
 from lexicept.index.generations import changing, remove_unread
 from lexicept.index.reader import IndexReader

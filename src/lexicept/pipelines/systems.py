@@ -12,18 +12,19 @@ from numbers import Real
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from lexicept.checks import Table
 from lexicept.errors import InputError
 from lexicept.evaluation.runs import Run, read_run
 from lexicept.index.reader import IndexReader
 from lexicept.pipelines.opened import IndexLike, reader_of, single_vocabulary
 from lexicept.weighting import BM25
 
-System: TypeAlias = IndexLike | Run
+System: TypeAlias = IndexLike | Table[Mapping[str, float]]
 """A name ("words", "concepts", "all", "sparse", "bm25", "bm25:k1=0.9,b=0.4"), an opened index, the
 path of an index or of a TREC run, or a run in memory. "all" are words and concepts with the
 similarity of whole texts, "sparse" are words and concepts without it."""
 
-Systems: TypeAlias = Sequence[System] | Mapping[str, System]
+Systems: TypeAlias = Sequence[System] | Table[System]
 """Systems that name themselves, or systems by name."""
 
 _NAMES = "words, concepts, all, sparse, bm25, bm25:k1=0.9,b=0.4"

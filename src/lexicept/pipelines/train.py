@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexicept.errors import checked_arguments, require
+from lexicept.checks import checked_arguments
+from lexicept.errors import require
 from lexicept.progress import Progress, reporting
 
 if TYPE_CHECKING:
     from lexicept.training.ranking.config import TrainingConfig
 
-MODULES = (
-    *("sentence_transformers", "datasets", "accelerate", "peft", "pydantic", "yaml", "matplotlib"),
-)
+MODULES = (*("sentence_transformers", "datasets", "accelerate", "peft", "yaml", "matplotlib"),)
 """Packages that training imports."""
 
 

@@ -44,7 +44,7 @@ class Connection(HttpToolsProtocol):
     _received = 0
     """Bytes of the request."""
     _refused = False
-    _turn: int | None = None
+    turn: int | None = None
     """The place of the client's turn among all clients' turns, to send or to read; None while it is
     the server's turn."""
     _timer: asyncio.TimerHandle | None = None
@@ -75,9 +75,9 @@ class Connection(HttpToolsProtocol):
         self._wait_for_client()
         if len(self.connections) > most_connections():
             waiting = {
-                connection._turn: connection
+                connection.turn: connection
                 for connection in self.connections
-                if isinstance(connection, Connection) and connection._turn is not None
+                if isinstance(connection, Connection) and connection.turn is not None
             }
             waiting[min(waiting)].transport.abort()
 
@@ -129,12 +129,12 @@ class Connection(HttpToolsProtocol):
 
     def _wait_for_client(self) -> None:
         self._stop_waiting()
-        self._turn = next(_TURNS)
+        self.turn = next(_TURNS)
         unsent = self.transport.get_write_buffer_size()
         self._timer = self.loop.call_later(CLIENT_SECONDS, self._time_is_up, unsent)
 
     def _stop_waiting(self) -> None:
-        self._turn = None
+        self.turn = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -12,6 +12,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 from zipfile import ZipFile
@@ -22,7 +23,6 @@ from torch import nn
 from lexicept.errors import InputError, LexiceptError, LexiceptWarning, message_of
 from lexicept.progress import Progress
 from lexicept.storage.files import first_difference, replacing
-from lexicept.training.settings import to_mapping
 
 CHECKPOINT_SECONDS = 60
 """Seconds between two checkpoints."""
@@ -37,7 +37,9 @@ Batch = TypeVar("Batch")
 
 
 class LoopSettings(Protocol):
-    """The settings that the loop reads."""
+    """The settings that the loop reads, a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def steps(self) -> int: ...
@@ -181,7 +183,7 @@ class Loop(Generic[Batch]):
     def save(self, path: Path, position: tuple[Any, ...]) -> None:
         """Write a checkpoint atomically: a zip archive with checksums, of ``torch.save``."""
         state = {
-            "settings": to_mapping(self.task.settings),
+            "settings": asdict(self.task.settings),
             "position": list(position),
             "steps": self.steps,
             "task": self.task.state(),
@@ -212,7 +214,7 @@ class Checkpoint:
         self._state: dict[str, Any] = {}
         with self.reading():
             self._state = torch.load(path, map_location=device, weights_only=True)
-            if difference := first_difference(self._state["settings"], to_mapping(settings)):
+            if difference := first_difference(self._state["settings"], asdict(settings)):
                 raise InputError(f"a checkpoint of other settings: {difference}")
 
     @classmethod

@@ -14,6 +14,7 @@ from sentence_transformers.util import get_device_name
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
+from lexicept.checks import Count, check
 from lexicept.encoding.eight_bits import FILE, dequantised
 from lexicept.encoding.sources import DEFAULT_BACKBONE, Dtype, Reference, fetch, how_to_install
 from lexicept.encoding.windows import (
@@ -27,7 +28,7 @@ from lexicept.encoding.windows import (
     longest_input,
     tokens_outside,
 )
-from lexicept.errors import InputError, check_count, message_of
+from lexicept.errors import InputError, message_of
 from lexicept.neural.backbones import blocks
 from lexicept.neural.backbones.loading import (
     check_files,
@@ -207,7 +208,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         """Set the lengths after which texts are cut; None reads texts of any length."""
         lengths = {"max_query_tokens": max_query_tokens, "max_document_tokens": max_document_tokens}
         for name, length in lengths.items():
-            check_count(name, 1 if length is None else length)
+            check(name, length, Count | None)
         self.max_query_tokens = max_query_tokens
         self.max_document_tokens = max_document_tokens
 

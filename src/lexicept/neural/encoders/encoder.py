@@ -13,11 +13,12 @@ import scipy.sparse as sp
 import torch
 from sentence_transformers import SparseEncoder
 
+from lexicept.checks import Count, check
 from lexicept.encoding.hub import model_folder
 from lexicept.encoding.index_settings import IndexSettings
 from lexicept.encoding.pooled import POOL_CELLS, TokenReader, pooled_activations
 from lexicept.encoding.windows import Window, prompt_for
-from lexicept.errors import InputError, check_count, message_of
+from lexicept.errors import InputError, message_of
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.heads.base import Head
 from lexicept.neural.heads.sae import SAEHead
@@ -93,7 +94,7 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
             head_type = _HEAD_TYPES[modules[1]["type"]]
             head = head_type.load(str(folder), subfolder=modules[1]["path"])
             encoder = cls.of(backbone, head, IndexSettings.read(folder))
-            encoder._read_settings(folder)
+            encoder.read_settings(folder)
             if (folder / f"{_NAMES}.bin").exists():
                 encoder.names = TextStore(folder / _NAMES)
                 if len(encoder.names) != head.size:
@@ -102,7 +103,7 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
         except Exception as error:  # the libraries that read its modules raise many kinds
             raise InputError(f"{folder}: can't be loaded: {message_of(error)}") from None
 
-    def _read_settings(self, folder: Path) -> None:
+    def read_settings(self, folder: Path) -> None:
         """Read the prompts and the limit of active dimensions of a saved encoder."""
         config = read_json(folder / "config_sentence_transformers.json")
         self.prompts: dict[str, str] = {"query": "", "document": "", **config.get("prompts", {})}
@@ -110,7 +111,7 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
         self.max_active_dims = config.get("max_active_dims")
         if not all(isinstance(prompt, str) for prompt in self.prompts.values()):
             raise InputError(f"prompts must be texts, not {self.prompts!r:.80}")
-        check_count("max_active_dims", 1 if self.max_active_dims is None else self.max_active_dims)
+        check("max_active_dims", self.max_active_dims, Count | None)
 
     def prompt(self, task: str) -> str:
         return prompt_for(task, self.prompts, self.default_prompt_name)
@@ -137,7 +138,7 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
         Raises:
             InputError: ``top_k`` below 1, or vectors of another size.
         """
-        check_count("top_k", 1 if top_k is None else top_k)
+        check("top_k", top_k, Count | None)
         if embeddings.ndim not in (1, 2) or embeddings.shape[-1] != self.head.size:
             shape = list(embeddings.shape)
             raise InputError(

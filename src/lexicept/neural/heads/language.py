@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
+from lexicept.checks import from_mapping
 from lexicept.encoding.head_settings import HeadSettings
 from lexicept.encoding.sources import fetch
-from lexicept.errors import InputError, first_line_of, read_fields
+from lexicept.errors import InputError, first_line_of
 from lexicept.neural.backbones.loading import (
     check_files,
     modules_of,
@@ -95,7 +96,7 @@ def library_settings(folder: Path) -> HeadSettings:
         )
     settings = {"pooling": strategy, "double_log": two_logarithms}
     limits = {"query_max_active_dims": limit, "document_max_active_dims": limit}
-    return read_fields(HeadSettings, settings | limits, poolings[0] / "config.json")
+    return from_mapping(HeadSettings, settings | limits, source=poolings[0] / "config.json")
 
 
 def _masked(

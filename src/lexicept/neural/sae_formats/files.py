@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import sys
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from lexicept.checks import Count, check
 from lexicept.errors import InputError, first_line_of
 from lexicept.storage.files import read_json
 
@@ -24,16 +24,6 @@ Shape = tuple[int, ...]
 
 DEFLATE = 1032
 """Largest ratio of deflate compression; a header that claims more is damaged."""
-
-_KINDS: dict[type, tuple[str, Callable[[Any], bool]]] = {
-    int: ("a whole number above 0", lambda value: type(value) is int and value >= 1),
-    # JSON has NaN, and integers of any size.
-    float: ("a number", lambda v: type(v) in (int, float) and abs(v) <= sys.float_info.max),
-    bool: ("true or false", lambda value: isinstance(value, bool)),
-    str: ("a string", lambda value: isinstance(value, str)),
-    dict: ("an object", lambda value: isinstance(value, dict)),
-}
-"""Types of values: the description, and the check."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +39,18 @@ class Config:
         return cls(str(path), read_json(path, InputError))
 
     def get(self, name: str, value_type: type[T], default: T | None = None) -> T:
-        """Return a value of a type of ``_KINDS``. Raise InputError for another type, or for a
-        missing value without a default."""
+        """Return a value. Raise InputError for another type, a whole number below 1, or a missing
+        value without a default."""
         value = self.values.get(name)  # null counts as missing: SAELens writes it for defaults
         if value is None:
             value = default
         if value is None:
             raise InputError(f"{self.source}: {name} is missing")
-        description, fits = _KINDS[value_type]
-        if not fits(value):
-            raise InputError(f"{self.source}: {name} must be {description}, not {value!r}")
-        return value_type(value)  # type: ignore[call-arg]
+        try:
+            checked: T = check(name, value, Count if value_type is int else value_type)
+        except InputError as error:
+            raise InputError(f"{self.source}: {error}") from None
+        return checked
 
     def section(self, name: str) -> Config:
         """Return a nested object; an empty one if it is missing."""

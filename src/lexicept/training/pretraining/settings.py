@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field
+from annotated_types import Ge, Le
 
+from lexicept.checks import Count, NotNegative, Positive, Seed, Whole, settings
 from lexicept.encoding.sources import Dtype
 from lexicept.errors import InputError
 from lexicept.training.pretraining.head_kinds import HEAD_KINDS, LanguageHead, Masking
-from lexicept.training.settings import Count, Flag, NotNegative, Positive, Seed, Whole, settings
 
 Trained = Literal["head", "lora", "all"]
 
@@ -34,10 +34,10 @@ class PretrainingSettings:
     (``words``; ESPLADE), or sub-words, predicted from the previous position (``mntp``; SPLARE).
     ``causal`` masks nothing and predicts every sub-word from the previous position, as in a
     decoder's own training."""
-    mask_share: Annotated[Positive, Field(le=1)] | None = None
+    mask_share: Annotated[Positive, Le(1)] | None = None
     """Share of a window's sub-words or words to mask, at least one; by default 0.2 with ``mntp``
     (SPLARE) and 0.15 otherwise (BERT, ESPLADE)."""
-    hidden_share: Annotated[NotNegative, Field(le=1)] = HIDDEN_SHARE
+    hidden_share: Annotated[NotNegative, Le(1)] = HIDDEN_SHARE
     """Share of the masked sub-words or words to replace, by the mask token or, one in nine, by a
     random token; the remainder is predicted unchanged (BERT: 0.9). With 0 and a ``mask_share`` of 1
     the head learns to name every token, as a frozen backbone without a language head needs."""
@@ -53,7 +53,7 @@ class PretrainingSettings:
     (ESPLADE: at 600,000 of 2,900,000); by default ``steps``."""
     batch_size: Count = 32
     """Windows of text in a step."""
-    max_tokens: Annotated[Count, Field(ge=8)] | None = None
+    max_tokens: Annotated[Count, Ge(8)] | None = None
     """Length at which texts are cut, special tokens included (ESPLADE's titles: 64); by
     default texts of any length are read, in windows of the backbone's length."""
     learning_rate: Positive = 1e-3
@@ -63,12 +63,12 @@ class PretrainingSettings:
     """Steps of linear warm-up."""
     weight_decay: NotNegative = 0.01
     """AdamW's weight decay, on matrices."""
-    bf16: Flag = False
+    bf16: bool = False
     """Multiply matrices in bfloat16; weights stay in ``dtype``."""
     dtype: Dtype | None = None
     """Type of the backbone's weights, trained and saved; by default the saved model's
     type, or float32. Under adapters, always float32, bfloat16 halves the memory."""
-    gradient_checkpointing: Flag = False
+    gradient_checkpointing: bool = False
     """Compute the backbone's blocks again in the backward pass instead of keeping activations."""
     seed: Seed = 0
     """Seed of the order of texts, the masks, dropout and random rows."""
@@ -114,14 +114,12 @@ def masking_of(head: LanguageHead, masking: Masking | None) -> Masking:
 
 def words_of(masking: Masking, size: int | None) -> int | None:
     """Return the largest number of words as dimensions; None for sub-words as dimensions. Raises
-    InputError for a size below 1, or a size with sub-words as dimensions.
+    InputError for a size with sub-words as dimensions.
 
     Args:
         size: the setting; None for ``EXPANDED_SIZE``.
     """
     if masking == "words":
-        if size is not None and size < 1:
-            raise InputError(f"size must be at least 1 word, not {size}")
         return EXPANDED_SIZE if size is None else size
     if size is not None:
         raise InputError(f"size, a number of words, requires masking words, not {masking}")

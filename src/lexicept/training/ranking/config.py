@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field
+from annotated_types import Ge, Lt
 
+from lexicept.checks import Count, NotNegative, Positive, Seed, Share, Whole, from_mapping, settings
 from lexicept.encoding.head_settings import Pooling
 from lexicept.encoding.sources import DEFAULT_BACKBONE, Dtype
 from lexicept.errors import InputError
@@ -20,25 +21,12 @@ from lexicept.storage.files import replace_file
 from lexicept.storage.yaml_text import parse_yaml, read_yaml
 from lexicept.training.pretraining.head_kinds import HEAD_KINDS, LanguageHead
 from lexicept.training.sae.settings import SAESettings
-from lexicept.training.settings import (
-    Count,
-    Flag,
-    NotNegative,
-    Positive,
-    Seed,
-    Share,
-    Text,
-    Whole,
-    from_mapping,
-    settings,
-    to_mapping,
-)
 from lexicept.vectors import Pruning
 
 E2 = "E2"
 """E² (SAE-SPLADE) as a measure of checkpoints."""
 
-Length = Annotated[Count, Field(ge=8)]
+Length = Annotated[Count, Ge(8)]
 """Length of cut texts in tokens, special tokens included."""
 
 
@@ -46,19 +34,19 @@ Length = Annotated[Count, Field(ge=8)]
 class ModelSettings:
     """The encoder to train."""
 
-    start: Text | None = None
+    start: str | None = None
     """Saved encoder to start from: a folder or a hub name; null makes an encoder of the settings
     below."""
-    backbone: Text = DEFAULT_BACKBONE
+    backbone: str = DEFAULT_BACKBONE
     """Backbone: a hub name or a folder."""
     layer: Count | None = None
     """Number of blocks to run; null for the blocks before a pretrained SAE, or all."""
-    bidirectional: Flag | None = None
+    bidirectional: bool | None = None
     """Let a decoder's tokens attend to later tokens; null for the saved setting, or true."""
     dtype: Dtype | None = None
     """Type of the backbone's weights, trained and saved; null for the saved type, or float32.
     bfloat16 halves the memory of a frozen backbone, also under adapters."""
-    special_tokens: Flag | None = None
+    special_tokens: bool | None = None
     """Treat special tokens, such as [CLS] and [SEP], like any token in SAE training, pooling and
     the saved model (SAE-SPLADE, section 3); null for the saved setting, or false."""
     head: Literal["sae", LanguageHead] = "sae"
@@ -71,9 +59,9 @@ class ModelSettings:
     sae_input: Literal["states", "transformed"] = "states"
     """Input of the SAE: states after the last block, or these states after the transform of the
     backbone's language head (SAE-SPLADE, Table 2: "+ T")."""
-    sae_queries: Flag = False
+    sae_queries: bool = False
     """Train the SAE on the training queries too, after the documents."""
-    pretrained: Text | None = None
+    pretrained: str | None = None
     """Pretrained SAE for the head ``sae``: a folder or a hub name, of any layout of
     ``lexicept.neural.sae_formats``; for several layers, ``layer`` is required."""
     pretrained_width: Count | None = None
@@ -120,7 +108,7 @@ class ModelSettings:
     trained: Literal["head", "lora", "all"] = "head"
     """Parameters to learn: the head, on cached states of a frozen backbone; the head and low-rank
     adapters of the backbone; or all."""
-    freeze_head: Flag = False
+    freeze_head: bool = False
     """Train the backbone alone (SPLARE); requires ``trained: lora`` or ``all``."""
     lora_rank: Count = 16
     """Rank r of the adapters, with a factor of 2."""
@@ -148,18 +136,18 @@ class ModelSettings:
 class DataSettings:
     """The documents, queries and candidates to train on."""
 
-    corpus: Text = ""
+    corpus: str = ""
     """Documents: a path or name for ``lexicept build``."""
-    queries: Text | None = None
+    queries: str | None = None
     """Queries with judgements: a BEIR folder or an ir_datasets name; null makes pseudo-queries of
     the documents."""
-    split: Text = "train"
+    split: str = "train"
     """Split of the judgements."""
     count: Count | None = None
     """Largest number of queries, drawn by the seed; null for all."""
     pseudo_queries: Count = 4
     """Pseudo-queries per document, without ``queries``."""
-    lists: Text | None = None
+    lists: str | None = None
     """File of candidate lists (see ``lexicept data mine``); null mines candidates."""
     mining: Literal["words", "teacher", "both"] = "words"
     """Source of mined candidates: BM25; the teacher's scores of every query and document, for up
@@ -186,7 +174,7 @@ class TeacherSettings:
     """Teacher scores of a batch's queries and documents: a weighted sum of a dense model's
     similarity and BM25."""
 
-    dense: Text | None = None
+    dense: str | None = None
     """Dense model for ``SentenceTransformer``, with embeddings cached on disk."""
     dense_weight: NotNegative = 20.0
     """Weight of the dense similarity; for a cosine, the inverse of a temperature."""
@@ -210,7 +198,7 @@ class LossSettings:
     """Weight of MarginMSE on the candidates of each query with a relevant document."""
     in_batch: NotNegative = 0.0
     """Weight of the softmax of the relevant document against all documents of the batch."""
-    in_batch_known: Flag = False
+    in_batch_known: bool = False
     """Count the batch's further relevant documents as in-batch negatives (ESPLADE, equation 1)."""
     temperature: Positive = 1.0
     """Temperature of the student's scores, before the learnable scale."""
@@ -225,7 +213,7 @@ class LossSettings:
     """Number of largest query weights in the ranking loss, q_K (ESPLADE); null for all."""
     document_top_k: Count | None = None
     """Number of largest document weights in the ranking loss, d_K; null for all."""
-    dual: Flag = True
+    dual: bool = True
     """With top_k, apply the ranking loss to whole vectors as well as to cut vectors (ESPLADE)."""
     mask_divergence: NotNegative = 0.0
     """Weight of the KL from the whole vectors' ranking to the cut vectors' ranking."""
@@ -263,7 +251,7 @@ class RegularizerSettings(JointSettings):
     kind: Literal["flops", "l1", "df_flops"] = "flops"
     """Regulariser: squared mean weights, mean absolute weights, or squared mean weights of frequent
     dimensions."""
-    alpha: Annotated[Positive, Field(lt=1)] = 0.1
+    alpha: Annotated[Positive, Lt(1)] = 0.1
     """α of ``df_flops``: share of texts of a frequent dimension."""
     beta: Positive = 10.0
     """β of ``df_flops``: steepness of the penalty."""
@@ -292,7 +280,7 @@ class OptimizerSettings:
     workers: Whole = 0
     """Processes that read and tokenise the next batches during a step, at most one for each core; 0
     for none. The batches are the same."""
-    gradient_checkpointing: Flag = False
+    gradient_checkpointing: bool = False
     """Compute the backbone's blocks again in the backward pass instead of keeping activations:
     about a third more time, for far less memory."""
     learning_rate: Positive = 1e-3
@@ -305,7 +293,7 @@ class OptimizerSettings:
     """AdamW's weight decay, on matrices."""
     max_grad_norm: NotNegative = 1.0
     """Largest norm of the model's gradients; 0 does not clip."""
-    bf16: Flag = False
+    bf16: bool = False
     """Train in mixed precision, on processors with bfloat16."""
     seed: Seed = 0
     """Seed of samples, dropout and adapters, and of the data without ``data.seed``."""
@@ -315,15 +303,15 @@ class OptimizerSettings:
 class ValidationSettings:
     """Retrieval on judged queries during training, which selects the best checkpoint."""
 
-    queries: Text | None = None
+    queries: str | None = None
     """Queries with judgements: a BEIR folder or an ir_datasets name; null holds training queries
     out."""
-    corpus: Text | None = None
+    corpus: str | None = None
     """Documents of ``queries``; null for the training corpus."""
     documents: Count | None = None
     """Largest number of documents: relevant documents, and others drawn by the seed; null for all.
     With a trained backbone, every validation encodes all of these documents."""
-    split: Text = "dev"
+    split: str = "dev"
     """Split of the judgements."""
     count: Count = 500
     """Largest number of queries, drawn by the seed."""
@@ -331,7 +319,7 @@ class ValidationSettings:
     """Steps between two validations, and two checkpoints."""
     checkpoint: Literal["last", "best"] = "best"
     """Checkpoint to publish: the last, as in the papers, or the best."""
-    select: Text = "nDCG@10"
+    select: str = "nDCG@10"
     """Measure of the best checkpoint: a measure of ir_measures, such as ``R@10``, or ``E2``."""
     query_max_active_dims: Count | None = None
     """Largest number of dimensions of a query in validation; null for the model's setting."""
@@ -399,7 +387,7 @@ def load_config(source: ConfigSource, changes: Sequence[str] = ()) -> TrainingCo
             another type or out of range, or a malformed change.
     """
     if isinstance(source, TrainingConfig):
-        source = to_mapping(source)
+        source = asdict(source)
     if isinstance(source, Mapping):
         return _changed(copy.deepcopy(dict(source)), changes)
     mapping = read_yaml(source)
@@ -429,4 +417,4 @@ def _changed(mapping: Any, changes: Sequence[str]) -> TrainingConfig:
 
 def write_yaml(config: TrainingConfig, path: Path) -> None:
     """Write a configuration atomically, defaults included."""
-    replace_file(path, yaml.safe_dump(to_mapping(config), sort_keys=False).encode())
+    replace_file(path, yaml.safe_dump(asdict(config), sort_keys=False).encode())

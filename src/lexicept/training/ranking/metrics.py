@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from lexicept.storage.files import replace_file, replacing
 from lexicept.storage.surroundings import without
 from lexicept.storage.yaml_text import read_yaml
 from lexicept.training.ranking.config import TrainingConfig
-from lexicept.training.settings import to_mapping
 
 _UNTOLD = ("epoch", "eval_samples_per_second", "eval_steps_per_second")
 """Logged values without information."""
@@ -131,7 +131,7 @@ def write_card(
         body = [names, ["---"] * len(names), *lines]
         table = "".join(f"| {' | '.join(line)} |\n" for line in body)
     details = _DETAILS.format(
-        validation=table, config=yaml.safe_dump(to_mapping(config), sort_keys=False)
+        validation=table, config=yaml.safe_dump(asdict(config), sort_keys=False)
     )
     origin = config.model.start or config.model.backbone
     card = make_card(encoder, path.parent.parent.name, origin)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lexicept.errors import InputError
@@ -14,7 +14,6 @@ from lexicept.progress import Progress
 from lexicept.storage.files import remove_temporaries
 from lexicept.storage.workspace import Workspace
 from lexicept.training.ranking.config import TrainingConfig
-from lexicept.training.settings import to_mapping
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def claimed(config: TrainingConfig, path: Path, *, restart: bool) -> Iterator[No
     """Hold a run's folder for this process during a block; an early failure leaves no folder.
     Raises InputError if the folder holds a finished run, another configuration's run or other
     files, or another process works there."""
-    settings = {"config": to_mapping(config)}
+    settings = {"config": asdict(config)}
     with Workspace(path, "train", settings, restart=restart, in_place=True) as work:
         if (path / "model").exists():
             raise InputError(

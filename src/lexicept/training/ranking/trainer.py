@@ -143,7 +143,8 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             report_to="none",
             disable_tqdm=True,
         )
-        # Several devices without a launcher would split a batch's tensors of windows.
+        # Several devices without a launcher would split a batch's tensors of windows. Private in
+        # transformers 5.2 and later.
         arguments._n_gpu = min(arguments.n_gpu, 1)
         return arguments
 

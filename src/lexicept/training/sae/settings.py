@@ -6,17 +6,8 @@ import math
 from itertools import pairwise
 from typing import ClassVar, Literal
 
+from lexicept.checks import Count, Items, NotNegative, Positive, Seed, Whole, settings
 from lexicept.errors import InputError
-from lexicept.training.settings import (
-    Count,
-    Flag,
-    Items,
-    NotNegative,
-    Positive,
-    Seed,
-    Whole,
-    settings,
-)
 
 Architecture = Literal["topk", "batch_topk", "hierarchical", "matryoshka"]
 
@@ -46,7 +37,7 @@ class SAESettings:
     """AdamW's learning rate after warm-up."""
     warmup_steps: Whole = 50
     """Steps of linear warm-up."""
-    decay: Flag = True
+    decay: bool = True
     """Let the learning rate fall linearly to 0 over the last fifth of the steps."""
     weight_decay: NotNegative = 0.01
     """AdamW's weight decay."""
@@ -60,7 +51,7 @@ class SAESettings:
     prefixes: Items[Count] | None = None
     """For matryoshka: the number of latents of each prefix, ascending to ``num_latents``; by
     default 1, 3, 7 and 15 parts of 32, and all (SAE-SPLADE's 2048 to 65,536)."""
-    normalise: Flag = False
+    normalise: bool = False
     """Normalise states to (h − h̄) / σ, with the mean state h̄ [d] and the mean norm σ of the first
     states (SAE-SPLADE, B.1)."""
     initialisation: Literal["data", "random"] = "data"
@@ -68,7 +59,7 @@ class SAESettings:
     starts as a copy of them."""
     decoder_bias: Literal["mean", "zero"] = "mean"
     """Decoder bias before training: the mean of the first states, or 0 (SAE-SPLADE, App. A)."""
-    drop_sinks: Flag = True
+    drop_sinks: bool = True
     """Leave attention sinks, states 10 times as long as the median, out of training."""
     buffer_tokens: Count = 2**19
     """Token states to shuffle together; 4 d bytes each."""
