@@ -184,7 +184,7 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A collection, and an encoder to start from; its backbone has dropout."""
     import torch
 
@@ -192,7 +192,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from lexicept.models.heads.vocabulary import VocabularyHead
     from support.tiny import save_collection, tiny_backbone
 
-    folder = tmp_path_factory.mktemp("places")
+    folder = tmp_path_factory.mktemp("inputs")
     save_collection(folder / "beir")
     bert = tiny_backbone(folder / "bert", dropout=0.2)
     torch.manual_seed(3)

@@ -207,13 +207,13 @@ def with_models(folder: Path, index: bool = False) -> None:
     save_collection(folder / "beir", documents=12, queries=6)
     backbone = tiny_backbone(folder / "bert", dropout=0.0)
     size = len(backbone.tokenizer)
-    for number, name in enumerate(("start", "start2")):
-        torch.manual_seed(number)
-        rows, biases = torch.randn(size, 32) * 0.3, torch.zeros(size)
+    for i, name in enumerate(("start", "start2")):
+        torch.manual_seed(i)
+        weights, biases = torch.randn(size, 32) * 0.3, torch.zeros(size)
         terms = backbone.tokenizer.convert_ids_to_tokens(range(size))
-        head = VocabularyHead(rows, biases, terms)
+        head = VocabularyHead(weights, biases, terms)
         Encoder.of(backbone, head).save(str(folder / name), create_model_card=False)
-    content = {
+    data = {
         "data": {"corpus": "beir", "queries": "beir", "negatives": 1},
         "model": {"start": "start", "trained": "all"},
         "teacher": {"bm25_weight": 0.5},
@@ -221,9 +221,9 @@ def with_models(folder: Path, index: bool = False) -> None:
         "optimizer": {"steps": 3, "batch_size": 2, "warmup_steps": 1},
         "validation": {"queries": "beir", "every": 2},
     }
-    (folder / "train.yaml").write_text(yaml.safe_dump(content))
-    content["model"] = {"start": "start", "trained": "head"}
-    (folder / "states.yaml").write_text(yaml.safe_dump(content))
+    (folder / "train.yaml").write_text(yaml.safe_dump(data))
+    data["model"] = {"start": "start", "trained": "head"}
+    (folder / "states.yaml").write_text(yaml.safe_dump(data))
     if index:
         from lexicept.pipelines.build import build as build_index
 
@@ -263,8 +263,8 @@ def read_files(path: Path) -> str | None:
     if not path.exists():
         return None
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-    contents = [(str(file.relative_to(path)), file.read_bytes()) for file in files]
-    return hashlib.sha256(repr(contents).encode()).hexdigest()
+    data = [(str(file.relative_to(path)), file.read_bytes()) for file in files]
+    return hashlib.sha256(repr(data).encode()).hexdigest()
 
 
 def read_run(path: Path) -> str | None:

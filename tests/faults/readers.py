@@ -69,9 +69,9 @@ def read_while(path: Path, ended: Callable[[], bool], seed: int) -> int:
 
 def updates_pass(path: Path, number: int, ended: Callable[[], bool]) -> None:
     """Wait until an index was updated so often."""
-    seen: set[int] = set()
-    while len(seen) <= number and not ended():
-        seen.add((path / "manifest.json").stat().st_ino)
+    recorded: set[int] = set()
+    while len(recorded) <= number and not ended():
+        recorded.add((path / "manifest.json").stat().st_ino)
 
 
 def read_during_updates(path: Path, updates: int, readers: int) -> list[int]:
@@ -86,10 +86,10 @@ def read_during_updates(path: Path, updates: int, readers: int) -> list[int]:
         count = read_while(path, lambda: shared[0] == 1, place)
         shared[8 * place : 8 * place + 8] = count.to_bytes(8, "little")
 
-    pids = [fork(lambda place=place: read(place)) for place in range(1, readers + 1)]
+    pids = [fork(lambda place=reader: read(place)) for reader in range(1, readers + 1)]
     try:
-        for number in range(1, updates + 1):
-            update(path, version(number))
+        for i in range(1, updates + 1):
+            update(path, version(i))
     finally:
         shared[0] = 1
         failed = [status for _, status in (os.waitpid(pid, 0) for pid in pids) if status]

@@ -173,10 +173,10 @@ def lines(values: Iterable[object]) -> str:
 
 
 def write_files(folder: Path, files: dict[str, str]) -> None:
-    for name, content in files.items():
+    for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        raw = content.encode()
+        raw = data.encode()
         path.write_bytes(gzip.compress(raw, mtime=0) if name.endswith(".gz") else raw)
 
 
@@ -341,10 +341,10 @@ SAES: dict[str, Callable[[Path], object]] = {
     "saelens-5": sae_files.old_saelens,
     "sparsify": sae_files.sparsify,
     **{
-        f"saelens-{kind}": partial(sae_files.saelens, architecture=kind)
-        for kind in ("jumprelu", "gated", "batchtopk")
+        f"saelens-{architecture}": partial(sae_files.saelens, architecture=architecture)
+        for architecture in ("jumprelu", "gated", "batchtopk")
     },
-    **{kind: partial(sae_files.dictionary_learning, kind=kind) for kind in KINDS},
+    **{source: partial(sae_files.dictionary_learning, kind=source) for source in KINDS},
 }
 
 

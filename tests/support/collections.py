@@ -13,8 +13,8 @@ def write_beir(
     for name, texts in (("corpus", documents), ("queries", queries)):
         lines = (json.dumps({"_id": i, "title": "", "text": t}) + "\n" for i, t in texts.items())
         (folder / f"{name}.jsonl").write_text("".join(lines))
-    for split, content in qrels.items():
-        (folder / "qrels" / f"{split}.tsv").write_text(content)
+    for split, data in qrels.items():
+        (folder / "qrels" / f"{split}.tsv").write_text(data)
     return folder
 
 

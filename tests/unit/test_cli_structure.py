@@ -15,10 +15,10 @@ def bodies() -> dict[str, int]:
     for path in Path(str(lexicept.cli.__file__)).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                last = node.body[-1].end_lineno
-                assert last is not None
+                tail = node.body[-1].end_lineno
+                assert tail is not None
                 first = node.body[1 if ast.get_docstring(node) and node.body[1:] else 0]
-                lines[f"{path.stem}.{node.name}"] = last - first.lineno + 1
+                lines[f"{path.stem}.{node.name}"] = tail - first.lineno + 1
     return lines
 
 

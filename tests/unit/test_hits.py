@@ -35,8 +35,8 @@ def index(tmp_path, _vowels):
 )
 def test_unmatched_words(index, query, unmatched, note):
     note = f"no document contains: {', '.join(unmatched)}" if note is None else note
-    (many,) = index.search_many([query])
-    for hits in (index.search(query), index.search(query, explain=True), many):
+    (batch,) = index.search_many([query])
+    for hits in (index.search(query), index.search(query, explain=True), batch):
         assert hits.unmatched_words == unmatched
         assert hits.note == note
     words = index.search(query, vocabulary="words")

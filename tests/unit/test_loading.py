@@ -100,15 +100,15 @@ def test_a_model_s_configuration_does_not_allow_pickles(tmp_path, name):
 def test_threads_do_not_see_each_other_s_states(backbone):
     ids = torch.tensor([[101, 2204, 102]])
     mask = torch.ones_like(ids)
-    seen: list[Tensor] = []
-    with backbone.hooked(2, seen.append):
+    recorded: list[Tensor] = []
+    with backbone.hooked(2, recorded.append):
         other = Thread(target=backbone.states, args=(ids, mask))
         other.start()
         other.join()
-        assert seen == []
+        assert recorded == []
         states = backbone.states(ids, mask)
-    assert len(seen) == 1
-    assert torch.equal(seen[0], states)
+    assert len(recorded) == 1
+    assert torch.equal(recorded[0], states)
 
 
 # Incomplete folders
@@ -136,11 +136,11 @@ def words(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
 
 
-def encoder(kind: str) -> Callable[[Path], None]:
+def encoder(head_type: str) -> Callable[[Path], None]:
     def save(folder: Path) -> None:
         backbone = tiny_backbone(folder.with_name(f"{folder.name}-bert"))
-        made = Encoder.of(backbone, make_head(kind))
-        made.save(str(folder), create_model_card=False)
+        model = Encoder.of(backbone, make_head(head_type))
+        model.save(str(folder), create_model_card=False)
 
     return save
 

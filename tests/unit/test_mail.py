@@ -28,15 +28,15 @@ def mail(text="Owls hoot.", **headers):
 
 
 def parsed(message):
-    content = message if isinstance(message, bytes) else bytes(message)
-    return parse_mail("a.eml", content, parse_attachment)
+    data = message if isinstance(message, bytes) else bytes(message)
+    return parse_mail("a.eml", data, parse_attachment)
 
 
 def test_the_subject_is_the_title_and_headers_are_fields():
-    found = parsed(mail("Eulen rufen: „uhu“ — schön.", Subject="Vögel im März"))
-    assert (found.title, found.text) == ("Vögel im März", "Eulen rufen: „uhu“ — schön.")
-    assert found.fields["sender"] == "Ann <ann@a.org>"
-    assert found.fields["date"].isoformat() == "2024-03-01T10:00:00+01:00"
+    document = parsed(mail("Eulen rufen: „uhu“ — schön.", Subject="Vögel im März"))
+    assert (document.title, document.text) == ("Vögel im März", "Eulen rufen: „uhu“ — schön.")
+    assert document.fields["sender"] == "Ann <ann@a.org>"
+    assert document.fields["date"].isoformat() == "2024-03-01T10:00:00+01:00"
 
 
 def test_plain_text_goes_before_html():
@@ -71,10 +71,10 @@ def test_texts_of_wrong_encodings_and_flowed_lines():
     assert parsed(raw).text == "owls hoot\nat night\n--\nAnn"
 
 
-@pytest.mark.parametrize("content", [b"cats", b"\n\n", b"a: b\n\ncats"])
-def test_texts_that_are_no_mails(content):
+@pytest.mark.parametrize("text", [b"cats", b"\n\n", b"a: b\n\ncats"])
+def test_texts_that_are_no_mails(text):
     with pytest.raises(NothingToRead, match="no mail"):
-        parsed(content)
+        parsed(text)
 
 
 def test_damaged_headers_and_deep_mails_end_in_no_other_error():
@@ -85,9 +85,9 @@ def test_damaged_headers_and_deep_mails_end_in_no_other_error():
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_mail_or_none(content):
+def test_any_bytes_are_a_mail_or_none(text):
     with suppress(NothingToRead):
-        parsed(b"From: a\n" + content)
+        parsed(b"From: a\n" + text)
 
 
 def test_a_mailbox_has_many_mails(tmp_path):

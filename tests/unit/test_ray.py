@@ -99,8 +99,8 @@ def build(
 def contents(index: IndexReader) -> dict[str, bytes]:
     """All files but the model, whose names and headers may differ."""
     files = (path for path in sorted(index.folder.rglob("*")) if path.is_file())
-    found = {path.relative_to(index.folder).as_posix(): path.read_bytes() for path in files}
-    return {name: content for name, content in found.items() if "/model/" not in name}
+    result = {path.relative_to(index.folder).as_posix(): path.read_bytes() for path in files}
+    return {name: data for name, data in result.items() if "/model/" not in name}
 
 
 @pytest.mark.usefixtures("one_thread")

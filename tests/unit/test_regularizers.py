@@ -225,8 +225,8 @@ def test_saved_and_loaded_frequencies_go_on_alike(tmp_path):
     loaded = DocumentFrequencies(5, window=20)
     loaded.load_state_dict(torch.load(tmp_path / "state.pt"))
     for seed in range(1, 4):
-        for one in (df, loaded):
-            one.update(weights(4, 5, seed).sub(0.7).relu())
+        for module in (df, loaded):
+            module.update(weights(4, 5, seed).sub(0.7).relu())
         assert torch.equal(loaded.ratios, df.ratios)
     assert loaded.count.item() == df.count.item() == 25
     assert len(df.ratios.unique()) == 5

@@ -88,20 +88,20 @@ def launched(tmp_path_factory):
     """The folder of runs of two processes each, beside their configurations."""
     folder = tmp_path_factory.mktemp("launched")
     save_decoder(folder / "llama")
-    content = launched_configuration(folder)
-    content["optimizer"]["steps"] = 3
-    content["document_regularizer"] |= {"kind": "df_flops", "df_source": "sample"}
-    content["document_regularizer"] |= {"df_texts": 9, "df_every": 2}
-    content["optimizer"] |= {"sharded": True, "max_grad_norm": 0.1}
-    (folder / "all.yaml").write_text(yaml.safe_dump(content))
+    config = launched_configuration(folder)
+    config["optimizer"]["steps"] = 3
+    config["document_regularizer"] |= {"kind": "df_flops", "df_source": "sample"}
+    config["document_regularizer"] |= {"df_texts": 9, "df_every": 2}
+    config["optimizer"] |= {"sharded": True, "max_grad_norm": 0.1}
+    (folder / "all.yaml").write_text(yaml.safe_dump(config))
     sae = {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100}
-    content["model"] = {"backbone": str(folder / "llama"), "sae": sae, "trained": "lora"}
-    content["model"] |= {"freeze_head": True, "lora_rank": 2}
-    content["optimizer"] |= {"mini_batch": None, "gradient_checkpointing": True}
-    (folder / "lora.yaml").write_text(yaml.safe_dump(content))
-    content["model"] |= {"dtype": "bfloat16", "freeze_head": False}
-    content["optimizer"] |= {"mini_batch": 2, "bf16": True}
-    (folder / "half.yaml").write_text(yaml.safe_dump(content))
+    config["model"] = {"backbone": str(folder / "llama"), "sae": sae, "trained": "lora"}
+    config["model"] |= {"freeze_head": True, "lora_rank": 2}
+    config["optimizer"] |= {"mini_batch": None, "gradient_checkpointing": True}
+    (folder / "lora.yaml").write_text(yaml.safe_dump(config))
+    config["model"] |= {"dtype": "bfloat16", "freeze_head": False}
+    config["optimizer"] |= {"mini_batch": 2, "bf16": True}
+    (folder / "half.yaml").write_text(yaml.safe_dump(config))
     files = [folder / f"{name}.yaml" for name in ("all", "lora", "half")]
     processes.launch(PROGRAM, folder, PASS_TOKENS, *files)
     return folder
@@ -114,14 +114,14 @@ def seen(launched: Path, name: str) -> list[dict[str, Any]]:
 
 def layout(model: Path) -> dict[str, Any]:
     """The files of a saved model, with the settings of those that have some."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for path in sorted(model.rglob("*")):
         if path.is_file():
             read = json.loads(path.read_text()) if path.suffix == ".json" else None
             if path.name == "adapter_config.json":
                 read["target_modules"].sort()  # a set
-            found[str(path.relative_to(model))] = read
-    return found
+            results[str(path.relative_to(model))] = read
+    return results
 
 
 @pytest.mark.parametrize("name", ["all", "lora"])
@@ -131,11 +131,11 @@ def test_two_processes_with_parts_are_one_that_is_whole(launched, name, tmp_path
     monkeypatch.setattr("lexicept.models.backbone.BATCH_TOKENS", PASS_TOKENS)
     alone = ["optimizer.accumulation=2", "optimizer.sharded=false"]
     train(load_config(launched / f"{name}.yaml", alone), tmp_path / "run")
-    kinds = ("model", "adapter") if name == "lora" else ("model",)
-    for kind in kinds:
-        found, expected = launched / name / kind, tmp_path / "run" / kind
-        assert layout(found) == layout(expected)
-        ours, theirs = tensors(found), tensors(expected)
+    folders = ("model", "adapter") if name == "lora" else ("model",)
+    for name_of_folder in folders:
+        result, expected = launched / name / name_of_folder, tmp_path / "run" / name_of_folder
+        assert layout(result) == layout(expected)
+        ours, theirs = tensors(result), tensors(expected)
         assert ours.keys() == theirs.keys()
         for key, value in theirs.items():
             if key.endswith("key.bias"):  # of a gradient that is 0 but for rounding
@@ -143,8 +143,8 @@ def test_two_processes_with_parts_are_one_that_is_whole(launched, name, tmp_path
             torch.testing.assert_close(ours[key], value, atol=1e-5, rtol=1e-5, msg=key)
     lines = metrics(launched / name)
     assert [line["step"] for line in lines] == [2, 2, 3, 3]
-    for one, other in zip(metrics(tmp_path / "run"), lines, strict=True):
-        assert one == pytest.approx(other, rel=1e-5, abs=1e-5)
+    for left, other in zip(metrics(tmp_path / "run"), lines, strict=True):
+        assert left == pytest.approx(other, rel=1e-5, abs=1e-5)
     assert max(line.get("grad_norm", 0.0) for line in lines) > 0.1
 
 
@@ -157,9 +157,9 @@ def test_every_process_keeps_half_of_the_backbone(launched, name):
 
 
 def test_passes_are_repeated_for_the_processes_that_have_more(launched):
-    found = [one["repeated"] for name in ("all", "lora") for one in seen(launched, name)]
-    assert min(found) >= 0
-    assert sum(found) > 0
+    result = [state["repeated"] for name in ("all", "lora") for state in seen(launched, name)]
+    assert min(result) >= 0
+    assert sum(result) > 0
 
 
 def test_types_of_weights_stay(launched):
@@ -176,7 +176,7 @@ def test_one_process_resumes_what_two_began(launched):
     """A checkpoint has whole tensors, in an order that the number of processes does not change."""
     run = launched / "lora.killed"
     state = torch.load(run / "work/checkpoints/checkpoint-2/optimizer.pt", weights_only=True)
-    assert all(type(one["exp_avg"]) is torch.Tensor for one in state["state"].values())
+    assert all(type(value["exp_avg"]) is torch.Tensor for value in state["state"].values())
     before = metrics(run / "work")
     train(load_config(launched / "lora.yaml"), run)
     assert [line["step"] for line in metrics(run)] == [2, 2, 3, 3]
@@ -193,12 +193,12 @@ def test_one_process_clips_as_torch_does():
     torch.manual_seed(0)
     ours = [torch.nn.Parameter(torch.randn(3, 2)) for _ in range(3)]
     theirs = [torch.nn.Parameter(value.detach().clone()) for value in ours]
-    for one, other in zip(ours[:2], theirs[:2], strict=True):  # the third has no gradient
-        one.grad, other.grad = one.detach().clone(), one.detach().clone()
+    for left, other in zip(ours[:2], theirs[:2], strict=True):  # the third has no gradient
+        left.grad, other.grad = left.detach().clone(), left.detach().clone()
     norm = sharding.clip_gradients(ours, 0.5)
     assert norm == torch.nn.utils.clip_grad_norm_(theirs, 0.5)
-    for one, other in zip(ours[:2], theirs[:2], strict=True):
-        assert torch.equal(one.grad, other.grad)
+    for left, other in zip(ours[:2], theirs[:2], strict=True):
+        assert torch.equal(left.grad, other.grad)
     assert sharding.clip_gradients(ours, float("inf")) == pytest.approx(0.5)
     assert sharding.clip_gradients(ours[2:], 0.5) == 0
 
@@ -229,8 +229,8 @@ def test_recipes_start_a_process_for_each_gpu(
     monkeypatch.setattr(launch, "train", fail)
     monkeypatch.setattr("subprocess.run", run)
     optimizer = {"sharded": sharded, "batch_size": batch_size}
-    content = {"data": {"corpus": "x"}, "model": {"trained": "lora"}, "optimizer": optimizer}
-    config = from_mapping(TrainingConfig, content)
+    document = {"data": {"corpus": "x"}, "model": {"trained": "lora"}, "optimizer": optimizer}
+    config = from_mapping(TrainingConfig, document)
     failing = pytest.raises(LexiceptError, match="its training failed: no such model")
     with failing if own < batch_size else nullcontext():
         launch.train_on_all(config, tmp_path / "run", silent, tmp_path / "prepared")
@@ -243,7 +243,7 @@ def test_nothing_is_left_beside_what_was_trained(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.accelerator.device_count", lambda: 2)
     ended = subprocess.CompletedProcess([], 0)
     monkeypatch.setattr("subprocess.run", lambda *_, **__: ended)
-    content = {"data": {"corpus": "x"}, "optimizer": {"sharded": True, "batch_size": 4}}
-    config = from_mapping(TrainingConfig, content | {"model": {"trained": "lora"}})
+    data = {"data": {"corpus": "x"}, "optimizer": {"sharded": True, "batch_size": 4}}
+    config = from_mapping(TrainingConfig, data | {"model": {"trained": "lora"}})
     launch.train_on_all(config, tmp_path / "run", silent, tmp_path / "prepared")
     assert not list(tmp_path.iterdir())

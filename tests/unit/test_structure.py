@@ -33,8 +33,8 @@ def test_imports_have_no_cycle():
 def test_the_page_of_the_architecture_lists_every_module():
     page = (TESTS.parent / "docs" / "architecture.md").read_text()
     listing = page.partition("```text\n")[2].partition("\n```")[0]
-    rows = listing.replace("\n ", " ").splitlines()
-    listed = {row.split()[0]: set(row.split()[1:]) for row in rows}
+    lines = listing.replace("\n ", " ").splitlines()
+    listed = {line.split()[0]: set(line.split()[1:]) for line in lines}
     expected = {}
     for folder in {path.parent for path in MODULES} - {PACKAGE}:
         if folder.parent == PACKAGE:
