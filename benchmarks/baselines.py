@@ -50,15 +50,15 @@ class Scores:
         run = {}
         transposed = self.words[1].T.tocsr()
         for start in range(0, len(self.ids[0]), BATCH):
-            window = slice(start, start + BATCH)
-            scores = words * (self.words[0][window] @ transposed).toarray()
+            batch = slice(start, start + BATCH)
+            scores = words * (self.words[0][batch] @ transposed).toarray()
             if dense:
-                cosines = self.dense[0][window].astype(np.float32) @ self.dense[1].T.astype(
+                cosines = self.dense[0][batch].astype(np.float32) @ self.dense[1].T.astype(
                     np.float32
                 )
                 scores = scores + dense * cosines
             best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
-            for i, query in enumerate(self.ids[0][window]):
+            for i, query in enumerate(self.ids[0][batch]):
                 run[query] = {self.ids[1][d]: float(scores[i, d]) for d in best[i]}
         return effectiveness.evaluate(self.qrels, run, ["nDCG@10"])["nDCG@10"]
 

@@ -56,10 +56,10 @@ def scored(
     words = index.query_vectors(texts, "words")[:, index.span("words")]
     transposed = sp.csr_array(index.document_vectors().select("words").weights.T)
     for start in range(0, len(texts), BATCH):
-        window = slice(start, start + BATCH)
-        scores = (words[window] @ transposed).toarray()
-        cosines = requests[window].astype(np.float32) @ by_dimension
-        yield from zip(collection.queries[window], scores, cosines, strict=True)
+        batch = slice(start, start + BATCH)
+        scores = (words[batch] @ transposed).toarray()
+        cosines = requests[batch].astype(np.float32) @ by_dimension
+        yield from zip(collection.queries[batch], scores, cosines, strict=True)
 
 
 def best(index: IndexReader, records: Integers, scores: Floats) -> dict[str, float]:

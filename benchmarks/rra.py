@@ -91,10 +91,10 @@ def _words(folder: Path, split: str, use: str) -> list[str]:
     vectorizer = WordVectorizer("en")
     weights = sp.csr_array(BM25(k1=0.9, b=0.4).documents(vectorizer.documents(texts)))
     judged = _judged(folder, split, set(ids), vectorizer.queries, random)
-    ranked = _row(
+    line = _row(
         texts, ids, lambda rra: Derived.reweighted(weights, rra), vectorizer.queries, judged
     )
-    return [folder.name, "BM25", use, *ranked]
+    return [folder.name, "BM25", use, *line]
 
 
 def _index(path: Path, folder: Path, split: str, use: str) -> list[str]:
@@ -108,8 +108,8 @@ def _index(path: Path, folder: Path, split: str, use: str) -> list[str]:
     def derive(rra: RRASettings | None) -> Derived:
         return Derived.compute(index.tf(), settings, rra)
 
-    vector = _row(texts, ids, derive, index.query_vectors, judged)
-    return [folder.name, "words and concepts", use, *vector]
+    line = _row(texts, ids, derive, index.query_vectors, judged)
+    return [folder.name, "words and concepts", use, *line]
 
 
 def _judged(

@@ -101,8 +101,8 @@ def add(folder: Path, documents: int) -> dict[str, float]:
     random = np.random.default_rng(2)
     words = random.zipf(1.2, (ADDED, NONZEROS)) % DIMENSIONS
     new = [
-        Document(f"n{documents}-{token_id}", " ".join(f"w{word}" for word in i))
-        for token_id, i in enumerate(words.tolist())
+        Document(f"n{documents}-{i}", " ".join(f"w{word}" for word in words_of_document))
+        for i, words_of_document in enumerate(words.tolist())
     ]
     return {"add": seconds(partial(update, folder / "index", new))}
 

@@ -316,10 +316,10 @@ def test_a_concept_is_added_by_its_name(page, path):
     name = name_of(index.vocabularies[1].terms[i], i)
     page.get_by_label("Find: in a name or words").fill(name)
     page.get_by_role("button", name="Find").click()
-    record = page.locator("#finder .found li").filter(
+    item = page.locator("#finder .found li").filter(
         has=page.get_by_role("button", name=re.compile(rf"^{re.escape(name)}( \(\d+ concepts\))?$"))
     )
-    record.first.get_by_role("button", name="Add to the query").click()
+    item.first.get_by_role("button", name="Add to the query").click()
     expect(page.locator("#added .chip")).to_have_count(1)
     (weight,) = re.findall(r"add=concepts%3A\d+%3A([\d.]+)", page.url)
     (added,) = re.findall(r"add=concepts%3A(\d+)", page.url)

@@ -79,9 +79,9 @@ def table(folder: Path) -> SparseStaticEmbedding:
     return SparseStaticEmbedding(AutoTokenizer.from_pretrained(folder), weight, frozen=True)
 
 
-def save_library(folder: Path, text: list[Any], **settings: Any) -> Path:
+def save_library(folder: Path, parts: list[Any], **settings: Any) -> Path:
     with quiet_transformers():
-        encoder = SparseEncoder(modules=text, **settings)
+        encoder = SparseEncoder(modules=parts, **settings)
         encoder.save(str(folder), create_model_card=False)
     return folder
 

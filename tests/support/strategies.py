@@ -52,10 +52,10 @@ def collections(
 
 
 def read_bytes(
-    read: Callable[[Path], T], text: bytes, path: Path, error: type[Exception]
+    read: Callable[[Path], T], data: bytes, path: Path, error: type[Exception]
 ) -> T | None:
     """Read a file of this content: the result, or None where an error names the file."""
-    path.write_bytes(text)
+    path.write_bytes(data)
     try:
         return read(path)
     except error as refused:

@@ -152,8 +152,8 @@ def test_eager_attention_is_sdpa(folder, bidirectional):
         init_defaults={"bidirectional": bidirectional},
     )
     # Gemma 2 caps attention, which SDPA can't.
-    types = {model.model.config._attn_implementation for model in (fast, slow)}
-    assert types == ({"eager"} if "Gemma2" in folder else {"sdpa", "eager"})
+    implementations = {model.model.config._attn_implementation for model in (fast, slow)}
+    assert implementations == ({"eager"} if "Gemma2" in folder else {"sdpa", "eager"})
     texts = (LONG, text(1, 2))
     mask = inputs(fast, *texts)[1].bool()
     assert torch.allclose(states(fast, *texts)[mask], states(slow, *texts)[mask], atol=1e-4)

@@ -103,8 +103,8 @@ def brute_force(encoder: Encoder, texts: Sequence[str]) -> tuple[Fired, dict[int
 
 
 def row(matrix: sp.csr_array, concept: int) -> tuple[list[int], list[float]]:
-    window = slice(matrix.indptr[concept], matrix.indptr[concept + 1])
-    return matrix.indices[window].tolist(), matrix.data[window].tolist()
+    span = slice(matrix.indptr[concept], matrix.indptr[concept + 1])
+    return matrix.indices[span].tolist(), matrix.data[span].tolist()
 
 
 def assert_examples(description: Findings, fired: Fired, concept: int) -> None:

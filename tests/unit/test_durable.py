@@ -27,7 +27,7 @@ class Disk:
         self._times[status.st_dev, status.st_ino] = status.st_mtime_ns
         if stat.S_ISDIR(status.st_mode):
             with os.scandir(descriptor) as items:
-                self._names[status.st_ino] = {(record.name, record.inode()) for record in items}
+                self._names[status.st_ino] = {(item.name, item.inode()) for item in items}
 
     def _flushed(self, path: Path) -> bool:
         status = path.stat()

@@ -63,10 +63,10 @@ def lines(folder: Path) -> list[str]:
     return [line for path in sorted(folder.iterdir()) for line in path.read_text().splitlines()]
 
 
-def matrix(fields_of_documents: list[dict[str, float]], columns: int) -> Any:
-    dense = np.zeros((len(fields_of_documents), columns), np.float32)
-    for i, position in enumerate(fields_of_documents):
-        for dimension, weight in position.items():
+def matrix(vectors: list[dict[str, float]], columns: int) -> Any:
+    dense = np.zeros((len(vectors), columns), np.float32)
+    for i, vector in enumerate(vectors):
+        for dimension, weight in vector.items():
             dense[i, int(dimension)] = weight
     return dense
 
@@ -88,9 +88,9 @@ def impacts(index: IndexReader, bits: int = 8) -> Any:
 def weights_of(source: ExportedIndex) -> np.ndarray:
     """The documents' weights as exports see them [N, num_dimensions]."""
     vectors = np.zeros((len(source.index), source.num_dimensions), np.float32)
-    for i, position in enumerate(vectors):
+    for i, vector in enumerate(vectors):
         dimensions, weights = source.document(i)
-        position[dimensions] = weights
+        vector[dimensions] = weights
     return vectors
 
 
@@ -119,12 +119,12 @@ def messages() -> dict[str, Any]:
     """CIFF's messages, as its specification has them."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-    forms = descriptor_pb2.FieldDescriptorProto
+    field_types = descriptor_pb2.FieldDescriptorProto
     whole, long, real, text = (
-        forms.TYPE_INT32,
-        forms.TYPE_INT64,
-        forms.TYPE_DOUBLE,
-        forms.TYPE_STRING,
+        field_types.TYPE_INT32,
+        field_types.TYPE_INT64,
+        field_types.TYPE_DOUBLE,
+        field_types.TYPE_STRING,
     )
     fields = {
         "Header": [whole] * 5 + [long, real, text],
@@ -154,17 +154,17 @@ def messages() -> dict[str, Any]:
     }
 
 
-def delimited(text: bytes) -> Iterator[bytes]:
-    while text:
+def delimited(data: bytes) -> Iterator[bytes]:
+    while data:
         size = shift = 0
         while True:
-            octet, text = text[0], text[1:]
+            octet, data = data[0], data[1:]
             size |= (octet & 127) << shift
             shift += 7
             if octet < 128:
                 break
-        yield text[:size]
-        text = text[size:]
+        yield data[:size]
+        data = data[size:]
 
 
 def test_ciff(index):

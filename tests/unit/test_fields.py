@@ -580,14 +580,14 @@ def test_what_is_written_is_read(records, tmp_path_factory):
         for record in records
     ]
     with FieldWriter(folder / "fields") as writer:
-        for i, position in enumerate(plain_rows):
-            writer.append(str(i), position)
+        for i, record in enumerate(plain_rows):
+            writer.append(str(i), record)
     assert [path.name for path in folder.iterdir()] in ([], ["fields"])
     columns = FieldColumns(folder / "fields", len(records))
-    for i, position in enumerate(plain_rows):
+    for i, record in enumerate(plain_rows):
         result = columns.of(i)
-        assert result.keys() == position.keys()
-        for name, value in position.items():
+        assert result.keys() == record.keys()
+        for name, value in record.items():
             several = columns[name].type.multiple and not isinstance(value, list)
             assert kept(result[name]) == kept([value] if several else value)
     for name in columns:

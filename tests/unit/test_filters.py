@@ -29,8 +29,8 @@ COMPARED = {
 
 def columns(folder: Path, records: list[dict[str, Any]]) -> FieldColumns:
     with FieldWriter(folder / "fields") as writer:
-        for i, position in enumerate(records):
-            fields = {name: plain(value) for name, value in position.items()}
+        for i, record in enumerate(records):
+            fields = {name: plain(value) for name, value in record.items()}
             writer.append(str(i), {n: value for n, value in fields.items() if value is not None})
     return FieldColumns(folder / "fields", len(records))
 

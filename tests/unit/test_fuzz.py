@@ -28,11 +28,11 @@ EDITS = st.lists(
 )
 
 
-def damaged(text: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
+def damaged(data: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
     for position, removed, chunk in edits:
-        position %= len(text) + 1
-        text = text[:position] + chunk + text[position + removed :]
-    return text
+        position %= len(data) + 1
+        data = data[:position] + chunk + data[position + removed :]
+    return data
 
 
 @pytest.mark.parametrize("name", TARGETS)

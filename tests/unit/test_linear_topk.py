@@ -37,7 +37,7 @@ def assert_same(x, records, bias, k, threshold=None):
     assert torch.allclose(acts.sort(dim=1).values, expected.sort(dim=1).values, atol=1e-4)
     every = linear_topk.fire(torch.addmm(bias, x, records.T), threshold)
     assert torch.allclose(every.gather(1, dimensions), acts, atol=1e-4)
-    assert all(len(set(vector)) == k for vector in dimensions.tolist())
+    assert all(len(set(latents)) == k for latents in dimensions.tolist())
 
 
 def test_by_hand(monkeypatch):
@@ -74,7 +74,7 @@ def test_outputs_closer_than_rounding_are_told_apart():
     127 and 127."""
     x, weights = torch.ones(64, 1), 1 + torch.arange(1024.0)[:, None] * 2**-20
     acts, dimensions = top_activations(x, weights, torch.zeros(1024), 3)
-    assert [sorted(vector) for vector in dimensions.tolist()] == [[1021, 1022, 1023]] * 64
+    assert [sorted(latents) for latents in dimensions.tolist()] == [[1021, 1022, 1023]] * 64
     assert torch.equal(acts.sort(dim=1).values, weights[1021:, 0].expand(64, 3))
 
 
@@ -99,7 +99,7 @@ def test_long_rows_that_rounding_hides_behind_exact_short_ones(x, long):
     weights[:3] = torch.tensor([1 / 16, 0.0])
     weights[1000:1003] = torch.tensor(long)
     acts, dimensions = top_activations(torch.tensor([x] * 64), weights, torch.zeros(1024), 3)
-    assert [sorted(vector) for vector in dimensions.tolist()] == [[1000, 1001, 1002]] * 64
+    assert [sorted(latents) for latents in dimensions.tolist()] == [[1000, 1001, 1002]] * 64
     assert torch.equal(acts, torch.full((64, 3), 0.125))
 
 
@@ -178,4 +178,4 @@ def test_two_passes_find_the_values_of_one(monkeypatch, n, columns, k, scores_ty
     assert torch.equal(
         scores.gather(1, fast).sort(dim=1).values, scores.gather(1, plain).sort(dim=1).values
     )
-    assert all(len(set(vector)) == k for vector in fast.tolist())
+    assert all(len(set(latents)) == k for latents in fast.tolist())

@@ -126,8 +126,8 @@ def test_mask_top_k_keeps_the_largest(records, k):
     vectors = torch.tensor(records, dtype=torch.float32).reshape(-1, 5)
     masked = mask_top_k(vectors, k)
     assert bool(((masked == vectors) | (masked == 0)).all())
-    for vector, cut in zip(vectors.tolist(), masked.tolist(), strict=True):
-        expected = sorted(vector, reverse=True)[:k]
+    for values, cut in zip(vectors.tolist(), masked.tolist(), strict=True):
+        expected = sorted(values, reverse=True)[:k]
         assert sorted(cut, reverse=True)[:k] == expected
         assert sum(weight > 0 for weight in cut) <= k
 

@@ -71,10 +71,10 @@ def test_texts_of_wrong_encodings_and_flowed_lines():
     assert parsed(raw).text == "owls hoot\nat night\n--\nAnn"
 
 
-@pytest.mark.parametrize("text", [b"cats", b"\n\n", b"a: b\n\ncats"])
-def test_texts_that_are_no_mails(text):
+@pytest.mark.parametrize("data", [b"cats", b"\n\n", b"a: b\n\ncats"])
+def test_texts_that_are_no_mails(data):
     with pytest.raises(NothingToRead, match="no mail"):
-        parsed(text)
+        parsed(data)
 
 
 def test_damaged_headers_and_deep_mails_end_in_no_other_error():
@@ -85,15 +85,15 @@ def test_damaged_headers_and_deep_mails_end_in_no_other_error():
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_mail_or_none(text):
+def test_any_bytes_are_a_mail_or_none(data):
     with suppress(NothingToRead):
-        parsed(b"From: a\n" + text)
+        parsed(b"From: a\n" + data)
 
 
 def test_a_mailbox_has_many_mails(tmp_path):
     mails = [mail(), mail("Cats purr.\n\n>From here on they sleep.", Subject="Cats")]
-    text = "".join(f"From ann Fri Mar  1 10:00:00 2024\n{message}\n\n" for message in mails)
-    (tmp_path / "a.mbox").write_text(text)
+    data = "".join(f"From ann Fri Mar  1 10:00:00 2024\n{message}\n\n" for message in mails)
+    (tmp_path / "a.mbox").write_text(data)
     documents = [*read_documents(tmp_path)]
     assert [(document.id, document.title) for document in documents] == [
         ("a.mbox#1", "Birds"),

@@ -47,19 +47,19 @@ VALUES = st.recursive(
 )
 
 
-def keys_of(text, above=()):
+def keys_of(manifest, above=()):
     """The paths of all members of JSON objects and lists."""
-    if isinstance(text, dict | list):
-        pairs = text.items() if isinstance(text, dict) else enumerate(text)
+    if isinstance(manifest, dict | list):
+        pairs = manifest.items() if isinstance(manifest, dict) else enumerate(manifest)
         for key, value in pairs:
             yield (*above, key)
             yield from keys_of(value, (*above, key))
 
 
-def put(text, keys, value):
+def put(manifest, keys, value):
     for key in keys[:-1]:
-        text = text[key]
-    text[keys[-1]] = value
+        manifest = manifest[key]
+    manifest[keys[-1]] = value
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def folder(tmp_path):
 def test_any_value_of_any_member_is_refused_or_read(path, members, data):
     keys, value = data.draw(st.sampled_from(members)), data.draw(VALUES)
     whole = (path / "manifest.json").read_bytes()
-    edit_manifest(path, lambda text: put(text, keys, value))
+    edit_manifest(path, lambda manifest: put(manifest, keys, value))
     try:
         with warnings.catch_warnings(), suppress(LexiceptError):
             warnings.simplefilter("ignore", LexiceptWarning)
@@ -127,7 +127,7 @@ def test_any_value_of_any_member_is_refused_or_read(path, members, data):
 )
 def test_a_manifest_of_other_types_is_damaged(path, tmp_path, changes):
     shutil.copytree(path, tmp_path / "copy")
-    edit_manifest(tmp_path / "copy", lambda text: text.update(changes))
+    edit_manifest(tmp_path / "copy", lambda manifest: manifest.update(changes))
     for work in (lexicept.open, verify, lambda path: lexicept.sync(os.curdir, path)):
         with pytest.raises(IndexFormatError, match=r"copy/manifest\.json is damaged: "):
             work(tmp_path / "copy")
@@ -139,7 +139,7 @@ def test_a_manifest_of_other_types_is_damaged(path, tmp_path, changes):
 )
 def test_a_vocabulary_of_other_types_is_damaged(path, tmp_path, name, value):
     shutil.copytree(path, tmp_path / "copy")
-    edit_manifest(tmp_path / "copy", lambda text: text["vocabularies"][0].update({name: value}))
+    edit_manifest(tmp_path / "copy", lambda m: m["vocabularies"][0].update({name: value}))
     with pytest.raises(IndexFormatError, match=r"copy/manifest\.json is damaged: "):
         lexicept.open(tmp_path / "copy")
 
@@ -148,11 +148,11 @@ def test_a_vocabulary_of_other_types_is_damaged(path, tmp_path, name, value):
 
 
 def older(path):
-    edit_manifest(path, lambda text: text.update(version=VERSION - 1))
+    edit_manifest(path, lambda manifest: manifest.update(version=VERSION - 1))
 
 
 def newer(path):
-    edit_manifest(path, lambda text: text.update(version=VERSION + 1))
+    edit_manifest(path, lambda manifest: manifest.update(version=VERSION + 1))
 
 
 def renamed(path):
@@ -164,7 +164,7 @@ DAMAGES = [
     older,
     newer,
     renamed,
-    lambda path: edit_manifest(path, lambda text: text.update(missing=5)),
+    lambda path: edit_manifest(path, lambda manifest: manifest.update(missing=5)),
     lambda path: (path / "manifest.json").write_bytes(b"\0" * 100),
     lambda path: (path / "manifest.json").write_bytes(b"{"),
     lambda path: (path / "manifest.json").unlink(),

@@ -192,8 +192,8 @@ def columns(
     types: dict[str, object] = {},  # noqa: B006
 ) -> FieldColumns:
     with FieldWriter(folder, types) as writer:  # type: ignore[arg-type]
-        for i, position in enumerate(records):
-            writer.append(str(i), position)
+        for i, record in enumerate(records):
+            writer.append(str(i), record)
     return FieldColumns(folder, len(records))
 
 

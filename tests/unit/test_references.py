@@ -99,7 +99,7 @@ def test_a_backbone_in_a_folder_is_copied(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
+    "settings",
     [
         {},
         {"name": 3, "revision": None, "files": {"a": {"size": 1, "sha256": "0"}}},
@@ -112,7 +112,7 @@ def test_a_backbone_in_a_folder_is_copied(tmp_path):
         {"name": "a/b", "revision": None, "files": {"a": 1}},
     ],
 )
-def test_damaged_references(text, tmp_path):
-    write_json(tmp_path / REFERENCE_FILE, text)
+def test_damaged_references(settings, tmp_path):
+    write_json(tmp_path / REFERENCE_FILE, settings)
     with pytest.raises(InputError, match="not a reference to a model"):
         Reference.read(tmp_path)

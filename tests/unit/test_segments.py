@@ -42,7 +42,7 @@ def test_first_of_rows(group_lists, count):
     result = first_of_rows(matrix, count)
     assert isinstance(result, sp.csr_array)
     assert result.shape == matrix.shape
-    for i, position in enumerate(group_lists):
-        window = slice(result.indptr[i], result.indptr[i + 1])
-        assert result.data[window].tolist() == position[:count]
-        assert result.indices[window].tolist() == [9, 8, 7, 6][: len(position[:count])]
+    for i, group in enumerate(group_lists):
+        span = slice(result.indptr[i], result.indptr[i + 1])
+        assert result.data[span].tolist() == group[:count]
+        assert result.indices[span].tolist() == [9, 8, 7, 6][: len(group[:count])]

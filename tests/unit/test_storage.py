@@ -150,9 +150,9 @@ def test_damaged_arrays_are_refused_or_read(tmp_path_factory, data):
     assert str(path) in message
 
 
-@pytest.mark.parametrize("text", [b"", b"PK\x03\x04", b"PK\x05\x06" + bytes(18), b"text"])
-def test_other_files_are_no_arrays(tmp_path, text):
-    (tmp_path / "a.npy").write_bytes(text)
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"PK\x05\x06" + bytes(18), b"text"])
+def test_other_files_are_no_arrays(tmp_path, data):
+    (tmp_path / "a.npy").write_bytes(data)
     with pytest.raises(IndexFormatError, match=r"a\.npy"):
         load_array(tmp_path / "a.npy", np.int64)
 
@@ -293,25 +293,25 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text("abé"), JSON, max_size=4))
-def test_json_comes_back(tmp_path_factory, text):
+def test_json_comes_back(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("json") / "f.json"
-    write_json(path, text)
-    assert read_json(path) == text
+    write_json(path, data)
+    assert read_json(path) == data
 
 
 @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
-def test_any_bytes_are_a_json_object_or_refused(tmp_path_factory, text):
+def test_any_bytes_are_a_json_object_or_refused(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("json") / "f.json"
-    value = read_bytes(read_json, text, path, IndexFormatError)
+    value = read_bytes(read_json, data, path, IndexFormatError)
     if value is not None:
-        assert value == json.loads(text)
+        assert value == json.loads(data)
         assert isinstance(value, dict)
 
 
-@pytest.mark.parametrize("text", [b"[1]", b"", b"\xff", b"{", b"[" * 100_000])
-def test_what_is_no_json_object_is_refused(tmp_path, text):
+@pytest.mark.parametrize("data", [b"[1]", b"", b"\xff", b"{", b"[" * 100_000])
+def test_what_is_no_json_object_is_refused(tmp_path, data):
     path = tmp_path / "f.json"
-    path.write_bytes(text)
+    path.write_bytes(data)
     with pytest.raises(IndexFormatError, match=r"f\.json"):
         read_json(path)
 

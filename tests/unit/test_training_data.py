@@ -267,7 +267,7 @@ def test_a_sample_of_texts_is_shared_by_processes(tmp_path, bert):
         assert all(len(mini_batch["input_ids"]) <= arguments[1] for mini_batch, _ in mini_batches)
         sizes.append([len(mini_batch["input_ids"]) for mini_batch, _ in mini_batches])
         counted = [mini_batch["input_ids"][:count] for mini_batch, count in mini_batches]
-        return [vector[vector > 4].tolist() for ids in counted for vector in ids]
+        return [token_ids[token_ids > 4].tolist() for ids in counted for token_ids in ids]
 
     sizes = []
 

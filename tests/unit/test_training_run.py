@@ -94,12 +94,12 @@ def test_a_run_leaves_a_model_and_its_story(unbroken, inputs, trained):
     folder = unbroken(trained)
     lines = metrics(folder)
     assert [line["step"] for line in lines] == [4, 4, 8, 8, 10, 10]
-    chunks = ["kl", "margin_mse", "in_batch", "query_flops", "document_df_flops"]
-    chunks += ["joint_flops"]
+    losses = ["kl", "margin_mse", "in_batch", "query_flops", "document_df_flops"]
+    losses += ["joint_flops"]
     for told, validated in zip(lines[::2], lines[1::2], strict=True):
         keys = {"step", "loss", "grad_norm", "learning_rate", "scale", "scale_learning_rate"}
-        assert set(told) == keys | {*chunks}
-        assert told["loss"] == pytest.approx(sum(told[name] for name in chunks), abs=1e-3)
+        assert set(told) == keys | {*losses}
+        assert told["loss"] == pytest.approx(sum(told[name] for name in losses), abs=1e-3)
         assert 0 < validated["eval_ndcg"] <= 1
         assert validated["eval_selection"] == validated["eval_ndcg"]
     with Image.open(folder / "curves.png") as image:
