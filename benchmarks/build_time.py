@@ -143,10 +143,7 @@ def main() -> None:
             sources = arguments.before and arguments.before / "src" if name == BEFORE else None
             if (size, name) in done or python is None or (name == BEFORE and sources is None):
                 continue
-            result = {
-                "documents": size,
-                **measure(python, name, corpus, arguments.folder, sources),
-            }
+            result = {"documents": size, **measure(python, name, corpus, arguments.folder, sources)}
             print(result, flush=True)
             results.append(result)
             with results_path.open("a") as file:

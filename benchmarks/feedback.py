@@ -83,9 +83,7 @@ def marked(run: Run, qrels: Sequence[Qrel]) -> tuple[dict[str, list[str]], list[
 def without(run: Run, left_out: Mapping[str, set[str]]) -> Run:
     """Return the results of some queries without documents of each."""
     return {
-        name: {
-            document: score for document, score in run[name].items() if document not in documents
-        }
+        name: {d: score for d, score in run[name].items() if d not in documents}
         for name, documents in left_out.items()
     }
 

@@ -72,12 +72,7 @@ def sae_head(
 
 
 def splade_head(
-    lengths: Sequence[int],
-    firing: float,
-    training: bool,
-    *,
-    size: int = 30_522,
-    d: int = 768,
+    lengths: Sequence[int], firing: float, training: bool, *, size: int = 30_522, d: int = 768
 ) -> Case:
     """States [texts, LENGTH, d] to SPLADE vectors; the peer's decoder, what an MLM head ends with,
     shares the head's parameters.

@@ -131,10 +131,7 @@ def untitled(folder: Path, out: Path) -> Path:
     if not path.exists():
         out.mkdir(parents=True, exist_ok=True)
         documents = read_documents(str(folder))
-        lines = [
-            json.dumps({"_id": document.id, "title": "", "text": document.text})
-            for document in documents
-        ]
+        lines = [json.dumps({"_id": d.id, "title": "", "text": d.text}) for d in documents]
         path.write_text("\n".join(lines))
     return path
 

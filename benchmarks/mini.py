@@ -14,14 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.common import Table
-from benchmarks.judged import (
-    NDCG,
-    Collection,
-    System,
-    ahead,
-    decimal,
-    opened,
-)
+from benchmarks.judged import NDCG, Collection, System, ahead, decimal, opened
 from benchmarks.pareto import draw
 from benchmarks.rerankers import baselines
 from lexicept.evaluation.runs import run_of_hits

@@ -22,15 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors.torch import save_file
-from tokenizers import (
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 Floats = npt.NDArray[np.float32]
 

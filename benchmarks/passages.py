@@ -99,9 +99,7 @@ def cut(texts: dict[str, str], most: int) -> list[Document]:
     """Return documents in passages of at most so many words."""
     results = []
     for name, text in texts.items():
-        segments = [
-            Passage(fragment, "", str(n)) for n, fragment in enumerate(pieces(text, most), 1)
-        ]
+        segments = [Passage(f, "", str(n)) for n, f in enumerate(pieces(text, most), 1)]
         results.append(Document(name, text, "", {}, tuple(segments) if len(segments) > 1 else ()))
     return results
 

@@ -77,10 +77,7 @@ def save_model(folder: Path, texts: list[str]) -> None:
     source = resolve(DEFAULT_BACKBONE)
     tokenizer = AutoTokenizer.from_pretrained(source, model_max_length=LENGTH)
     config = BertConfig.from_pretrained(
-        source,
-        tie_word_embeddings=False,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
+        source, tie_word_embeddings=False, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
     torch.manual_seed(0)
     model = BertForMaskedLM(config).eval()

@@ -39,9 +39,7 @@ def assert_agreement(ours: Tensor, theirs: Tensor, embeddings: list[Tensor]) -> 
     assert theirs.item() > 0.1
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
     for mine, other in zip(
-        torch.autograd.grad(ours, embeddings),
-        torch.autograd.grad(theirs, embeddings),
-        strict=True,
+        torch.autograd.grad(ours, embeddings), torch.autograd.grad(theirs, embeddings), strict=True
     ):
         assert other.any()
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)

@@ -20,9 +20,7 @@ def nfcorpus(data):
     i = {term: position for position, term in enumerate(terms[:30522])}
 
     def matrix(rows):
-        cells = [
-            (position, i[t], w) for position, vector in enumerate(rows) for t, w in vector.items()
-        ]
+        cells = [(p, i[t], w) for p, vector in enumerate(rows) for t, w in vector.items()]
         position, column, weight = zip(*cells, strict=True)
         shape = (len(rows), 30522)
         return sp.csr_array((np.array(weight, np.float64), (position, column)), shape=shape)

@@ -94,11 +94,7 @@ def test_search_shows_results_and_why(page, path):
     expect(page.get_by_role("status").first).to_have_text(expected)
     top = page.locator(".result").first
     why = index.explain(QUERY, index.search([QUERY])[0][0].id)
-    words = sum(
-        contribution.score
-        for contribution in why.contributions
-        if contribution.vocabulary == "words"
-    )
+    words = sum(c.score for c in why.contributions if c.vocabulary == "words")
     expect(top.locator(".keys")).to_contain_text(f"words {round(100 * words / why.score)} %")
     idea = why.ideas[0]
     expect(top.locator(".parts li").first).to_contain_text(idea.name)

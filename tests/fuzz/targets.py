@@ -447,10 +447,7 @@ def _targets() -> Iterator[tuple[str, Target]]:
     yield "mail", Target(files(a__eml=MAIL), documents)
     yield "mailbox", Target(files(a__mbox=f"From ann\n{MAIL}\n\nFrom bob\n{MAIL}"), documents)
     yield "tex", Target(files(a__tex='\\section{Owls} % x\nThey \\emph{h\\"oot}.\n'), documents)
-    yield (
-        "adoc",
-        Target(files(a__adoc="= Owls\nAnn\n\n* https://a.org[b] {author}\n"), documents),
-    )
+    yield ("adoc", Target(files(a__adoc="= Owls\nAnn\n\n* https://a.org[b] {author}\n"), documents))
     yield "org", Target(files(a__org="#+title: Owls\n* TODO a :b:\n[[x][y]] /z/ |a|\n"), documents)
     yield "mdx", Target(files(a__mdx="import x\n\n# Owls\n\n<A b={c}>hoot</A> `d`\n"), documents)
     yield "srt", Target(files(a__srt="1\n00:00:01,0 --> 00:00:02,0\n<i>hoot</i>\n"), documents)

@@ -143,11 +143,7 @@ def test_esplade_learns_from_in_batch_negatives_alone(name):
 def test_esplade_is_pretrained_as_the_paper_says(name):
     """Section 3.1.3; titles of at most 64 tokens, and the vocabulary of the training's texts."""
     rows = {system.name: system for system in load_recipe(RECIPES, f"esplade/{name}").rows}
-    jobs = [
-        system.jobs["full"]
-        for system in rows.values()
-        if isinstance(system.jobs["full"], TrainingJob)
-    ]
+    jobs = [s.jobs["full"] for s in rows.values() if isinstance(s.jobs["full"], TrainingJob)]
     stages = [job.pretraining for job in jobs if job.config.model.head == "expanded"]
     assert stages
     for stage in stages:
@@ -389,9 +385,7 @@ def test_queries_that_are_documents(recipes, tmp_path):
 def test_collections_whose_queries_are_documents():
     sources = load_sources(RECIPES / "datasets.yaml")
     recipe = load_recipe(RECIPES, "rra/table1")
-    jobs = [
-        job for system in recipe.rows for job in system.jobs.values() if not isinstance(job, str)
-    ]
+    jobs = [job for s in recipe.rows for job in s.jobs.values() if not isinstance(job, str)]
     names = {dataset.name for job in jobs for dataset in datasets_of(job)}
     collections = ("arguana", "quora", "scidocs", "cqadupstack")
     expected = {name for name in names if any(collection in name for collection in collections)}
@@ -510,9 +504,7 @@ def test_parts_by_titles_share_no_title_text_or_question(tmp_path):
         id_sets.append(documents)
     assert sorted([*id_sets[0], *id_sets[1]]) == list(range(1, 19))
     assert [len({document_id // 2 for document_id in ids}) for ids in id_sets] == [3, 7]
-    assert not {document_id // 2 for document_id in id_sets[0]} & {
-        document_id // 2 for document_id in id_sets[1]
-    }
+    assert not {d // 2 for d in id_sets[0]} & {document_id // 2 for document_id in id_sets[1]}
     with pytest.raises(InputError, match="two rising shares"):
         Subset("whole", "train", 20, 20, titles=(0.3, 0.3))
 

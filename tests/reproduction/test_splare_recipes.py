@@ -47,9 +47,7 @@ def test_xtreme_up_is_a_mean_over_its_20_languages(name):
     assert len(set(column.datasets)) == 20
     for job in full_jobs(f"splare/{name}").values():
         tested = [dataset.name for dataset in job.test]
-        assert [collection for collection in tested if collection.startswith("xtreme_up/")] == list(
-            column.datasets
-        )
+        assert [c for c in tested if c.startswith("xtreme_up/")] == list(column.datasets)
 
 
 def test_temperatures_are_searched_on_several_collections():

@@ -94,9 +94,7 @@ def in_memory(source: str) -> Collection:
     """Return a collection with BM25 weights, made of all documents at once."""
     documents = list(read_documents(source))
     vectorizer = WordVectorizer("en")
-    weights = BM25(0.9, 0.4).documents(
-        vectorizer.documents([document.content for document in documents])
-    )
+    weights = BM25(0.9, 0.4).documents(vectorizer.documents([d.content for d in documents]))
     queries, qrels = judged(source, "dev", None)
     query_ids = vectorizer.queries([query.text for query in queries])
     ids = ([document.id for document in documents], [query.id for query in queries])

@@ -123,10 +123,7 @@ def test_relabel(path):
     assert before.atlas[1].label == "ee"
     hits = before.search(["cat a bee"])[0]
     assert index.search(["cat a bee"])[0] == hits
-    terms = {
-        contribution.term
-        for contribution in index.explain("a", "d/0", "concepts", spans=False).contributions
-    }
+    terms = {c.term for c in index.explain("a", "d/0", "concepts", spans=False).contributions}
     assert terms == {"Ay"}
     before.release()
     relabel(path, {3: "oh"}, "llm")

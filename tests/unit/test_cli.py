@@ -76,20 +76,14 @@ def test_explain(index, run):
     hits = run("search", index, "apples banana", "--explain", "--json").json["results"]
     assert [hit["id"] for hit in hits] == ["d1", "d2"]
     contributions = hits[0]["contributions"]
-    assert [
-        (contribution["vocabulary"], contribution["term"]) for contribution in contributions
-    ] == [
+    assert [(c["vocabulary"], c["term"]) for c in contributions] == [
         ("words", "banana"),
         ("words", "appl"),
     ]
-    assert sum(contribution["score"] for contribution in contributions) == pytest.approx(
-        hits[0]["score"], rel=1e-6
-    )
+    assert sum(c["score"] for c in contributions) == pytest.approx(hits[0]["score"], rel=1e-6)
     # Shares are those of the idfs, ln(1 + 2.5 / 1.5) and ln(1 + 1.5 / 2.5).
     assert contributions[0]["share"] == pytest.approx(0.9808293 / (0.9808293 + 0.4700036), rel=1e-6)
-    assert [contribution["share"] for contribution in hits[1]["contributions"]] == [
-        pytest.approx(1)
-    ]
+    assert [c["share"] for c in hits[1]["contributions"]] == [pytest.approx(1)]
     table = run("search", index, "apples banana", "--explain").out
     assert "68% banana  word" in table
     assert "32% apples  word  apple" in table

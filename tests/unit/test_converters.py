@@ -16,9 +16,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from sentence_transformers.sparse_encoder.modules import (
-    SparseAutoEncoder,
-)
+from sentence_transformers.sparse_encoder.modules import SparseAutoEncoder
 from transformers import AutoTokenizer
 
 from lexicept.errors import InputError, LexiceptWarning
@@ -305,11 +303,7 @@ LIMITED = {"query_max_active_dims": 3, "document_max_active_dims": 4, "pruning":
 LIBRARY, SPLADE = Kind.sentence_transformers, Kind.splade
 
 REFUSED: list[tuple[str, Callable[[Path], SparseEncoder], Kind]] = [
-    (
-        "latents, not sub-words",
-        lambda masked: with_head(masked, SAEHead(SAE(32, 16, 4))),
-        LIBRARY,
-    ),
+    ("latents, not sub-words", lambda masked: with_head(masked, SAEHead(SAE(32, 16, 4))), LIBRARY),
     (
         "not the backbone's own sub-words",
         lambda masked: with_head(masked, head_of(masked).expanded([[5, 6]], ["bade"])),

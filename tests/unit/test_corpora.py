@@ -490,8 +490,7 @@ def test_lines_that_end_in_cr_alone(write):
 
 @given(
     table=st.lists(
-        st.tuples(st.text("ab ,;|\t\"'", min_size=1), st.text('xy,;|\n"', min_size=1)),
-        min_size=1,
+        st.tuples(st.text("ab ,;|\t\"'", min_size=1), st.text('xy,;|\n"', min_size=1)), min_size=1
     ),
     separator=st.sampled_from(",;\t|"),
     end=st.sampled_from(["\n", "\r\n", "\r"]),

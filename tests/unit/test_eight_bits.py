@@ -16,13 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from lexicept.errors import InputError
 from lexicept.models import eight_bits
-from lexicept.models.eight_bits import (
-    EightBitBert,
-    PackedRows,
-    _halved,
-    dequantised,
-    saturates,
-)
+from lexicept.models.eight_bits import EightBitBert, PackedRows, _halved, dequantised, saturates
 from lexicept.models.encoder import Encoder
 from lexicept.models.light_encoder import LightEncoder
 from lexicept.models.onnx_bert import OnnxBert

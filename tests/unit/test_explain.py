@@ -153,9 +153,7 @@ def test_a_token_may_speak_against_a_latent(masked, tmp_path):
             f"#{contribution.dimension}",
         )
     longer = lexicept.explain(text, " ".join(WORDS), folder)
-    shares = [
-        share for contribution in longer.contributions for share in contribution.document_shares
-    ]
+    shares = [share for c in longer.contributions for share in c.document_shares]
     assert min(shares) < 0 < max(shares)
 
 
@@ -216,9 +214,7 @@ def test_models_that_have_no_explanation(masked, tmp_path):
 def test_the_command(masked, tmp_path, run):
     command = ("explain", "--model", masked, "kilo <b>", "muba kilo")
     output = run(*command, "--json").json
-    assert output["score"] == pytest.approx(
-        sum(contribution["score"] for contribution in output["contributions"])
-    )
+    assert output["score"] == pytest.approx(sum(c["score"] for c in output["contributions"]))
     assert output["contributions"][0]["share"] == pytest.approx(
         output["contributions"][0]["score"] / output["score"]
     )

@@ -210,10 +210,7 @@ def test_scores_of_words_and_concepts_add_up(bert, tmp_path, limits, rra, poolin
                     if contribution.vocabulary == "words":
                         strings = spellings(explanation.content, contribution.in_document)
                         assert {word.lower() for word in strings} == {contribution.term}
-                dimensions = {
-                    (contribution.vocabulary, contribution.dimension)
-                    for contribution in explanation.contributions
-                }
+                dimensions = {(c.vocabulary, c.dimension) for c in explanation.contributions}
                 assert not steering or names[0] not in dimensions
 
 

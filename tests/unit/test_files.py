@@ -77,9 +77,7 @@ def test_markdown_and_its_front_matter():
     text += "> ## quoted\n\n## Last `c`\n```\n# code\n```\n"
     parsed = parse_markdown(text)
     assert (parsed.title, parsed.fields) == ("The Title", {"year": 2020})
-    sections = [
-        (section.text.strip(), section.title, section.anchor) for section in parsed.sections
-    ]
+    sections = [(s.text.strip(), s.title, s.anchor) for s in parsed.sections]
     assert sections == [
         ("intro", "", ""),
         ("x", "Set", "set"),
@@ -215,9 +213,7 @@ def test_no_letter_of_markdown_is_lost(text):
     blocks = markdown_blocks(text)
     spelled = [block if isinstance(block, str) else block.text for block in blocks]
     assert letters("".join(spelled)) == letters(text)
-    found = "\n".join(
-        [parsed.title, *(f"{section.title}\n{section.text}" for section in parsed.sections)]
-    )
+    found = "\n".join([parsed.title, *(f"{s.title}\n{s.text}" for s in parsed.sections)])
     assert all(section in found for section in spelled)
 
 

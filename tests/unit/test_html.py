@@ -173,9 +173,7 @@ def test_few_tags_that_stand_for_many_elements_are_refused(tmp_path, monkeypatch
 def test_any_text_is_html(text):
     parsed = parse_html("a.html", b"<body>" * 9 + text.encode())
     assert not set("\x01\x02") & set(parsed.text)
-    assert all(
-        section.title in parsed.text or section.title == parsed.title for section in parsed.sections
-    )
+    assert all(s.title in parsed.text or s.title == parsed.title for s in parsed.sections)
 
 
 TAGS = ["main", "h1", "p", "pre", "svg", "text", "ruby", "rt", "title", "td", "select", "math", "b"]

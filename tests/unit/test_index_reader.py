@@ -179,9 +179,7 @@ def test_an_explanation_in_words(tmp_path):
     expected = Explanation("dogs cats cats", "b", "cat dog", (cats, dog), 0.0)
     assert index.explain("dogs cats cats", "b") == expected
     none = ("query_spans", "query_shares", "document_spans", "document_shares")
-    bare = [
-        contribution._replace(**dict.fromkeys(none, ())) for contribution in expected.contributions
-    ]
+    bare = [c._replace(**dict.fromkeys(none, ())) for c in expected.contributions]
     assert [*index.explain("dogs cats cats", "b", spans=False).contributions] == bare
     assert index.explain("zebra", "b").contributions == ()
     with pytest.raises(InputError, match="no document 'zz'"):

@@ -170,9 +170,7 @@ class TestLangChain:
         retriever = self.retriever(index=index, filter="year exists")
         assert [document.id for document in retriever.invoke("dogs cats")] == ["d1", "d3"]
         for given in ("year > 2020", {"year": {">": 2020}}):
-            assert [document.id for document in retriever.invoke("dogs cats", filter=given)] == [
-                "d3"
-            ]
+            assert [d.id for d in retriever.invoke("dogs cats", filter=given)] == ["d3"]
             documents = asyncio.run(retriever.ainvoke("dogs cats", filter=given))
             assert [document.id for document in documents] == ["d3"]
         with pytest.raises(InputError, match="there is no field 'colour', only: year, tag"):

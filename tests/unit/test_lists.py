@@ -435,9 +435,7 @@ def test_hugging_face_datasets(tmp_path, monkeypatch):
     table.save_to_disk(tmp_path / "one")
     datasets.DatasetDict(train=table, test=table.select([2])).save_to_disk(tmp_path / "dict")
     (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "train.jsonl").write_text(
-        "".join(json.dumps(record) + "\n" for record in records)
-    )
+    (tmp_path / "files" / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     for name in ("one", "dict", "files"):
         assert list(read_texts_dataset(str(tmp_path / name))) == records
     assert list(read_texts_dataset(str(tmp_path / "dict"), "test")) == records[2:]

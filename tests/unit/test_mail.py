@@ -52,10 +52,7 @@ def test_attachments_are_sections():
     message = mail()
     message.add_attachment("# Food\n\nMice.", subtype="markdown", filename="food.md")
     message.add_attachment(b"\x00\x01", maintype="image", subtype="png", filename="owl.png")
-    assert parsed(message).sections == (
-        Section("Owls hoot."),
-        Section("Mice.", "food.md", ""),
-    )
+    assert parsed(message).sections == (Section("Owls hoot."), Section("Mice.", "food.md", ""))
 
 
 def test_a_mail_in_a_mail_is_read():

@@ -41,10 +41,7 @@ def test_headings_and_fields_of_a_text_document():
     body = paragraph("Owls", "Titel1") + paragraph("They hoot.") + paragraph("Food", "Own")
     parsed = parse_office("a.docx", docx(body + paragraph("Mice &amp; voles.")))
     assert (parsed.title, parsed.text) == ("Owls", "They hoot.\n\nFood\n\nMice & voles.")
-    assert parsed.sections == (
-        Section("They hoot."),
-        Section("Mice & voles.", "Food", "food"),
-    )
+    assert parsed.sections == (Section("They hoot."), Section("Mice & voles.", "Food", "food"))
     assert parsed.fields == {"author": "Ann Lee", "modified": "2024-03-01T10:00:00Z"}
 
 

@@ -81,9 +81,7 @@ def masked(ids: list[int], spans: list[WordSpan], share: float = 0.15, seed: int
 
 def spans_of(ids):
     """Return a span for each token, special tokens aside."""
-    return [
-        WordSpan(position, position + 1, i) for position, i in enumerate(ids) if i not in (2, 3)
-    ]
+    return [WordSpan(p, p + 1, i) for p, i in enumerate(ids) if i not in (2, 3)]
 
 
 @pytest.mark.parametrize(

@@ -213,9 +213,7 @@ def test_hostile_text_is_json_text(client):
 def test_concepts(client, index):
     listed = get(client, "/concepts", top_k=1000)
     counts = [concept["documents"] for concept in listed["concepts"]]
-    dimensions = [
-        n for concept in listed["concepts"] for n in (concept["number"], *concept["alike"])
-    ]
+    dimensions = [n for c in listed["concepts"] for n in (c["number"], *c["alike"])]
     assert sorted(dimensions) == sorted(index.atlas.useful)
     assert dimensions[0] == index.atlas.useful[0]
     assert len(counts) == listed["total"]
@@ -310,11 +308,7 @@ BAD = [
     ("/search?query=a&top_k=-1", 422, "top_k: Input should be greater than or equal to 1"),
     ("/search?query=a&top_k=1000000000", 422, "top_k: Input should be less than or equal to 1000"),
     ("/search?query=a&top_k=ten", 422, "top_k: Input should be a valid integer"),
-    (
-        "/search?query=a&vocabulary=both",
-        422,
-        "vocabulary: Input should be 'words' or 'concepts'",
-    ),
+    ("/search?query=a&vocabulary=both", 422, "vocabulary: Input should be 'words' or 'concepts'"),
     ("/search?query=a&steer=concepts:1", 422, "steer.0"),
     ("/search?query=a&steer=words:1:2&steer=words:1:nan", 422, "steer.1"),
     ("/search?query=a&steer=words:1:-2", 422, "steer.0"),

@@ -126,10 +126,7 @@ def test_a_cosine_is_that_of_the_vectors_up_to_their_rounding(tmp_path):
     result = stored.similarities(units[7], np.array([7, 5, 6]))
     assert result == pytest.approx([20, 0, 0], abs=1e-2)
     assert (stored.similarities(np.zeros(48, np.float32), np.arange(300)) == 0).all()
-    assert stored.records(np.array([5, 7]))["length"].tolist() == [
-        0,
-        records["length"][7],
-    ]
+    assert stored.records(np.array([5, 7]))["length"].tolist() == [0, records["length"][7]]
 
 
 def test_a_vector_is_the_mean_of_the_states_of_tokens_also_of_several_windows(concepts):

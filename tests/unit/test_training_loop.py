@@ -48,10 +48,7 @@ class Line(Task):
         self.a, self.b = (nn.Parameter(torch.ones((), dtype=torch.float64)) for _ in range(2))
 
     def groups(self):
-        return [
-            {"params": [self.a]},
-            {"params": [self.b], "weight_decay": 0.0},
-        ]
+        return [{"params": [self.a]}, {"params": [self.b], "weight_decay": 0.0}]
 
     def parameters(self):
         return [self.a, self.b]

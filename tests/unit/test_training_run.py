@@ -420,8 +420,7 @@ def test_the_checkpoint_that_is_saved(inputs, tmp_path, monkeypatch, validation,
 
 
 @pytest.mark.parametrize(
-    ("settings", "best"),
-    [({}, 2), ({"select": "E2"}, 10), ({"select": "R@10"}, 4)],
+    ("settings", "best"), [({}, 2), ({"select": "E2"}, 10), ({"select": "R@10"}, 4)]
 )
 def test_selection(inputs, settings, best):
     evaluator = make_evaluator(inputs, **settings)
@@ -471,8 +470,7 @@ def test_a_validation_finds_what_scores_most(inputs):
     scores = encoder.encode_query(evaluator.queries.texts).to_dense() @ vectors.T
     positions = [evaluator.documents.ids.index(qrel.document_id) for qrel in evaluator.qrels]
     ranks = [
-        1 + int((ranked > ranked[position]).sum())
-        for ranked, position in zip(scores, positions, strict=True)
+        1 + int((ranked > ranked[p]).sum()) for ranked, p in zip(scores, positions, strict=True)
     ]
     gains = [1 / math.log2(rank + 1) if rank <= 10 else 0.0 for rank in ranks]
     report = evaluator(encoder)
