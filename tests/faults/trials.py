@@ -183,7 +183,7 @@ def cut_power(
     are checked once.
 
     Args:
-        chosen: picks some of the numbers of the calls that change anything.
+        selection: picks some of the numbers of the calls that change anything.
     """
     work, tally = folder / "work", Tally()
     remains: dict[str, tuple[str, Path]] = {}
@@ -243,7 +243,7 @@ def fail_calls(
     A full disk stays full; any other error happens once.
 
     Args:
-        chosen: picks some of the numbers of calls.
+        selection: picks some of the numbers of calls.
     """
     tally, work = Tally(), folder / "work"
     for name, (code, call_names) in ERRORS.items():

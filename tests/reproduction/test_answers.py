@@ -75,9 +75,9 @@ BM25 = result("bm25", 0.3)
 )
 def test_a_difference_decides_beyond_chance_only(a, b, slack, answer):
     check = Check("claim", NDCG, rising=("a", "b"), slack=slack)
-    (scores,) = compared(recipe(check), result("a", a), result("b", b)).checks
-    assert scores.answer == answer
-    assert scores.reason == ("within chance" if answer == "undecided" else "")
+    (checked,) = compared(recipe(check), result("a", a), result("b", b)).checks
+    assert checked.answer == answer
+    assert checked.reason == ("within chance" if answer == "undecided" else "")
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_a_check_added_after_a_run_is_tested_over_its_trainings(costs, trainings
     results = [result(name, 0.6, trainings, cost) for name, cost in zip("ab", costs, strict=True)]
     outcome = Outcome({each.row: each for each in [*results, BM25]}, {})
     recorded = [Contrast("b", "a", NDCG, 0.1, 0.01, 59.0)]
-    scores = compare(recipe(*checks, trained=True), "small", outcome, recorded).checks
-    assert [each.answer for each in scores] == ["holds" if trainings > 2 else "undecided", answer]
+    checked = compare(recipe(*checks, trained=True), "small", outcome, recorded).checks
+    assert [each.answer for each in checked] == ["holds" if trainings > 2 else "undecided", answer]
 
 
 def test_one_step_that_fails_decides_and_one_that_is_open_does_not():
@@ -129,24 +129,24 @@ def test_costs_without_training_have_no_chance():
     check = Check("cheaper", COST, rising=("a", "b"))
     table = recipe(check)
     for cost, answer in ((1.001, "holds"), (0.999, "fails"), (1.0, "fails")):
-        scores = compared(table, result("a", 0.5), result("b", 0.5, cost=cost)).checks[0]
-        assert scores.answer == answer
+        checked = compared(table, result("a", 0.5), result("b", 0.5, cost=cost)).checks[0]
+        assert checked.answer == answer
 
 
 def test_a_missing_row_is_named():
-    scores = compared(recipe(RISES), result("a", 0.5), missing={"b": "no data"})
-    assert scores.checks[0].reason == "row b has no result: no data"
-    assert scores.verdict.word == "undecided"
+    checked = compared(recipe(RISES), result("a", 0.5), missing={"b": "no data"})
+    assert checked.checks[0].reason == "row b has no result: no data"
+    assert checked.verdict.word == "undecided"
 
 
 def test_a_trained_model_needs_three_trainings():
     table = recipe(RISES, trained=True)
     for seeds, reason in ((0, "row a has 1 training, not 3"), (2, "row a has 2 trainings, not 3")):
-        scores = compared(table, BM25, result("a", 0.5, seeds), result("b", 0.6, seeds)).checks[0]
-        assert (scores.answer, scores.reason) == ("undecided", reason)
-    scores = compared(table, BM25, result("a", 0.5, 3), result("b", 0.6, 3)).checks[0]
-    assert scores.answer == "holds"
-    assert "±" in scores.values
+        checked = compared(table, BM25, result("a", 0.5, seeds), result("b", 0.6, seeds)).checks[0]
+        assert (checked.answer, checked.reason) == ("undecided", reason)
+    checked = compared(table, BM25, result("a", 0.5, 3), result("b", 0.6, 3)).checks[0]
+    assert checked.answer == "holds"
+    assert "±" in checked.values
 
 
 def test_a_cost_of_trained_models_is_tested_over_trainings():
@@ -154,17 +154,17 @@ def test_a_cost_of_trained_models_is_tested_over_trainings():
     table = recipe(check, trained=True)
     a = result("a", 0.5, 3)
     for cost, answer in ((1.5, "holds"), (0.5, "fails"), (1.0, "undecided")):
-        scores = compared(table, BM25, a, result("b", 0.5, 3, cost)).checks[0]
-        assert scores.answer == answer
+        checked = compared(table, BM25, a, result("b", 0.5, 3, cost)).checks[0]
+        assert checked.answer == answer
 
 
 def test_a_model_below_bm25_decides_nothing():
     table = recipe(RISES, trained=True)
     weak, strong = result("a", 0.2, 3), result("b", 0.6, 3)
-    scores = compared(table, BM25, weak, strong).checks[0]
-    assert scores.answer == "undecided"
-    assert scores.reason.startswith("a (0.2")
-    assert "is below bm25 (0.3" in scores.reason
+    checked = compared(table, BM25, weak, strong).checks[0]
+    assert checked.answer == "undecided"
+    assert checked.reason.startswith("a (0.2")
+    assert "is below bm25 (0.3" in checked.reason
     assert compared(table, weak, strong).checks[0].reason == f"the control bm25 has no {NDCG}"
     alone = recipe(RISES, trained=True, baseline=False)
     assert "no row bm25" in compared(alone, weak, strong).checks[0].reason
@@ -187,8 +187,8 @@ def test_a_model_below_bm25_decides_where_it_reaches_the_dense_backbone_that_it_
     alone = compared(own, weak, strong).checks[0]
     assert alone.reason == f"the control bm25 or dense has no {NDCG}"
     other = with_dense(recipe(RISES, trained=True), "another-model")
-    scores = compared(other, BM25, result("dense", 0.1), weak, strong).checks[0]
-    assert scores.reason.endswith("is below bm25 (0.300)")
+    checked = compared(other, BM25, result("dense", 0.1), weak, strong).checks[0]
+    assert checked.reason.endswith("is below bm25 (0.300)")
 
 
 def test_many_checks_need_stronger_evidence():
@@ -232,9 +232,9 @@ def test_numbers_beside_the_papers_do_not_fail_a_table():
         "p/t", Path(), "T", "C", "measured",
         (Row("a", {"full": RETRIEVAL}),), (), expected,
     )  # fmt: skip
-    scores = compare(table, "full", Outcome({"a": result("a", 0.5)}, {}))
-    assert scores.verdict.word == "undecided"
-    assert "0 of 1 numbers are the paper's" in scores.verdict.reason
+    checked = compare(table, "full", Outcome({"a": result("a", 0.5)}, {}))
+    assert checked.verdict.word == "undecided"
+    assert "0 of 1 numbers are the paper's" in checked.verdict.reason
 
 
 def test_tests_that_were_kept_give_the_same_answers():

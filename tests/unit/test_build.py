@@ -12,7 +12,6 @@ from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.models.encoder import Encoder
 from lexicept.models.heads.vocabulary import VocabularyHead
-from support.processes import loaded_after
 from support.tiny import tiny_backbone
 
 TEXTS = ["Cats sleep all day.", "Dogs bark.", "A kitten naps on the sofa."]
@@ -91,15 +90,6 @@ def test_scifact_by_the_command_and_from_python(data, run, tmp_path):
     index = words(scifact, tmp_path / "python")
     assert contents(tmp_path / "command") == contents(tmp_path / "python")
     assert len(index) == 5183
-
-
-def test_words_need_no_model(tmp_path):
-    loaded = loaded_after(
-        "import lexicept\n"
-        f"index = lexicept.build({TEXTS!r}, {str(tmp_path / 'index')!r}, vocabulary='words')\n"
-        "print(index.search('cats', explain=True))"
-    )
-    assert not loaded & {"torch", "transformers", "sentence_transformers", "jinja2", "rich"}
 
 
 @pytest.mark.parametrize("texts", [["the"], ["of the", "and"], ["!!!", ""], ["", " "]])

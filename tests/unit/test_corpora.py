@@ -9,7 +9,6 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 from functools import partial
@@ -864,33 +863,3 @@ def test_tsv_round_trip(scratch, documents):
     lines = (f"{document.id}\t{document.title}\t{document.text}\n" for document in documents)
     path.write_bytes(("id\ttitle\ttext\n" + "".join(lines)).encode())
     assert list(read_documents(path)) == documents
-
-
-# Bytes that come near to being right reach further than random ones.
-near = st.sampled_from(
-    [
-        b'{"id":"a","text":"',
-        b'"}',
-        b"\n",
-        b"\t",
-        b" ",
-        b"\\ud800",
-        b"id",
-        b"1",
-        b"[",
-        b"\xef\xbb\xbf",
-    ]
-)
-data = st.lists(near | st.binary(max_size=8)).map(b"".join)
-
-
-@pytest.mark.parametrize(
-    "name", ["any.jsonl", "any.json", "any.csv", "any.tsv", "any.jsonl.gz", "qrels/test.tsv"]
-)
-@given(data=data)
-def test_bytes_raise_nothing_but_input_errors(scratch, name, data):
-    path = scratch / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(data)
-    with suppress(InputError, LexiceptWarning):
-        list(read_qrels(scratch) if name.startswith("qrels") else read_documents(path, strict=True))

@@ -150,17 +150,10 @@ def test_a_value_that_ir_measures_fails_to_compute_is_an_error():
 
 
 @pytest.mark.parametrize("results", [{}, {"2": {}}])
-@pytest.mark.parametrize("name", ["Judged@5", "NumRel", "Compat"])
+@pytest.mark.parametrize("name", ["RR@10", "Judged@5", "NumRel", "Compat"])
 def test_a_judged_query_without_results_scores_0_in_every_measure(results, name):
     run = {"1": {"a": 1.0}, **results}
     assert evaluate_queries(QRELS, run, [name])[name]["2"] == 0
-
-
-@pytest.mark.parametrize("results", [{}, {"2": {}}])
-def test_a_judged_query_without_results_scores_0(results):
-    run = {"1": {"a": 1.0}, **results}
-    assert evaluate_queries(QRELS, run, ["RR@10"]) == {"RR@10": {"1": 1.0, "2": 0.0}}
-    assert evaluate(QRELS, run, ["RR@10"]) == {"RR@10": 0.5}
 
 
 def test_what_runs_and_judgements_may_lack():

@@ -1,11 +1,8 @@
 """Mails: headers, bodies, attachments and mailboxes."""
 
-from contextlib import suppress
 from email.message import EmailMessage
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lexicept.corpora import read_documents
 from lexicept.corpora.budgets import NothingToRead
@@ -79,12 +76,6 @@ def test_damaged_headers_and_deep_mails_end_in_no_other_error():
     deep = b"From: a\nContent-Type: message/rfc822\n\n" * 2_000 + b"owls"
     with pytest.raises(NothingToRead, match="too many parts"):
         parsed(deep)
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_a_mail_or_none(data):
-    with suppress(NothingToRead):
-        parsed(b"From: a\n" + data)
 
 
 def test_a_mailbox_has_many_mails(tmp_path):

@@ -529,29 +529,6 @@ def test_sources_that_are_none(tmp_path):
         load(tmp_path / "empty")
 
 
-DAMAGED = {
-    "Llama Scope": "checkpoints/final.safetensors",
-    "Gemma Scope": "params.npz",
-    "Gemma Scope 2": "config.json",
-    "SAELens gated": "cfg.json",
-    "AutoEncoderTopK": "ae.pt",
-    "lexicept": "sae.json",
-    "lexicept weights": "sae.safetensors",
-}
-
-
-@pytest.fixture(scope="module", params=DAMAGED)
-def damageable(request, tmp_path_factory):
-    root = tmp_path_factory.mktemp("damaged")
-    if request.param.startswith("lexicept"):
-        folder = root / "own"
-        load(sae_files.llama_scope(root).folder).save(folder)
-    else:
-        folder = LAYOUTS[request.param][0](root).folder
-    path = folder / DAMAGED[request.param]
-    return folder, path, path.read_bytes()
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
@@ -578,18 +555,3 @@ def test_configs_of_any_values_are_refused_or_understood(name, tmp_path_factory)
             assert load(folder).d_in == D
 
     check()
-
-
-@settings(max_examples=60)
-@given(data=st.data())
-def test_damaged_files_are_refused_or_whole(damageable, data):
-    folder, path, whole = damageable
-    damaged = bytearray(whole)
-    for _ in range(data.draw(st.integers(1, 3), label="flips")):
-        damaged[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
-    end = data.draw(st.integers(0, len(whole)) | st.just(len(whole)), label="end")
-    path.write_bytes(bytes(damaged[:end]))
-    sae = None
-    with suppress(InputError):
-        sae = load(folder)
-    assert sae is None or sae(torch.zeros(2, sae.d_in)).shape == (2, sae.d_in)

@@ -31,12 +31,6 @@ def test_unknown_names_are_attribute_errors():
         exec("from lexicept import Indx")
 
 
-def test_star_import():
-    names: dict[str, object] = {}
-    exec(f"from lexicept import {', '.join(NAMES)}", names)
-    assert names.keys() - {"__builtins__"} == set(NAMES)
-
-
 def test_every_error_is_a_lexicept_error():
     errors = importlib.import_module("lexicept.errors")
     assert issubclass(errors.InputError, lexicept.LexiceptError)

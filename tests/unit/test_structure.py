@@ -1,6 +1,5 @@
 """The layout of the repository: few files at the root, short modules, imports that run one way."""
 
-import ast
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -43,18 +42,3 @@ def test_the_page_of_the_architecture_lists_every_module():
                 f"{path.name}/" for path in folder.iterdir() if any(path.glob("*.py"))
             }
     assert listed == expected
-
-
-def imported(path: Path) -> set[str]:
-    """Return the modules that a file imports, anywhere in it."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    return names | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
-
-
-def test_no_test_imports_another_test():
-    files = sorted(TESTS.rglob("test_*.py"))
-    names = {path.stem for path in files}
-    assert Path(__file__).stem in names
-    guilty = {path.name: imported(path) & names for path in files}
-    assert {name: modules for name, modules in guilty.items() if modules} == {}

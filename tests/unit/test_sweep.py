@@ -22,7 +22,6 @@ from lexicept.storage.workspace import Workspace
 from lexicept.vectors import prune_rows
 from lexicept.weighting import BM25, Splade
 from support.indexes import build
-from support.processes import HEAVY, loaded_after
 from support.vowels import Vowels
 
 WORDS = ["cat", "dog", "owl", "yak", "elk", "emu", "ibis", "orca", "gaur", "koala", "bee", "ape"]
@@ -368,9 +367,3 @@ def test_a_colour_per_alpha(tmp_path, drawn):
 def test_any_points_can_be_plotted(points, tmp_path):
     write_sweep(points, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_import_needs_neither_torch_nor_matplotlib():
-    loaded = loaded_after("import lexicept.evaluation.sweep")
-    assert "numpy" in loaded
-    assert not loaded & (HEAVY | {"matplotlib"})
