@@ -48,13 +48,13 @@ def measured(path: str, folder: str) -> list[list[str]]:
     texts = {query.id: query.text for query in read_queries(folder, "test")}
     plain = searched(index, texts, {})
     unseen = searched(index, texts, dict.fromkeys(texts, MARKED))
-    marks, remaining = marked(plain, qrels)
+    marks, judgements = marked(plain, qrels)
     rest = {name: set(list(plain[name])[:SHOWN]) for name in marks}
     sample = {name: texts[name] for name in marks}
     before = without(plain, rest)
     after = without(searched(index, sample, marks), rest)
     return [
-        row(folder, "marked", remaining, before, after),
+        row(folder, "marked", judgements, before, after),
         row(folder, "unseen", qrels, plain, unseen),
     ]
 

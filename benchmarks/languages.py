@@ -53,19 +53,19 @@ def main() -> None:
     options = parser.parse_args()
     settings = Settings(options.data, options.split, options.out, options.backbone)
     languages = sorted(folder.name for folder in options.data.iterdir() if folder.is_dir())
-    head_settings = {language: measured(settings, language, language) for language in languages}
-    print(own_table(head_settings).markdown(), flush=True)
+    measurements = {language: measured(settings, language, language) for language in languages}
+    print(own_table(measurements).markdown(), flush=True)
     across = {}
     for pair in options.pairs:
-        requests, language = pair.split("-")
-        across[f"{requests} → {language}"] = measured(settings, requests, language)
+        query_language, language = pair.split("-")
+        across[f"{query_language} → {language}"] = measured(settings, query_language, language)
     print(across_table(across).markdown(), flush=True)
 
 
-def measured(settings: Settings, requests: str, language: str) -> dict[str, System]:
+def measured(settings: Settings, query_language: str, language: str) -> dict[str, System]:
     """Measure all systems with the questions of one language on the paragraphs of another."""
     out, qrels = settings.out / language, [*read_qrels(settings.data / ENGLISH, settings.split)]
-    queries = sorted(read_queries(settings.data / requests, settings.split))
+    queries = sorted(read_queries(settings.data / query_language, settings.split))
     corpus = untitled(settings.data / language, out)
     known = language in STEMMERS or language in BIGRAM_LANGUAGES
     options = ["--language", language if known else ENGLISH]

@@ -65,8 +65,8 @@ def main() -> None:
     if arguments.index is not None:
         vectorizer = IndexReader.open(arguments.index).vectorizer("concepts")
         concepts = [
-            vectors_of(sample, vectorizer.documents([document.text for document in sample]))
-            for sample in collections.values()
+            vectors_of(documents, vectorizer.documents([document.text for document in documents]))
+            for documents in collections.values()
         ]
         lines.append(row("concepts", vectorizer.size, overlap(concepts)))
     print(f"{len(words[0]):,} documents in {len(languages)} languages: {', '.join(languages)}\n")

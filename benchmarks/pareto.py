@@ -92,10 +92,10 @@ def evaluated(collection: Collection, grid: Sequence[Limits]) -> dict[Limits, Po
     """Measure an index with other limits; neighbours in the grid share the documents' weights."""
     index, qrels = collection.index, collection.qrels
     names = [vocabulary.name for vocabulary in index.vocabularies]
-    head_settings = index.settings["concepts"]
+    settings = index.settings["concepts"]
     tf = index.tf()[names.index("concepts")]
-    weights = head_settings.weighting.documents(tf)
-    asked = head_settings.weighting.queries(
+    weights = settings.weighting.documents(tf)
+    asked = settings.weighting.queries(
         canonical_csr(index.vectorizer("concepts").queries(collection.texts))
     )
     words = index.document_vectors().select("words").weights
@@ -110,7 +110,7 @@ def evaluated(collection: Collection, grid: Sequence[Limits]) -> dict[Limits, Po
             np.bincount(pruned_weights.indices, minlength=pruned_weights.shape[1]),
         )
         for limits in group:
-            setting: VocabularySettings = replace(head_settings, **limits._asdict())
+            setting: VocabularySettings = replace(settings, **limits._asdict())
             pruned = setting.prune_queries(asked, bounds, df, pruned_weights.shape[0])
             cost = (qd_flops(pruned, pruned_weights), pruned_weights.nnz / pruned_weights.shape[0])
             systems = []

@@ -67,13 +67,15 @@ def articles(data: Path, count: int, paragraphs: int, every: int) -> Collection:
             fragment, number = own[first : first + 10], str(len(texts))
             texts[number] = "\n\n".join(paragraph["text"] for paragraph in fragment)
             position |= {paragraph["_id"]: number for paragraph in fragment}
-    query_ids = [(query, position[document]) for query, document in judged if document in position]
-    selection = dict(query_ids[every - 1 :: every])
+    judged_queries = [
+        (query, position[document]) for query, document in judged if document in position
+    ]
+    held_out = dict(judged_queries[every - 1 :: every])
     return Collection(
         "SQuAD train",
         texts,
-        {query: queries[query] for query in selection},
-        {query: {document: 1} for query, document in selection.items()},
+        {query: queries[query] for query in held_out},
+        {query: {document: 1} for query, document in held_out.items()},
     )
 
 
@@ -85,8 +87,8 @@ def answers(data: Path, num_long: int, num_short: int) -> Collection:
     random.Random(0).shuffle(names)
     long = [name for name in names if num_words(texts[name]) >= 400][:num_long]
     short = [name for name in names if num_words(texts[name]) < 400][:num_short]
-    expected = set(long)
-    qrels = {query: {document: 1} for query, document in judged if document in expected}
+    to_cut = set(long)
+    qrels = {query: {document: 1} for query, document in judged if document in to_cut}
     return Collection(
         "MedQuAD",
         {name: texts[name] for name in long + short},

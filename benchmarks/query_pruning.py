@@ -52,23 +52,23 @@ def run(data: Path, out: Path) -> Iterator[Table]:
 def of_index(collection: Collection, beside: bool) -> Table:
     """Compare queries of an index's concepts, alone or beside its words."""
     index = collection.index
-    head_settings = index.settings["concepts"]
+    settings = index.settings["concepts"]
     names = [vocabulary.name for vocabulary in index.vocabularies]
-    documents = head_settings.weighting.documents(index.tf()[names.index("concepts")])
+    documents = settings.weighting.documents(index.tf()[names.index("concepts")])
     tf = canonical_csr(index.vectorizer("concepts").queries(collection.texts))
-    queries = head_settings.weighting.queries(tf)
+    queries = settings.weighting.queries(tf)
     words = index.document_vectors().select("words").weights
     query_words = index.query_vectors(collection.texts, "words")[:, index.span("words")] * beside
     ids = [query.id for query in collection.queries]
 
-    def evaluate(requests: sp.csr_array, kept: sp.csr_array) -> System:
+    def evaluate(pruned_queries: sp.csr_array, kept: sp.csr_array) -> System:
         engine = ExactEngine.build(stack_columns([words, kept]))
-        hits = engine.search(canonical_csr(stack_columns([query_words, requests])), 10)
+        hits = engine.search(canonical_csr(stack_columns([query_words, pruned_queries])), 10)
         result = run_of_rows(ids, hits, index.ids)
-        return System.of_run("", collection.qrels, result, qd_flops(requests, kept))
+        return System.of_run("", collection.qrels, result, qd_flops(pruned_queries, kept))
 
     name = f"{collection.name}, {'words and concepts' if beside else 'concepts'}"
-    limits = replace(head_settings, query_max_active_dims=None, query_max_qd_flops=None)
+    limits = replace(settings, query_max_active_dims=None, query_max_qd_flops=None)
     return compared(name, limits, lambda setting: setting.prune(queries, documents), evaluate)
 
 
@@ -83,10 +83,10 @@ def of_vectors(folder: Path, vocabulary: Path) -> Table:
         sp.csr_array(vectors.queries[query_indices]),
     )
 
-    def evaluate(requests: sp.csr_array, kept: sp.csr_array) -> System:
-        hits = ExactEngine.build(kept).search(requests, 10)
+    def evaluate(pruned_queries: sp.csr_array, kept: sp.csr_array) -> System:
+        hits = ExactEngine.build(kept).search(pruned_queries, 10)
         actual = run_of_rows(ids, hits, vectors.document_ids)
-        return System.of_run("", qrels, actual, qd_flops(requests, kept))
+        return System.of_run("", qrels, actual, qd_flops(pruned_queries, kept))
 
     limits = VocabularySettings(Unchanged())
     prune: Prune = lambda setting: setting.prune(queries, vectors.documents)  # noqa: E731

@@ -48,7 +48,7 @@ def scored(
     """Yield each query with the BM25 scores and a model's cosines of all documents [N]."""
     index, texts = collection.index, collection.texts
     with ProgressLine() as progress:
-        requests, documents = embeddings(
+        queries, documents = embeddings(
             model, texts, Contents(index.folder), work / "embeddings", progress
         )
     # Half precision is slow to multiply.
@@ -58,7 +58,7 @@ def scored(
     for start in range(0, len(texts), BATCH):
         batch = slice(start, start + BATCH)
         scores = (words[batch] @ transposed).toarray()
-        cosines = requests[batch].astype(np.float32) @ by_dimension
+        cosines = queries[batch].astype(np.float32) @ by_dimension
         yield from zip(collection.queries[batch], scores, cosines, strict=True)
 
 

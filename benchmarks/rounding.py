@@ -34,8 +34,8 @@ class Case(NamedTuple):
 
 def cases(index: IndexReader, data: Path) -> Iterator[Case]:
     """Yield SciFact by words, concepts and both, and NFCorpus by SPLADE-v3."""
-    query_ids, qrels = list(read_queries(data / "scifact")), list(read_qrels(data / "scifact"))
-    texts, names = [query.text for query in query_ids], [query.id for query in query_ids]
+    queries, qrels = list(read_queries(data / "scifact")), list(read_qrels(data / "scifact"))
+    texts, names = [query.text for query in queries], [query.id for query in queries]
     weights = index.engine.matrix()
     for vocabulary in ("words", "concepts", None):
         Q = index.query_vectors(texts, vocabulary)

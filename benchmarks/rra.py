@@ -140,10 +140,12 @@ def _row(
     document_indices, sentences = pseudo_queries.from_texts(texts)
     verbatim = choose_alpha(derive, KnownItems(document_indices, vectors(sentences))).alpha
     document_indices, halves = pseudo_queries.from_texts(texts, share=QUERY_SHARE)
-    selection = choose_alpha(derive, KnownItems.mismatched(document_indices, vectors(halves))).alpha
-    test = paired_t_test(values[selection], values[None])
+    best_alpha = choose_alpha(
+        derive, KnownItems.mismatched(document_indices, vectors(halves))
+    ).alpha
+    test = paired_t_test(values[best_alpha], values[None])
     best = max(ALPHAS, key=lambda alpha: means[alpha])
-    cells = [f"{means[alpha]:.4f} (α {alpha:g})" for alpha in (verbatim, selection, best)]
+    cells = [f"{means[alpha]:.4f} (α {alpha:g})" for alpha in (verbatim, best_alpha, best)]
     differences = [f"{test.difference:+.4f}", f"{test.p:.2g}"]
     return [f"{means[None]:.4f}", f"{means[1.0]:.4f}", *cells[:2], *differences, cells[2]]
 

@@ -47,10 +47,10 @@ class Collection:
             return CachedStates.build(folder / name, backbone, texts, progress, bf16=True)
 
         self.documents = cache("documents", [document.content for document in documents])
-        query_ids = cache("queries", [query.text for query in queries])
+        encoded_queries = cache("queries", [query.text for query in queries])
         self.evaluator = RetrievalEvaluator(
             [query.id for query in queries],
-            query_ids,
+            encoded_queries,
             [document.id for document in documents],
             self.documents,
             list(read_qrels(data, "test")),

@@ -26,16 +26,16 @@ def synthetic_states(tokens: int, d: int, num_features: int = 4096, active: int 
     features = F.normalize(torch.randn(num_features, d, generator=generator), dim=1)
     # The square makes some features far more frequent than others.
     uniform = torch.rand(tokens, active, generator=generator)
-    selection = (uniform.square() * num_features).long()
+    columns = (uniform.square() * num_features).long()
     strengths = 0.5 + torch.rand(tokens, active, generator=generator)
-    states = F.embedding_bag(selection, features, mode="sum", per_sample_weights=strengths)
+    states = F.embedding_bag(columns, features, mode="sum", per_sample_weights=strengths)
     return states + 0.02 * torch.randn(tokens, d, generator=generator)
 
 
 def lexicept_step(states: Tensor, num_latents: int, k: int, **settings: Any) -> Step:
     """Return lexicept's training step."""
-    options = SAESettings(num_latents=num_latents, k=k, batch_size=len(states), **settings)
-    return Loop(SAETask.begin(states, options)).step
+    sae_settings = SAESettings(num_latents=num_latents, k=k, batch_size=len(states), **settings)
+    return Loop(SAETask.begin(states, sae_settings)).step
 
 
 def textbook_step(states: Tensor, num_latents: int, k: int) -> Step:

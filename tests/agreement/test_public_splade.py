@@ -89,10 +89,10 @@ def test_rankings(folder, library, data, tmp_path):
         vectors = library.encode_document(
             [document.content for document in documents], convert_to_sparse_tensor=False
         )
-        query_ids = library.encode_query(
+        query_vectors = library.encode_query(
             [query.text for query in queries], convert_to_sparse_tensor=False
         )
-        scores = (query_ids @ vectors.T).numpy()
+        scores = (query_vectors @ vectors.T).numpy()
     theirs = {
         query.id: {
             documents[i].id: float(ranked[i]) for i in np.argsort(-ranked, kind="stable")[:10]

@@ -31,7 +31,7 @@ def nfcorpus(data):
     with gzip.open(folder / "queries.tsv.gz", "rt") as file:
         for line in file:
             query, fragments = line.rstrip("\n").split("\t")
-            queries[query] = {chunk: fragments.split().count(chunk) for chunk in fragments.split()}
+            queries[query] = {cell: fragments.split().count(cell) for cell in fragments.split()}
     lines = (folder / "qrels" / "test.tsv").read_text().split("\n")[1:]
     judged = [line.split("\t") for line in lines if line]
     return (

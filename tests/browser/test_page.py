@@ -272,7 +272,7 @@ def test_a_result_opens_its_document_with_all_that_fired(page, path):
     page.go_back()
     dialog.get_by_role("button", name="Documents like this").click()
     expect(dialog).to_be_hidden()
-    assert ranking(page) == [answer.id for answer in index.search([like(index, hit.id)])[0]]
+    assert ranking(page) == [similar.id for similar in index.search([like(index, hit.id)])[0]]
 
 
 def test_one_click_adds_what_a_result_is_about(page, path):
@@ -336,9 +336,9 @@ def test_facets_and_filters(page, path):
         "button", name="odd"
     ).click()
     index = IndexReader.open(path)
-    selection = filtered_ids(index, "part = 'odd'")
+    ids = filtered_ids(index, "part = 'odd'")
     expect(page.locator("#chosen .chip")).to_have_text(re.compile("part: odd"))
-    assert ranking(page) == selection
+    assert ranking(page) == ids
     page.get_by_label("Condition, such as").fill("number > 11")
     page.get_by_role("button", name="Apply").click()
     expect(page.locator("#filters-count")).to_have_text("2 in use")
@@ -491,8 +491,8 @@ def test_the_similarity_is_a_part_of_the_score(page):
     ranking(page)
     top = page.locator(".why").first
     expect(top.locator(".keys")).to_contain_text("similar as a whole 50 %")
-    text = "similar as a whole owl ↔ bird, cat ↔ dog50 %"
-    expect(top.locator(".parts li").first).to_have_text(text)
+    expected = "similar as a whole owl ↔ bird, cat ↔ dog50 %"
+    expect(top.locator(".parts li").first).to_have_text(expected)
     assert page.evaluate(CONTRASTS) == []
 
 

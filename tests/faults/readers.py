@@ -69,9 +69,9 @@ def read_while(path: Path, ended: Callable[[], bool], seed: int) -> int:
 
 def updates_pass(path: Path, number: int, ended: Callable[[], bool]) -> None:
     """Wait until an index was updated so often."""
-    recorded: set[int] = set()
-    while len(recorded) <= number and not ended():
-        recorded.add((path / "manifest.json").stat().st_ino)
+    versions: set[int] = set()
+    while len(versions) <= number and not ended():
+        versions.add((path / "manifest.json").stat().st_ino)
 
 
 def read_during_updates(path: Path, updates: int, readers: int) -> list[int]:

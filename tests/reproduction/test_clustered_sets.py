@@ -256,12 +256,12 @@ def test_recipes_make_the_sets_where_they_are_needed(source, tmp_path):
     described = {"source": "clicks", "titles": True, **SMALL}
     path = tmp_path / "datasets.yaml"
     path.write_text(json.dumps({"logs": {"get": "made here", "clustered": described}}))
-    recorded: set[str] = set()
+    lines: set[str] = set()
     sources = load_sources(path)
-    data = Data(source.parent, sources, tmp_path / "work", lambda stage, *_: recorded.add(stage))
+    data = Data(source.parent, sources, tmp_path / "work", lambda stage, *_: lines.add(stage))
     location = data.find("logs/test")
     assert location == str(tmp_path / "work" / "datasets" / "logs" / "test")
-    assert recorded == {"clustering", "matching"}
+    assert lines == {"clustering", "matching"}
     assert data.find("logs/dev") == str(Path(location).with_name("dev"))
     assert len(list(read_queries(location, "test"))) == 24
     with pytest.raises(InputError, match="clustered sets are train, dev, test, evaluation"):

@@ -62,8 +62,8 @@ def test_the_share_of_a_document_s_mean_length():
 
 
 def test_strangers_are_documents_that_do_not_translate_each_other():
-    values = sp.csr_array(np.eye(6))
-    moved = shifted([vectors(values)] * 3)
+    identity = sp.csr_array(np.eye(6))
+    moved = shifted([vectors(identity)] * 3)
     assert [system.ids for system in moved] == [list("abcdef")] * 3
     largest = [system.weights.toarray().argmax(axis=1).tolist() for system in moved]
     assert largest == [[0, 1, 2, 3, 4, 5], [4, 5, 0, 1, 2, 3], [2, 3, 4, 5, 0, 1]]

@@ -749,14 +749,14 @@ def test_seeds_are_separate_trainings_on_shared_states(tiny):
 def random_collection(count, queries, terms, density, seed=0):
     """Return a collection of random vectors; query n's document is dn."""
     random = np.random.default_rng(seed)
-    documents, query_ids = (
+    documents, query_vectors = (
         sp.csr_array(sp.random_array((n, terms), density=density, rng=random, dtype=np.float32))
         for n in (count, queries)
     )
     ids = [f"d{i}" for i in range(count)]
     names = [f"q{i:02}" for i in range(queries)]
     qrels = [Qrel(name, f"d{i}", 1) for i, name in enumerate(names)]
-    return Collection("tiny", ids, documents, names, query_ids, qrels)
+    return Collection("tiny", ids, documents, names, query_vectors, qrels)
 
 
 def test_a_curve_ends_at_the_unpruned_collection():
@@ -812,11 +812,11 @@ def test_alpha_is_the_best_of_another_split():
 
 
 def test_tasks_of_mteb_go_on_after_one_that_failed(tmp_path, monkeypatch):
-    requests = []
+    calls = []
 
     def evaluate(model, task, cache):
-        requests.append(task)
-        if task == "gated" and len(requests) == 2:
+        calls.append(task)
+        if task == "gated" and len(calls) == 2:
             raise RuntimeError("ask for access")
         return SimpleNamespace(task_results=[SimpleNamespace(get_score=lambda: len(task))])
 
@@ -826,7 +826,7 @@ def test_tasks_of_mteb_go_on_after_one_that_failed(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="task gated failed: ask for access"):
         evaluate_tasks(*arguments)
     assert evaluate_tasks(*arguments) == {"open main score": 4.0, "gated main score": 5.0}
-    assert requests == ["open", "gated", "gated"]
+    assert calls == ["open", "gated", "gated"]
 
 
 def test_averaged_models_keep_their_vectors_apart(tmp_path, monkeypatch):
@@ -863,13 +863,13 @@ def test_latency_is_of_what_seismic_finds(tmp_path):
 
     names = [f"d{i}" for i in range(40)]
     documents = sp.csr_array(sp.eye_array(40, dtype=np.float32))
-    requests = ["first", "last", "of nothing"]
+    query_ids = ["first", "last", "of nothing"]
     queries = sp.csr_array(documents[[0, 39, 0]])
     queries.data[2] = 0
     queries.eliminate_zeros()
     qrels = [Qrel("first", "d0", 1), Qrel("last", "d3", 1), Qrel("of nothing", "d0", 1)]
     measurements = Measurements()
-    measure_latency(Collection("tiny", names, documents, requests, queries, qrels), measurements)
+    measure_latency(Collection("tiny", names, documents, query_ids, queries, qrels), measurements)
     assert measurements.values.keys() == {
         "tiny Seismic nDCG@10",
         "tiny Seismic RR@10",
@@ -925,10 +925,10 @@ def test_latency_is_of_what_bmp_finds(tmp_path, monkeypatch, real):
     names = [f"d{i}" for i in range(count)]
     levels = np.rint(documents.toarray() * 255 / documents.data.max())
     best = (levels @ queries.toarray().T).argmax(axis=0)
-    requests = [f"q{i}" for i in range(5)]
-    qrels = [Qrel(query, names[row], 1) for query, row in zip(requests, best, strict=True)]
+    query_ids = [f"q{i}" for i in range(5)]
+    qrels = [Qrel(query, names[row], 1) for query, row in zip(query_ids, best, strict=True)]
     measurements = Measurements()
-    measure_bmp(Collection("some", names, documents, requests, queries, qrels), measurements)
+    measure_bmp(Collection("some", names, documents, query_ids, queries, qrels), measurements)
     values = measurements.values
     assert values.keys() == {"some BMP nDCG@10", "some BMP RR@10", "some BMP ms"}
     assert values["some BMP ms"] > 0

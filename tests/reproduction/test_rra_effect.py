@@ -27,10 +27,10 @@ def test_a_frequent_word_falls_below_telling_ones():
 
 def test_scores_beside_words_are_sums():
     """A query's word that no document has, the third, counts for nothing."""
-    encoded, requests = sp.csr_array([[1.0, 0], [2, 3]]), sp.csr_array([[4.0, 1]])
+    encoded, queries = sp.csr_array([[1.0, 0], [2, 3]]), sp.csr_array([[4.0, 1]])
     counts, query = sp.csr_array([[1.0, 2], [0, 1]]), sp.csr_array([[1.0, 1, 1]])
-    model = Collection("d", ["a", "b"], encoded, ["q"], requests, [])
+    model = Collection("d", ["a", "b"], encoded, ["q"], queries, [])
     words = Collection("d", ["a", "b"], counts, ["q"], query, [], weighting=BM25())
     both = beside_words(model, words, weight=0.5)
-    scores = encoded @ requests.T + 0.5 * BM25().documents(counts) @ query[:, :2].T
+    scores = encoded @ queries.T + 0.5 * BM25().documents(counts) @ query[:, :2].T
     assert (both.documents @ both.queries.T).toarray() == pytest.approx(scores.toarray())

@@ -96,9 +96,9 @@ def in_memory(source: str) -> Collection:
     vectorizer = WordVectorizer("en")
     weights = BM25(0.9, 0.4).documents(vectorizer.documents([d.content for d in documents]))
     queries, qrels = judged(source, "dev", None)
-    query_ids = vectorizer.queries([query.text for query in queries])
+    query_vectors = vectorizer.queries([query.text for query in queries])
     ids = ([document.id for document in documents], [query.id for query in queries])
-    return Collection("tiny", ids[0], sp.csr_array(weights), ids[1], query_ids, qrels)
+    return Collection("tiny", ids[0], sp.csr_array(weights), ids[1], query_vectors, qrels)
 
 
 @pytest.mark.parametrize("rra", CHOICES)
@@ -137,22 +137,22 @@ def test_the_curve_of_a_collection_on_disk_is_that_of_one_in_memory(tmp_path):
 def test_encoding_goes_on_after_a_kill(tmp_path, monkeypatch):
     monkeypatch.setattr(stored, "BLOCK", 10)
     texts = [str(i) for i in range(35)]
-    recorded: list[str] = []
+    texts_encoded: list[str] = []
 
-    def encode(sample):
-        if "20" in sample and "20" not in recorded:
-            recorded.append("20")
+    def encode(batch):
+        if "20" in batch and "20" not in texts_encoded:
+            texts_encoded.append("20")
             raise KeyboardInterrupt
-        recorded.extend(sample)
-        weights = np.ones(len(sample), np.float32)
-        columns = [int(text) for text in sample]
-        return sp.csr_array((weights, (range(len(sample)), columns)), shape=(len(sample), 35))
+        texts_encoded.extend(batch)
+        weights = np.ones(len(batch), np.float32)
+        columns = [int(text) for text in batch]
+        return sp.csr_array((weights, (range(len(batch)), columns)), shape=(len(batch), 35))
 
     path = tmp_path / "vectors" / "x"
     with pytest.raises(KeyboardInterrupt):
         encoded_vectors(path, texts, 35, encode, silent)
     assert not path.exists()
     vectors = encoded_vectors(path, texts, 35, encode, silent)
-    assert recorded.count("5") == recorded.count("15") == 1  # kept from before the kill
+    assert texts_encoded.count("5") == texts_encoded.count("15") == 1  # kept from before the kill
     assert np.array_equal(vectors.load().toarray(), np.eye(35))
     assert encoded_vectors(path, texts, 35, pytest.fail, silent).load().nnz == 35

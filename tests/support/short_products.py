@@ -7,8 +7,8 @@ from lexicept.ops import quantisation
 from lexicept.ops.quantisation import multiplies_bytes
 
 
-def use_bytes(patch: pytest.MonkeyPatch, expected: bool) -> None:
+def use_bytes(patch: pytest.MonkeyPatch, allowed: bool) -> None:
     """Let kernels find candidates by products of 8 bits, or not."""
-    patch.setattr(quantisation, "multiplies_bytes", lambda: expected)
+    patch.setattr(quantisation, "multiplies_bytes", lambda: allowed)
     if not multiplies_bytes():  # where products of some libraries are not exact
         patch.setattr(torch, "_int_mm", lambda a, b: a.int() @ b.int())

@@ -30,14 +30,14 @@ def differing(index: lexicept.Index, threads: int, queries: int) -> int:
         threads: each asks all queries, from another one on.
         queries: the number of queries of each thread.
     """
-    query_ids = open_questions(queries)
-    expected = [_ask(index, query_ids, i) for i in range(queries)]
+    questions = open_questions(queries)
+    expected = [_ask(index, questions, i) for i in range(queries)]
     together = Barrier(threads)
 
     def ask(thread: int) -> int:
         together.wait()
         order = [(i + thread * 13) % queries for i in range(queries)]
-        return sum(_ask(index, query_ids, i) != expected[i] for i in order)
+        return sum(_ask(index, questions, i) != expected[i] for i in order)
 
     with ThreadPoolExecutor(threads) as pool:
         return sum(pool.map(ask, range(threads)))

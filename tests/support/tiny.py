@@ -160,10 +160,10 @@ def save_collection(folder: Path, documents: int = 40, queries: int = 30) -> str
     (folder / "qrels").mkdir(parents=True)
     content = [[(n + 1) * i + n // 25 * i * i for i in range(1, 9)] for n in range(documents)]
     records = [{"_id": f"d{n}", "text": text(*word_ids)} for n, word_ids in enumerate(content)]
-    query_ids = [
+    judged_queries = [
         {"_id": f"q{n}", "text": text(content[n][0], content[n][2])} for n in range(queries)
     ]
-    for name, lines in (("corpus", records), ("queries", query_ids)):
+    for name, lines in (("corpus", records), ("queries", judged_queries)):
         content = "".join(json.dumps(line) + "\n" for line in lines)
         (folder / f"{name}.jsonl").write_text(content)
     for split, start in (("train", 0), ("dev", queries * 2 // 3)):

@@ -140,8 +140,8 @@ def test_filters_and_counts(tmp_path, run):
     built = run("build", corpus, "--vocabulary", "words", "--out", tmp_path / "x", "--json").json
     assert built["fields"] == {"year": "number", "tag": "list of keywords"}
     assert "tag: list of keywords" in run("index", "info", tmp_path / "x").out
-    selection = ("--filter", "year > 2020", "--facet", "tag", "--facet", "year")
-    hits = run("search", tmp_path / "x", "apple", *selection, "--json").json
+    options = ("--filter", "year > 2020", "--facet", "tag", "--facet", "year")
+    hits = run("search", tmp_path / "x", "apple", *options, "--json").json
     assert [(hit["id"], hit["fields"]) for hit in hits["results"]] == [
         ("b", {"year": 2021, "tag": ["red"]})
     ]
@@ -225,9 +225,9 @@ def test_queries_that_are_documents(tmp_path, run):
     limits = ("--query-max-active-dims", "none", "--document-max-active-dims", "none")
     swept = ("index", "sweep", index, dataset, "--out", tmp_path / "sweep", flag, *limits)
     swept += ("--alpha", "none")
-    response = run(*swept, "--json").json
-    assert [point["nDCG@10"] for point in response["front"]] == [1.0]
-    assert response["ignore_identical_ids"] is True
+    swept_json = run(*swept, "--json").json
+    assert [point["nDCG@10"] for point in swept_json["front"]] == [1.0]
+    assert swept_json["ignore_identical_ids"] is True
     assert "without hits of the query's own id" in " ".join(run(*swept).out.split())
 
 

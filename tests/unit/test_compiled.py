@@ -100,8 +100,8 @@ def test_no_folder_to_write_into(folder):
 def test_references_work_until_loading_would_have_been_faster(monkeypatch):
     monkeypatch.setattr("lexicept.ops.compiled._References.seconds", 0.0)
     kernel = compiled()(total)
-    selection = [by_work(LOADING / 3, kernel, total) for _ in range(4)]
-    assert [function is total for function in selection] == [True, True, False, False]
+    choices = [by_work(LOADING / 3, kernel, total) for _ in range(4)]
+    assert [function is total for function in choices] == [True, True, False, False]
 
 
 def test_a_kernel_that_was_called_ends_the_work_of_references(monkeypatch):

@@ -72,14 +72,14 @@ def test_activations_without_torch_are_those_of_the_encoder(tiny, light, monkeyp
 
 def test_kept_activations_are_those_that_the_head_finds(tiny, monkeypatch):
     windows, reading = tiny.windows(TEXTS), tiny.backbone.token_states
-    expected, sample = activations_of(tiny, windows), windows[::2]
-    monkeypatch.setattr(tiny, "kept", KeptActivations(sample))
+    expected, half = activations_of(tiny, windows), windows[::2]
+    monkeypatch.setattr(tiny, "kept", KeptActivations(half))
     tiny.encode_with_means(TEXTS, "document")
     read = []
     monkeypatch.setattr(tiny.backbone, "token_states", lambda w, *_: read.extend(w) or reading(w))
     result = activations_of(tiny, windows)
     assert result == {token: pytest.approx(acts, rel=1e-5) for token, acts in expected.items()}
-    assert not {window.key() for window in read} & {window.key() for window in sample}
+    assert not {window.key() for window in read} & {window.key() for window in half}
 
 
 def brute_force(encoder: Encoder, texts: Sequence[str]) -> tuple[Fired, dict[int, int], int]:
@@ -97,8 +97,8 @@ def brute_force(encoder: Encoder, texts: Sequence[str]) -> tuple[Fired, dict[int
                 for act, latent in zip(acts.tolist(), latents.tolist(), strict=True):
                     if act > 0:
                         counts[latent] = counts.get(latent, 0) + 1
-                        recorded = fired.setdefault(latent, {}).setdefault(window.text, [])
-                        recorded.append((act, start, end))
+                        spans_fired = fired.setdefault(latent, {}).setdefault(window.text, [])
+                        spans_fired.append((act, start, end))
     return fired, counts, tokens
 
 

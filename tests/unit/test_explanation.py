@@ -259,8 +259,8 @@ def test_spans_of_title_and_text_hold_the_content_of_both(title, body, spans):
             for start, end in of_part
         )
         assert "".join(result.split()) == "".join(document.content[slice(*span)].split())
-    for of_part, fragment in zip(spans_of_fields, (title, body), strict=True):
-        assert all(0 <= start < end <= len(fragment) for start, end in of_part)
+    for of_part, field in zip(spans_of_fields, (title, body), strict=True):
+        assert all(0 <= start < end <= len(field) for start, end in of_part)
 
 
 def test_a_query_and_its_hits_run_the_backbone_once_each(bert, tmp_path, monkeypatch):
@@ -531,11 +531,11 @@ def test_a_word_and_concepts_named_by_it_are_one_idea():
 
 
 def test_a_cosine_is_the_sum_over_pairs_of_words():
-    requests = WordStates([Span(0, 3), Span(4, 7)], np.array([[1, 0], [0, 2]], np.float32))
+    query_states = WordStates([Span(0, 3), Span(4, 7)], np.array([[1, 0], [0, 2]], np.float32))
     met = WordStates(
         [Span(0, 3), Span(4, 7), Span(8, 11)], np.array([[3, 1], [0, 1], [1, 0]], np.float32)
     )
-    pairs = word_pairs("cat the", requests, "Dog the dog", met, lambda word: [word])
+    pairs = word_pairs("cat the", query_states, "Dog the dog", met, lambda word: [word])
     # (1, 2) · (4, 2) = 8: cat meets dog twice, the meets both.
     assert pairs == (
         WordPair("cat", "dog", 0.5),
@@ -544,8 +544,8 @@ def test_a_cosine_is_the_sum_over_pairs_of_words():
     )
     assert described(pairs) == "cat ↔ dog, the ↔ the"
     terms = word_pairs(
-        "cat the", requests, "Dog the dog", met, lambda word: [word] * (word != "the")
+        "cat the", query_states, "Dog the dog", met, lambda word: [word] * (word != "the")
     )
     assert terms == pairs[:1]
-    opposite = WordStates(requests.spans, -requests.states)
+    opposite = WordStates(query_states.spans, -query_states.states)
     assert word_pairs("cat the", opposite, "Dog the dog", met, lambda word: [word]) == ()

@@ -180,8 +180,8 @@ def test_ciff(index):
         terms.append(postings.term)
         assert postings.df == len(postings.postings)
         assert postings.cf == sum(posting.tf for posting in postings.postings)
-        values = np.cumsum([posting.docid for posting in postings.postings])
-        documents[values, int(postings.term)] = [posting.tf for posting in postings.postings]
+        document_ids = np.cumsum([posting.docid for posting in postings.postings])
+        documents[document_ids, int(postings.term)] = [posting.tf for posting in postings.postings]
     assert (documents == expected).all()
     assert terms == sorted(terms)
     records = [
@@ -209,16 +209,16 @@ def test_bulk_requests(index, form):
     mapping = json.loads((out / "mapping.json").read_text())["mappings"]["properties"]
     field_type = "rank_features" if form.name == "opensearch" else "sparse_vector"
     assert mapping["vector"] == {"type": field_type}
-    query_ids = [json.loads(line) for line in (out / "queries.jsonl").read_text().splitlines()]
-    assert [query["id"] for query in query_ids] == ["q1", "q2"]
-    ((clause, body),) = query_ids[0]["body"]["query"].items()
+    queries = [json.loads(line) for line in (out / "queries.jsonl").read_text().splitlines()]
+    assert [query["id"] for query in queries] == ["q1", "q2"]
+    ((clause, body),) = queries[0]["body"]["query"].items()
     if form.name == "opensearch":
         assert clause == "neural_sparse"
         tokens = body["vector"]["query_tokens"]
     else:
         assert (clause, body["field"], body["prune"]) == ("sparse_vector", "vector", False)
         tokens = body["query_vector"]
-    assert [query["scale"] for query in query_ids] == [1.0, 1.0]
+    assert [query["scale"] for query in queries] == [1.0, 1.0]
     scores = documents @ matrix([tokens], source.num_dimensions)[0]
     assert_ranked_as(index, "cat1 dog2", scores, 1e-5)
 
@@ -289,7 +289,7 @@ def test_weights_and_vectors_together_score_as_the_index(form, tmp_path):
     index = build_similar(tmp_path / "index", SIMILAR, tiny_concepts(tmp_path))
     queries = [Query("q", "bade kilo")]
     export_index(index, form, tmp_path / "out", queries=queries)
-    query_ids = json.loads((tmp_path / "out" / "queries.jsonl").read_text())
+    written = json.loads((tmp_path / "out" / "queries.jsonl").read_text())
     assert "20 times the cosine of the fields similarity" in left_out(index, form)
     if form.name == "qdrant":
         (file,) = (tmp_path / "out" / "points").iterdir()
@@ -297,7 +297,7 @@ def test_weights_and_vectors_together_score_as_the_index(form, tmp_path):
         collection = json.loads((tmp_path / "out" / "collection.json").read_text())
         assert collection["vectors"] == {"similarity": {"size": 32, "distance": "Cosine"}}
         sparse = [dict(zip(*vector["text"].values(), strict=True)) for vector in vectors]
-        weights = dict(zip(*query_ids["body"]["query"].values(), strict=True))
+        weights = dict(zip(*written["body"]["query"].values(), strict=True))
     else:
         vectors = [json.loads(line) for line in lines(tmp_path / "out" / "documents")][1::2]
         mapping = json.loads((tmp_path / "out" / "mapping.json").read_text())
@@ -305,16 +305,16 @@ def test_weights_and_vectors_together_score_as_the_index(form, tmp_path):
         if form.name == "opensearch":
             assert mapping["settings"] == {"index.knn": True}
             assert field == {"type": "knn_vector", "dimension": 32, "space_type": "cosinesimil"}
-            weights = query_ids["body"]["query"]["neural_sparse"]["vector"]["query_tokens"]
+            weights = written["body"]["query"]["neural_sparse"]["vector"]["query_tokens"]
         else:
             assert field == {"type": "dense_vector", "dims": 32, "similarity": "cosine"}
-            weights = query_ids["body"]["query"]["sparse_vector"]["query_vector"]
+            weights = written["body"]["query"]["sparse_vector"]["query_vector"]
         sparse = [vector.get("vector", {}) for vector in vectors]
     assert "similarity" not in vectors[7]  # a text without tokens has no direction
     for hit in index.search([queries[0].text], 40)[0]:
         vector, of_words = vectors[hit.number], sparse[hit.number]
         score = sum(weight * of_words.get(dimension, 0) for dimension, weight in weights.items())
-        cosine = np.dot(vector.get("similarity", [0] * 32), query_ids["similarity"])
+        cosine = np.dot(vector.get("similarity", [0] * 32), written["similarity"])
         assert score + 20 * max(cosine, 0) == pytest.approx(hit.score, abs=0.02)
 
 

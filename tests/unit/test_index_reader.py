@@ -54,8 +54,8 @@ def test_scores_are_the_matrix_product_of_bm25(tmp_path):
     documents = BM25().documents(vectorizer.documents(list(texts.values())))
     queries = ["owl", "river river moss", "stones lakes ferns unknown"]
     scores = (vectorizer.queries(queries) @ documents.T).toarray()
-    for query, ranking in zip(queries, scores, strict=True):
-        expected = {name: float(s) for name, s in zip(texts, ranking, strict=True) if s > 0}
+    for query, vector in zip(queries, scores, strict=True):
+        expected = {name: float(s) for name, s in zip(texts, vector, strict=True) if s > 0}
         assert as_scores(index, query) == pytest.approx(expected, rel=1e-5)
         ranked = [hit.score for hit in index.search([query], 100)[0]]
         assert ranked == sorted(ranked, reverse=True)

@@ -146,6 +146,6 @@ def test_recipes_read_choose_and_prune_as_the_papers(name):
             by_rows = "last" if system.name.endswith("-last") else "best"
             # Trials of trained are judged by effectiveness and cost, as its checks are.
             measure = "E2" if name.startswith("sae_splade/trained") else "nDCG@10"
-            selection = (by_rows, "R@10") if by_recall else (checkpoint, measure)
-            assert (validation.checkpoint, validation.select) == selection
+            checkpoint_and_measure = (by_rows, "R@10") if by_recall else (checkpoint, measure)
+            assert (validation.checkpoint, validation.select) == checkpoint_and_measure
             assert model.pruning == "weight"

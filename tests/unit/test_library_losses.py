@@ -117,8 +117,8 @@ class TextByText(nn.Module):
 def numbered(texts: list[list[str]]) -> list[dict[str, Tensor]]:
     """Columns of texts as columns of their numbers, for ``TextByText``."""
     size = len(texts[0])
-    values = [torch.arange(size)[:, None] + size * i for i in range(len(texts))]
-    return [{"input_ids": value, "attention_mask": torch.ones_like(value)} for value in values]
+    positions = [torch.arange(size)[:, None] + size * i for i in range(len(texts))]
+    return [{"input_ids": value, "attention_mask": torch.ones_like(value)} for value in positions]
 
 
 def loss_of(

@@ -130,9 +130,9 @@ def _dense(made, task):
 
 
 def test_matrices_are_rounded_by_rows():
-    values = onnx_bert.rounded("x", np.array([[63.0, 1, -2], [0, 0, 0], [0.4, -1, 0]], np.float32))
-    assert values["x.weight"].T.tolist() == [[63, 1, -2], [0, 0, 0], [25, -63, 0]]
-    assert values["x.weight.factors"].tolist() == [1.0, 1.0, pytest.approx(1 / 63)]
+    rounded = onnx_bert.rounded("x", np.array([[63.0, 1, -2], [0, 0, 0], [0.4, -1, 0]], np.float32))
+    assert rounded["x.weight"].T.tolist() == [[63, 1, -2], [0, 0, 0], [25, -63, 0]]
+    assert rounded["x.weight.factors"].tolist() == [1.0, 1.0, pytest.approx(1 / 63)]
 
 
 @pytest.mark.parametrize(

@@ -110,10 +110,8 @@ def test_what_is_asked(path, stub, store):
     assert labels == ({1: "about bee", 2: "about", 3: "about"}, {})
     assert {body["model"] for body in stub.asked} == {"tiny"}
     assert stub.keys == [None] * 3
-    (requests,) = (
-        said for b in stub.asked if "Words: bee" in (said := b["messages"][1]["content"])
-    )
-    assert requests == "Words: bee\nPassages:\n- a b[[ee]]"
+    (request,) = (said for b in stub.asked if "Words: bee" in (said := b["messages"][1]["content"]))
+    assert request == "Words: bee\nPassages:\n- a b[[ee]]"
     title = prompt(IndexReader.open(path), 3)[1]["content"]
     assert title.endswith("- A title: d[[o]]g")
 
@@ -201,13 +199,13 @@ def test_a_run_that_is_cut_off_goes_on(path, stub, store):
 
 
 def test_an_interrupted_command_is_resumed_with_the_same_model(path, stub, tmp_path):
-    requests = threading.Event()
+    requested = threading.Event()
 
     def answer(said):
         if "bee" in said:
-            requests.set()
+            requested.set()
             return 200, {}, chat("bees")
-        assert requests.wait(60)  # refused once the other reply is on its way
+        assert requested.wait(60)  # refused once the other reply is on its way
         return 400, {}, b"no money"
 
     stub.answer = answer
@@ -284,7 +282,7 @@ def test_the_types_of_openais_client(path, stub, store):
     """Requests and replies are those of the ``openai`` package, which vLLM follows too."""
     chat_types = pytest.importorskip("openai.types.chat", reason="needs openai")
     parameters = importlib.import_module("openai.types.chat.completion_create_params")
-    requests = TypeAdapter(parameters.CompletionCreateParamsNonStreaming)
+    request_type = TypeAdapter(parameters.CompletionCreateParamsNonStreaming)
 
     def answer(said):
         message = {"role": "assistant", "content": f"about {words(said)}", "refusal": None}
@@ -302,7 +300,7 @@ def test_the_types_of_openais_client(path, stub, store):
     labels = label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
     assert labels == ({1: "about bee", 2: "about", 3: "about"}, {})
     for body in stub.asked:
-        assert set(requests.validate_python(body, strict=True)) == {"model", "messages"}
+        assert set(request_type.validate_python(body, strict=True)) == {"model", "messages"}
     # The client itself reads the same server.
     openai = importlib.import_module("openai")
     with openai.OpenAI(base_url=stub.url, api_key="none") as client:

@@ -468,8 +468,8 @@ def test_numbers_are_texts_where_a_text_is_asked_for(numbered):
 
 def test_errors_name_no_folder_of_the_server(numbered, tmp_path):
     """``conversation`` looks for the index's folder in all that the server writes."""
-    requests = ["8", "/etc/passwd", "../x", "C:\\x\\y"]
-    lines = [tool(i, "get_document", document_id=id_) for i, id_ in enumerate(requests)]
+    ids = ["8", "/etc/passwd", "../x", "C:\\x\\y"]
+    lines = [tool(i, "get_document", document_id=id_) for i, id_ in enumerate(ids)]
     lines += [tool(4, "steer", query="x", factors={"concept:1": 0})]
     texts = dict(told(numbered, *lines))
     assert texts[0] == "Error executing tool get_document: no document '8' in numbered"

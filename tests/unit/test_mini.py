@@ -80,9 +80,9 @@ def test_build_uses_it(corpus, run, tmp_path):
     opened = IndexReader.open(index)
     concepts = ConceptVectorizer.load(MINI)
     (vocabulary,) = (v for v in opened.vocabularies if v.name == "concepts")
-    for token_id, (term, name) in enumerate(zip(vocabulary.terms, concepts.terms, strict=True)):
+    for dimension, (term, name) in enumerate(zip(vocabulary.terms, concepts.terms, strict=True)):
         # Documents may name what has no name, also with a name that another concept has.
-        assert term in (name, f"{name} #{token_id}") or name == f"#{token_id}"
+        assert term in (name, f"{name} #{dimension}") or name == f"#{dimension}"
     assert opened.atlas is not None
     limits = concepts.encoder.index_settings
     lengths = opened.document_vectors().select("concepts").weights.sum(axis=1)

@@ -32,8 +32,10 @@ def mine(
     **settings: Any,
 ) -> Any:
     """``mining.mine`` with settings by name."""
-    options = MiningSettings(**settings)
-    return mining.mine(index, queries, relevant, out, options, restart=restart, progress=progress)
+    mining_settings = MiningSettings(**settings)
+    return mining.mine(
+        index, queries, relevant, out, mining_settings, restart=restart, progress=progress
+    )
 
 
 DOCUMENTS = {
@@ -94,10 +96,10 @@ def test_the_score_of_a_relevant_document_is_that_of_a_search(index, tmp_path):
         ("rra", reweight(index.path, tmp_path / "rra", RRASettings(1.25))),
     ):
         vectors = opened.query_vectors(["apple banana", "cherry quince"])
-        for answer, hits in enumerate(opened.rank(vectors)):
+        for i, hits in enumerate(opened.rank(vectors)):
             assert hits
             for hit in hits:
-                score = mining._score(opened, vectors, answer, hit.id)
+                score = mining._score(opened, vectors, i, hit.id)
                 assert score == pytest.approx(hit.score, rel=1e-5), name
 
 

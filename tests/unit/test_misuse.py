@@ -301,9 +301,9 @@ def test_errors_of_the_callers_own_documents_pass(call, tmp_path, names):
 def test_what_is_odd_and_right(names):
     """Defined results of what other libraries refuse."""
     pets = names["pets"]
-    answer = [hit.id for hit in pets.search("cats dogs")]
-    assert [hit.id for hit in pets.search("cats dogs", np.int64(2))] == answer
-    assert [hit.id for hit in pets.search("cats dogs", 10**30)] == answer
+    ids = [hit.id for hit in pets.search("cats dogs")]
+    assert [hit.id for hit in pets.search("cats dogs", np.int64(2))] == ids
+    assert [hit.id for hit in pets.search("cats dogs", 10**30)] == ids
     assert pets.search("") == pets.search("\0") == pets.search("zebra") == []
     assert pets.search_many([]) == []
     assert pets.search_many(iter(["cats", ""]), np.int32(1), threads=np.int8(1))[1] == []

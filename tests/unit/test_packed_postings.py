@@ -31,8 +31,8 @@ def collections_of_lists(draw):
     spread = draw(st.sampled_from([300, 5_000, COUNT]))
     sizes = draw(st.lists(st.sampled_from([0, 1, 2, 5, 63, 64, 65, 250]), max_size=8))
     postings = np.array(sizes, np.int64)
-    values = [np.sort(random.choice(spread, size, replace=False)) for size in sizes]
-    documents = np.concatenate([np.empty(0), *values]).astype(np.int32)
+    lists = [np.sort(random.choice(spread, size, replace=False)) for size in sizes]
+    documents = np.concatenate([np.empty(0), *lists]).astype(np.int32)
     weights = random.integers(1, 256, documents.size).astype(np.uint8)
     widths = np.array(draw(st.lists(st.integers(4, 14), min_size=8, max_size=8)), np.uint8)
     return documents, weights, postings, widths[: postings.size], draw(st.integers(0, 200))

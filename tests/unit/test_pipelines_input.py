@@ -95,9 +95,14 @@ def test_documents_that_cannot_be_read_are_skipped_unless_strict(tmp_path):
 
 def test_queries_may_be_any_iterable(pets):
     queries = ["kitten", "dogs", "", "cats sleep"] * 5
-    answer = [
+    together = [
         [(hit.id, hit.score) for hit in hits] for hits in pets.search_many(queries, threads=1)
     ]
     lazily = pets.search_many((query for query in queries), threads=2)
-    assert [[(hit.id, hit.score) for hit in hits] for hits in lazily] == answer
-    assert [[document for document, _ in hits] for hits in answer[:4]] == [["3"], ["2"], [], ["1"]]
+    assert [[(hit.id, hit.score) for hit in hits] for hits in lazily] == together
+    assert [[document for document, _ in hits] for hits in together[:4]] == [
+        ["3"],
+        ["2"],
+        [],
+        ["1"],
+    ]

@@ -131,8 +131,8 @@ def test_where_nothing_fires_all_is_zero(fast, reference, k):
     below = (bias - 100).detach().requires_grad_()
     text, high = torch.arange(9) % 3, torch.full((6,), 100.0)
     for settings in ((below, k), (below, k, random_threshold()), (bias, k, high)):
-        for fragment in results(fast, x, text, 3, weights, *settings):
-            assert (fragment == 0).all()
+        for actual in results(fast, x, text, 3, weights, *settings):
+            assert (actual == 0).all()
         with torch.no_grad():
             assert (fast(x, text, 3, weights, *settings) == 0).all()
 

@@ -92,17 +92,17 @@ def spans_of(ids):
 def test_an_exact_share_of_the_tokens_is_masked(tokens, share, count):
     ids = [2, *[5 + i % 20 for i in range(tokens)], 3]
     spans = spans_of(ids)
-    selection = Counter[int]()
+    counts = Counter[int]()
     for seed in range(50):
         window = masked(ids, spans, share, seed)
         assert len(set(window.positions)) == len(window.positions) == len(window.labels) == count
         assert [ids[position] for position in window.positions] == window.labels
         others = set(range(len(ids))) - set(window.positions)
         assert all(window.token_ids[position] == ids[position] for position in others)
-        selection.update(window.positions)
-    assert set(selection) <= set(range(1, tokens + 1))
+        counts.update(window.positions)
+    assert set(counts) <= set(range(1, tokens + 1))
     if 50 * count > 20 * tokens:  # every place is chosen now and then
-        assert len(selection) == tokens
+        assert len(counts) == tokens
 
 
 def test_masking_follows_the_seed_and_leaves_its_input():

@@ -78,9 +78,9 @@ def test_products_of_one_dimension_are_exact(n, m):
 
 @pytest.mark.parametrize("broken", [np.nan, -np.nan, np.inf, -np.inf])
 def test_what_is_no_number_shows_in_the_norm(broken):
-    values = torch.ones(3, 4)
-    values[1, 2] = broken
-    assert quantised(values).norms.isfinite().tolist() == [True, False, True]
+    ones = torch.ones(3, 4)
+    ones[1, 2] = broken
+    assert quantised(ones).norms.isfinite().tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize(

@@ -144,10 +144,10 @@ def findings(labels: Sequence[str], documents: int) -> Findings:
 
 def table(html: str, caption: str) -> list[list[str]]:
     """The cells of a table's rows, without tags."""
-    (match,) = re.findall(
+    (body,) = re.findall(
         rf"<caption>{re.escape(caption)}</caption>.*?<tbody>(.*?)</table>", html, re.S
     )
-    lines = re.findall(r"<tr>(.*?)</tr>", match, re.S)
+    lines = re.findall(r"<tr>(.*?)</tr>", body, re.S)
     cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in lines]
     return [[re.sub(r"<.*?>", "", cell) for cell in cells_of_line] for cells_of_line in cells]
 
@@ -238,8 +238,8 @@ def test_a_sample_of_many_queries_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(measured, "JUDGED_QUERIES", 2)
     html = reports.build_report(build(tmp_path / "index"), QUERIES, QRELS)
     assert "2 of 3 judged queries, drawn at random" in html
-    query_ids = ReportQueries.from_judged(QUERIES, QRELS)
-    assert {qrel.query_id for qrel in query_ids.qrels} == {query.id for query in query_ids.queries}
+    queries = ReportQueries.from_judged(QUERIES, QRELS)
+    assert {qrel.query_id for qrel in queries.qrels} == {query.id for query in queries.queries}
 
 
 def test_concepts_are_shown_by_their_atlas(tmp_path):

@@ -28,8 +28,10 @@ def states(n=20, d=D, seed=0):
 
 def objective(architecture, **settings):
     """In double precision, with biases."""
-    options = SAESettings(M, K, architecture=architecture, **settings)
-    criterion = OBJECTIVES[architecture](initial_sae(states().float(), options), options).double()
+    sae_settings = SAESettings(M, K, architecture=architecture, **settings)
+    criterion = OBJECTIVES[architecture](
+        initial_sae(states().float(), sae_settings), sae_settings
+    ).double()
     with torch.no_grad():
         criterion.sae.b_enc.copy_(torch.linspace(-0.2, 0.2, M))
         criterion.sae.b_dec.copy_(torch.linspace(-1, 1, D))

@@ -433,22 +433,22 @@ def test_searches_answered_together_are_those_answered_alone(index):
 
 
 def test_pages_of_results_and_their_number(client, index):
-    query_ids = {"query": f"{QUERY} -bade", "count": True, "top_k": 4}
-    top = client.get("/search", params=query_ids).json()
-    second = client.get("/search", params={**query_ids, "offset": 4}).json()
-    query = index.parse(query_ids["query"])
+    parameters = {"query": f"{QUERY} -bade", "count": True, "top_k": 4}
+    top = client.get("/search", params=parameters).json()
+    second = client.get("/search", params={**parameters, "offset": 4}).json()
+    query = index.parse(parameters["query"])
     hits = index.search([query], 100)[0]
     assert top["total"] == second["total"] == len(hits)
     found = [(hit["id"], hit["rank"]) for hit in top["results"] + second["results"]]
     assert found == [(hit.id, hit.rank) for hit in hits[:8]]
     assert client.get("/search", params={"query": QUERY}).json()["total"] is None
-    assert client.get("/search", params={**query_ids, "offset": 999}).json()["results"] == []
+    assert client.get("/search", params={**parameters, "offset": 999}).json()["results"] == []
 
 
 def test_feedback_is_what_is_added(client, index):
     hits = index.search([QUERY], 3)[0]
-    query_ids = {"query": QUERY, "document_id": [hit.id for hit in hits]}
-    terms = client.get("/feedback", params=query_ids).json()["terms"]
+    parameters = {"query": QUERY, "document_id": [hit.id for hit in hits]}
+    terms = client.get("/feedback", params=parameters).json()["terms"]
     assert terms == client.get("/feedback", params={"query": QUERY}).json()["terms"]
     expected = with_feedback(index, ParsedQuery(QUERY), 3)
     key = {(term["vocabulary"], term["dimension"]): term["weight"] for term in terms}
@@ -478,10 +478,10 @@ def test_documents_like_one(client, index):
 
 
 def test_what_feedback_adds_is_added_to_what_a_document_like_one_has(client, index):
-    query_ids = {"query": "", "like": "d3"}
-    terms = client.get("/feedback", params=query_ids | {"document_id": "d1"}).json()["terms"]
+    parameters = {"query": "", "like": "d3"}
+    terms = client.get("/feedback", params=parameters | {"document_id": "d1"}).json()["terms"]
     added = [f"{term['vocabulary']}:{term['dimension']}:{term['weight']:.6f}" for term in terms]
-    hits = client.get("/search", params=query_ids | {"add": added}).json()["results"]
+    hits = client.get("/search", params=parameters | {"add": added}).json()["results"]
     expected = index.search([with_feedback(index, like(index, "d3"), ["d1"])])[0]
     assert [hit["id"] for hit in hits] == [hit.id for hit in expected]
     assert [hit["score"] for hit in hits] == pytest.approx([h.score for h in expected], rel=1e-4)

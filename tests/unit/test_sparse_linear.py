@@ -27,10 +27,13 @@ def draw(n, d, size, seed=0, dtype=torch.float32):
 def test_by_hand():
     x = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
     weights, bias = torch.tensor([[1.0, 1.0], [-1.0, 3.0]]), torch.tensor([0.5, 0.0])
-    selection = Chosen(torch.tensor([[0, 0], [1, 0]]))
-    outputs = chosen_outputs(x, weights, bias, selection)
+    chosen_columns = Chosen(torch.tensor([[0, 0], [1, 0]]))
+    outputs = chosen_outputs(x, weights, bias, chosen_columns)
     assert outputs.tolist() == [[1.5, 1.5], [6.0, 2.5]]
-    assert sum_chosen(outputs, selection, weights).tolist() == [[3.0, 3.0], [2.5 - 6.0, 2.5 + 18.0]]
+    assert sum_chosen(outputs, chosen_columns, weights).tolist() == [
+        [3.0, 3.0],
+        [2.5 - 6.0, 2.5 + 18.0],
+    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -43,7 +46,7 @@ def test_outputs_and_sums_with_gradients(monkeypatch, dtype, gathered, k, n, siz
     x, weights, bias, other = draw(n, 5, size, dtype=dtype)
     columns = torch.randint(size, (n, k), generator=torch.Generator().manual_seed(1))
     results = []
-    for outputs_of, sums_of, selection in (
+    for outputs_of, sums_of, columns_chosen in (
         (chosen_outputs, sum_chosen, Chosen(columns)),
         (chosen_outputs_reference, sum_chosen_reference, columns),
     ):
@@ -51,8 +54,8 @@ def test_outputs_and_sums_with_gradients(monkeypatch, dtype, gathered, k, n, siz
             tensor.clone().requires_grad_()
             for tensor in (x, weights, bias, weights + other[:, None])
         ]
-        outputs = outputs_of(*inputs[:3], selection)
-        sums = sums_of(outputs.square(), selection, inputs[3])
+        outputs = outputs_of(*inputs[:3], columns_chosen)
+        sums = sums_of(outputs.square(), columns_chosen, inputs[3])
         direction = torch.linspace(-1, 2, sums.numel(), dtype=dtype).view_as(sums)
         results.append([outputs, sums, *torch.autograd.grad((sums * direction).sum(), inputs)])
     for ours, expected in zip(*results, strict=True):

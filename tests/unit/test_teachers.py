@@ -45,7 +45,7 @@ class Fixed:
 
     def prepare(self, queries: Any, documents: Any, folder: Path, progress: Any = silent) -> Any:
         scores = dict(self.scores)
-        return lambda _, ids: [np.array([scores[d] for d in sample]) for sample in ids]
+        return lambda _, ids: [np.array([scores[d] for d in names]) for names in ids]
 
 
 def fixed(**scores: float) -> Fixed:

@@ -273,11 +273,11 @@ def test_a_sample_of_texts_is_shared_by_processes(tmp_path, bert):
 
     every = texts(9, 2, (0, 1))
     assert every == [ids[1:-1] for ids in bert.tokenizer(list(DOCUMENTS.values()))["input_ids"]]
-    sample = texts(3, 2, (0, 1))
-    assert len(sample) == 3
-    assert all(one in every for one in sample)
-    assert texts(3, 2, (0, 2)) == sample[::2]
-    assert texts(3, 2, (1, 2)) == sample[1::2]
+    texts_sampled = texts(3, 2, (0, 1))
+    assert len(texts_sampled) == 3
+    assert all(one in every for one in texts_sampled)
+    assert texts(3, 2, (0, 2)) == texts_sampled[::2]
+    assert texts(3, 2, (1, 2)) == texts_sampled[1::2]
     assert texts(1, 2, (1, 2)) == []
     assert sizes[-3:] == [[2], [2], [1]]  # every process has as many passes
 
@@ -312,11 +312,11 @@ def test_the_teacher_s_candidates_are_its_best(tmp_path, monkeypatch, block, dep
     lists = list(teacher_mining.teacher_lists(data, relevant, tmp_path / "mined.jsonl", depth))
     assert [candidates.query_id for candidates in lists] == ["qa", "qb", "qc"]
     scores = data.teach(range(3), range(5)).tolist()
-    for ranked, candidates in zip(scores, lists, strict=True):
+    for scores_of_query, candidates in zip(scores, lists, strict=True):
         known = relevant.get(candidates.query_id, [])
         others = [n for n in range(5) if "vwxyz"[n] not in known]
-        best = sorted(others, key=lambda n: -ranked[n])[:depth]
-        assert len(set(ranked)) == 5  # no ties
+        best = sorted(others, key=lambda n: -scores_of_query[n])[:depth]
+        assert len(set(scores_of_query)) == 5  # no ties
         assert candidates == CandidateList(
             candidates.query_id, (*known, *("vwxyz"[n] for n in best)), len(known)
         )

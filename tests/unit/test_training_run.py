@@ -470,7 +470,8 @@ def test_a_validation_finds_what_scores_most(inputs):
     scores = encoder.encode_query(evaluator.queries.texts).to_dense() @ vectors.T
     positions = [evaluator.documents.ids.index(qrel.document_id) for qrel in evaluator.qrels]
     ranks = [
-        1 + int((ranked > ranked[p]).sum()) for ranked, p in zip(scores, positions, strict=True)
+        1 + int((scores_of_query > scores_of_query[p]).sum())
+        for scores_of_query, p in zip(scores, positions, strict=True)
     ]
     gains = [1 / math.log2(rank + 1) if rank <= 10 else 0.0 for rank in ranks]
     report = evaluator(encoder)

@@ -384,9 +384,9 @@ def test_parts_that_are_counted_elsewhere_join(language, blocks):
     here, joined = WordVectorizer(language, ["ab"]), WordVectorizer(language, ["ab"])
     count = pickle.loads(pickle.dumps(joined.part_counter()))
     for block in blocks:
-        own, match = here.documents(block), joined.join(count(block))
+        own, actual = here.documents(block), joined.join(count(block))
         for name in ("data", "indices", "indptr"):
-            assert getattr(match, name).tolist() == getattr(own, name).tolist()
-            assert getattr(match, name).dtype == getattr(own, name).dtype
-        assert match.shape == own.shape
+            assert getattr(actual, name).tolist() == getattr(own, name).tolist()
+            assert getattr(actual, name).dtype == getattr(own, name).dtype
+        assert actual.shape == own.shape
     assert joined.terms == here.terms
