@@ -1,4 +1,4 @@
-"""BM25 scores are those of bm25s, score by score, also for words that a query repeats."""
+"""BM25 scores equal those of bm25s, score by score, also for repeated words of a query."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Losses and FLOPS are those of sentence-transformers, on random sparse embeddings."""
+"""Losses and FLOPS equal those of sentence-transformers, on random sparse embeddings."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def embeddings(request: pytest.FixtureRequest) -> list[Tensor]:
 
 
 def list_scores(embeddings: list[Tensor]) -> Tensor:
-    """Every query with its own candidates [BATCH, CANDIDATES]."""
+    """Every query with its candidates [BATCH, CANDIDATES]."""
     return torch.einsum("bv,nbv->bn", embeddings[0], torch.stack(embeddings[1:]))
 
 

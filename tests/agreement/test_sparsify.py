@@ -1,4 +1,4 @@
-"""SAEs that sparsify saves are loaded with the activations that sparsify gives."""
+"""SAEs saved by sparsify load with the activations that sparsify gives."""
 
 import pytest
 import torch

@@ -72,7 +72,7 @@ def open_terms(page: Page) -> None:
 
 
 def ranking(page: Page) -> list[str]:
-    """The ids of the results that are shown, when all of the last search are explained."""
+    """The ids of the displayed results, once all of the last search are explained."""
     expect(page.locator("#results")).not_to_have_attribute("aria-busy", "true")
     results = page.locator(".result")
     expect(results.first).to_be_visible()
@@ -539,7 +539,7 @@ def test_a_server_that_is_gone(browser, path):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read_on_a_phone(browser, address, scheme):
-    """Nothing is wider than the screen, and contrasts are those of WCAG's level AA."""
+    """Nothing is wider than the screen, and contrasts reach WCAG's level AA."""
     page = browser.new_page(viewport={"width": 360, "height": 740}, color_scheme=scheme)
     page.goto(f"{address}/?q=bade+kilo+muki&steer=words%3A1%3A0")
     ranking(page)

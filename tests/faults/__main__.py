@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def interrupt_each(folder: Path, names: list[str], count: int, every: int, kills: int) -> int:
-    """Run the trials of each case; return the number that failed."""
+    """Run the trials of each case; return the number of failures."""
     from . import calls, trials
     from .cases import index_cases, model_cases, use_vowels
 

@@ -75,7 +75,7 @@ NEED_ROOM = ("create", "write", "fsync", "rename", "link", "mkdir")
 
 
 class Call(NamedTuple):
-    """A system call that a process is about to make."""
+    """A system call before the kernel executes it."""
 
     name: str
     """One of the names in ``CALLS``; an ``open`` that may create or empty a file is ``create``."""
@@ -184,7 +184,7 @@ def _answer_one(pid: int, listener: int, answer: Answer) -> None:
 
 
 def _call(thread: int, call_number: int, arguments: tuple[int, ...]) -> Call | None:
-    """Return a call, or None where its files can't be known."""
+    """Return a call, or None if its files can't be known."""
     name, positions = CALLS[call_number]
     if call_number in OPENS:
         flags = arguments[OPENS[call_number]]
@@ -231,7 +231,7 @@ def _string(thread: int, address: int) -> str:
 
 
 def _install() -> int:
-    """Have this process's calls stopped from now on; return the descriptor that hears of them."""
+    """Stop this process's calls from now on; return the descriptor that hears of them."""
     libc = ctypes.CDLL(None, use_errno=True)
     program = _program()
     filters = (ctypes.c_char * len(program)).from_buffer_copy(program)

@@ -1,4 +1,4 @@
-"""The commands that are interrupted, and what may be there afterwards."""
+"""Commands to interrupt, and what may be there afterwards."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DESCRIBED = 4
 
 
 class Case(NamedTuple):
-    """A command, and the files that it needs."""
+    """A command and its files."""
 
     prepare: Step
     """Writes the files into a folder."""
@@ -85,7 +85,7 @@ def build(path: Path, count: int, concepts: Vectorizer | None = None) -> None:
 
 
 def build_words_first() -> None:
-    """Build an index of words, which another generation completes."""
+    """Build an index of words, completed by another generation."""
     with IndexBuilder("index") as builder:
         lines = Path("new.jsonl").read_text().splitlines()
         builder.add_documents((Document(**json.loads(line)) for line in lines), {"seed": 0})
@@ -105,7 +105,7 @@ def build_described(folder: Path) -> None:
 
 
 def use_vowels() -> None:
-    """Let indexes of this process find ``Vowels`` where concepts are named."""
+    """Let indexes of this process find ``Vowels`` under the name concepts."""
     KINDS["concepts"] = PLACE
 
 
@@ -155,7 +155,7 @@ def in_parts(export: Callable[[], None], count: int) -> None:
 
 
 def label() -> None:
-    """Label concepts, with replies of a language model that is at hand."""
+    """Label concepts, with replies of a local stand-in for a language model."""
     import httpx2
 
     from lexicept.interpretation import llm_labels
@@ -169,7 +169,7 @@ def label() -> None:
 
 
 def model_cases() -> dict[str, Case]:
-    """Return the commands that train and write models, of a few steps on a tiny backbone."""
+    """Return commands that train and write models, of a few steps on a tiny backbone."""
     train = command("train", "train.yaml", "--out", "run")
     states = command("train", "states.yaml", "--out", "run")
     settings = ("--steps", 3, "--batch-size", 2)
@@ -231,7 +231,7 @@ def with_models(folder: Path, index: bool = False) -> None:
 
 
 def hasty(train: Callable[[], None]) -> None:
-    """Train without the plot, and the garbage that every trainer collects."""
+    """Train without the plot, and without collecting garbage."""
     from lexicept.training import run
 
     with (
@@ -284,7 +284,7 @@ class Outcome(NamedTuple):
 
 
 def execute(case: Case, folder: Path, answer: Answer = lambda _: None) -> Outcome:
-    """Run a case's command in a process of its own, whose calls are answered."""
+    """Run a case's command in a process, and answer its calls."""
     printed = folder.with_name(f"{folder.name}.printed")
     printed.write_bytes(b"")
 

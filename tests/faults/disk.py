@@ -77,7 +77,7 @@ class Disk:
         return any(f"{path}/".startswith(f"{self.root}/") for path in call.paths)
 
     def see(self, call: Call) -> None:
-        """Take note of a call that is about to happen; only flushes change what is on disk."""
+        """Take note of a call; only flushes change what is on disk."""
         if call.name == "fsync":
             path = f"/proc/{call.process}/fd/{call.arguments[0]}"
             if os.path.isdir(path):
@@ -86,7 +86,7 @@ class Disk:
                 self._flush_content(path, follow=True)
 
     def survivors(self) -> dict[str, Tree]:
-        """Return what a power cut leaves now, in each of ``WAYS``."""
+        """Return the remains of a power cut now, in each of ``WAYS``."""
         now = {way: dict(self._current(way)) for way in WAYS if way != "flushed"}
         return {"flushed": dict(self._flushed(os.stat(self.root).st_ino)), **now}
 
@@ -150,7 +150,7 @@ class Disk:
 
 
 def write(tree: Tree, folder: Path) -> None:
-    """Write what is left into a new folder."""
+    """Write the remains into a new folder."""
     folder.mkdir()
     for name, data in tree.items():
         path = folder / name
@@ -164,7 +164,7 @@ def write(tree: Tree, folder: Path) -> None:
 
 
 def digest(tree: Tree) -> str:
-    """Return a checksum of what is left: equal ones are tested once."""
+    """Return a checksum of the remains: equal remains are tested once."""
     parts = hashlib.sha256()
     for name in sorted(tree):
         data = tree[name]

@@ -1,4 +1,4 @@
-"""Processes that read an index as fast as they can while others change it."""
+"""Processes that read an index as fast as they can during changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE = 6
 
 
 def fork(work: Callable[[], object]) -> int:
-    """Do something in a process of its own; its id."""
+    """Do something in a child process; return its id."""
     pid = os.fork()
     if not pid:
         status = 1
@@ -32,7 +32,7 @@ def fork(work: Callable[[], object]) -> int:
 
 
 def version(number: int) -> list[Document]:
-    """All documents at one moment: each says which."""
+    """All documents of one moment, each with its version."""
     return [Document(f"d{i}", f"common v{number} n{i} n{i % 2}") for i in range(SIZE)]
 
 

@@ -35,7 +35,7 @@ ERRORS = {
 
 
 class Whole(NamedTuple):
-    """A case, its files before the command, and what an undisturbed command leads to."""
+    """A case, its files before the command, and the result of an undisturbed command."""
 
     case: Case
     before: Path
@@ -50,14 +50,14 @@ class Whole(NamedTuple):
 
 
 class Tally:
-    """Results of trials: how many ended in which way, and what failed."""
+    """Results of trials: how many ended in which way, and failures."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.failures: list[str] = []
 
     def add(self, where: str, check: Callable[[], str]) -> None:
-        """Count the outcome of a check, which raises AssertionError for a failure."""
+        """Count the outcome of a check; AssertionError is a failure."""
         try:
             self.counts[check()] += 1
         except Exception as error:  # whatever reading a damaged result raises
@@ -98,7 +98,7 @@ def run_undisturbed(case: Case, folder: Path) -> Whole:
 
 
 def warm(case: Case, folder: Path) -> None:
-    """Import what the command imports, so that the processes of the trials need not."""
+    """Import everything the command imports, so that the processes of the trials need not."""
     shutil.copytree(folder / "before", folder / "warm", symlinks=True)
     names = folder / "modules"
 
@@ -119,7 +119,7 @@ def is_inside(call: Call, root: str) -> bool:
 
 
 def flushed(call: Call) -> int | None:
-    """Answer a flush as done, which nobody sees here but for the time that it takes."""
+    """Answer a flush as done: only its time could be seen here."""
     return 0 if call.name == "fsync" else None
 
 
@@ -298,7 +298,7 @@ def kept(whole: Whole, name: str) -> bool:
 
 
 def assert_one_line(output: str, call: Call, root: str) -> None:
-    """The last line is the error and names the file, or the folder that it is in."""
+    """The last line is the error and names the file, or its folder."""
     assert "Traceback" not in output, output[-2000:]
     lines = output.strip().splitlines()
     errors = [line for line in lines if line.startswith("error: ")]

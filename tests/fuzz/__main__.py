@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def run_all(runs: int, seed: int) -> int:
-    """Run every target in a process of its own; return how many failed."""
+    """Run every target in a process; return how many failed."""
     from .targets import TARGETS
 
     failed = 0
@@ -60,7 +60,7 @@ def run_all(runs: int, seed: int) -> int:
 
 
 def fuzz(name: str, runs: int, seed: int, files: list[Path]) -> None:
-    """Fuzz one target; ends the process."""
+    """Fuzz one target; end the process."""
     with atheris.instrument_imports(include=["lexicept"], exclude=COMPILED):
         from .bench import Bench, limited_memory
         from .targets import TARGETS, use_vowels

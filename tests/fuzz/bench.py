@@ -43,7 +43,7 @@ class Bench:
         self._restore()
 
     def seeds(self) -> list[bytes]:
-        """Return the inputs that leave every file as it is."""
+        """Return the inputs that change no file."""
         return [
             i.to_bytes(HEADER, "little")
             + (gzip.decompress(self._files[path]) if inner else self._files[path])

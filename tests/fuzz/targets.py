@@ -1,4 +1,4 @@
-"""The readers: how to write files that each takes, and how to read them to the end."""
+"""The readers: how to write valid files for each, and how to read them to the end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from support.vowels import PLACE, Vowels, findings
 
 
 class Target(NamedTuple):
-    """A reader and the files that it takes."""
+    """A reader and its files."""
 
     write: Callable[[Path], None]
     """Writes valid files into an empty folder."""
@@ -72,7 +72,7 @@ class Target(NamedTuple):
 
 
 def use_vowels() -> None:
-    """Let indexes of this process find ``Vowels`` where concepts are named."""
+    """Let indexes of this process find ``Vowels`` under the name concepts."""
     lexicept.vectorizers.interface.KINDS["concepts"] = PLACE
 
 
@@ -124,13 +124,13 @@ def use_index(folder: Path) -> None:
 
 
 def reseal(folder: Path) -> None:
-    """Make the manifest's own checksum agree, where the rest can be read."""
+    """Make the manifest's checksum agree, if the rest can be read."""
     with suppress(ValueError, TypeError, KeyError, RecursionError):
         edit_manifest(folder / "index", lambda _: None)
 
 
 def write_export(folder: Path) -> None:
-    """What an export that was killed in the end leaves."""
+    """Leave an export that was killed in the end."""
     write_index(folder)
     index = IndexReader.open(folder / "index")
     killed = patch.object(Workspace, "publish", side_effect=KeyboardInterrupt)
@@ -181,7 +181,7 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
 
 
 def read_each(read: Callable[[Path], object], folder: Path) -> None:
-    """Read every file; the first error is that of the folder, but others are read too."""
+    """Read every file; the first error is the folder's, but other files are read too."""
     failed = None
     for path in sorted(folder.iterdir()):
         try:

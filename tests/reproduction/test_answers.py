@@ -1,4 +1,4 @@
-"""Answers of checks: holds, fails or undecided, and what a table's verdict is made of."""
+"""Answers of checks: holds, fails or undecided, and the verdict of a table."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ NDCG, COST = "tiny nDCG@10", "tiny QD-FLOPs"
 def result(
     name: str, mean: float, seeds: int = 0, cost: float = 1.0, noise: float = 0.05
 ) -> Result:
-    """Return a row whose queries vary around a mean, with trainings where there are seeds."""
+    """Return a row with queries around a mean, and with trainings if there are seeds."""
     random = np.random.default_rng(sum(map(ord, name)))
 
     def measured(seed: int) -> tuple[dict[str, float], dict[str, dict[str, float]]]:

@@ -1,4 +1,4 @@
-"""The papers' main claims: data that name checks, whose answers are computed."""
+"""The papers' main claims: data that name checks, with computed answers."""
 
 from types import SimpleNamespace
 

@@ -26,7 +26,7 @@ from reproduction.data import Data, check_dataset, load_sources
 
 
 def around(centres: np.ndarray, each: int, spread: float = 0.01) -> np.ndarray:
-    """Points near each centre, one centre after another."""
+    """Points near each centre, centre after centre."""
     points = np.repeat(centres, each, axis=0)
     noise = np.random.default_rng(1).normal(0, spread, points.shape)
     return (points + noise).astype(np.float16)

@@ -107,7 +107,7 @@ def test_words_that_languages_share(data, tmp_path):
 
 @pytest.mark.parametrize("system", ["subwords", "latents", "untrained"])
 def test_texts_that_are_the_same_share_all_dimensions(data, tmp_path, system):
-    """A document and its copy share what it has; searching the copies is searching the document."""
+    """A document and its copy share everything; searching the copies is searching the document."""
     shutil.copytree(tmp_path / "pairs" / "en", tmp_path / "pairs" / "copy")
     model, layer = tmp_path / "model", tmp_path / "sae" / "layers.1"
     save_bert(model)

@@ -22,7 +22,7 @@ def vectors(dense: np.ndarray, ids: list[str] | None = None) -> SparseVectors:
 
 
 def column(*runs: tuple[int, int]) -> np.ndarray:
-    """40 documents; 0.5 in those of the runs."""
+    """40 documents; 0.5 in the documents of the runs."""
     actual = np.zeros(40)
     for start, end in runs:
         actual[start:end] = 0.5
@@ -89,7 +89,7 @@ def test_the_tail_is_scipys_binomial_test(k, p, more):
 
 @st.composite
 def related(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and latents [N, ·], some of which are others with some documents changed."""
+    """Tokens and latents [N, ·], some equal to others with a few documents changed."""
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     N = draw(st.sampled_from([0, 1, 7, 30, 60]))
     tokens = random.random((N, draw(st.integers(0, 5)))) < random.choice([0.1, 0.3, 0.9])

@@ -1,4 +1,4 @@
-"""Recipes: all are valid, damaged ones are refused, and a run that was killed goes on."""
+"""Recipes: all are valid, damaged recipes are refused, and a killed run goes on."""
 
 import dataclasses
 import gzip
@@ -70,7 +70,7 @@ NAMES = find_recipes(RECIPES)
 
 @pytest.fixture(autouse=True)
 def _no_mteb(monkeypatch):
-    """Its registry takes a minute to import; the command's own dry run asks it."""
+    """The registry takes a minute to import; the command's dry run asks it."""
     monkeypatch.setattr(data_module, "check_tasks", lambda names: None)
     monkeypatch.setattr(run_module, "check_tasks", lambda names: None)
 
@@ -194,7 +194,7 @@ EXPECTED = {
 
 @pytest.fixture
 def recipes(tmp_path):
-    """A folder of recipes with one in it."""
+    """A folder with one recipe."""
     folder = tmp_path / "recipes"
     path = folder / "paper" / "table1"
     path.mkdir(parents=True)
@@ -348,7 +348,7 @@ def test_a_row_whose_job_has_changed_is_run_again(recipes, here, tmp_path):
 
 
 def test_queries_that_are_documents(recipes, tmp_path):
-    """A collection that datasets.yaml lists is measured as BEIR measures it, and says so."""
+    """A collection of datasets.yaml is measured as BEIR measures it, and says so."""
     documents = {"d1": "cat dog", "d2": "cat dog bird", "d3": "cat"}
     queries = {"d1": "cat dog", "d2": "bird dog"}
     qrels = {"test": "d1 0 d2 1\nd2 0 d1 1\n"}
@@ -414,7 +414,7 @@ def test_restart_runs_finished_rows_again(recipes, here, tmp_path, monkeypatch):
 
 
 def test_data_that_have_changed_are_named(recipes, here, tmp_path):
-    """A row is known by its dataset's name: new files under it must not pass for the old ones."""
+    """A row is known by its dataset's name: new files must not pass for the old ones."""
     recipe, corpus = load_recipe(recipes, "paper/table1"), here.folder / "tiny" / "corpus.jsonl"
     run_recipe(recipe, "small", here, tmp_path)
     data = corpus.read_bytes()
@@ -482,7 +482,7 @@ def test_a_part_depends_on_what_it_is_of(here):
 
 
 def test_parts_by_titles_share_no_title_text_or_question(tmp_path):
-    """Titles, texts and questions that differ in case and marks alone are the same."""
+    """Titles, texts and questions are the same if only case and marks differ."""
     titles = [f"{'Aa'[i % 2]}-{i // 2}" for i in range(20)]
     texts = [*(f"Text {i}." for i in range(19)), "text 0"]
     questions = {f"q{i}": f"What is {i % 18}?" for i in range(20)}
@@ -658,7 +658,7 @@ def tiny(tmp_path):
 
 
 def training_job(config, **more):
-    """Return a training that is tested on the collection's split dev."""
+    """Return a training tested on the collection's split dev."""
     test = [{"name": "beir", "split": "dev"}]
     return read_job({"training": {"config": config, "test": test, **more}}, "row")
 
@@ -847,7 +847,7 @@ def test_damaged_vectors_are_made_again(tiny, monkeypatch):
 
 
 class Letters:
-    """An encoder whose dimensions are how often a text has each letter."""
+    """An encoder that counts each letter of a text."""
 
     def encode_document(self, texts, **_):
 
@@ -858,7 +858,7 @@ class Letters:
 
 
 def test_latency_is_of_what_seismic_finds(tmp_path):
-    """Documents that share no dimension with a query but its own: no pruning can miss it."""
+    """Documents share no dimension with a query but one: no pruning can miss it."""
     pytest.importorskip("seismic", reason="needs pyseismic-lsr")
 
     names = [f"d{i}" for i in range(40)]
@@ -945,7 +945,7 @@ def test_bmp_that_is_not_installed_costs_a_row_nothing_else(monkeypatch):
 
 
 def test_pairs_of_two_trained_models(tiny):
-    """Table 8 and 9's job: two trainings, their tokens and latents over the same documents."""
+    """Table 8 and 9's job: two trainings, with tokens and latents over the same documents."""
     tokens, latents = short_training(1), short_training(1)
     latents["model"] = {"backbone": "bert", "head": "random", "size": 30}
 
@@ -985,8 +985,8 @@ def sae_training(**more):
 
 
 def test_trainings_share_what_they_prepare(tiny, monkeypatch):
-    """One SAE for rows that read it with another k, another for another SAE; a model is what a
-    run of its own would have made."""
+    """One SAE for rows of different k, another for another SAE; a model is the same as from a
+    separate run."""
     begun = []
     begin = SAETask.begin
     monkeypatch.setattr(SAETask, "begin", lambda *of: begun.append(of) or begin(*of))
@@ -1049,7 +1049,7 @@ def test_clsr_is_bm25_over_latents_of_pooled_vectors(tiny, monkeypatch):
 @pytest.mark.parametrize("table", ["sae_splade/table8", "sae_splade/table9"])
 def test_pairs_are_of_models_of_other_tables(table):
     """The same trainings, so that a run of both tables trains each model once; at small size they
-    are shorter than those of ``trained``."""
+    are shorter than in ``trained``."""
     (system,) = load_recipe(RECIPES, table).rows
     models = {system.name: system.jobs for system in load_recipe(RECIPES, "sae_splade/table1").rows}
     job = system.jobs["full"]
@@ -1061,7 +1061,7 @@ def test_pairs_are_of_models_of_other_tables(table):
 
 
 def test_vectors_that_are_read_in_blocks(tmp_path, monkeypatch):
-    """Products, latents and unexplained variance are those of all vectors at once."""
+    """Products, latents and unexplained variance equal those of all vectors at once."""
     monkeypatch.setattr(pooled, "BLOCK", 7)
     random = np.random.default_rng(0)
     np.save(tmp_path / "d.npy", random.normal(size=(40, 6)).astype(np.float16))

@@ -1,4 +1,4 @@
-"""SPLARE's recipes at full size say what the paper says."""
+"""SPLARE's recipes at full size have the paper's settings."""
 
 import pytest
 

@@ -103,7 +103,7 @@ def soak(path: Path, updates: int, requests: int, report: Callable[[str], object
 
 
 def problems_of(recorded: list[Figures], statuses: Counter[int]) -> Iterator[str]:
-    """Yield what is wrong with a run."""
+    """Yield the errors of a run."""
     early = recorded[: max(1, len(recorded) // 10)]
     memory = max(one.memory for one in early)
     if recorded[-1].memory > memory + GROWTH:
@@ -119,7 +119,7 @@ def problems_of(recorded: list[Figures], statuses: Counter[int]) -> Iterator[str
 
 
 def ask(port: int, count: int, seed: int) -> Counter[int]:
-    """Send requests over one connection; return how often each status came."""
+    """Send requests over one connection; return the count of each status."""
     chance = random.Random(seed)
     statuses: Counter[int] = Counter()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
@@ -133,7 +133,7 @@ def ask(port: int, count: int, seed: int) -> Counter[int]:
 
 
 def target(chance: random.Random, unique: str) -> str:
-    """Return the address of a request; ``unique`` makes its words new."""
+    """Return the address of a request; ``unique`` makes new words."""
     long = unique + chance.choice("aжя𝒳") * 1500  # in UTF-8 and percent signs 18,000 bytes
     action = chance.randrange(10)
     if action < 4:
@@ -157,7 +157,7 @@ def half_a_request(port: int) -> socket.socket:
 
 
 def wait_for(port: int, generation: int) -> None:
-    """Return when a generation is served. Raises TimeoutError if that takes too long."""
+    """Return once a generation is served. Raises TimeoutError after too long."""
     deadline = time.monotonic() + PATIENCE
     wanted = f"generation-{generation:06d}"
     while True:
@@ -173,7 +173,7 @@ def wait_for(port: int, generation: int) -> None:
 
 
 def figures(process: int, path: Path) -> Figures:
-    """Return what a process takes."""
+    """Return the memory, descriptors and generations of a process."""
     status = Path(f"/proc/{process}/status").read_text()
     descriptors = os.listdir(f"/proc/{process}/fd")
     opened = set()

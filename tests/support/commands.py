@@ -1,4 +1,4 @@
-"""Results of the command line, and the one line that an error is."""
+"""Results of the command line, and its one line for an error."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A folder of files as people have them."""
+"""A folder of everyday files."""
 
 from collections.abc import Sequence
 from pathlib import Path

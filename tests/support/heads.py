@@ -1,4 +1,4 @@
-"""Heads of every kind with weights that are all different."""
+"""Heads of every kind, with different weights everywhere."""
 
 import pytest
 import torch

@@ -38,7 +38,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
 
 
 def save(folder: Path, architecture: str, model_type: str = "ForMaskedLM") -> Any:
-    """A tiny model with weights that are all different, saved with a WordPiece tokenizer."""
+    """A tiny model with different weights everywhere, saved with a WordPiece tokenizer."""
     vocabulary = {token: token_id for token_id, token in enumerate(VOCABULARY)}
     torch.manual_seed(0)
     with quiet_transformers():

@@ -56,7 +56,7 @@ ENCODERS |= {
 
 
 def save_masked(folder: Path, name: str = "BertForMaskedLM", **changes: Any) -> Path:
-    """A tiny masked language model whose weights are all random, with the tiny BERT's tokens."""
+    """A tiny masked language model with random weights and the tiny BERT's tokens."""
     save_bert(folder)
     class_name, sizes = ENCODERS[name]
     config = getattr(transformers, class_name)(**{**SIZES, **sizes, **changes})

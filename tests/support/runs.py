@@ -1,4 +1,4 @@
-"""Small training runs: their configuration, what they leave, and how they are killed."""
+"""Small training runs: their configuration, their files, and how they are killed."""
 
 import json
 
@@ -88,7 +88,7 @@ def assert_same_model(left, right):
 
 
 def kill_in_step(monkeypatch, step):
-    """Raises in the first batch of a step, or where the step has a half in the second."""
+    """Raises in the first batch of a step, or in the second of a step of two halves."""
     compute = Trainer.compute_loss
     recorded = []
 

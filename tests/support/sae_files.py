@@ -44,7 +44,7 @@ def states(n: int = 40, seed: int = 9) -> Array:
 
 
 def numbers(*shape: int, seed: int, scale: float = 1.0) -> Array:
-    """Float64 values that bfloat16 holds exactly."""
+    """Float64 values exact in bfloat16."""
     drawn = np.random.default_rng(seed).normal(0, scale, shape)
     return torch.from_numpy(drawn).bfloat16().double().numpy()
 

@@ -1,4 +1,4 @@
-"""Kernels as on processors that multiply 8-bit numbers, or on others."""
+"""Kernels as on processors with and without 8-bit products."""
 
 import pytest
 import torch

@@ -54,7 +54,7 @@ def collections(
 def read_bytes(
     read: Callable[[Path], T], data: bytes, path: Path, error: type[Exception]
 ) -> T | None:
-    """Read a file of this content: the result, or None where an error names the file."""
+    """Read a file of these bytes: the result, or None if an error names the file."""
     path.write_bytes(data)
     try:
         return read(path)

@@ -1,4 +1,4 @@
-"""Searches of one index by several threads, compared with those of one thread."""
+"""Searches of one index by several threads, compared with one thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tiny encoder made on the spot, of random weights, and a collection that fits its words."""
+"""A tiny encoder of random weights, and a collection of its words."""
 
 import json
 from itertools import product
@@ -38,7 +38,7 @@ def bert_sizes(tokens: int, hidden: int, blocks: int, inner: int, positions: int
 
 
 def save_bert(folder: Path, dropout: float = 0.1, blocks: int = 2, inner: int = 64) -> str:
-    """A BERT of 32 dimensions that knows ``WORDS`` and letters, as a folder."""
+    """A BERT of 32 dimensions for ``WORDS`` and letters, as a folder."""
     torch.manual_seed(0)
     letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters]
@@ -156,7 +156,7 @@ def text(*word_ids: int) -> str:
 
 
 def save_collection(folder: Path, documents: int = 40, queries: int = 30) -> str:
-    """A BEIR folder of different documents; a query repeats two words of its relevant one."""
+    """A BEIR folder of different documents; a query repeats two words of its relevant document."""
     (folder / "qrels").mkdir(parents=True)
     content = [[(n + 1) * i + n // 25 * i * i for i in range(1, 9)] for n in range(documents)]
     records = [{"_id": f"d{n}", "text": text(*word_ids)} for n, word_ids in enumerate(content)]

@@ -35,7 +35,7 @@ FEW = {"steps": 4, "batch_size": 4, "mini_batch": 2, "warmup_steps": 1}
 
 
 def tiny_recipe(name: str, names: Mapping[str, Changes]) -> Any:
-    """Return a packaged recipe with these full-size rows, of which some values are changed."""
+    """Return a packaged recipe with these full-size rows, and some values changed."""
     recipe = load_recipe(RECIPES, name)
     systems = []
     for system in recipe.rows:
@@ -65,7 +65,7 @@ def save_places(data: Path, names: Sequence[str], split: str = "test") -> None:
 
 
 def dropped(name: str, system: str, kept: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a row's test sets without those that are not kept."""
+    """Return a row's test sets without the dropped ones."""
     recipe = load_recipe(RECIPES, name)
     (job,) = [one.jobs["full"] for one in recipe.rows if one.name == system]
     tests = to_json(job)["training"]["test"]  # type: ignore[arg-type]
@@ -113,7 +113,7 @@ LANGUAGES = ("xtreme_up/hi", "xtreme_up/ta")
 
 
 def save_splare(data: Path) -> None:
-    """A random Llama, an SAE over its block 1 as Llama Scope lays it out, BGE's scored lists."""
+    """A random Llama, an SAE over its block 1 in Llama Scope's layout, BGE's scored lists."""
     save_places(data, ["msmarco-passage", *LANGUAGES])
     save_decoder(data / "meta-llama" / "Llama-3.1-8B", tokenizer=decoder_tokenizer())
     save_llama_scope(data / "fnlp" / "Llama3_1-8B-Base-LXR-32x" / "Llama3_1-8B-Base-L1R-32x")
@@ -202,7 +202,7 @@ def save_esplade(data: Path) -> None:
 
 
 def esplade_rows() -> dict[str, Changes]:
-    """A row that is masked while training with a dual loss, and one that is pruned afterwards."""
+    """A row masked while training with a dual loss, and a row pruned afterwards."""
     config = {
         "loss": {"query_top_k": 4, "document_top_k": 8, "dual": True, "mask_divergence": 1.0},
         "model": {"size": 24},
@@ -231,7 +231,7 @@ KINDS = {
 
 
 def save_rra(data: Path) -> None:
-    """Texts, a random SPLADE, and published vectors of three kinds, whose weights differ."""
+    """Texts, a random SPLADE, and published vectors of three kinds with different weights."""
     save_places(data, ["beir/nfcorpus/test"])
     random = np.random.default_rng(0)
     for i, name in enumerate(KINDS.values()):
@@ -245,7 +245,7 @@ def save_rra(data: Path) -> None:
 
 
 def save_vectors(folder: Path, random: np.random.Generator, largest: float) -> None:
-    """Write impacts of each text's words as Anserini's collections have them."""
+    """Write impacts of each text's words in the format of Anserini's collections."""
     with gzip.open(folder / "documents.jsonl.gz", "wt") as file:
         for document in read_documents(folder):
             words = sorted(set(document.text.split()))

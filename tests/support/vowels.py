@@ -17,7 +17,7 @@ from lexicept.vectorizers.interface import EncodedQuery, VocabularyKind
 
 
 class Vowels:
-    """A vectorizer that does not grow: counts of the five vowels."""
+    """A vectorizer of fixed size: counts of the five vowels."""
 
     name = "concepts"
     grows = False

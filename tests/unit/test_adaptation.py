@@ -1,4 +1,4 @@
-"""Adaptation to a collection: what is learned, what is read once, and what an index keeps of it."""
+"""Adaptation to a collection: what is learned, read once, and kept in an index."""
 
 import json
 from pathlib import Path

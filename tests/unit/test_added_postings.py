@@ -1,4 +1,4 @@
-"""Changes of large indexes, which leave the postings of other documents as they are."""
+"""Changes of large indexes leave the postings of other documents alone."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def parts_on_disk(index: IndexReader) -> list[str]:
 
 
 def check(index: IndexReader) -> None:
-    """Everything that the engine says of its postings is what its matrix says."""
+    """Everything the engine says of its postings agrees with its matrix."""
     engine = index.engine
     matrix = engine.matrix()
     whole = ExactEngine.build(matrix)

@@ -1,4 +1,4 @@
-"""RRA's α without judgements: known items by hand, and what beats 1 beyond chance."""
+"""RRA's α without judgements: known items by hand, and choices beyond chance."""
 
 from math import log2
 
@@ -48,7 +48,7 @@ def test_gains_of_items_that_are_missed_or_have_offsets():
 
 
 def choices(best: float, count: int, missed: bool) -> float:
-    """Return the α chosen where one has ``count`` of 40 queries right that others have second."""
+    """Return the α chosen if ``count`` of 40 queries are right with it and second without."""
     queries = sp.csr_array(np.eye(40))
     mask = np.zeros(40, bool) if missed else None
     items_known = KnownItems(np.arange(40), queries, mask)

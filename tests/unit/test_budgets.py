@@ -1,4 +1,4 @@
-"""What one file may take, and that no file ends the reading of others."""
+"""Budgets of one file; no file ends the reading of others."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ from lexicept.errors import InputError, LexiceptError, LexiceptWarning
 
 
 def texts(folder: Path) -> tuple[dict[str, str], str]:
-    """Return the texts of a folder's documents, and the warnings of what was skipped."""
+    """Return the texts of a folder's documents, and the warnings of skipped files."""
     with pytest.warns(LexiceptWarning) as caught:
         documents = {document.id: document.text for document in read_documents(folder)}
     return documents, "\n".join(str(warning.message) for warning in caught)

@@ -1,4 +1,4 @@
-"""lexicept.build: what it accepts, and that the command gives the same bytes."""
+"""lexicept.build: accepted documents, and the same bytes from the command."""
 
 import json
 from pathlib import Path
@@ -102,7 +102,7 @@ def test_an_index_of_no_words_is_defined_and_told(tmp_path, texts):
 
 
 def collapsed(folder: Path) -> str:
-    """A saved model whose vectors are all empty."""
+    """A saved model with empty vectors only."""
     head = VocabularyHead(torch.zeros(50, 32), torch.full((50,), -1.0), ["w"] * 50)
     encoder = Encoder.of(tiny_backbone(folder / "bert"), head)
     encoder.save(str(folder / "model"), create_model_card=False)

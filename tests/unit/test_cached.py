@@ -1,4 +1,4 @@
-"""What is kept to be made once: never trusted where it is damaged."""
+"""Things made once and kept: never trusted when damaged."""
 
 from collections.abc import Callable
 from pathlib import Path

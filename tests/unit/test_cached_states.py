@@ -148,7 +148,7 @@ def test_damaged_states_are_computed_again(bert, tmp_path):
 
 
 def test_states_of_another_process_are_used(bert, tmp_path, monkeypatch):
-    """It publishes them between the look for them and the lock."""
+    """Publish them between the look for them and the lock."""
     whole = CachedStates.build(tmp_path / "whole", bert, TEXTS)
     (finished,) = folders(tmp_path / "whole")
 

@@ -1,4 +1,4 @@
-"""Changes of an index that is damaged, that holds other files, or that fail halfway."""
+"""Changes of a damaged index, of an index with other files, and changes that fail halfway."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""The command line: what it prints, its exit codes, and one line for every error."""
+"""The command line: output, exit codes, and one line for every error."""
 
 import gzip
 import json
@@ -21,7 +21,7 @@ from support.processes import command
 
 @pytest.fixture
 def beir(tmp_path):
-    """Three documents, two judged queries and one that is not judged."""
+    """Three documents, two judged queries and one without judgement."""
     documents = {"d1": "apple banana", "d2": "apple", "d3": "cherry"}
     queries = {"q1": "apple", "q2": "cherry", "q3": "banana"}
     qrels = {"test": "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td3\t1\n"}

@@ -1,4 +1,4 @@
-"""Options from a file: what they mean, what wins over them, and what is refused."""
+"""Options from a file: their meaning, precedence and refusals."""
 
 from pathlib import Path
 

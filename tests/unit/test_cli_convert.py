@@ -1,4 +1,4 @@
-"""Pretrained SAEs on the command line: convert, and an index that is built from one."""
+"""Pretrained SAEs on the command line: convert, and an index built from one."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pretraining on the command line: a model that the other commands take, and what is refused."""
+"""Pretraining on the command line: a model for the other commands, and refusals."""
 
 import json
 from pathlib import Path

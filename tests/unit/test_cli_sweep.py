@@ -1,4 +1,4 @@
-"""Sweeps on the command line: what is printed and written, what is refused, what is imported."""
+"""Sweeps on the command line: output, files, refusals, imports."""
 
 import json
 import signal

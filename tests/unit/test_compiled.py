@@ -1,4 +1,4 @@
-"""Compiled kernels: their code is kept on disk, and no damage there changes or ends a call."""
+"""Compiled kernels: code is kept on disk, and no damage there changes or ends a call."""
 
 import errno
 import importlib
@@ -67,7 +67,7 @@ def test_code_of_another_source_is_not_used(folder, tmp_path, monkeypatch):
     outer.write_text(head + call)
 
     def found(factor):
-        """Call as a new process does, where the inner kernel's file says a factor."""
+        """Call as a new process does, with a factor in the inner kernel's file."""
         inner.write_text(f"{head}@compiled()\ndef inner(x):\n    return {factor} * x\n")
         for name in ("inner_kernel", "outer_kernel"):
             sys.modules.pop(name, None)

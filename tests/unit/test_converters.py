@@ -1,4 +1,4 @@
-"""Models of others give the vectors that their own library gives, in lexicept and back again."""
+"""Models of other libraries give the same vectors in lexicept, and back again."""
 
 import json
 import re
@@ -151,7 +151,7 @@ def test_other_architectures_go_there_and_back(name, tmp_path):
 
 
 def test_a_model_as_the_hub_has_them(masked, tmp_path):
-    """Modules by their names of old, and a limit shorter than the model's."""
+    """Modules by their old names, and a limit shorter than the model's."""
     folder = Path(shutil.copytree(masked, tmp_path / "hub"))
     old = "sentence_transformers.sparse_encoder.models"
     records = [

@@ -1,4 +1,4 @@
-"""Every reader of corpora, queries and judgements, and every input it refuses."""
+"""Every reader of corpora, queries and judgements, and every refused input."""
 
 import csv
 import gzip
@@ -157,7 +157,7 @@ def test_text_folder(write, tmp_path):
 
 
 def skipped(source: Path) -> tuple[list[str], list[str]]:
-    """Return the ids that are read, and the lines of all warnings."""
+    """Return the ids of the documents, and the lines of all warnings."""
     with pytest.warns(LexiceptWarning) as caught:
         ids = [document.id for document in read_documents(source)]
     return ids, [line for warning in caught for line in str(warning.message).splitlines()]
@@ -693,7 +693,7 @@ class Dataset:
 
 @pytest.fixture
 def datasets(monkeypatch: pytest.MonkeyPatch) -> dict[str, Dataset]:
-    """Known datasets by name, in place of those of ir_datasets."""
+    """Known datasets by name, in place of ir_datasets'."""
     known: dict[str, Dataset] = {}
     fake = SimpleNamespace(load=known.__getitem__, registry=known)
     monkeypatch.setitem(sys.modules, "ir_datasets", fake)

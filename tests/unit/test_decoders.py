@@ -50,7 +50,7 @@ def states(backbone: Backbone, *texts: str) -> torch.Tensor:
 
 
 def changed(backbone: Backbone, path: int, padding: int = 0) -> list[int]:
-    """The places of ``LONG`` whose states change with the token at a place."""
+    """Positions of ``LONG`` with states that change with the token at a position."""
     ids, mask = inputs(backbone, LONG)
     ids, mask = ids.repeat(2, 1), mask.repeat(2, 1)
     ids[1, path] = 7
@@ -203,7 +203,7 @@ def test_borders_are_special_even_where_a_text_spells_them(folders):
 
 
 def test_texts_without_any_token(tmp_path):
-    """Where a tokenizer adds none of its own, as Qwen's."""
+    """A tokenizer without special tokens, such as Qwen's."""
     backbone = Backbone.from_pretrained(save_decoder(tmp_path, "Qwen3", decoder_tokenizer(False)))
     assert backbone.windows([""])[0].token_ids == []
     encoder = Encoder.of(backbone, SAEHead(SAE(32, 8, 2)))

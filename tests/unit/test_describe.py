@@ -1,4 +1,4 @@
-"""What is found out about concepts is what brute force finds."""
+"""Findings about concepts equal those of brute force."""
 
 from collections.abc import Sequence
 
@@ -109,7 +109,7 @@ def row(matrix: sp.csr_array, concept: int) -> tuple[list[int], list[float]]:
 
 def assert_examples(description: Findings, fired: Fired, concept: int) -> None:
     """The examples are the largest activations, one of a text, at the words that have them, and
-    others of further texts, the largest first."""
+    further texts, the largest first."""
     best = sorted(max(words)[0] for words in fired[concept].values())[::-1][: activations.EXAMPLES]
     documents, acts = row(description.examples, concept)
     assert acts[: activations.EXAMPLES] == pytest.approx(best, rel=1e-4)
@@ -153,7 +153,7 @@ def test_describe_is_brute_force(tiny, frequencies):
 
 
 def counted_octaves(description: Findings) -> dict[tuple[int, int], int]:
-    """Concept and octave → number of words: where a histogram starts depends on its batches."""
+    """Concept and octave → number of words: the start of a histogram depends on its batches."""
     concepts, bins = description.histogram.nonzero()
     pairs = zip(concepts.tolist(), (bins + description.octave).tolist(), strict=True)
     return dict(zip(pairs, description.histogram[concepts, bins].tolist(), strict=True))
@@ -216,7 +216,7 @@ def test_concepts_that_the_sample_misses_have_examples(tiny, frequencies, monkey
 
 
 def spelled(description: Findings, concept: int) -> dict[str, float]:
-    """The words of a concept, with their z-scores."""
+    """The words of a concept, with z-scores."""
     words, z = row(description.log_odds, concept)
     return dict(zip((description.words[word] for word in words), z, strict=True))
 

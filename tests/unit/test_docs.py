@@ -91,7 +91,7 @@ def pages(*languages: str) -> list[Any]:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with the files that the pages name, where their commands run."""
+    """A folder with the files named in the pages, to run commands in."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -1,4 +1,4 @@
-"""Everything that is published is flushed to disk first, and as private as the umask says."""
+"""Everything published is flushed to disk first, and as private as the umask says."""
 
 import os
 import stat

@@ -60,7 +60,7 @@ def states(bert: OnnxBert, windows: Any) -> list[Any]:
 
 
 def error(x_hat: list[Any], x: list[Any]) -> float:
-    """The distance between states, by the distance of the exact ones from their mean."""
+    """The distance between states, by the distance of the exact states from their mean."""
     exact = np.concatenate(x)
     difference = np.linalg.norm(np.concatenate(x_hat) - exact)
     return float(difference / np.linalg.norm(exact - exact.mean(axis=0)))

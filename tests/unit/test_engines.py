@@ -23,7 +23,7 @@ def random_matrix(records, columns, per_row, seed):
 
 
 def assert_exact(engine, documents, queries, top_k, offsets, factors):
-    """Scores are the product's at every rank, and those of the documents that are named."""
+    """Scores are the product's at every rank, and at the named documents."""
     tolerance = PRECISION
     product = (queries @ documents.T).toarray() + np.outer(factors, offsets)
     matched = ((queries > 0).astype(int) @ (documents > 0).astype(int).T).sum(axis=1) > 0

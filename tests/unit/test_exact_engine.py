@@ -36,7 +36,7 @@ def as_lists(results):
 
 
 def dense_search(queries, documents, offsets, factors, top_k, mask=None):
-    """What the docstrings promise, from the dense product."""
+    """The promises of the docstrings, from the dense product."""
     Q, D = queries.toarray().astype(np.float64), documents.toarray().astype(np.float64)
     results = []
     for query, factor in zip(Q, factors, strict=True):
@@ -61,8 +61,8 @@ def masks(size):
 
 @given(collections(), st.integers(1, 15), st.integers(1, 15), st.sampled_from([1, 16]), st.data())
 def test_all_is_the_dense_product(pair, top_k, segment, few, data):
-    """Of weights with exact products, so that equal scores are really equal; in segments of any
-    size, and with allowed documents that count as few wherever there are any."""
+    """Weights with exact products, so that equal scores are really equal; segments of any size, and
+    allowed documents that count as few if there are any."""
     queries, documents = pair
     offsets = data.draw(quarters(documents.shape[0]))
     factors = data.draw(quarters(queries.shape[0]))

@@ -1,4 +1,4 @@
-"""``lexicept.explain``: the model's own score, and the words that made it, without an index."""
+"""``lexicept.explain``: the model's score and its words, without an index."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def autoencoder(masked: Path, *between: Any, mode: str = "mean", **settings: Any
 
 
 def similarity(model: SparseEncoder, query: str, documents: list[str]) -> torch.Tensor:
-    """The model's own scores [documents]; of dense vectors, since sparse ones of torch warn."""
+    """The model's scores [documents]; of dense vectors, since sparse tensors of torch warn."""
     vectors = model.encode_query([query], convert_to_sparse_tensor=False)
     others = model.encode_document(documents, convert_to_sparse_tensor=False)
     return model.similarity(vectors, others)[0]

@@ -1,4 +1,4 @@
-"""Exports read back by readers that are not lexicept's: json, protobuf, a Qdrant client."""
+"""Exports read back by other readers than lexicept: json, protobuf, a Qdrant client."""
 
 import json
 import re
@@ -72,7 +72,7 @@ def matrix(vectors: list[dict[str, float]], columns: int) -> Any:
 
 
 def assert_ranked_as(index: IndexReader, query: str, scores: Any, tolerance: float) -> None:
-    """Scores of all documents are those of the index, up to a factor."""
+    """Scores of all documents equal those of the index, up to a factor."""
     expected = np.zeros(len(index))
     for hit in index.search([query], 100)[0]:
         expected[index.document_number(hit.id)] = hit.score
@@ -80,7 +80,7 @@ def assert_ranked_as(index: IndexReader, query: str, scores: Any, tolerance: flo
 
 
 def impacts(index: IndexReader, bits: int = 8) -> Any:
-    """What the exports of integers must hold."""
+    """Expected content of the exports of integers."""
     weights = weights_of(ExportedIndex(index))
     return np.rint(weights * ((2**bits - 1) / weights.max()))
 
@@ -116,7 +116,7 @@ def test_anserini(index, bits):
 
 
 def messages() -> dict[str, Any]:
-    """CIFF's messages, as its specification has them."""
+    """CIFF's messages, as in its specification."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     field_types = descriptor_pb2.FieldDescriptorProto

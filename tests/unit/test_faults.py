@@ -49,7 +49,7 @@ def whole(request, tmp_path_factory):
 
 
 def some(indices: list[int], count: int) -> list[int]:
-    """Return some of the numbers, the first and the last among them."""
+    """Return some of the indices, with the first and the last."""
     return sorted({*indices[:: len(indices) // count + 1], *indices[-1:]})
 
 
@@ -106,7 +106,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 def left(work: Callable[[Path], object], root: Path) -> dict[str, disk.Tree]:
-    """Return what a power cut leaves after some work in an empty folder, in each way."""
+    """Return the remains of a power cut after some work in an empty folder, in each way."""
     root.mkdir()
     with Disk(root) as surface:
 

@@ -1,4 +1,4 @@
-"""Relevance feedback, documents like one, spelling suggestions, totals, queries from a file."""
+"""Relevance feedback, similar documents, spelling suggestions, totals, queries from a file."""
 
 import json
 from dataclasses import replace
@@ -29,7 +29,7 @@ TEXTS = {
 
 @pytest.fixture
 def index(tmp_path, _vowels):
-    """Words, and vowels as their concepts."""
+    """Words, and vowels as concepts."""
     built = build(tmp_path / "index", TEXTS, concepts=VocabularySettings(Splade()))
     return lexicept.Index(built)
 

@@ -1,4 +1,4 @@
-"""Files as people have them: parsers, encodings, ids, and what is skipped."""
+"""Everyday files: parsers, encodings, ids, and skipped files."""
 
 import gzip
 import json
@@ -397,7 +397,7 @@ def test_the_time_for_a_pdf_is_bounded(tmp_path, monkeypatch):
 
 
 def test_the_time_for_a_file_is_bounded(tmp_path, monkeypatch):
-    """Texts that take long, each a tenth of a second and more, and files after them."""
+    """Texts that take a tenth of a second each or more, and files after them."""
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     texts = {
         "emphasis.md": "*a **a " * 4_000,

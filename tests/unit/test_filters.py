@@ -1,4 +1,4 @@
-"""Filters: texts and dicts against a plain evaluation over documents, and what is refused."""
+"""Filters: texts and dicts against a plain evaluation over documents, and refusals."""
 
 import operator
 from contextlib import suppress
@@ -153,7 +153,7 @@ def test_a_dict_that_holds_itself_is_refused():
 
 @pytest.mark.parametrize("value", [2**53 + 1, 2.0**53, 2**63 - 1, -(2**63), 10**30, -1e300, 0.5])
 def test_numbers_are_compared_exactly(tmp_path, value):
-    """A comparison of a whole number with one in double precision must not round either."""
+    """A comparison of a whole number with a double must round neither."""
     whole = [0, 1, 2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1, -(2**63) + 1]
     fractions = [0.5, 2.0**53, 2.0**53 + 2, 1e30, -1e300, 1.5]
     for name, values in (("whole", whole), ("fractions", fractions)):

@@ -1,4 +1,4 @@
-"""Models of other libraries in every command that takes a model: opened alike, or refused alike."""
+"""Models of other libraries in every command with a model: opened alike, or refused alike."""
 
 import json
 import shutil

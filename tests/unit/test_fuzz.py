@@ -1,4 +1,4 @@
-"""Every reader reads damaged files: a short, deterministic run. ``tests/fuzz`` has the long one."""
+"""Every reader reads damaged files: a short, deterministic run of ``tests/fuzz``."""
 
 from collections.abc import Callable
 from pathlib import Path

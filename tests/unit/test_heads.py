@@ -38,7 +38,7 @@ def activations(head, h):
 
 
 def plain(encoder, query, k=None, pooling="max"):
-    """One text's vector, token by token."""
+    """A text's vector, token by token."""
     backbone, head = encoder[0], encoder[1]
     pooled = torch.zeros(head.size)
     for window in backbone.windows([query]):

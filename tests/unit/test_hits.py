@@ -1,4 +1,4 @@
-"""The words of a query that no document contains."""
+"""Words of a query that no document contains."""
 
 from contextlib import nullcontext
 
@@ -14,7 +14,7 @@ ONLY = "results are from concepts only"
 
 @pytest.fixture
 def index(tmp_path, _vowels):
-    """Words, and vowels as their concepts."""
+    """Words, and vowels as concepts."""
     texts = {"1": "Cats sleep.", "2": "Dogs bark."}
     return lexicept.Index(build(tmp_path / "index", texts, concepts=VocabularySettings(Splade())))
 

@@ -104,7 +104,7 @@ def hub(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A saved encoder with names of its dimensions, and what must not be published with it."""
+    """A saved encoder with names of its dimensions, and things not to be published with it."""
     folder = tmp_path_factory.mktemp("model")
     backbone = tiny_backbone(folder / "bert")
     encoder = Encoder.of(backbone, language_head(str(folder / "bert")))

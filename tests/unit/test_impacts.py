@@ -35,7 +35,7 @@ def arrays(derived):
 
 
 def over_processes(function, shards, *shared):
-    """A map over shards as another process would get its parts, and give its results back."""
+    """A map over shards, pickled as another process would get and return them."""
     for shard in shards:
         function_there, *arguments = pickle.loads(pickle.dumps((function, shard, *shared)))
         yield pickle.loads(pickle.dumps(function_there(*arguments)))

@@ -1,4 +1,4 @@
-"""Searching and explaining an opened index, and refusing what is not one."""
+"""Searching and explaining an opened index, and refusing anything else."""
 
 import json
 import shutil

@@ -88,7 +88,7 @@ def test_queries_and_trainings_by_hand():
 
 
 def test_the_interval_holds_where_queries_and_trainings_are_random():
-    """Of intervals for a true difference of .1 at least 95 % hold it, and p is uniform at most."""
+    """At least 95 % of intervals hold a true difference of .1, and p is uniform at most."""
     random = np.random.default_rng(1)
     held = 0
     for _ in range(400):

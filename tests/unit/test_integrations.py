@@ -1,4 +1,4 @@
-"""Indexes in PyTerrier, LangChain and LlamaIndex find what they find alone."""
+"""Indexes in PyTerrier, LangChain and LlamaIndex give the same results as alone."""
 
 import asyncio
 import pickle
@@ -27,7 +27,7 @@ def index(tmp_path_factory):
 
 
 def retriever_of(integration: str, library: str, name: str) -> Any:
-    """Return an integration's retriever; skip the test where the library is not installed."""
+    """Return an integration's retriever; skip the test if the library is not installed."""
     pytest.importorskip(library, reason=f"needs the library of lexicept.integrations.{integration}")
     return getattr(import_module(f"lexicept.integrations.{integration}"), name)
 

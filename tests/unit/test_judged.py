@@ -1,4 +1,4 @@
-"""Judgements of documents that an index does not have: refused, or counted in a warning."""
+"""Judgements of documents outside the index: refused, or counted in a warning."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ def index(tmp_path):
 
 @pytest.fixture
 def foreign(tmp_path):
-    """Judgements of another collection, and some of which one of three documents is here."""
+    """Judgements of another collection, and judgements with one of three documents in the index."""
     qrels = {"test": "q1 0 x1 1\nq2 0 x2 1\nq2 0 x1 0\n", "some": "q1 0 d1 1\nq2 0 x 1\nq2 0 y 0\n"}
     return write_beir(tmp_path / "foreign", {}, QUERIES, qrels)
 

@@ -1,4 +1,4 @@
-"""Which names of a model survive its training."""
+"""Names of a model that survive its training."""
 
 import numpy as np
 import scipy.sparse as sp

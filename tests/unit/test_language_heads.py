@@ -1,4 +1,4 @@
-"""Language heads: those of the library's models, means over sub-words, random rows."""
+"""Language heads: the library's models, means over sub-words, random rows."""
 
 import pytest
 import torch

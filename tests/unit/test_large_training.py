@@ -56,7 +56,7 @@ def never(*_: Any, **__: Any) -> None:
 
 @pytest.fixture
 def _no_work(monkeypatch):
-    """Fails where documents are stored or indexed."""
+    """Fail if documents are stored or indexed."""
     monkeypatch.setattr(collection, "write_documents", never)
     monkeypatch.setattr(collection, "IndexBuilder", never)
 

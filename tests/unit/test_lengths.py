@@ -1,4 +1,4 @@
-"""Lengths at which a model cuts queries and documents (SAE-SPLADE, appendix A: 32 and 256)."""
+"""Lengths of queries and documents (SAE-SPLADE, appendix A: 32 and 256)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPECIAL = 2  # [CLS] and [SEP]
 
 @pytest.fixture
 def encoder(tmp_path):
-    """Queries of 8 tokens, documents of 20; its windows have 64."""
+    """Queries of 8 tokens, documents of 20, windows of 64."""
     encoder = Encoder.of(
         tiny_backbone(tmp_path / "bert"), sae_head(), index_settings=IndexSettings("splade")
     )

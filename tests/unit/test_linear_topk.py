@@ -152,7 +152,7 @@ def test_any_numbers(data, short):
 
 @given(st.data(), st.integers(1, 4), st.integers(1, 5))
 def test_numpy_keeps_the_same_entries_as_the_kernel(data, n, k):
-    """Of four numbers, so that many are equal; also where none is above 0, and without columns."""
+    """Of four numbers, so that many are equal; also with none above 0, and without columns."""
     scores = few_numbers(data)(n, 200).numpy()
     results = []
     for keep in (keep_largest, keep_largest_reference):

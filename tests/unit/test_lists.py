@@ -1,4 +1,4 @@
-"""Candidate lists: every format by its literal lines, what is refused and where, random access."""
+"""Candidate lists: every format by its literal lines, refusals and their lines, random access."""
 
 import gzip
 import json
@@ -35,7 +35,7 @@ def write(tmp_path):
 
 
 def refusal(path: Path) -> str:
-    """The one error of a file that is opened and read."""
+    """The one error of a file, opened and read."""
     with pytest.raises(InputError) as caught:
         list(Lists.open(path))
     return str(caught.value)

@@ -44,7 +44,7 @@ def chat(text: Any) -> bytes:
 
 
 class Stub(ThreadingHTTPServer):
-    """An endpoint on this machine; ``asked`` has what it was asked."""
+    """An endpoint on this machine; ``asked`` records its requests."""
 
     daemon_threads = True
 
@@ -279,7 +279,7 @@ def test_the_command(path, stub, run, monkeypatch, tmp_path):
 
 
 def test_the_types_of_openais_client(path, stub, store):
-    """Requests and replies are those of the ``openai`` package, which vLLM follows too."""
+    """Requests and replies follow the ``openai`` package, as vLLM does."""
     chat_types = pytest.importorskip("openai.types.chat", reason="needs openai")
     parameters = importlib.import_module("openai.types.chat.completion_create_params")
     request_type = TypeAdapter(parameters.CompletionCreateParamsNonStreaming)

@@ -40,7 +40,7 @@ class OwnModel(BertModel):
 
 @pytest.fixture
 def with_code(tmp_path: Path) -> Path:
-    """A model whose classes are in a file of its own."""
+    """A model with classes in a Python file."""
     folder = tmp_path / "own"
     save_bert(folder)
     config = json.loads((folder / "config.json").read_bytes())
@@ -128,7 +128,7 @@ def dense(folder: Path) -> None:
 
 
 def words(folder: Path) -> None:
-    """A BERT with its tokens in ``vocab.txt`` alone, as older models have them."""
+    """A BERT with its tokens in ``vocab.txt`` alone, as in older models."""
     save_bert(folder)
     tokenizer = json.loads((folder / "tokenizer.json").read_bytes())
     tokens = tokenizer["model"]["vocab"]

@@ -1,4 +1,4 @@
-"""Adapters as folders: the same encoder as the merged weights, wherever its base is."""
+"""Adapters as folders: the same encoder as the merged weights, wherever the base is."""
 
 import json
 

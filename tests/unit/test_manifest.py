@@ -1,4 +1,4 @@
-"""The manifest of an index: what it may state, and indexes that can't be read but replaced."""
+"""The manifest of an index: allowed values, and unreadable indexes that can be replaced."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Text formats with marks: what a reader sees."""
+"""Text formats with marks: the text shown to a reader."""
 
 import pytest
 from hypothesis import given

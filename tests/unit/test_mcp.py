@@ -1,4 +1,4 @@
-"""Tools for language models: what they answer, within their limits, and over the protocol."""
+"""Tools for language models: their answers, their limits, and the protocol."""
 
 import json
 import os
@@ -282,7 +282,7 @@ def tool(n: Any, name: str, **arguments: Any) -> str:
 def conversation(
     index: lexicept.Index, *lines: str | bytes, end: bytes = b"\n"
 ) -> list[dict[str, Any]]:
-    """The answers to lines on standard input, which ends with the last one."""
+    """The answers to lines on standard input, closed after the last line."""
     sent = b"\n".join(line if isinstance(line, bytes) else line.encode() for line in lines) + end
     arguments = [sys.executable, "-c", COMMAND, "mcp", index.path]
     done = subprocess.run(arguments, input=sent, capture_output=True, timeout=120)
@@ -389,7 +389,7 @@ def test_a_half_line_at_the_end_is_answered(pets):
 
 @pytest.mark.parametrize("given", [7, "7"])
 def test_a_cancelled_request_does_not_keep_the_server(pets, given):
-    """The protocol forbids an answer; one that was on its way may still come."""
+    """The protocol forbids an answer; one on its way may still come."""
     cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
     cancelled["params"] = {"requestId": given}
     lines = [tool(7, "search", query="cats"), json.dumps(cancelled), request(8, "ping")]
@@ -467,7 +467,7 @@ def test_numbers_are_texts_where_a_text_is_asked_for(numbered):
 
 
 def test_errors_name_no_folder_of_the_server(numbered, tmp_path):
-    """``conversation`` looks for the index's folder in all that the server writes."""
+    """``conversation`` looks for the index's folder in all output of the server."""
     ids = ["8", "/etc/passwd", "../x", "C:\\x\\y"]
     lines = [tool(i, "get_document", document_id=id_) for i, id_ in enumerate(ids)]
     lines += [tool(4, "steer", query="x", factors={"concept:1": 0})]

@@ -1,4 +1,4 @@
-"""The concept model in the package as it is, and what else build takes concepts from."""
+"""The packaged concept model, and other sources of concepts for build."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_naming_the_weighting_that_it_has_changes_nothing(corpus, run, tmp_path)
 
 
 def test_names_outlive_what_these_documents_say(corpus, run, tmp_path):
-    """Those of concepts that do not fire here, and those that a language model gave."""
+    """Names of concepts that do not fire here, and names given by a language model."""
     index = tmp_path / "index"
     assert run("build", corpus, "--out", index).code == 0
     names = ConceptVectorizer.load(MINI).terms

@@ -121,7 +121,7 @@ def large(tmp_path_factory):
 def random_part(
     index: IndexReader, out: Path, queries: dict[str, str], **arguments: Any
 ) -> list[Any]:
-    """The documents of each list that are not apples."""
+    """The documents of each list other than apples."""
     lists = mine(index, queries, {"q": ["d3", "d50"]}, out, depth=4, **arguments)
     return [item.documents[item.relevant + 4 :] for item in lists]
 

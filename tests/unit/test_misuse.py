@@ -196,7 +196,7 @@ def vector(dimension: int) -> sp.csr_array:
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory):
-    """The names that the calls use."""
+    """The names used by the calls."""
     tmp = tmp_path_factory.mktemp("misuse")
     judged = {"test": "q1 0 1 1\nq2 0 2 1\n"}
     beir = write_beir(tmp / "beir", {}, {"q1": "cats", "q2": "dogs"}, judged)
@@ -247,7 +247,7 @@ def test_a_closed_index(call, names):
 
 
 class Odd:
-    """A value of no type that a parameter has."""
+    """A value of a type that no parameter has."""
 
 
 FUNCTIONS = [
@@ -299,7 +299,7 @@ def test_errors_of_the_callers_own_documents_pass(call, tmp_path, names):
 
 
 def test_what_is_odd_and_right(names):
-    """Defined results of what other libraries refuse."""
+    """Defined results for input that other libraries refuse."""
     pets = names["pets"]
     ids = [hit.id for hit in pets.search("cats dogs")]
     assert [hit.id for hit in pets.search("cats dogs", np.int64(2))] == ids

@@ -1,4 +1,4 @@
-"""Neighbours where there are few rows; test_describe compares many with brute force."""
+"""Neighbours among few rows; test_describe compares many with brute force."""
 
 from math import sqrt
 

@@ -80,7 +80,7 @@ def test_kl_of_the_teacher_and_of_scored_lists():
 
 @pytest.mark.parametrize("scored", [True, False])
 def test_margin_mse_counts_lists_with_a_relevant_document(scored):
-    """By the lists' own scores where they have them, else by the teacher's."""
+    """By the lists' scores if there are any, else by the teacher's."""
     targets = {"teacher": TEACHER} | ({"scores": SCORES} if scored else {})
     actual = components(make({**NONE, "margin_mse": 2.0}), **targets)
     taught = SCORES if scored else TEACHER.gather(1, TARGETS["columns"])
@@ -495,7 +495,7 @@ def make_sae_model(bert, document_k):
 @pytest.mark.parametrize("unit", ["fraction", "squared"])
 @pytest.mark.parametrize(("document_k", "k"), [(2, 2), (None, 3)])
 def test_an_sae_that_also_reconstructs(bert, tmp_path, document_k, k, unit):
-    """The documents' tokens, as the SAE alone would; the backbone learns nothing from it."""
+    """The documents' tokens, as the SAE alone would; the backbone learns nothing from them."""
     model = make_sae_model(bert, document_k).eval()
     sae, batch = model[1].sae, make_batch(bert, tmp_path, None)
     loss = {**NONE, "reconstruction": 0.5, "reconstruction_error": unit}

@@ -1,4 +1,4 @@
-"""Office documents: text, headings, tables and fields, and files that are made to do harm."""
+"""Office documents: text, headings, tables and fields, and harmful files."""
 
 import pytest
 

@@ -24,7 +24,7 @@ TEXTS = ["bade kilo", "", " ".join(WORDS), "kilo [SEP] muba?", "kiba"]
 
 
 def vectors(folder: Path, encoder: Encoder, side: str) -> Any:
-    """What a graph makes of texts, with no other help than the tokenizer's."""
+    """Vectors by a graph, with no other help than the tokenizer's."""
     described = json.loads((folder / DESCRIPTION).read_text())
     session = onnxruntime.InferenceSession(str(folder / described["graphs"][side]))
     tokens = encoder.backbone.tokenizer(TEXTS, padding=True, return_tensors="np")

@@ -1,4 +1,4 @@
-"""Packed posting lists: kernels, references and what they were packed from."""
+"""Packed posting lists: kernels, references and the original lists."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def collections_of_lists(draw):
 
 
 def lists_of(packed, widths):
-    """One segment of them, which start with the first entry of all."""
+    """One segment of lists, from the first entry on."""
     sizes = num_bytes(packed.lengths, widths)
     positions, starts = np.cumsum(sizes) - sizes, np.cumsum(packed.lengths) - packed.lengths
     gaps = np.concatenate([packed.gaps, np.zeros(MARGIN, np.uint8)])

@@ -1,4 +1,4 @@
-"""Parts of an index: which are merged, what is linked, and how many rows there may be."""
+"""Parts of an index: merges, links, and the largest number of rows."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

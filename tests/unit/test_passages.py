@@ -1,4 +1,4 @@
-"""Documents in passages: how they are cut and stored, and that searches find each once."""
+"""Documents in passages: cut and stored, and found once by a search."""
 
 import json
 from pathlib import Path

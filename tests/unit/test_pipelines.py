@@ -1,4 +1,4 @@
-"""Pipelines from Python: opened indexes or paths, and what the command line gives."""
+"""Pipelines from Python: opened indexes or paths, with the results of the command line."""
 
 import pytest
 

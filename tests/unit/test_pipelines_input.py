@@ -19,7 +19,7 @@ def pets(tmp_path):
 
 
 class NA:
-    """A missing value whose comparisons are neither true nor false, as pandas.NA."""
+    """A missing value with comparisons neither true nor false, as pandas.NA."""
 
     def __ne__(self, other: object) -> "NA":
         return self
@@ -41,7 +41,7 @@ class Frame:
 
 
 class Columns:
-    """An object that has columns and no rows."""
+    """An object with columns and without rows."""
 
     columns = ("text",)
 

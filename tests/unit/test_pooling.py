@@ -18,7 +18,7 @@ def pool_max_reference(tokens: Activations) -> Tensor:
 
 
 def of_inputs(pool, **settings):
-    """The function of what ``Activations`` holds."""
+    """The function of the values in ``Activations``."""
     return lambda *inputs: pool(Activations(*inputs), **settings)
 
 
@@ -31,7 +31,7 @@ both = pytest.mark.parametrize(("fast", "reference"), PAIRS, ids=["max", "sum of
 
 
 def combined(pool, values):
-    """What a pooling function makes of the activations of a text's tokens."""
+    """Pooled activations of a text's tokens."""
     if pool is maxima:
         return max(values)
     return sum(map(math.log1p, values)) if pool is logs else sum(values)

@@ -1,4 +1,4 @@
-"""Layouts of pretrained SAEs: they are read as their formulas say, or refused in one sentence."""
+"""Layouts of pretrained SAEs: read as their formulas say, or refused in one sentence."""
 
 import json
 import shutil
@@ -195,7 +195,7 @@ def test_saved_and_loaded_is_the_same(name, tmp_path):
 
 
 def random_sae(k, centred):
-    """An SAE with random weights and a normalisation, which these layouts fold into the weights."""
+    """An SAE with random weights and a normalisation, folded into the weights by these layouts."""
     sae = SAE(D, M, k, centred=centred)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -289,7 +289,7 @@ def test_hooks():
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A hub of folders: its names are paths below a folder; only files that are asked for come."""
+    """A hub of folders: a name is a path below a folder; only requested files come."""
     root, cache = tmp_path / "hub", tmp_path / "cache"
 
     def files(name):

@@ -1,4 +1,4 @@
-"""Masking by count and by chance, batches that go on anywhere, and heads that learn."""
+"""Masking by count and by chance, resumable batches, and heads that learn."""
 
 import math
 from collections import Counter
@@ -53,7 +53,7 @@ SMALL = PretrainingSettings(steps=12, batch_size=3, warmup_steps=2, learning_rat
 
 @pytest.fixture
 def model(tmp_path):
-    """Makes a tiny BERT, the same each time, and its head over the words of ``TEXTS``."""
+    """Make a tiny BERT, the same each time, and its head over the words of ``TEXTS``."""
     save(tmp_path / "bert", "Bert")
 
     def make():
@@ -66,7 +66,7 @@ def model(tmp_path):
 
 @pytest.fixture
 def subwords(tmp_path):
-    """The same BERT with its own head."""
+    """The same BERT with its language head."""
     save(tmp_path / "bert", "Bert")
     folder = str(tmp_path / "bert")
     return Backbone.from_pretrained(folder), language_head(folder)
@@ -277,7 +277,7 @@ def losses(
     checkpoints: Path | None = None,
     texts: Sequence[str] = TEXTS,
 ) -> list[float]:
-    """Those of the steps of a whole pretraining."""
+    """The losses of the steps of a whole pretraining."""
     results: list[float] = []
 
     def watch(stage: str, done: int, total: int, detail: str = "") -> None:
@@ -546,7 +546,7 @@ SENTENCES = [text(0, 1, 2, 3, 4, 5), text(6, 7, 8, 9, 10, 11)] * 8
 
 @pytest.fixture
 def decoder(tmp_path):
-    """Makes a tiny Llama, the same each time, and its head."""
+    """Make a tiny Llama, the same each time, and its head."""
     folder = save_decoder(tmp_path / "llama")
 
     def make(bidirectional=True):

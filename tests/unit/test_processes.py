@@ -1,4 +1,4 @@
-"""Training under a launcher: two processes do what one does with twice as many batches a step."""
+"""Training under a launcher: two processes do the work of one with twice as many batches a step."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ for config in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory):
-    """The folder of two runs of two processes each, and the configurations that they had."""
+    """The folder of two runs of two processes each, and their configurations."""
     folder = tmp_path_factory.mktemp("launched")
     config = launched_configuration(folder)
     (folder / "all.yaml").write_text(yaml.safe_dump(config))

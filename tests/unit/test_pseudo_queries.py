@@ -1,4 +1,4 @@
-"""Pseudo-queries: where they come from, and their seed."""
+"""Pseudo-queries: their sources, and their seed."""
 
 import os
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What ``import lexicept`` offers."""
+"""The names of ``import lexicept``."""
 
 import importlib
 

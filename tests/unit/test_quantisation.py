@@ -11,7 +11,7 @@ from support.tensors import few_numbers
 
 
 def restored(rounded):
-    """The numbers that were kept, in double precision."""
+    """The rounded numbers, in double precision."""
     return rounded.numbers.double() * rounded.scales.double()[:, None]
 
 

@@ -245,7 +245,7 @@ def test_phrases_need_words(tmp_path):
 
 @pytest.fixture
 def both(tmp_path, _vowels):
-    """Words, and vowels as their concepts."""
+    """Words, and vowels as concepts."""
     texts = {"1": "cat aaa", "2": "cat cat", "3": "dog a"}
     return lexicept.Index(build(tmp_path / "both", texts, concepts=VocabularySettings(Splade())))
 

@@ -1,4 +1,4 @@
-"""The cache of encoded queries: what it keeps, in how many bytes."""
+"""The cache of encoded queries: its entries and its bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZE = 40
 
 
 def encoded(texts: list[str]) -> sp.csr_array:
-    """A row for each text: as many dimensions as it has characters."""
+    """A row for each text, with a dimension for each character."""
     matrix = np.zeros((len(texts), SIZE), np.float32)
     for vector, text in zip(matrix, texts, strict=True):
         vector[: len(text)] = np.arange(1, len(text) + 1)
@@ -24,7 +24,7 @@ def encoded(texts: list[str]) -> sp.csr_array:
 
 
 def entry_bytes(text: str) -> int:
-    """Memory of an entry: 4 bytes for a dimension, 4 for its tf."""
+    """Bytes of an entry: 4 for a dimension, 4 for its tf."""
     return ENTRY_OVERHEAD + getsizeof(text) + 8 * len(text)
 
 

@@ -1,4 +1,4 @@
-"""The Top-K of a query: one choice of dimensions, whoever makes it."""
+"""The Top-K of a query: the same dimensions from every implementation."""
 
 from __future__ import annotations
 

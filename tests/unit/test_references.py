@@ -1,4 +1,4 @@
-"""An index refers to a backbone in a package by name and checksum, and copies one of a folder."""
+"""An index refers to a packaged backbone by name and checksum, and copies one from a folder."""
 
 import json
 from dataclasses import replace

@@ -122,7 +122,7 @@ def test_schedules_of_one_step_and_of_no_weight():
 
 
 def active(*documents):
-    """Vectors whose weights are 0 or some positive number."""
+    """Vectors with weights of 0 or some positive number."""
     return 0.3 * torch.tensor(documents, dtype=torch.float32)
 
 
@@ -160,7 +160,7 @@ def test_document_shares_and_penalties_by_hand():
 
 
 def test_a_recount_replaces_the_shares(monkeypatch):
-    """Of 3, 1 and 2 of four documents, and of those of another process."""
+    """Of 3, 1 and 2 of four documents, and of the documents of another process."""
     df = DocumentFrequencies(3, window=2)
     df.update(active([1, 1, 1]))
     df.recount([active([1, 0, 2], [1, 0, 0], [0, 5, 0]), active([1, 0, 1])])
@@ -176,7 +176,7 @@ def test_a_recount_replaces_the_shares(monkeypatch):
 
 
 def test_the_documents_of_all_processes_count(monkeypatch):
-    """As in the first of two processes, whose other has the same documents but for the first."""
+    """As in the first of two processes, with the same documents in the second but for the first."""
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
     others = torch.tensor([0, 2, 4, 4])  # active documents, documents, documents seen
     monkeypatch.setattr("torch.distributed.all_reduce", lambda counts: counts.add_(others))

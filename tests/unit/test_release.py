@@ -1,4 +1,4 @@
-"""A release's tag, version and changes agree; the workflow and the images name what there is."""
+"""A release's tag, version and changes agree; the workflow and the images name existing things."""
 
 import json
 import subprocess

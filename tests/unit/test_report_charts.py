@@ -1,4 +1,4 @@
-"""Charts as SVG images: the data that matplotlib draws, and text that is shown as text."""
+"""Charts as SVG images: the data drawn by matplotlib, and text shown as text."""
 
 from typing import Any
 from xml.etree import ElementTree

@@ -1,4 +1,4 @@
-"""The report of an index: what it says, that it is complete in itself, and hostile text."""
+"""The report of an index: its statements, its completeness, and hostile text."""
 
 import re
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ JUDGED = JudgedQueries(QUERIES, QRELS)
 
 
 class Letters(Vowels):
-    """Vowels that may have other names."""
+    """Vowels with other names."""
 
     @classmethod
     def load(cls, folder: Path) -> "Letters":
@@ -69,7 +69,7 @@ def _letters(monkeypatch):
 
 
 class Structure(HTMLParser):
-    """Checks that elements nest; collects what tests look at."""
+    """Checks that elements nest; collects parts of the page."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ def table(html: str, caption: str) -> list[list[str]]:
 
 
 def check(html: str) -> Structure:
-    """What holds for every report."""
+    """Assertions on every report."""
     page = Structure(html)
     assert page.elements[0] == ("html", {"lang": "en"})
     ids = page.all("id")

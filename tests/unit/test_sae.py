@@ -30,7 +30,7 @@ def states(n=300, d=16, seed=0):
 
 
 def make(d_in, num_latents, k, **settings):
-    """Double precision, biases, and thresholds from 0 to 2 where there is no k."""
+    """Double precision, biases, and thresholds from 0 to 2 if there is no k."""
     sae = SAE(d_in, num_latents, k, **settings).double()
     with torch.no_grad():
         sae.b_enc.copy_(torch.linspace(-0.1, 0.1, num_latents))

@@ -1,4 +1,4 @@
-"""Neuronpedia's explanations: names of an SAE's latents, or one sentence on what is wrong."""
+"""Neuronpedia's explanations: names of an SAE's latents, or one sentence on the error."""
 
 import gzip
 import json

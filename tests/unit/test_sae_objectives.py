@@ -1,4 +1,4 @@
-"""Every architecture's loss, gradients and inference are its paper's equations."""
+"""Every architecture's loss, gradients and inference follow its paper's equations."""
 
 import json
 
@@ -179,7 +179,7 @@ def test_small_activations_count_and_those_of_0_do_not(architecture):
     ("dead", "every"), [([15, 17, 18, 19, 20, 21, 22, 23], 1), ([15, 17], 1), ([15, 17], 3)]
 )
 def test_dead_latents_learn_through_the_auxiliary_loss(architecture, dead, every):
-    """They reconstruct what the others leave over: e, of the whole SAE, of some tokens."""
+    """They reconstruct the residual of the others: e, of the whole SAE, of some tokens."""
     criterion, x = objective(architecture, auxiliary=0.25, auxiliary_every=every), states()
     with torch.no_grad():
         criterion.sae.b_enc[15:] = 0.01 * torch.arange(9)

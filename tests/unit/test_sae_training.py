@@ -1,4 +1,4 @@
-"""The training of an SAE step by step: each rule of it as literal values or an algebraic fact."""
+"""The training of an SAE step by step: each rule as literal values or an algebraic fact."""
 
 import pytest
 import torch
@@ -71,7 +71,7 @@ def test_an_sae_of_no_tokens_is_random_projections_of_states():
 
 
 class Scripted(TopK):
-    """An objective whose active latents are given, which records the dead ones it is told of."""
+    """An objective with given active latents, which records the dead latents passed to it."""
 
     script: tuple = ()
 

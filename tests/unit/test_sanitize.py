@@ -1,4 +1,4 @@
-"""Text as it is shown: nothing in it is obeyed, and passages end between words."""
+"""Displayed text: nothing in it is obeyed, and passages end between words."""
 
 import pytest
 from hypothesis import given

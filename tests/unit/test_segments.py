@@ -1,4 +1,4 @@
-"""Groups of entries are the loops that they stand for."""
+"""Groups of entries equal the loops they stand for."""
 
 from itertools import groupby, pairwise
 

@@ -1,4 +1,4 @@
-"""The HTTP API: what every address answers, what it refuses, and that nothing is a server error."""
+"""The HTTP API: what every address answers and refuses; nothing is a server error."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Searches that wait for the model together, and those whose query it has encoded before."""
+"""Searches that wait for the model together, and searches with a query encoded before."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wanted(index: IndexReader, query: str, **steering: float) -> SearchRequest:
 
 
 class Model:
-    """What the model is asked to encode; it can be held up."""
+    """Requests to the model, which can be held up."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.batches: list[list[str]] = []

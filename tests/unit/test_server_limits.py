@@ -45,7 +45,7 @@ def connect(address: str) -> socket.socket:
 
 
 def rest(connection: socket.socket) -> bytes:
-    """Return what comes until the server closes the connection."""
+    """Return all bytes until the server closes the connection."""
     received = b""
     try:
         while chunk := connection.recv(2**16):
@@ -56,7 +56,7 @@ def rest(connection: socket.socket) -> bytes:
 
 
 def answer(address: str, request: bytes) -> tuple[int, dict[bytes, bytes], bytes]:
-    """Return the status, the headers and the body that a raw request gets."""
+    """Return the status, the headers and the body of the response to a raw request."""
     with connect(address) as connection:
         connection.sendall(request)
         head, _, body = rest(connection).partition(b"\r\n\r\n")

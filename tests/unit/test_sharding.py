@@ -1,4 +1,4 @@
-"""Processes that divide a backbone train it as one process that holds all of it."""
+"""Processes that divide a backbone train it like one process with all of it."""
 
 import json
 import subprocess
@@ -108,12 +108,12 @@ def launched(tmp_path_factory):
 
 
 def seen(launched: Path, name: str) -> list[dict[str, Any]]:
-    """What each process saw of its parts."""
+    """Records of each process of its parts."""
     return [json.loads((launched / f"{name}.{rank}.json").read_text()) for rank in range(2)]
 
 
 def layout(model: Path) -> dict[str, Any]:
-    """The files of a saved model, with the settings of those that have some."""
+    """The files of a saved model, with the settings if there are any."""
     results: dict[str, Any] = {}
     for path in sorted(model.rglob("*")):
         if path.is_file():

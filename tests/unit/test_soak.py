@@ -1,4 +1,4 @@
-"""A short run of the server's soak, and what the long run would report."""
+"""A short run of the server's soak, and the reports of the long run."""
 
 from collections import Counter
 from pathlib import Path

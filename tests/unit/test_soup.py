@@ -1,4 +1,4 @@
-"""Model soups: weights averaged one by one, and models that can't be averaged."""
+"""Model soups: weights averaged one by one, and refused models."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def bert(tmp_path_factory):
 
 @pytest.fixture
 def save(bert, tmp_path):
-    """Saves an encoder whose weights all are this much larger than the first one's."""
+    """Save an encoder with all weights this much larger than the first one's."""
 
     def make(name, more=0.0, head="words", size=None, **settings):
         backbone = Backbone.from_pretrained(bert)

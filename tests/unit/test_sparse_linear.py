@@ -1,4 +1,4 @@
-"""Chosen outputs and sums over them are their references."""
+"""Chosen outputs and sums over them equal their references."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Points are those of indexes with their settings; fronts, plots, and going on after a kill."""
+"""Points equal indexes with their settings; fronts, plots, and going on after a kill."""
 
 import json
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ GRID = SweepGrid((1, 2, None), (1, 2, None), alpha=(None, 0.5, 1.25))
 
 @pytest.fixture
 def index(tmp_path, _vowels):
-    """Words and vowels with limits of their own, which a sweep replaces, and with RRA."""
+    """Words and vowels with limits, replaced by a sweep, and with RRA."""
     rra = RRASettings(3.0, 2, "exp(x)")
     settings = {"words": WORD_SETTINGS, "concepts": CONCEPT_SETTINGS}
     return build(tmp_path / "index", TEXTS, **settings, rra=rra)
@@ -65,7 +65,7 @@ def assert_equal(
     qrels: Sequence[Qrel] = QRELS,
     **arguments: bool,
 ) -> None:
-    """A point has the very numbers that an index's evaluation has."""
+    """A point has the very numbers of an index's evaluation."""
     values = evaluate_index(index, JudgedQueries(queries, qrels, **arguments), vocabulary).values
     assert point.values == {name: values[name] for name in point.values}, point.setting
     assert [*point.values] == [
@@ -144,7 +144,7 @@ def test_words_alone_may_be_named(tmp_path):
 
 @pytest.fixture
 def derivations(monkeypatch):
-    """What collections were re-weighted with."""
+    """The re-weightings of collections."""
     results: list[RRASettings | None] = []
     reweighted = Derived.reweighted
     monkeypatch.setattr(
@@ -316,7 +316,7 @@ def test_the_front_is_what_nothing_beats(values):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that were saved."""
+    """The saved figures."""
     from matplotlib.figure import Figure
 
     figures: list[object] = []

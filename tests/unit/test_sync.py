@@ -38,7 +38,7 @@ def ids(path: Path, query: str, **options: str) -> list[str]:
 
 
 def same_as_new(folder: Path, path: Path, tmp_path: Path) -> bool:
-    """Return whether an index is what building it anew gives."""
+    """Return whether an index equals a new build."""
     with (
         lexicept.build(folder, tmp_path / "new", vocabulary="words", overwrite=True) as new,
         lexicept.open(path) as index,

@@ -1,4 +1,4 @@
-"""Evaluations of several systems: what they are, intervals, paired tests, files."""
+"""Evaluations of several systems: kinds, intervals, paired tests, files."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""Teachers: BM25 as an index has it, networks as their library has them, blends by hand."""
+"""Teachers: BM25 as in an index, networks as in their library, blends by hand."""
 
 import os
 from collections.abc import Sequence
@@ -206,7 +206,7 @@ def test_other_work_is_refused_until_it_restarts(tmp_path, monkeypatch, change):
 
 
 def expected_similarity(name: str) -> list[list[float]]:
-    """What the library itself says of LISTS."""
+    """The library's scores of LISTS."""
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(name)
@@ -246,7 +246,7 @@ def test_the_default_is_the_packaged_model(tmp_path):
 
 
 def count_texts(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """The texts that dense teachers embed from now on."""
+    """Texts embedded by dense teachers from now on."""
     from sentence_transformers import SentenceTransformer
 
     counted: dict[str, list[str]] = {"encode_query": [], "encode_document": []}

@@ -1,4 +1,4 @@
-"""Encoding by shards: identical texts once, what is finished not again, what is damaged again."""
+"""Encoding by shards: identical texts once, finished shards not again, damaged shards again."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,4 +1,4 @@
-"""Encodings of texts: damaged UTF-8, labels, UTF-16 without a mark, and what says so."""
+"""Encodings of texts: damaged UTF-8, labels, UTF-16 without a mark, and warnings."""
 
 import pytest
 from hypothesis import given

@@ -70,7 +70,7 @@ def test_rows_that_are_refused(changes, message):
 
 
 def test_rows_become_lists_of_ids(tmp_path):
-    """Both positives are judged; a text that comes again keeps its first score."""
+    """Both positives are judged; a repeated text keeps its first score."""
     lists = write_texts_dataset([SCORED, PLAIN, SCORED], tmp_path / "out")
     ids = {document.text: document.id for document in read_documents(tmp_path / "out")}
     assert list(ids) == ["she did", "he did", "nobody", "rain", "today"]
@@ -87,7 +87,7 @@ def test_rows_become_lists_of_ids(tmp_path):
 
 
 def test_unscored_rows_are_left_out(tmp_path):
-    """SPLARE, Appendix A: only samples that the reranker annotated."""
+    """SPLARE, Appendix A: only samples annotated by the reranker."""
     (dataset,) = write_texts_dataset([PLAIN, SCORED], tmp_path / "out", scored_only=True)
     assert dataset.scores == (9.5, 3.0, 0.25, -7.0)
     assert "today" not in [document.text for document in read_documents(tmp_path / "out")]

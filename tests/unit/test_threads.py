@@ -1,4 +1,4 @@
-"""An index and an encoder shared by threads give each the results that it would get alone."""
+"""An index and an encoder shared by threads give each the same results as alone."""
 
 from concurrent.futures import ThreadPoolExecutor
 

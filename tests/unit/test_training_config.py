@@ -33,7 +33,7 @@ def config(sections=None):
 
 
 def changed(before, assignment, folder):
-    """What the file of a configuration and a change on the command line give."""
+    """Configurations from files and from changes on the command line."""
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(to_mapping(before)))
     return load_config(path, [assignment])
@@ -319,7 +319,7 @@ def test_the_configurations_that_come_with_the_project(name):
 
 
 def test_splare_is_trained_as_the_paper_says():
-    """Section 4 and Table 4: what does not depend on the size of the model."""
+    """Section 4 and Table 4: settings independent of the size of the model."""
     result = load_config(CONFIGS / "splare_small.yaml")
     model = result.model
     assert (model.trained, model.freeze_head, model.lora_rank) == ("lora", True, 64)

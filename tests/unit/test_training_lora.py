@@ -1,4 +1,4 @@
-"""Runs of a backbone under a head that stays as it is, as SPLARE trains."""
+"""Runs of a backbone under a frozen head, as SPLARE trains."""
 
 import pytest
 import torch
@@ -136,7 +136,7 @@ def test_a_pretrained_sae_under_which_the_backbone_learns(inputs, tmp_path, laye
 
 @pytest.mark.parametrize("bidirectional", [None, False])
 def test_a_decoder_under_an_sae(inputs, tmp_path, bidirectional):
-    """Adapters of the first three of four blocks, loaded with attention as it was trained."""
+    """Adapters of the first three of four blocks, loaded with attention as in training."""
     torch.manual_seed(0)
     sae = SAE(32, 60, None)
     with torch.no_grad():
@@ -157,7 +157,7 @@ def test_a_decoder_under_an_sae(inputs, tmp_path, bidirectional):
 
 
 def test_a_backbone_in_half_precision_under_adapters(inputs, tmp_path):
-    """Its weights stay in bfloat16, beneath adapters that learn in single precision."""
+    """Weights stay in bfloat16, beneath adapters that learn in single precision."""
     backbone = save_decoder(tmp_path / "llama")
     model = {**LORA, "start": None, "backbone": backbone, "head": "mlm", "dtype": "bfloat16"}
     train(configuration(inputs, model=model, optimizer={"steps": 2}), tmp_path / "run")

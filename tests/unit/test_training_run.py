@@ -1,4 +1,4 @@
-"""Training runs from end to end, with an encoder so small that a run takes a second."""
+"""Training runs from end to end, with a tiny encoder: a run takes a second."""
 
 import json
 import math
@@ -60,13 +60,13 @@ REAL_CURVES = run_module.write_curves
 
 
 def new_sae(positions):
-    """Return the settings of a model whose SAE is trained first."""
+    """Return the settings of a model with an SAE trained first."""
     return {"start": None, "backbone": str(positions / "bert"), "sae": SAE}
 
 
 @pytest.fixture(scope="module")
 def unbroken(inputs, tmp_path_factory):
-    """Runs that nothing interrupted, by what they train."""
+    """Uninterrupted runs, by trained parts."""
     results = {}
 
     def get(trained):
@@ -134,7 +134,7 @@ def test_only_what_is_trained_has_changed(unbroken, inputs, trained):
 
 @TRAINED
 def test_a_model_is_what_the_run_validated(unbroken, inputs, trained, run, tmp_path):
-    """Words and concepts in one index find what the best validation found."""
+    """Words and concepts in one index find the same as the best validation."""
     folder, index = unbroken(trained), tmp_path / "index"
     beir = str(inputs / "beir")
     report = run("build", beir, "--out", index, "--model", folder / "model", "--json").json
@@ -358,7 +358,7 @@ def test_a_line_of_metrics_that_was_torn_comes_back(inputs, unbroken, tmp_path):
 
 
 def test_adapters_start_the_same_after_a_kill_while_an_sae_is_trained(inputs, tmp_path):
-    """What the SAE's training draws at random must not decide what adapters start from."""
+    """Random draws of the SAE's training must not decide the adapters' start."""
     config = configuration(
         inputs, model={**new_sae(inputs), "trained": "lora"}, optimizer={"steps": 2}
     )
@@ -378,7 +378,7 @@ def quick(positions, **validation):
 
 
 def scripted(monkeypatch, reports):
-    """Validations say what is written, by step; the states of the model at each are returned."""
+    """Validations return scripted values, by step; the states of the model at each are returned."""
     recorded = {}
 
     def validate(self, model, *_, steps, **__):
@@ -393,7 +393,7 @@ def scripted(monkeypatch, reports):
 
 
 def saved_step(folder, recorded):
-    """The step whose weights the saved model has."""
+    """The step of the saved model's weights."""
     saved = Encoder.load(folder / "model")[1].state_dict()
     same = [
         step

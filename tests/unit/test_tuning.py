@@ -33,7 +33,7 @@ def by_temperature(trials):
 
 
 def test_the_best_validation_wins(config, tmp_path, monkeypatch):
-    """Trials are trainings with one value changed, and in order of what validation chooses by."""
+    """Trials are trainings with one value changed, in the order of the validation's measure."""
     result = {1.0: 0.3, 5.0: 0.9, 20.0: 0.6}
     recorded = []
 

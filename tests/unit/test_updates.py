@@ -1,4 +1,4 @@
-"""Building, updating, deleting, re-weighting; what survives a kill and what is refused."""
+"""Building, updating, deleting, re-weighting; survival of kills and refusals."""
 
 import os
 import signal
@@ -312,7 +312,7 @@ def test_what_others_keep_is_not_touched(tmp_path):
 
 
 class Failing(Vowels):
-    """Fails at one text, as a killed process would."""
+    """Fails at one text, like a killed process."""
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
         if "emu" in texts:
@@ -324,7 +324,7 @@ FIVE = {"a": "cat", "b": "dog", "c": "owl", "d": "yak", "e": "emu"}
 
 
 def interrupted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A build of FIVE that stops in its last shard."""
+    """A build of FIVE, stopped in its last shard."""
     monkeypatch.setattr(term_frequencies, "SHARD", 2)
     builder = IndexBuilder(path)
     builder.add_documents(documents(FIVE), {"k": 8})

@@ -1,4 +1,4 @@
-"""Sparse vectors: what is refused, and the operations against brute force."""
+"""Sparse vectors: refusals, and the operations against brute force."""
 
 import numpy as np
 import pytest

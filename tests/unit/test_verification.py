@@ -1,4 +1,4 @@
-"""What ``lexicept index verify`` finds: every altered byte, and parts that do not fit together."""
+"""``lexicept index verify`` finds every altered byte, and parts that do not fit together."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_a_whole_index_before_and_after_a_change(path):
 
 
 def test_a_file_that_only_earlier_versions_read_does_no_harm(path):
-    """Such as the static encoder of queries, which builds once stored beside the concepts."""
+    """Such as the static encoder of queries, once stored by builds beside the concepts."""
     folder = path / "generation-000001" / "concepts"
     folder.mkdir(exist_ok=True)
     (folder / "static.safetensors").write_bytes(b"weights")

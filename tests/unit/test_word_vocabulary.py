@@ -1,4 +1,4 @@
-"""Expanded vocabularies: which words, in which order, made of what, and found where."""
+"""Expanded vocabularies: words, order, sub-words, and spans."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""An index of words that a build publishes before it reads the documents for concepts."""
+"""An index of words, published by a build before it reads the documents for concepts."""
 
 import warnings
 from pathlib import Path

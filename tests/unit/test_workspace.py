@@ -1,4 +1,4 @@
-"""Workspaces: what is resumed, refused, discarded, published, and what is left behind."""
+"""Workspaces: what is resumed, refused, discarded, published, and left behind."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-"""YAML is read within limits, wherever it is read."""
+"""YAML is read within limits everywhere."""
 
 import re
 
