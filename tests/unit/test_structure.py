@@ -1,4 +1,4 @@
-"""The layout of the repository: few files at the root, short modules, imports that run one way."""
+"""The layout of the package: short modules, imports that run one way, and its page."""
 
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -8,12 +8,6 @@ import pytest
 TESTS = Path(__file__).parents[1]
 PACKAGE = TESTS.parent / "src" / "lexicept"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-
-
-def test_the_root_holds_few_files():
-    names = [path.name for path in PACKAGE.iterdir() if path.is_file()]
-    assert "vectors.py" in names
-    assert len(names) <= 10, names
 
 
 def test_modules_are_short():
