@@ -22,7 +22,7 @@ from benchmarks.common import Table, interleaved, ratio
 from lexicept.corpora import read_documents
 from lexicept.engines import ExactEngine
 from lexicept.engines.inverted import PostingsWriter
-from lexicept.index.impacts import VocabularySettings, segments_of, weigher_of
+from lexicept.index.impacts import VocabularySettings, weigher_of
 from lexicept.index.term_frequencies import SHARD
 from lexicept.ops.posting_lists import SEGMENT
 from lexicept.parallel.shards import shards_of
@@ -73,14 +73,16 @@ def _inverting(folder: str, documents: int) -> tuple[Callable[[], object], Calla
     with CSRWriter(Path(folder, "tf")) as writer:
         for block in zipf_blocks(documents, DIMENSIONS, NONZEROS, seed=0):
             writer.append(block)
-    tf = [StoredRows(Path(folder, "tf"), DIMENSIONS)]
-    shards = shards_of(tf)
+    tf = StoredRows(Path(folder, "tf"), DIMENSIONS)
+    shards = shards_of([tf])
     weigher = weigher_of(shards, [VocabularySettings(BM25())])
     new = partial(PostingsWriter, np.zeros(DIMENSIONS))
     offsets = np.zeros(documents)
     sent = [
-        pickle.dumps(weigher.invert(segment, new().scales, new().kind))
-        for segment in segments_of(tf)
+        pickle.dumps(
+            weigher.invert(shards_of([tf[start : start + SEGMENT]]), new().scales, new().kind)
+        )
+        for start in range(0, documents, SEGMENT)
     ]
 
     def write(number: list[int], add: Callable[[PostingsWriter], None]) -> None:
