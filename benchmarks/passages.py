@@ -67,9 +67,7 @@ def articles(data: Path, count: int, paragraphs: int, every: int) -> Collection:
             fragment, number = own[first : first + 10], str(len(texts))
             texts[number] = "\n\n".join(paragraph["text"] for paragraph in fragment)
             position |= {paragraph["_id"]: number for paragraph in fragment}
-    judged_queries = [
-        (query, position[document]) for query, document in judged if document in position
-    ]
+    judged_queries = [(query, position[d]) for query, d in judged if d in position]
     held_out = dict(judged_queries[every - 1 :: every])
     return Collection(
         "SQuAD train",

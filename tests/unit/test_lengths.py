@@ -78,11 +78,7 @@ def test_an_index_reads_as_much_as_the_model(encoder, run, tmp_path):
         np.testing.assert_allclose(index.query_vectors(TEXTS).toarray(), queries, atol=1e-5)
         # Nothing beyond the length fires a dimension.
         end = len(text(*range(12 - SPECIAL))) if options else len(text(*range(20 - SPECIAL)))
-        spans = [
-            span
-            for contribution in index.explain(LONG, "0").contributions
-            for span in contribution.document_spans
-        ]
+        spans = [span for c in index.explain(LONG, "0").contributions for span in c.document_spans]
         assert max(stop for _, stop in spans) == end
         encoder.backbone.cut(10, 12)
 

@@ -96,9 +96,7 @@ def test_files_of_every_format_are_read_with_replacements_and_named(tmp_path):
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
     with pytest.warns(LexiceptWarning) as caught:
-        documents = {
-            document.id.split("#")[0]: document.text for document in read_documents(tmp_path)
-        }
+        documents = {d.id.split("#")[0]: d.text for d in read_documents(tmp_path)}
     assert documents == dict.fromkeys(files, f"{good} \ufffd x") | {"sound.txt": good}
     (message,) = [str(warning.message) for warning in caught]
     assert message == (
