@@ -10,8 +10,8 @@ import torch
 import lexicept
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.vocabulary import VocabularyHead
 from support.tiny import tiny_backbone
 
 TEXTS = ["Cats sleep all day.", "Dogs bark.", "A kitten naps on the sofa."]
