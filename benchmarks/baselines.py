@@ -50,16 +50,16 @@ class Scores:
         run = {}
         transposed = self.words[1].T.tocsr()
         for start in range(0, len(self.ids[0]), BATCH):
-            part = slice(start, start + BATCH)
-            scores = words * (self.words[0][part] @ transposed).toarray()
+            batch = slice(start, start + BATCH)
+            scores = words * (self.words[0][batch] @ transposed).toarray()
             if dense:
-                cosines = self.dense[0][part].astype(np.float32) @ self.dense[1].T.astype(
+                cosines = self.dense[0][batch].astype(np.float32) @ self.dense[1].T.astype(
                     np.float32
                 )
                 scores = scores + dense * cosines
             best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
-            for row, query in enumerate(self.ids[0][part]):
-                run[query] = {self.ids[1][d]: float(scores[row, d]) for d in best[row]}
+            for i, query in enumerate(self.ids[0][batch]):
+                run[query] = {self.ids[1][d]: float(scores[i, d]) for d in best[i]}
         return effectiveness.evaluate(self.qrels, run, ["nDCG@10"])["nDCG@10"]
 
 
@@ -76,7 +76,7 @@ def main() -> None:
     weight = max(WEIGHTS, key=lambda weight: choosing.ndcg(1.0, weight))
     folder, _, split = arguments.report.rpartition(":")
     report = Scores(folder, folder, split, arguments.out)
-    rows = [
+    lines = [
         [name, f"{choosing.ndcg(*weights):.4f}", f"{report.ndcg(*weights):.4f}"]
         for name, weights in (
             ("BM25", (1.0, 0.0)),
@@ -84,7 +84,7 @@ def main() -> None:
             (f"BM25 + {weight:g} · cosine", (1.0, weight)),
         )
     ]
-    print(Table("baselines", ["", arguments.choose, arguments.report], rows).markdown())
+    print(Table("baselines", ["", arguments.choose, arguments.report], lines).markdown())
 
 
 if __name__ == "__main__":

@@ -43,13 +43,13 @@ FIGURE = re.compile(r"([\d,]*\.?\d+) ?(ms|s|MB|)$")
 
 def figures(table: Table) -> Iterator[tuple[str, float]]:
     """Yield the name of each figure of lexicept, and its seconds or MB; a rate as its inverse."""
-    for row in table.rows:
-        named = [cell for cell in row if not FIGURE.match(cell) and cell[-1:] not in ("×", "%")]
-        for column, cell in zip(table.columns[1:], row[1:], strict=True):
-            found, rate = FIGURE.match(cell), column.endswith("/s")
-            if not found or not (found[2] or rate) or PEERS.search(" ".join([*named, column])):
+    for cells in table.rows:
+        named = [cell for cell in cells if not FIGURE.match(cell) and cell[-1:] not in ("×", "%")]
+        for column, cell in zip(table.columns[1:], cells[1:], strict=True):
+            match, rate = FIGURE.match(cell), column.endswith("/s")
+            if not match or not (match[2] or rate) or PEERS.search(" ".join([*named, column])):
                 continue
-            value = float(found[1].replace(",", "")) * (1e-3 if found[2] == "ms" else 1)
+            value = float(match[1].replace(",", "")) * (1e-3 if match[2] == "ms" else 1)
             yield f"{', '.join(named)}: {column}", 1 / value if rate else value
 
 
@@ -66,8 +66,8 @@ def measured(name: str, source: Path) -> dict[str, float]:
 def compared(name: str, other: Path, rounds: int) -> list[str]:
     """Return a benchmark's row: of each figure, the median over rounds of now / before."""
     ratios: dict[str, list[float]] = {}
-    for number in range(rounds):
-        print(f"{name}, round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+    for i in range(rounds):
+        print(f"{name}, round {i + 1} of {rounds}", file=sys.stderr, flush=True)
         before, now = measured(name, other), measured(name, README.parents[1])
         for figure in before.keys() & now.keys():
             ratios.setdefault(figure, []).append(now[figure] / before[figure])
@@ -95,12 +95,12 @@ def main() -> None:
         return
     if arguments.checkout is None:
         parser.error("which checkout?")
-    rows = [
+    lines = [
         compared(name, arguments.checkout.resolve(), arguments.rounds)
         for name in arguments.names or NAMES
     ]
     columns = ["benchmark", "figures", "now / before, mean", "best figure", "worst figure"]
-    table = Table("before_after", columns, rows)
+    table = Table("before_after", columns, lines)
     print(table.markdown())
     if not arguments.names:
         write_readme([table])

@@ -62,13 +62,13 @@ PEAKS = ("lexicept, default", BEFORE, "SentenceTransformer.encode")
 
 def texts(data: Path) -> Iterator[str]:
     """Yield the distinct texts of the collections, each with its title."""
-    seen = set()
+    sizes = set()
     for name in COLLECTIONS:
         with (data / name / "corpus.jsonl").open(encoding="utf-8") as lines:
             for record in map(json.loads, lines):
                 text = f"{record.get('title') or ''} {record['text']}".strip()
-                if text and text not in seen:
-                    seen.add(text)
+                if text and text not in sizes:
+                    sizes.add(text)
                     yield text
 
 
@@ -93,7 +93,7 @@ def table(results: list[dict[str, Any]]) -> Table:
     """Return a table with a row for every size, and draw the picture."""
     times = {(result["documents"], result["name"]): result for result in results}
     sizes = sorted({size for size, _ in times})
-    rows = [
+    lines = [
         [
             f"{size:,}",
             *(
@@ -117,7 +117,7 @@ def table(results: list[dict[str, Any]]) -> Table:
     axes.legend()
     figure.savefig(PICTURE, dpi=120)
     columns = ["documents", *PROGRAMS, *(f"peak of {name}" for name in PEAKS)]
-    return Table("build_time", columns, rows)
+    return Table("build_time", columns, lines)
 
 
 def main() -> None:
@@ -131,8 +131,8 @@ def main() -> None:
     parser.add_argument("--before", type=Path, metavar="CHECKOUT")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    kept = arguments.folder / "results.jsonl"
-    results = [json.loads(line) for line in kept.open()] if kept.exists() else []
+    results_path = arguments.folder / "results.jsonl"
+    results = [json.loads(line) for line in results_path.open()] if results_path.exists() else []
     done = {(result["documents"], result["name"]) for result in results}
     everything = list(texts(arguments.data))
     for size in arguments.sizes:
@@ -143,13 +143,10 @@ def main() -> None:
             sources = arguments.before and arguments.before / "src" if name == BEFORE else None
             if (size, name) in done or python is None or (name == BEFORE and sources is None):
                 continue
-            result = {
-                "documents": size,
-                **measure(python, name, corpus, arguments.folder, sources),
-            }
+            result = {"documents": size, **measure(python, name, corpus, arguments.folder, sources)}
             print(result, flush=True)
             results.append(result)
-            with kept.open("a") as file:
+            with results_path.open("a") as file:
                 file.write(json.dumps(result) + "\n")
     write_readme([table(results)])
 

@@ -35,24 +35,24 @@ KINDS = ["add", "add", "add one", "replace", "delete ten", "add", "merge"]
 COLLECTIONS = ["scifact", "cranfield", "cacm", "vaswani_npl", "squad_dev"]
 
 
-def changed(kind: str, index: Path, number: int) -> dict[str, float]:
+def changed(change: str, index: Path, i: int) -> dict[str, float]:
     """Change the index, and return what that took."""
-    random = np.random.default_rng(number)
-    names = [f"new-{number}-{place}" for place in range(1 if kind == "add one" else CHANGED)]
-    if kind == "replace":
-        names = [f"ids-{row}" for row in random.choice(DOCUMENTS, CHANGED, replace=False)]
+    random = np.random.default_rng(i)
+    names = [f"new-{i}-{position}" for position in range(1 if change == "add one" else CHANGED)]
+    if change == "replace":
+        names = [f"ids-{record}" for record in random.choice(DOCUMENTS, CHANGED, replace=False)]
     words = random.zipf(1.2, (len(names), NONZEROS)) % DIMENSIONS
     documents = [
-        Document(name, " ".join(f"w{word}" for word in row))
-        for name, row in zip(names, words.tolist(), strict=True)
+        Document(name, " ".join(f"w{word}" for word in vector))
+        for name, vector in zip(names, words.tolist(), strict=True)
     ]
     io = Path("/proc/self/io")
     written = int(re.search(r"wchar: (\d+)", io.read_text())[1])
     start, cpu = perf_counter(), process_time()
-    if kind == "merge":
+    if change == "merge":
         updates.merge(index)
-    elif kind == "delete ten":
-        updates.delete(index, [f"ids-{1000 * number + row}" for row in range(0, 1000, 100)])
+    elif change == "delete ten":
+        updates.delete(index, [f"ids-{1000 * i + n}" for n in range(0, 1000, 100)])
     else:
         updates.update(index, documents)
     took = {"wall": perf_counter() - start, "processor": process_time() - cpu}
@@ -64,7 +64,7 @@ def searched(index: Path) -> dict[str, float]:
     """Return the parts of postings and the median time of a query."""
     engine = IndexReader.open(index).engine
     Q = zipf_collection(QUERIES, DIMENSIONS, QUERY_NONZEROS, seed=1)
-    queries = [Q[[row]] for row in range(QUERIES)]
+    queries = [Q[[i]] for i in range(QUERIES)]
     for _ in range(3):
         times = [seconds(lambda q=q: engine.search(q, 10, threads=1)) for q in queries]
     return {"parts": engine.num_parts, "median": 1e3 * median(times)}
@@ -77,26 +77,26 @@ def costs(folder: Path) -> Table:
     work.mkdir(parents=True)
     for step in ("write", "plain", "index"):
         STEPS[step](work, DOCUMENTS)
-    own = [sys.executable, "-m", "benchmarks.changes", str(work / "index"), "--step"]
-    rows = []
-    for number, kind in enumerate(["", *KINDS]):
+    command = [sys.executable, "-m", "benchmarks.changes", str(work / "index"), "--step"]
+    lines = []
+    for i, change in enumerate(["", *KINDS]):
         values: dict[str, Any] = {}
-        for step in [kind, "search"] if kind else ["search"]:
+        for step in [change, "search"] if change else ["search"]:
             done = subprocess.run(
-                [*own, step, str(number)], check=True, stdout=subprocess.PIPE, text=True
+                [*command, step, str(i)], check=True, stdout=subprocess.PIPE, text=True
             )
             values |= json.loads(done.stdout.splitlines()[-1])
-        print(kind, values, file=sys.stderr, flush=True)
+        print(change, values, file=sys.stderr, flush=True)
         took = ["–"] * 4
-        if kind:
+        if change:
             took = [f"{values['wall']:.2f} s", f"{values['processor']:.2f} s"]
             took += [f"{values['peak'] / 1e3:.2f} GB", f"{values['written']:.0f} MB"]
-        name = {"": "a new index", "add": "add 1,000", "add one": "add 1"}.get(kind, kind)
+        name = {"": "a new index", "add": "add 1,000", "add one": "add 1"}.get(change, change)
         name = "replace 1,000" if name == "replace" else name.replace("ten", "10")
-        rows.append([name, *took, str(values["parts"]), f"{values['median']:.2f} ms"])
+        lines.append([name, *took, str(values["parts"]), f"{values['median']:.2f} ms"])
     shutil.rmtree(work)
     columns = ["change", "wall time", "processor time", "peak memory", "written", "parts", "query"]
-    return Table("changes", columns, rows)
+    return Table("changes", columns, lines)
 
 
 def found(folder: Path, data: Path, name: str) -> list[str]:
@@ -114,9 +114,9 @@ def found(folder: Path, data: Path, name: str) -> list[str]:
     texts = [query.text for query in read_queries(str(data / name))]
     results = zip(*(i.search_many(texts, 10) for i in (whole, grown)), strict=True)
     same = [
-        len({a.id for a in one} & {b.id for b in other}) / max(len(one), len(other))
-        for one, other in results
-        if one or other
+        len({a.id for a in left} & {b.id for b in other}) / max(len(left), len(other))
+        for left, other in results
+        if left or other
     ]
     evaluated = [
         next(iter(lexicept.evaluate(index, data / name).systems.values()))
@@ -137,13 +137,13 @@ def main() -> None:
     parser.add_argument("--step", nargs=2, help="for the steps' processes")
     arguments = parser.parse_args()
     if arguments.step:
-        kind, number = arguments.step
-        step = searched(arguments.folder) if kind == "search" else None
-        print(json.dumps(step or changed(kind, arguments.folder, int(number))))
+        change, number = arguments.step
+        step = searched(arguments.folder) if change == "search" else None
+        print(json.dumps(step or changed(change, arguments.folder, int(number))))
         return
     columns = ["collection", "added", "built whole", "added later", "p", "same results"]
-    rows = [found(arguments.folder, arguments.data, name) for name in COLLECTIONS]
-    tables = [Table("added", columns, rows), costs(arguments.folder)]
+    lines = [found(arguments.folder, arguments.data, name) for name in COLLECTIONS]
+    tables = [Table("added", columns, lines), costs(arguments.folder)]
     for table in tables:
         print(table.markdown())
     write_readme(tables)

@@ -41,13 +41,13 @@ def main() -> None:
         for name, took in one_round(arguments.folder):
             times.setdefault(name, []).append(took)
     ours, *_ = times
-    rows = [
+    lines = [
         [name, *(f"{took:.1f} s" for took in seconds), f"{ratio(times[ours], seconds):.2f} ×"]
         for name, seconds in times.items()
     ]
     count = sum(1 for _ in read_documents(arguments.folder))
     columns = [f"{count:,} documents", *(f"run {n}" for n in range(1, arguments.rounds + 1))]
-    print(Table("cold-start", [*columns, "lexicept / it"], rows).markdown())
+    print(Table("cold-start", [*columns, "lexicept / it"], lines).markdown())
 
 
 def one_round(folder: str) -> list[tuple[str, float]]:

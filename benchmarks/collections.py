@@ -58,11 +58,11 @@ def _zipf_block(
     return sp.csr_array((weights, columns.ravel(), indptr), shape=(count, cumulative.size))
 
 
-def _first_occurrences(rows: np.ndarray) -> np.ndarray:
+def _first_occurrences(records: np.ndarray) -> np.ndarray:
     """Return where a number appears in its row for the first time."""
-    order = np.argsort(rows, axis=1, kind="stable")
-    ordered = np.take_along_axis(rows, order, axis=1)
-    new = np.ones(rows.shape, bool)
+    order = np.argsort(records, axis=1, kind="stable")
+    ordered = np.take_along_axis(records, order, axis=1)
+    new = np.ones(records.shape, bool)
     new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     first = np.empty_like(new)
     np.put_along_axis(first, order, new, axis=1)

@@ -40,28 +40,28 @@ def run(data: Path, concepts: int = 300) -> list[Table]:
     """Build, verify, re-weight, search and evaluate indexes of SQuAD's paragraphs, and build and
     describe one of the first of them with concepts."""
     with TemporaryDirectory() as folder:
-        place = Path(folder)
+        path = Path(folder)
         documents = list(read_documents(str(data / "squad_train")))
-        few = write(list(islice(documents, concepts)), place / "few.jsonl")
-        dev, index = data / "squad_dev", place / "index"
+        few = write(list(islice(documents, concepts)), path / "few.jsonl")
+        dev, index = data / "squad_dev", path / "index"
         cases = {
             f"build, words, {len(documents):,} documents": (
                 *("build", data / "squad_train", "--out", index, "--vocabulary", "words"),
             ),
             "index verify": ("index", "verify", index),
-            "index reweight": ("index", "reweight", index, "--out", place / "reweighted"),
+            "index reweight": ("index", "reweight", index, "--out", path / "reweighted"),
             "search": ("search", index, "Which team won the game?"),
             "build, words, SQuAD's development set": (
-                *("build", dev, "--out", place / "dev", "--vocabulary", "words"),
+                *("build", dev, "--out", path / "dev", "--vocabulary", "words"),
             ),
-            "evaluate, 10,570 queries": ("evaluate", place / "dev", dev),
+            "evaluate, 10,570 queries": ("evaluate", path / "dev", dev),
             f"build, words and concepts, {concepts} documents": (
-                *("build", few, "--out", place / "few"),
+                *("build", few, "--out", path / "few"),
             ),
-            "report of these": ("report", place / "few", "--out", place / "report.html"),
+            "report of these": ("report", path / "few", "--out", path / "report.html"),
         }
-        rows = []
+        lines = []
         for name, arguments in cases.items():
             took, peak = timed(*arguments)
-            rows.append([name, f"{took:.2f} s", f"{peak:.0f} MB"])
-    return [Table("commands", ["Command", "processor time", "peak"], rows)]
+            lines.append([name, f"{took:.2f} s", f"{peak:.0f} MB"])
+    return [Table("commands", ["Command", "processor time", "peak"], lines)]

@@ -63,14 +63,14 @@ def ndcg(
 
 def words(folder: Path) -> Table:
     """Compare lexicept's words with bm25s, at two settings of BM25."""
-    ids, contents = zip(*((d.id, d.content) for d in read_documents(folder)), strict=True)
+    ids, bodies = zip(*((d.id, d.content) for d in read_documents(folder)), strict=True)
     query_ids, texts = zip(*read_queries(folder), strict=True)
     qrels = list(read_qrels(folder))
     options = {"stopwords": "en", "stemmer": Stemmer.Stemmer("english"), "show_progress": False}
-    tokens, query_tokens = (bm25s.tokenize(list(t), **options) for t in (contents, texts))
+    tokens, query_tokens = (bm25s.tokenize(list(t), **options) for t in (bodies, texts))
     vectorizer = WordVectorizer()
-    counts, query_counts = vectorizer.documents(contents), vectorizer.queries(texts)
-    rows = []
+    counts, query_counts = vectorizer.documents(bodies), vectorizer.queries(texts)
+    lines = []
     for k1, b in ((0.9, 0.4), (1.5, 0.75)):
         peer = bm25s.BM25(method="lucene", k1=k1, b=b)
         peer.index(tokens, show_progress=False)
@@ -80,8 +80,8 @@ def words(folder: Path) -> Table:
             mean(ndcg(query_ids, ids, results, qrels).values())
             for results in (theirs, engine.search(query_counts, 10))
         ]
-        rows.append([f"k1 {k1}, b {b}", *(f"{value:.4f}" for value in values)])
-    return Table("words", ["SciFact, nDCG@10", "bm25s", "lexicept words"], rows)
+        lines.append([f"k1 {k1}, b {b}", *(f"{value:.4f}" for value in values)])
+    return Table("words", ["SciFact, nDCG@10", "bm25s", "lexicept words"], lines)
 
 
 def vocabularies(folder: Path, path: Path) -> Table:
@@ -94,12 +94,12 @@ def vocabularies(folder: Path, path: Path) -> Table:
     judged = effectiveness.JudgedQueries(queries, qrels)
     columns = [NDCG, "R@100", "qd_flops", "query_length", "document_length"]
     names = [vocabulary.name for vocabulary in index.vocabularies]
-    rows = []
+    lines = []
     for name in [*names, None] if len(names) > 1 else names:
         values = effectiveness.evaluate_index(index, judged, name).values
-        shown = [f"{values[column]:.{4 if '@' in column else 2}f}" for column in columns]
-        rows.append([name or "both", *shown])
-    return Table("vocabularies", ["SciFact", *columns], rows)
+        cells = [f"{values[column]:.{4 if '@' in column else 2}f}" for column in columns]
+        lines.append([name or "both", *cells])
+    return Table("vocabularies", ["SciFact", *columns], lines)
 
 
 def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
@@ -113,14 +113,14 @@ def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
     pseudo_words, pseudo_concepts = pseudo[:, documents.span("words")], pseudo[:, span]
     tried = []
     for limits in product(range(16, 41, 4), (150, 200, 250, 300, 400)):
-        kept = prune_rows(concepts, limits[1])
-        asked = prune_rows(pseudo_concepts, limits[0], largest_weights(kept))
+        documents_pruned = prune_rows(concepts, limits[1])
+        queries_pruned = prune_rows(pseudo_concepts, limits[0], largest_weights(documents_pruned))
         # Words find nearly every sentence's document: only concepts alone tell limits apart.
-        items, nothing = KnownItems(sources, asked), np.zeros(asked.shape[0])
-        found = known_item_ndcg(ExactEngine.build(kept), items, nothing).mean()
-        cost = qd_flops(asked, kept) + qd_flops(pseudo_words, words)
+        items, nothing = KnownItems(sources, queries_pruned), np.zeros(queries_pruned.shape[0])
+        found = known_item_ndcg(ExactEngine.build(documents_pruned), items, nothing).mean()
+        cost = qd_flops(queries_pruned, documents_pruned) + qd_flops(pseudo_words, words)
         tried.append((found, cost, limits))
-    value, cost, limits = max(entry for entry in tried if entry[1] <= budget)
+    value, cost, limits = max(record for record in tried if record[1] <= budget)
     limited = copy(index)
     setting = replace(
         index.settings["concepts"],
@@ -130,10 +130,10 @@ def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
     limited.settings = index.settings | {"concepts": setting}
     limited.derived = Derived.compute(index.tf(), list(limited.settings.values()), None)
     test = effectiveness.evaluate_index(limited, effectiveness.JudgedQueries(queries, qrels)).values
-    shown = [f"{value:.4f}", f"{cost:.2f}", f"{test[NDCG]:.4f}", f"{test['qd_flops']:.2f}"]
+    cells = [f"{value:.4f}", f"{cost:.2f}", f"{test[NDCG]:.4f}", f"{test['qd_flops']:.2f}"]
     columns = [f"SciFact, chosen for QD-FLOPs ≤ {budget:g}"]
     columns += ["pseudo-queries, concepts", "pseudo-queries, QD-FLOPs", NDCG, "QD-FLOPs"]
-    return Table("pruning", columns, [[f"queries {limits[0]}, documents {limits[1]}", *shown]])
+    return Table("pruning", columns, [[f"queries {limits[0]}, documents {limits[1]}", *cells]])
 
 
 def rra(folder: Path, vocabulary: Path, fixed: float = 1.25) -> Table:
@@ -142,7 +142,7 @@ def rra(folder: Path, vocabulary: Path, fixed: float = 1.25) -> Table:
     items = KnownItems.mismatched(*from_vectors(X))
     qrels = list(read_qrels(folder))
     choice = choose_alpha(lambda settings: Derived.reweighted(X, settings), items)
-    rows, plain = [], {}
+    lines, plain = [], {}
     for name, alpha in (
         ("no RRA", None),
         (f"α {fixed}", fixed),
@@ -152,11 +152,11 @@ def rra(folder: Path, vocabulary: Path, fixed: float = 1.25) -> Table:
         values = ndcg(query_ids, ids, search(derived, Q), qrels)
         plain = plain or values
         test = significance.paired_t_test(values, plain)
-        shown = ["–", "–"] if alpha is None else [f"{test.difference:+.4f}", f"{test.p:.4f}"]
+        cells = ["–", "–"] if alpha is None else [f"{test.difference:+.4f}", f"{test.p:.4f}"]
         known = choice.without if alpha is None else choice.tried[alpha]
-        rows.append([name, f"{known:.4f}", f"{mean(values.values()):.4f}", *shown])
+        lines.append([name, f"{known:.4f}", f"{mean(values.values()):.4f}", *cells])
     columns = ["NFCorpus, SPLADE-v3", "pseudo-queries", NDCG, "difference", "p"]
-    return Table("rra_effectiveness", columns, rows)
+    return Table("rra_effectiveness", columns, lines)
 
 
 def search(derived: Derived, queries: sp.csr_array) -> Found:

@@ -66,7 +66,7 @@ def run(data: Path, count: int = 40, num_latents: int = 8192, rounds: int = 5) -
         OURS: partial(encoder.encode_activations, texts),
     }
     times = interleaved(cases, rounds, time.process_time)
-    rows = [
+    lines = [
         [
             name,
             f"{median(took):.2f} s",
@@ -77,4 +77,4 @@ def run(data: Path, count: int = 40, num_latents: int = 8192, rounds: int = 5) -
     ]
     title = f"{len(texts)} texts of {collection}, {tokens:,} tokens"
     columns = [title, "processor time", "tokens/s", "time / dense"]
-    return [Table("encoding", columns, rows)]
+    return [Table("encoding", columns, lines)]

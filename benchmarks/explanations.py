@@ -21,19 +21,19 @@ def largest_difference(
     Documents that a query does not find must have an explanation that is empty.
     """
     random = np.random.default_rng(seed)
-    rows = random.integers(len(queries), size=pairs)
-    numbers = random.integers(len(index), size=pairs)
+    query_indices = random.integers(len(queries), size=pairs)
+    documents = random.integers(len(index), size=pairs)
     largest, most = 0.0, 0
-    for row in np.unique(rows):
-        scores = {hit.id: hit.score for hit in index.search(queries[row], len(index))}
-        for number in numbers[rows == row]:
-            name = index.ids[int(number)]
-            explanation = index.explain(queries[row], name, spans=False)
+    for i in np.unique(query_indices):
+        scores = {hit.id: hit.score for hit in index.search(queries[i], len(index))}
+        for document in documents[query_indices == i]:
+            name = index.ids[int(document)]
+            explanation = index.explain(queries[i], name, spans=False)
             if name in scores:
                 difference = abs(explanation.score - scores[name]) / scores[name]
                 largest = max(largest, difference)
             else:
-                assert explanation.score == 0, (queries[row], name)
+                assert explanation.score == 0, (queries[i], name)
             most = max(most, len(explanation.contributions))
     return largest, most
 

@@ -48,13 +48,13 @@ def measured(path: str, folder: str) -> list[list[str]]:
     texts = {query.id: query.text for query in read_queries(folder, "test")}
     plain = searched(index, texts, {})
     unseen = searched(index, texts, dict.fromkeys(texts, MARKED))
-    marks, kept = marked(plain, qrels)
+    marks, judgements = marked(plain, qrels)
     rest = {name: set(list(plain[name])[:SHOWN]) for name in marks}
-    some = {name: texts[name] for name in marks}
+    sample = {name: texts[name] for name in marks}
     before = without(plain, rest)
-    after = without(searched(index, some, marks), rest)
+    after = without(searched(index, sample, marks), rest)
     return [
-        row(folder, "marked", kept, before, after),
+        row(folder, "marked", judgements, before, after),
         row(folder, "unseen", qrels, plain, unseen),
     ]
 
@@ -66,45 +66,45 @@ def marked(run: Run, qrels: Sequence[Qrel]) -> tuple[dict[str, list[str]], list[
     for qrel in qrels:
         if qrel.relevance > 0:
             relevant.setdefault(qrel.query_id, set()).add(qrel.document_id)
-    shown = {name: list(found)[:SHOWN] for name, found in run.items()}
+    top = {name: list(ranking)[:SHOWN] for name, ranking in run.items()}
     marks = {
-        name: [one for one in shown[name] if one in own][:MARKED]
-        for name, own in relevant.items()
-        if own & set(shown[name]) and own - set(shown[name])
+        name: [document for document in top[name] if document in judged][:MARKED]
+        for name, judged in relevant.items()
+        if judged & set(top[name]) and judged - set(top[name])
     }
-    kept = [
+    remaining = [
         qrel
         for qrel in qrels
-        if qrel.query_id in marks and qrel.document_id not in shown[qrel.query_id]
+        if qrel.query_id in marks and qrel.document_id not in top[qrel.query_id]
     ]
-    return marks, kept
+    return marks, remaining
 
 
 def without(run: Run, left_out: Mapping[str, set[str]]) -> Run:
     """Return the results of some queries without documents of each."""
     return {
-        name: {one: score for one, score in run[name].items() if one not in documents}
+        name: {d: score for d, score in run[name].items() if d not in documents}
         for name, documents in left_out.items()
     }
 
 
-def row(folder: str, kind: str, qrels: Sequence[Qrel], before: Run, after: Run) -> list[str]:
+def row(folder: str, vocabulary: str, qrels: Sequence[Qrel], before: Run, after: Run) -> list[str]:
     """Return a row of the table: effectiveness without and with feedback, and the difference."""
-    plain, fed = (System.of_run(kind, qrels, run) for run in (before, after))
+    plain, fed = (System.of_run(vocabulary, qrels, run) for run in (before, after))
     name = folder.rstrip("/").rpartition("/")[2]
-    means = [sum(one.ndcg.values()) / len(one.ndcg) for one in (plain, fed)]
+    means = [sum(run.ndcg.values()) / len(run.ndcg) for run in (plain, fed)]
     scores = [decimal(mean, 4) for mean in means]
-    return [name, kind, str(len(plain.ndcg)), *scores, ahead(fed, plain)]
+    return [name, vocabulary, str(len(plain.ndcg)), *scores, ahead(fed, plain)]
 
 
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("collections", nargs="+", metavar="INDEX=FOLDER")
-    pairs = [one.partition("=") for one in parser.parse_args().collections]
-    rows = [row for path, _, folder in pairs for row in measured(path, folder)]
+    pairs = [collection.partition("=") for collection in parser.parse_args().collections]
+    lines = [line for path, _, folder in pairs for line in measured(path, folder)]
     columns = ["collection", "documents", "queries", NDCG, "with feedback", "difference"]
-    print(Table("relevance feedback", columns, rows).markdown())
+    print(Table("relevance feedback", columns, lines).markdown())
 
 
 if __name__ == "__main__":

@@ -31,25 +31,25 @@ def run(
     """Measure the latency of a query under filters, and the time that a filter takes once."""
     Q = zipf_collection(num_queries, num_dimensions, query_nonzeros, seed=1)
     engine = ExactEngine.build(zipf_collection(num_documents, num_dimensions, document_nonzeros, 0))
-    queries = [Q[[row]] for row in range(num_queries)]
-    numbers = np.random.default_rng(2).integers(0, RANGE, num_documents).tolist()
-    rows = []
+    queries = [Q[[n]] for n in range(num_queries)]
+    values = np.random.default_rng(2).integers(0, RANGE, num_documents).tolist()
+    lines = []
     with tempfile.TemporaryDirectory() as folder:
         with FieldWriter(Path(folder) / "fields") as writer:
-            for document, number in enumerate(numbers):
-                known = {"number": number, "sorted": document, "tag": [f"t{number % 7}", "all"]}
+            for document, i in enumerate(values):
+                known = {"number": i, "sorted": document, "tag": [f"t{i % 7}", "all"]}
                 writer.append(str(document), known)
         columns = FieldColumns(Path(folder) / "fields", num_documents)
         plain = [engine.search(query, num_documents)[0] for query in queries]
         for share in SHARES:
-            rows.append(
+            lines.append(
                 _row(
                     engine, queries, plain, columns, f"number < {RANGE * share:.0f}", top_k, rounds
                 )
             )
         few = f"sorted < {num_documents // 10}"
-        rows.append(_row(engine, queries, plain, columns, few, top_k, rounds))
-        rows.append(_row(engine, queries, plain, columns, "tag in ['t1', 't2']", top_k, rounds))
+        lines.append(_row(engine, queries, plain, columns, few, top_k, rounds))
+        lines.append(_row(engine, queries, plain, columns, "tag in ['t1', 't2']", top_k, rounds))
     heading = [
         f"filter, {num_documents:,} documents",
         "pass",
@@ -57,7 +57,7 @@ def run(
         "time / no filter",
         "filter, once",
     ]
-    return [Table("filters", heading, rows)]
+    return [Table("filters", heading, lines)]
 
 
 def _row(engine, queries, plain, columns, text, top_k, rounds):  # type: ignore[no-untyped-def]
@@ -68,16 +68,16 @@ def _row(engine, queries, plain, columns, text, top_k, rounds):  # type: ignore[
     )
     mask = Mask(matching(parse(text), columns))
     for query, (documents, scores) in zip(queries, plain, strict=True):
-        found, own = engine.search(query, top_k, threads=1, mask=mask)[0]
+        hits, own = engine.search(query, top_k, threads=1, mask=mask)[0]
         allowed = mask.allowed[documents]
-        np.testing.assert_array_equal(found, documents[allowed][:top_k])
+        np.testing.assert_array_equal(hits, documents[allowed][:top_k])
         np.testing.assert_array_equal(own, scores[allowed][:top_k])
     times: dict[object, list[float]] = {None: [], mask: []}
-    for number in range(rounds):
+    for i in range(rounds):
         for query in queries:
             # Both find its postings in the processor's cache.
             engine.search(query, top_k, threads=1)
-            for one in sorted(times, key=id, reverse=number % 2 == 1):
+            for one in sorted(times, key=id, reverse=i % 2 == 1):
                 times[one].append(
                     seconds(lambda q=query, m=one: engine.search(q, top_k, threads=1, mask=m))
                 )

@@ -44,15 +44,15 @@ def cases() -> Iterator[Callable[[], Table]]:
 
 def top_k(d: int, size: int, device: str = "cuda") -> Table:
     """Time each token's largest activations, in bfloat16."""
-    x, rows, bias = operands(TOKENS, d, size, device)
-    values = top_activations(x[:CHECKED], rows, bias, K)[0].sort(descending=True)[0]
-    exact = torch.cat([double(x[:CHECKED], *part) for part in parts(rows, bias)], dim=1)
+    x, weights, bias = operands(TOKENS, d, size, device)
+    values = top_activations(x[:CHECKED], weights, bias, K)[0].sort(descending=True)[0]
+    exact = torch.cat([double(x[:CHECKED], *gradient) for gradient in parts(weights, bias)], dim=1)
     wrong = relative(values, exact.topk(K, dim=1).values)
     del values, exact
     work = {
-        "bare GEMM": lambda: x @ rows.T,
-        "GEMM and `torch.topk`": lambda: torch.addmm(bias, x, rows.T).topk(K, dim=1),
-        "`top_activations`": lambda: top_activations(x, rows, bias, K),
+        "bare GEMM": lambda: x @ weights.T,
+        "GEMM and `torch.topk`": lambda: torch.addmm(bias, x, weights.T).topk(K, dim=1),
+        "`top_activations`": lambda: top_activations(x, weights, bias, K),
     }
     title = f"top {K} of M {size:,}, d {d:,}, {TOKENS:,} tokens; relative error {wrong:.1e}"
     return table(title, work, "bare GEMM")
@@ -60,15 +60,15 @@ def top_k(d: int, size: int, device: str = "cuda") -> Table:
 
 def vocabulary(size: int, d: int = 768, device: str = "cuda") -> Table:
     """Time a text's largest activations, in bfloat16."""
-    x, rows, bias = operands(TOKENS, d, size, device)
+    x, weights, bias = operands(TOKENS, d, size, device)
     num_texts, checked = TOKENS // LENGTH, CHECKED // 16 * LENGTH
     text = torch.arange(TOKENS, device=device) // LENGTH
     few = checked // LENGTH
-    values, token = largest_outputs(x[:checked], text[:checked], few, rows, bias)
+    values, token = largest_outputs(x[:checked], text[:checked], few, weights, bias)
     exact = torch.cat(
         [
-            double(x[:checked], *part).view(few, LENGTH, -1).amax(dim=1).relu()
-            for part in parts(rows, bias)
+            double(x[:checked], *gradient).view(few, LENGTH, -1).amax(dim=1).relu()
+            for gradient in parts(weights, bias)
         ],
         dim=1,
     )
@@ -76,11 +76,11 @@ def vocabulary(size: int, d: int = 768, device: str = "cuda") -> Table:
     assert bool((text[token] == text[:checked:LENGTH, None])[values > 0].all())
     del values, token, exact
     work = {
-        "bare GEMM": lambda: x @ rows.T,
+        "bare GEMM": lambda: x @ weights.T,
         "GEMM, ReLU and maximum": lambda: (
-            torch.addmm(bias, x, rows.T).relu().view(num_texts, LENGTH, -1).amax(dim=1)
+            torch.addmm(bias, x, weights.T).relu().view(num_texts, LENGTH, -1).amax(dim=1)
         ),
-        "`largest_outputs`": lambda: largest_outputs(x, text, num_texts, rows, bias),
+        "`largest_outputs`": lambda: largest_outputs(x, text, num_texts, weights, bias),
     }
     title = f"V {size:,}, d {d}, {num_texts} texts of {LENGTH}; relative error {wrong:.1e}"
     return table(title, work, "bare GEMM")
@@ -88,19 +88,21 @@ def vocabulary(size: int, d: int = 768, device: str = "cuda") -> Table:
 
 def vocabulary_training(size: int, d: int = 768, device: str = "cuda") -> Table:
     """Time forward and backward of a head in single precision, under autocast."""
-    x, rows, bias = (part.float().requires_grad_() for part in operands(TOKENS, d, size, device))
+    x, weights, bias = (
+        tensor.float().requires_grad_() for tensor in operands(TOKENS, d, size, device)
+    )
     num_texts = TOKENS // LENGTH
     text = torch.arange(TOKENS, device=device) // LENGTH
     along = torch.ones(num_texts, size, device=device)
-    tokens = Activations(x, text, num_texts, rows, bias, None)
+    tokens = Activations(x, text, num_texts, weights, bias, None)
 
     def naive() -> Tensor:
-        return F.linear(x, rows, bias).relu().view(num_texts, LENGTH, -1).amax(dim=1)
+        return F.linear(x, weights, bias).relu().view(num_texts, LENGTH, -1).amax(dim=1)
 
     def trained(pool: Callable[[], Tensor]) -> None:
         with torch.autocast(device, torch.bfloat16):
             pooled = pool()
-        torch.autograd.grad((pooled.float() * along).sum(), (x, rows, bias))
+        torch.autograd.grad((pooled.float() * along).sum(), (x, weights, bias))
 
     work = {
         "autograd": lambda: trained(naive),
@@ -134,18 +136,18 @@ def sae_training(
 def operands(n: int, d: int, size: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
     """Draw tokens, rows and biases in bfloat16; activations are of order 1."""
     torch.manual_seed(0)
-    x, rows = (torch.randn(m, d, device=device, dtype=torch.bfloat16) for m in (n, size))
-    return x, rows.div_(d**0.5), 0.1 * torch.randn(size, device=device, dtype=torch.bfloat16)
+    x, weights = (torch.randn(m, d, device=device, dtype=torch.bfloat16) for m in (n, size))
+    return x, weights.div_(d**0.5), 0.1 * torch.randn(size, device=device, dtype=torch.bfloat16)
 
 
-def parts(rows: Tensor, bias: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def parts(records: Tensor, bias: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield some of the rows and biases at a time."""
-    return zip(rows.split(8192), bias.split(8192), strict=True)
+    return zip(records.split(8192), bias.split(8192), strict=True)
 
 
-def double(x: Tensor, rows: Tensor, bias: Tensor) -> Tensor:
+def double(x: Tensor, records: Tensor, bias: Tensor) -> Tensor:
     """Return pre-activations of the same operands in double precision."""
-    return torch.addmm(bias.double(), x.double(), rows.double().T)
+    return torch.addmm(bias.double(), x.double(), records.double().T)
 
 
 def relative(values: Tensor, exact: Tensor) -> float:
@@ -161,7 +163,7 @@ def table(title: str, work: dict[str, Callable[[], object]], base: str, rounds: 
         torch.cuda.synchronize()
 
     times = interleaved({name: partial(finished, one) for name, one in work.items()}, rounds)
-    rows = [
+    lines = [
         [
             name,
             f"{1000 * median(took):.2f} ms",
@@ -170,7 +172,7 @@ def table(title: str, work: dict[str, Callable[[], object]], base: str, rounds: 
         ]
         for name, took in times.items()
     ]
-    return Table("gpu", [title, "time", f"time / {base}", "memory"], rows)
+    return Table("gpu", [title, "time", f"time / {base}", "memory"], lines)
 
 
 def extra_memory(work: Callable[[], object]) -> int:

@@ -41,18 +41,18 @@ class Case(NamedTuple):
 def operands(tokens: int, d: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """Draw states, rows and biases; outputs are of order 1."""
     generator = torch.Generator().manual_seed(0)
-    x, rows = (torch.randn(n, d, generator=generator) for n in (tokens, size))
-    return x, rows / d**0.5, 0.1 * torch.randn(size, generator=generator)
+    x, weights = (torch.randn(n, d, generator=generator) for n in (tokens, size))
+    return x, weights / d**0.5, 0.1 * torch.randn(size, generator=generator)
 
 
 def plain_pool(
-    x: Tensor, text: Tensor, num_texts: int, rows: Tensor, bias: Tensor, k: int
+    x: Tensor, text: Tensor, num_texts: int, records: Tensor, bias: Tensor, k: int
 ) -> Tensor:
     """Compute ``pool_max`` through all activations of all tokens."""
-    acts, latents = F.linear(x, rows, bias).relu().topk(k, dim=1)
-    places = text[:, None] * len(rows) + latents
-    pooled = x.new_zeros(num_texts * len(rows))
-    return pooled.scatter_reduce(0, places.ravel(), acts.ravel(), "amax").view(num_texts, -1)
+    acts, latents = F.linear(x, records, bias).relu().topk(k, dim=1)
+    positions = text[:, None] * len(records) + latents
+    pooled = x.new_zeros(num_texts * len(records))
+    return pooled.scatter_reduce(0, positions.ravel(), acts.ravel(), "amax").view(num_texts, -1)
 
 
 def sae_head(
@@ -62,8 +62,8 @@ def sae_head(
     inputs = operands(tokens, d, size)
     for tensor in inputs:
         tensor.requires_grad_(training)
-    x, rows, bias = inputs
-    arguments = (x, torch.arange(tokens) // length, -(-tokens // length), rows, bias, k)
+    x, weights, bias = inputs
+    arguments = (x, torch.arange(tokens) // length, -(-tokens // length), weights, bias, k)
     ways = {
         "lexicept": lambda: pool_max(Activations(*arguments)),
         "PyTorch": lambda: plain_pool(*arguments),
@@ -72,12 +72,7 @@ def sae_head(
 
 
 def splade_head(
-    lengths: Sequence[int],
-    firing: float,
-    training: bool,
-    *,
-    size: int = 30_522,
-    d: int = 768,
+    lengths: Sequence[int], firing: float, training: bool, *, size: int = 30_522, d: int = 768
 ) -> Case:
     """States [texts, LENGTH, d] to SPLADE vectors; the peer's decoder, what an MLM head ends with,
     shares the head's parameters.
@@ -86,13 +81,13 @@ def splade_head(
         lengths: of the texts.
         firing: the share of a text's dimensions that are not 0; 1 leaves the decoder as drawn.
     """
-    x, rows, bias = operands(len(lengths) * LENGTH, d, size)
+    x, weights, bias = operands(len(lengths) * LENGTH, d, size)
     states = x.view(len(lengths), LENGTH, d)
     mask = torch.arange(LENGTH) < torch.tensor(lengths)[:, None]
     if firing < 1:
-        bias -= exceeded_by(firing, states, mask, rows, bias)
+        bias -= exceeded_by(firing, states, mask, weights, bias)
     states.requires_grad_(training)
-    head = VocabularyHead(rows, bias, [str(term) for term in range(size)], activation=None)
+    head = VocabularyHead(weights, bias, [str(term) for term in range(size)], activation=None)
     head.train(training)
     decoder = nn.Linear(d, size, device="meta")
     decoder.weight, decoder.bias = head.weight, head.offset
@@ -111,10 +106,12 @@ def splade_head(
     return Case(ways, (states, head.weight, head.offset))
 
 
-def exceeded_by(share: float, states: Tensor, mask: Tensor, rows: Tensor, bias: Tensor) -> Tensor:
+def exceeded_by(
+    share: float, states: Tensor, mask: Tensor, records: Tensor, bias: Tensor
+) -> Tensor:
     """Return the value that so many of the texts' largest outputs exceed."""
     texts = (x[real] for x, real in zip(states, mask, strict=True))
-    largest = torch.cat([F.linear(x, rows, bias).amax(dim=0) for x in texts])
+    largest = torch.cat([F.linear(x, records, bias).amax(dim=0) for x in texts])
     return largest.kthvalue(int((1 - share) * len(largest))).values
 
 
@@ -204,7 +201,7 @@ def run(rounds: int = 5) -> list[Table]:
         ways = make(training=False).ways
         forward.append(_row(f"forward, {name}", ways, memory[name], rounds))
         case = make(training=True)
-        saved = {way: saved_memory(one, case.inputs) for way, one in case.ways.items()}
+        saved = {way: saved_memory(work, case.inputs) for way, work in case.ways.items()}
         trained.append(_row(f"with backward, {name}", backward(case), saved, rounds))
     return [
         Table("sae_head", _columns("SAE head, k 8", "PyTorch"), sae),

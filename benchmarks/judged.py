@@ -65,9 +65,9 @@ class System(NamedTuple):
         return float(np.mean([*self.ndcg.values()]))
 
 
-def opened(place: str, out: Path, options: Sequence[str], every: int = 1) -> Collection:
+def opened(path: str, out: Path, options: Sequence[str], every: int = 1) -> Collection:
     """Open a collection's index, built where it is absent, and its queries."""
-    folder, _, split = place.rpartition(":")
+    folder, _, split = path.rpartition(":")
     queries = sorted(read_queries(folder, split))[::every]
     kept = {query.id for query in queries}
     qrels = [qrel for qrel in read_qrels(folder, split) if qrel.query_id in kept]

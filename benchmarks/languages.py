@@ -53,19 +53,19 @@ def main() -> None:
     options = parser.parse_args()
     settings = Settings(options.data, options.split, options.out, options.backbone)
     languages = sorted(folder.name for folder in options.data.iterdir() if folder.is_dir())
-    own = {language: measured(settings, language, language) for language in languages}
-    print(own_table(own).markdown(), flush=True)
+    measurements = {language: measured(settings, language, language) for language in languages}
+    print(own_table(measurements).markdown(), flush=True)
     across = {}
     for pair in options.pairs:
-        asked, language = pair.split("-")
-        across[f"{asked} → {language}"] = measured(settings, asked, language)
+        query_language, language = pair.split("-")
+        across[f"{query_language} → {language}"] = measured(settings, query_language, language)
     print(across_table(across).markdown(), flush=True)
 
 
-def measured(settings: Settings, asked: str, language: str) -> dict[str, System]:
+def measured(settings: Settings, query_language: str, language: str) -> dict[str, System]:
     """Measure all systems with the questions of one language on the paragraphs of another."""
     out, qrels = settings.out / language, [*read_qrels(settings.data / ENGLISH, settings.split)]
-    queries = sorted(read_queries(settings.data / asked, settings.split))
+    queries = sorted(read_queries(settings.data / query_language, settings.split))
     corpus = untitled(settings.data / language, out)
     known = language in STEMMERS or language in BIGRAM_LANGUAGES
     options = ["--language", language if known else ENGLISH]
@@ -87,13 +87,15 @@ def measured(settings: Settings, asked: str, language: str) -> dict[str, System]
 
 def own_table(measured: dict[str, dict[str, System]]) -> Table:
     """Return each language's nDCG@10, and how far all vocabularies are ahead."""
-    rows = []
+    lines = []
     for language, systems in measured.items():
         ours = systems[ALL]
-        shown = [systems[name] for name in ("BM25", "dense", FUSION, "concepts")]
+        systems_shown = [systems[name] for name in ("BM25", "dense", FUSION, "concepts")]
         differences = [ahead(ours, systems[name]) for name in ("BM25", FUSION)]
         cost = f"{ours.qd_flops:.2f}"
-        rows.append([language, *(decimal(s.mean, 3) for s in (*shown, ours)), *differences, cost])
+        lines.append(
+            [language, *(decimal(s.mean, 3) for s in (*systems_shown, ours)), *differences, cost]
+        )
     means = [
         decimal(float(np.mean([of(systems).mean for systems in measured.values()])), 3)
         for of in (
@@ -101,23 +103,25 @@ def own_table(measured: dict[str, dict[str, System]]) -> Table:
             lambda s: s[ALL],
         )
     ]
-    rows.append(["mean", *means, "", "", ""])
+    lines.append(["mean", *means, "", "", ""])
     columns = ["language", "BM25", "dense", FUSION, "concepts", "all"]
     columns += ["all ahead of BM25", f"of {FUSION}", "QD-FLOPs"]
-    return Table("its own questions", columns, rows)
+    return Table("its own questions", columns, lines)
 
 
 def across_table(measured: dict[str, dict[str, System]]) -> Table:
     """Return each pair's nDCG@10, and what concepts find of the dense model's."""
-    rows = []
+    lines = []
     for pair, systems in measured.items():
         concepts, dense = systems["concepts"], systems["dense"]
-        shown = (systems["BM25"], dense, concepts, systems[ALL])
+        systems_shown = (systems["BM25"], dense, concepts, systems[ALL])
         ratio = f"{concepts.mean / dense.mean:.2f}"
-        rows.append([pair, *(decimal(s.mean, 3) for s in shown), ratio, ahead(concepts, dense)])
+        lines.append(
+            [pair, *(decimal(s.mean, 3) for s in systems_shown), ratio, ahead(concepts, dense)]
+        )
     columns = ["questions → paragraphs", "BM25", "dense", "concepts", "all"]
     return Table(
-        "across languages", [*columns, "concepts / dense", "concepts ahead of dense"], rows
+        "across languages", [*columns, "concepts / dense", "concepts ahead of dense"], lines
     )
 
 
@@ -127,7 +131,7 @@ def untitled(folder: Path, out: Path) -> Path:
     if not path.exists():
         out.mkdir(parents=True, exist_ok=True)
         documents = read_documents(str(folder))
-        lines = [json.dumps({"_id": one.id, "title": "", "text": one.text}) for one in documents]
+        lines = [json.dumps({"_id": d.id, "title": "", "text": d.text}) for d in documents]
         path.write_text("\n".join(lines))
     return path
 

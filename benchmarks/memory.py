@@ -29,11 +29,11 @@ def run() -> list[Table]:
             command = [sys.executable, "-m", "benchmarks.memory", name, folder]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             peaks[name] = float(done.stdout)
-    rows = [
+    lines = [
         [NAMES[name], f"{peak:.0f} MB", f"{peak / peaks['backbone']:.2f} ×"]
         for name, peak in peaks.items()
     ]
-    return [Table("memory", [f"{NUM_LATENTS:,} latents", "peak", "peak / bare"], rows)]
+    return [Table("memory", [f"{NUM_LATENTS:,} latents", "peak", "peak / bare"], lines)]
 
 
 def measure(name: str, folder: Path) -> float:

@@ -23,7 +23,7 @@ from lexicept.corpora import read_documents
 from lexicept.encoding.words import WordVectorizer
 from lexicept.engines import ExactEngine
 from lexicept.engines.inverted import PostingsWriter
-from lexicept.index.impacts import VocabularySettings, segments_of, weigher_of
+from lexicept.index.impacts import VocabularySettings, weigher_of
 from lexicept.index.term_frequencies import SHARD
 from lexicept.kernels.posting_lists import SEGMENT
 from lexicept.parallel.shards import shards_of
@@ -38,11 +38,11 @@ def run(num_documents: int = 2 * SEGMENT) -> list[Table]:
     """Time both steps, whole and merging alone, in processor time."""
     with TemporaryDirectory() as folder:
         texts = [document.content for document in read_documents("python-docs")]
-        rows = [
+        lines = [
             _row(f"counting the words of {len(texts):,} documents", *_counting(texts)),
             _row(f"weights and postings of {num_documents:,}", *_inverting(folder, num_documents)),
         ]
-    return [Table("merging", ["", "one process", "merging alone", "share"], rows)]
+    return [Table("merging", ["", "one process", "merging alone", "share"], lines)]
 
 
 def _row(name: str, whole: Callable[[], object], merge: Callable[[], object]) -> list[str]:
@@ -63,8 +63,8 @@ def _counting(texts: list[str]) -> tuple[Callable[[], object], Callable[[], obje
 
     def merge() -> None:
         words = WordVectorizer()
-        for part in sent:
-            words.join(pickle.loads(part))
+        for message in sent:
+            words.join(pickle.loads(message))
 
     return whole, merge
 
@@ -73,20 +73,22 @@ def _inverting(folder: str, documents: int) -> tuple[Callable[[], object], Calla
     with CSRWriter(Path(folder, "tf")) as writer:
         for block in zipf_blocks(documents, DIMENSIONS, NONZEROS, seed=0):
             writer.append(block)
-    tf = [StoredRows(Path(folder, "tf"), DIMENSIONS)]
-    shards = shards_of(tf)
+    tf = StoredRows(Path(folder, "tf"), DIMENSIONS)
+    shards = shards_of([tf])
     weigher = weigher_of(shards, [VocabularySettings(BM25())])
     new = partial(PostingsWriter, np.zeros(DIMENSIONS))
     offsets = np.zeros(documents)
     sent = [
-        pickle.dumps(weigher.invert(segment, new().scales, new().kind))
-        for segment in segments_of(tf)
+        pickle.dumps(
+            weigher.invert(shards_of([tf[start : start + SEGMENT]]), new().scales, new().kind)
+        )
+        for start in range(0, documents, SEGMENT)
     ]
 
     def write(number: list[int], add: Callable[[PostingsWriter], None]) -> None:
-        place = Path(folder, f"postings-{number.pop()}")
-        place.mkdir()
-        with new(folder=place) as postings:
+        path = Path(folder, f"postings-{number.pop()}")
+        path.mkdir()
+        with new(folder=path) as postings:
             add(postings)
             ExactEngine.of(postings, offsets)
 
@@ -95,12 +97,12 @@ def _inverting(folder: str, documents: int) -> tuple[Callable[[], object], Calla
             postings.add(weigher.weigh(shard).weights)
 
     def add_segments(postings: PostingsWriter) -> None:
-        for content in sent:
-            own = pickle.loads(content)
-            postings.add_segment(own.groups, own.scales.size)
+        for message in sent:
+            counts = pickle.loads(message)
+            postings.add_segment(counts.groups, counts.scales.size)
 
-    numbers = list(range(4 * (ROUNDS + 1)))
-    return partial(write, numbers, add_weights), partial(write, numbers, add_segments)
+    file_numbers = list(range(4 * (ROUNDS + 1)))
+    return partial(write, file_numbers, add_weights), partial(write, file_numbers, add_segments)
 
 
 if __name__ == "__main__":

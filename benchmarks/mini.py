@@ -14,14 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.common import Table
-from benchmarks.judged import (
-    NDCG,
-    Collection,
-    System,
-    ahead,
-    decimal,
-    opened,
-)
+from benchmarks.judged import NDCG, Collection, System, ahead, decimal, opened
 from benchmarks.pareto import draw
 from benchmarks.rerankers import baselines
 from lexicept.evaluation.runs import run_of_hits
@@ -55,13 +48,13 @@ def main() -> None:
     arguments = parser.parse_args()
     options = ["--model", arguments.model] if arguments.model else []
     measured = []
-    for place in arguments.collections:
-        collection = opened(place, arguments.out, options, arguments.every)
+    for path in arguments.collections:
+        collection = opened(path, arguments.out, options, arguments.every)
         systems = [*baselines(collection, arguments.out), *searched(collection)]
         print(compared(collection, systems).markdown(), flush=True)
         measured.append((collection, systems))
     if arguments.plot:
-        chosen_on = [opened(place, arguments.out, options) for place in arguments.plot]
+        chosen_on = [opened(path, arguments.out, options) for path in arguments.plot]
         for table in draw(chosen_on, measured, arguments.out):
             print(table.markdown(), flush=True)
 
@@ -85,17 +78,17 @@ def searched(collection: Collection) -> list[System]:
 def compared(collection: Collection, systems: Sequence[System]) -> Table:
     """Return nDCG@10, how far the default is ahead with its interval, and costs."""
     ours = next(system for system in systems if system.name == ALL)
-    rows = []
+    lines = []
     for system in systems:
         cost = "" if system.qd_flops is None else f"{system.qd_flops:.2f}"
         length = "" if system.document_length is None else f"{system.document_length:.0f}"
         cells = [system.name, decimal(system.mean, 4)]
         if system is ours:
             cells = [f"**{cell}**" for cell in cells]
-        rows.append([*cells, "" if system is ours else ahead(ours, system), cost, length])
+        lines.append([*cells, "" if system is ours else ahead(ours, system), cost, length])
     title = f"{collection.name}, {len(ours.ndcg)} queries"
     columns = [title, NDCG, f"{ours.name} ahead by", "QD-FLOPs", "length"]
-    return Table(title, columns, rows)
+    return Table(title, columns, lines)
 
 
 if __name__ == "__main__":

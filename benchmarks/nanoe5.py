@@ -22,15 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors.torch import save_file
-from tokenizers import (
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 Floats = npt.NDArray[np.float32]
 
@@ -61,14 +53,14 @@ BERT_NAMES = {
 """Name in the file → name in BERT's layer."""
 
 
-def dequantised(data: bytes, rows: int, columns: int) -> Floats:
+def dequantised(data: bytes, records: int, columns: int) -> Floats:
     """Return weights [rows, columns]: a block's scale times the 4-bit numbers less 8; the low
     halves of the bytes are the first 16 weights of a block."""
-    blocks = np.frombuffer(data, np.uint8, rows * columns // BLOCK * BLOCK_BYTES)
+    blocks = np.frombuffer(data, np.uint8, records * columns // BLOCK * BLOCK_BYTES)
     blocks = blocks.reshape(-1, BLOCK_BYTES)
     scales = blocks[:, :2].copy().view(np.float16).astype(np.float32)
-    numbers = np.concatenate([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], axis=1)
-    weights: Floats = (scales * (numbers.astype(np.float32) - 8)).reshape(rows, columns)
+    nibbles = np.concatenate([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], axis=1)
+    weights: Floats = (scales * (nibbles.astype(np.float32) - 8)).reshape(records, columns)
     return weights
 
 
@@ -125,12 +117,12 @@ def convert_model(path: Path, out: Path) -> None:
     tokenizer = _tokenizer(reader)
     out.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(out / "tokenizer.json"))
-    (entries,) = map(int, reader.read("i"))
+    (records,) = map(int, reader.read("i"))
     tensors = {}
-    for _ in range(entries):
+    for _ in range(records):
         name = reader.raw(int(reader.read("H")[0])).decode()
-        kind, _, offset, length = map(int, reader.read("BIQQ"))
-        tensors[name] = (kind, reader.data[offset : offset + length])
+        type_, _, offset, length = map(int, reader.read("BIQQ"))
+        tensors[name] = (type_, reader.data[offset : offset + length])
     save_file(_bert(tensors, size), out / "model.safetensors", {"format": "pt"})
     config = {
         "architectures": ["BertModel"],
@@ -169,9 +161,9 @@ def convert_model(path: Path, out: Path) -> None:
             "similarity_fn_name": "cosine",
         },
     }
-    for name, content in files.items():
+    for name, data in files.items():
         (out / name).parent.mkdir(exist_ok=True)
-        (out / name).write_text(json.dumps(content, indent=1))
+        (out / name).write_text(json.dumps(data, indent=1))
 
 
 def _tokenizer(reader: _Reader) -> Tokenizer:
@@ -182,7 +174,7 @@ def _tokenizer(reader: _Reader) -> Tokenizer:
     offsets = reader.array("<u4", count + 1)
     scores = reader.array("<f4", count)
     blob = reader.raw(length)
-    pieces = [blob[a:b].decode() for a, b in pairwise(offsets)]
+    fragments = [blob[a:b].decode() for a, b in pairwise(offsets)]
     mapped, bytes_ = map(int, reader.read("iI"))
     characters = _Reader(reader.raw(bytes_))
     removed, spaces = [], []
@@ -193,7 +185,7 @@ def _tokenizer(reader: _Reader) -> Tokenizer:
             removed.append(chr(code))
         elif text == " ":
             spaces.append(chr(code))
-    tokenizer = Tokenizer(models.Unigram(list(zip(pieces, map(float, scores), strict=True)), 3))
+    tokenizer = Tokenizer(models.Unigram(list(zip(fragments, map(float, scores), strict=True)), 3))
     steps = [
         normalizers.Replace(Regex(_characters(removed)), ""),
         normalizers.Replace(Regex(_characters(spaces)), " "),
@@ -235,9 +227,9 @@ def _bert(tensors: dict[str, tuple[int, bytes]], size: dict[str, int]) -> dict[s
             outputs = inner if name == "fi" else width
             inputs = inner if name == "fo" else width
             shape = (outputs,) if name.endswith("ln") else (outputs, inputs)
-            place = f"encoder.layer.{layer}.{bert}"
-            weights[f"{place}.weight"] = tensor(f"l{layer}.{name}.w", *shape)
-            weights[f"{place}.bias"] = tensor(f"l{layer}.{name}.b", outputs)
+            prefix = f"encoder.layer.{layer}.{bert}"
+            weights[f"{prefix}.weight"] = tensor(f"l{layer}.{name}.w", *shape)
+            weights[f"{prefix}.bias"] = tensor(f"l{layer}.{name}.b", outputs)
     return weights
 
 

@@ -61,17 +61,17 @@ def main() -> None:
         for language in languages
     }
     words = word_vectors(collections)
-    rows = [row("words", words[-1].weights.shape[1], overlap(words))]
+    lines = [row("words", words[-1].weights.shape[1], overlap(words))]
     if arguments.index is not None:
         vectorizer = IndexReader.open(arguments.index).vectorizer("concepts")
         concepts = [
-            vectors_of(some, vectorizer.documents([document.text for document in some]))
-            for some in collections.values()
+            vectors_of(documents, vectorizer.documents([document.text for document in documents]))
+            for documents in collections.values()
         ]
-        rows.append(row("concepts", vectorizer.size, overlap(concepts)))
+        lines.append(row("concepts", vectorizer.size, overlap(concepts)))
     print(f"{len(words[0]):,} documents in {len(languages)} languages: {', '.join(languages)}\n")
     columns = ["", "dimensions", "active in a document", "in all languages", "of the active"]
-    print(Table("overlap", columns, rows).markdown())
+    print(Table("overlap", columns, lines).markdown())
 
 
 if __name__ == "__main__":

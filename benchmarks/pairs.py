@@ -19,11 +19,11 @@ DRAWN: dict[Relation, int] = {"synonymy": 20, "polysemy": 15, "identity": 15}
 
 def draw(pairs: Pairs, seed: int) -> list[Pair]:
     """Draw pairs of each relation without replacement; all where there are too few."""
-    chosen = random.Random(seed)
+    selected = random.Random(seed)
     drawn = []
     for relation, count in DRAWN.items():
         having = [pair for pair in pairs if pair.relation == relation]
-        drawn += chosen.sample(having, min(count, len(having)))
+        drawn += selected.sample(having, min(count, len(having)))
     return drawn
 
 
@@ -46,7 +46,7 @@ def main() -> None:
         f"{concepts.weights.shape[1]:,} concepts ({limit or 'all'} in a document); "
         f"{pairs.associated:,} pairs pass the tests: {counts} ({seconds:.1f} s)"
     )
-    stems, labels = (part.vocabularies[0].terms or () for part in (words, concepts))
+    stems, labels = (system.vocabularies[0].terms or () for system in (words, concepts))
     often = sum(pair.lift >= 3 for pair in pairs)
     print(f"{often:,} of them are together at least 3 times as often as by chance\n")
     print(

@@ -58,7 +58,7 @@ def draw(
         limits: float(np.mean([points[limits].both.mean for points in tried.values()]))
         for limits in GRID
     }
-    chosen = {
+    selection = {
         budget: max(
             (limits for limits in GRID if limits.query_max_qd_flops <= budget),
             key=means.__getitem__,
@@ -66,11 +66,11 @@ def draw(
         for budget in BUDGETS
     }
     for collection, systems in shown:
-        points = evaluated(collection, list(dict.fromkeys(chosen.values())))
+        points = evaluated(collection, list(dict.fromkeys(selection.values())))
         cloud = [*tried.get(collection.name, {}).values()]
-        front = [points[limits] for limits in chosen.values()]
+        front = [points[limits] for limits in selection.values()]
         plot(collection.name, systems, front, cloud, out / f"{collection.name}.png")
-        rows = [
+        weights = [
             [
                 f"{budget:g}",
                 str(limits),
@@ -80,22 +80,22 @@ def draw(
                 f"{points[limits].both.qd_flops:.2f}",
                 f"{points[limits].both.document_length:.0f}",
             ]
-            for budget, limits in chosen.items()
+            for budget, limits in selection.items()
         ]
         choice = f"chosen on {' and '.join(tried)}: {NDCG}"
         columns = ["budget", "limits: documents / queries / QD-FLOPs", choice]
         columns += [f"{collection.name}: concepts", SUBJECT, "QD-FLOPs", "length"]
-        yield Table(collection.name, columns, rows)
+        yield Table(collection.name, columns, weights)
 
 
 def evaluated(collection: Collection, grid: Sequence[Limits]) -> dict[Limits, Point]:
     """Measure an index with other limits; neighbours in the grid share the documents' weights."""
     index, qrels = collection.index, collection.qrels
     names = [vocabulary.name for vocabulary in index.vocabularies]
-    own = index.settings["concepts"]
+    settings = index.settings["concepts"]
     tf = index.tf()[names.index("concepts")]
-    weights = own.weighting.documents(tf)
-    asked = own.weighting.queries(
+    weights = settings.weighting.documents(tf)
+    asked = settings.weighting.queries(
         canonical_csr(index.vectorizer("concepts").queries(collection.texts))
     )
     words = index.document_vectors().select("words").weights
@@ -103,13 +103,16 @@ def evaluated(collection: Collection, grid: Sequence[Limits]) -> dict[Limits, Po
     ids = [query.id for query in collection.queries]
     points = {}
     for limit, group in groupby(grid, lambda limits: limits.document_max_active_dims):
-        kept = weights if limit is None else prune_rows(weights, limit)
-        engine = ExactEngine.build(stack_columns([words, kept]))
-        bounds, df = largest_weights(kept), np.bincount(kept.indices, minlength=kept.shape[1])
+        pruned_weights = weights if limit is None else prune_rows(weights, limit)
+        engine = ExactEngine.build(stack_columns([words, pruned_weights]))
+        bounds, df = (
+            largest_weights(pruned_weights),
+            np.bincount(pruned_weights.indices, minlength=pruned_weights.shape[1]),
+        )
         for limits in group:
-            setting: VocabularySettings = replace(own, **limits._asdict())
-            pruned = setting.prune_queries(asked, bounds, df, kept.shape[0])
-            cost = (qd_flops(pruned, kept), kept.nnz / kept.shape[0])
+            setting: VocabularySettings = replace(settings, **limits._asdict())
+            pruned = setting.prune_queries(asked, bounds, df, pruned_weights.shape[0])
+            cost = (qd_flops(pruned, pruned_weights), pruned_weights.nnz / pruned_weights.shape[0])
             systems = []
             for name, beside in (("concepts", query_words * 0), (SUBJECT, query_words)):
                 hits = engine.search(canonical_csr(stack_columns([beside, pruned])), 10)
@@ -139,8 +142,8 @@ def plot(
             label=drawn[0].name,
         )
     flat = [system for system in systems if system.qd_flops is None]
-    for number, system in enumerate(flat, 2):
-        axes.axhline(system.mean, color=f"C{number}", linewidth=1, label=system.name)
+    for i, system in enumerate(flat, 2):
+        axes.axhline(system.mean, color=f"C{i}", linewidth=1, label=system.name)
     axes.set(title=title, xlabel="QD-FLOPs of the concepts", ylabel=NDCG, xscale="log")
     axes.set_xticks(BUDGETS, [f"{budget:g}" for budget in BUDGETS])
     axes.minorticks_off()

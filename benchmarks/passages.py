@@ -39,7 +39,9 @@ class Collection(NamedTuple):
 def read(path: Path) -> tuple[list[Any], dict[str, str], Iterator[tuple[str, str]]]:
     """Return the documents, the queries and the pairs of both that are relevant."""
     documents = [json.loads(line) for line in (path / "corpus.jsonl").open()]
-    queries = {one["_id"]: one["text"] for one in map(json.loads, (path / "queries.jsonl").open())}
+    queries = {
+        query["_id"]: query["text"] for query in map(json.loads, (path / "queries.jsonl").open())
+    }
     judged = (line.split("\t") for line in (path / "qrels" / "train.tsv").open())
     next(judged)
     return documents, queries, ((query, document) for query, document, _ in judged)
@@ -58,20 +60,20 @@ def articles(data: Path, count: int, paragraphs: int, every: int) -> Collection:
     names = sorted(titles)
     random.Random(0).shuffle(names)
     texts: dict[str, str] = {}
-    place: dict[str, str] = {}
+    position: dict[str, str] = {}
     for name in names[:count]:
         own = titles[name][:paragraphs]
         for first in range(0, len(own), 10):
-            part, number = own[first : first + 10], str(len(texts))
-            texts[number] = "\n\n".join(paragraph["text"] for paragraph in part)
-            place |= {paragraph["_id"]: number for paragraph in part}
-    asked = [(query, place[document]) for query, document in judged if document in place]
-    chosen = dict(asked[every - 1 :: every])
+            fragment, number = own[first : first + 10], str(len(texts))
+            texts[number] = "\n\n".join(paragraph["text"] for paragraph in fragment)
+            position |= {paragraph["_id"]: number for paragraph in fragment}
+    judged_queries = [(query, position[d]) for query, d in judged if d in position]
+    held_out = dict(judged_queries[every - 1 :: every])
     return Collection(
         "SQuAD train",
         texts,
-        {query: queries[query] for query in chosen},
-        {query: {document: 1} for query, document in chosen.items()},
+        {query: queries[query] for query in held_out},
+        {query: {document: 1} for query, document in held_out.items()},
     )
 
 
@@ -83,8 +85,8 @@ def answers(data: Path, num_long: int, num_short: int) -> Collection:
     random.Random(0).shuffle(names)
     long = [name for name in names if num_words(texts[name]) >= 400][:num_long]
     short = [name for name in names if num_words(texts[name]) < 400][:num_short]
-    wanted = set(long)
-    qrels = {query: {document: 1} for query, document in judged if document in wanted}
+    to_cut = set(long)
+    qrels = {query: {document: 1} for query, document in judged if document in to_cut}
     return Collection(
         "MedQuAD",
         {name: texts[name] for name in long + short},
@@ -95,11 +97,11 @@ def answers(data: Path, num_long: int, num_short: int) -> Collection:
 
 def cut(texts: dict[str, str], most: int) -> list[Document]:
     """Return documents in passages of at most so many words."""
-    found = []
+    results = []
     for name, text in texts.items():
-        parts = [Passage(part, "", str(n)) for n, part in enumerate(pieces(text, most), 1)]
-        found.append(Document(name, text, "", {}, tuple(parts) if len(parts) > 1 else ()))
-    return found
+        segments = [Passage(f, "", str(n)) for n, f in enumerate(pieces(text, most), 1)]
+        results.append(Document(name, text, "", {}, tuple(segments) if len(segments) > 1 else ()))
+    return results
 
 
 def rows(collection: Collection, concepts: bool) -> list[list[str]]:
@@ -120,8 +122,8 @@ def rows(collection: Collection, concepts: bool) -> list[list[str]]:
             for vocabulary in searched:
                 hits = index.search_many(plain, 10, vocabulary=vocabulary)
                 run = {
-                    query: {hit.id: hit.score for hit in own}
-                    for query, own in zip(collection.queries, hits, strict=True)
+                    query: {hit.id: hit.score for hit in hits_of_query}
+                    for query, hits_of_query in zip(collection.queries, hits, strict=True)
                 }
                 by_query = evaluate_queries(qrels, run, ["nDCG@10"])["nDCG@10"]
                 of_all = [by_query.get(query, 0.0) for query in collection.queries]
@@ -132,8 +134,8 @@ def rows(collection: Collection, concepts: bool) -> list[list[str]]:
         interval = 1.96 * difference.std() / np.sqrt(difference.size)
         changed = "–" if most == DEFAULT else f"{difference.mean():+.4f} ± {interval:.4f}"
         length = "whole" if most == LENGTHS[-1] else str(most)
-        row = [collection.name, vocabulary or "both", length, f"{counts[most]:,}"]
-        table.append([*row, f"{scores.mean():.4f}", changed])
+        record = [collection.name, vocabulary or "both", length, f"{counts[most]:,}"]
+        table.append([*record, f"{scores.mean():.4f}", changed])
     return table
 
 

@@ -44,8 +44,8 @@ def build(path: Path, backbone: Backbone, texts: list[str], num_documents: int) 
 
 def run(num_documents: int = 100_000, num_queries: int = 150) -> list[Table]:
     """Time a different query each round, the first words of a text of Python's documentation."""
-    contents = [document.content.split() for document in read_documents("python-docs")]
-    long = (words for words in contents if len(words) >= WORDS)
+    texts = [document.content.split() for document in read_documents("python-docs")]
+    long = (words for words in texts if len(words) >= WORDS)
     queries = [" ".join(words[:WORDS]) for words in islice(long, num_queries)]
     backbone = Backbone.from_pretrained()
     dense = SentenceTransformer(resolve(DEFAULT_BACKBONE), device=str(backbone.model.device))
@@ -55,10 +55,10 @@ def run(num_documents: int = 100_000, num_queries: int = 150) -> list[Table]:
     def forward(query: str) -> None:
         backbone.states(ready[query]["input_ids"], ready[query]["attention_mask"])
 
-    def in_turn(one: Callable[[str], object]) -> Callable[[], object]:
+    def in_turn(work: Callable[[str], object]) -> Callable[[], object]:
         # The call that is not counted has the last one.
         following = cycle([queries[-1], *queries[:-1]])
-        return lambda: one(next(following))
+        return lambda: work(next(following))
 
     with TemporaryDirectory() as folder:
         index = build(Path(folder, "index"), backbone, queries, num_documents)
@@ -67,14 +67,14 @@ def run(num_documents: int = 100_000, num_queries: int = 150) -> list[Table]:
             DENSE: dense.encode,
             "`IndexReader.search`, text → top 10": index.search,
         }
-        cases = {name: in_turn(one) for name, one in ways.items()}
+        cases = {name: in_turn(work) for name, work in ways.items()}
         times = interleaved(cases, num_queries)
         weights = index.query_vectors(queries)
     base = times["the backbone's forward"]
-    rows = [
+    lines = [
         [name, f"{1000 * median(took):.2f} ms", f"{ratio(took, base):.2f} ×"]
         for name, took in times.items()
     ]
     tokens = sum(features["input_ids"].shape[1] for features in ready.values())
     mean = f"{tokens / len(ready):.0f} tokens, {weights.nnz / len(queries):.0f} concepts"
-    return [Table("query", [f"One query: {mean}", "time", "time / forward"], rows)]
+    return [Table("query", [f"One query: {mean}", "time", "time / forward"], lines)]

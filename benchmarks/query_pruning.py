@@ -42,8 +42,8 @@ def main() -> None:
 
 def run(data: Path, out: Path) -> Iterator[Table]:
     """Yield a table for each collection."""
-    for place in ("cacm:test", "vaswani_npl:test"):
-        collection = opened(str(data / place), out, [])
+    for position in ("cacm:test", "vaswani_npl:test"):
+        collection = opened(str(data / position), out, [])
         for beside in (False, True):
             yield of_index(collection, beside)
     yield of_vectors(data / "nfcorpus_splade_v3", data / "bert_vocab" / "vocab.txt")
@@ -52,23 +52,23 @@ def run(data: Path, out: Path) -> Iterator[Table]:
 def of_index(collection: Collection, beside: bool) -> Table:
     """Compare queries of an index's concepts, alone or beside its words."""
     index = collection.index
-    own = index.settings["concepts"]
+    settings = index.settings["concepts"]
     names = [vocabulary.name for vocabulary in index.vocabularies]
-    documents = own.weighting.documents(index.tf()[names.index("concepts")])
+    documents = settings.weighting.documents(index.tf()[names.index("concepts")])
     tf = canonical_csr(index.vectorizer("concepts").queries(collection.texts))
-    queries = own.weighting.queries(tf)
+    queries = settings.weighting.queries(tf)
     words = index.document_vectors().select("words").weights
     query_words = index.query_vectors(collection.texts, "words")[:, index.span("words")] * beside
     ids = [query.id for query in collection.queries]
 
-    def evaluate(asked: sp.csr_array, kept: sp.csr_array) -> System:
+    def evaluate(pruned_queries: sp.csr_array, kept: sp.csr_array) -> System:
         engine = ExactEngine.build(stack_columns([words, kept]))
-        hits = engine.search(canonical_csr(stack_columns([query_words, asked])), 10)
-        found = run_of_rows(ids, hits, index.ids)
-        return System.of_run("", collection.qrels, found, qd_flops(asked, kept))
+        hits = engine.search(canonical_csr(stack_columns([query_words, pruned_queries])), 10)
+        result = run_of_rows(ids, hits, index.ids)
+        return System.of_run("", collection.qrels, result, qd_flops(pruned_queries, kept))
 
     name = f"{collection.name}, {'words and concepts' if beside else 'concepts'}"
-    limits = replace(own, query_max_active_dims=None, query_max_qd_flops=None)
+    limits = replace(settings, query_max_active_dims=None, query_max_qd_flops=None)
     return compared(name, limits, lambda setting: setting.prune(queries, documents), evaluate)
 
 
@@ -77,13 +77,16 @@ def of_vectors(folder: Path, vocabulary: Path) -> Table:
     vectors = read_vectors(folder, vocabulary, 0.01)
     qrels = list(read_qrels(folder))
     judged = {qrel.query_id for qrel in qrels}
-    rows = [row for row, name in enumerate(vectors.query_ids) if name in judged]
-    ids, queries = [vectors.query_ids[row] for row in rows], sp.csr_array(vectors.queries[rows])
+    query_indices = [i for i, name in enumerate(vectors.query_ids) if name in judged]
+    ids, queries = (
+        [vectors.query_ids[i] for i in query_indices],
+        sp.csr_array(vectors.queries[query_indices]),
+    )
 
-    def evaluate(asked: sp.csr_array, kept: sp.csr_array) -> System:
-        hits = ExactEngine.build(kept).search(asked, 10)
-        found = run_of_rows(ids, hits, vectors.document_ids)
-        return System.of_run("", qrels, found, qd_flops(asked, kept))
+    def evaluate(pruned_queries: sp.csr_array, kept: sp.csr_array) -> System:
+        hits = ExactEngine.build(kept).search(pruned_queries, 10)
+        actual = run_of_rows(ids, hits, vectors.document_ids)
+        return System.of_run("", qrels, actual, qd_flops(pruned_queries, kept))
 
     limits = VocabularySettings(Unchanged())
     prune: Prune = lambda setting: setting.prune(queries, vectors.documents)  # noqa: E731
@@ -92,21 +95,21 @@ def of_vectors(folder: Path, vocabulary: Path) -> Table:
 
 def compared(name: str, limits: VocabularySettings, prune: Prune, evaluate: Evaluate) -> Table:
     """Evaluate every limit in both ways."""
-    rows = []
+    lines = []
     for dims, budget in LIMITS:
         setting = replace(limits, query_max_active_dims=dims, query_max_qd_flops=budget)
         weight = evaluate(*prune(replace(setting, pruning="weight")))
         impact = evaluate(*prune(replace(setting, pruning="impact")))
-        shown = f"{dims} dimensions" if budget is None else f"{budget:g} QD-FLOPs"
-        rows.append(
+        limit_text = f"{dims} dimensions" if budget is None else f"{budget:g} QD-FLOPs"
+        lines.append(
             [
-                shown,
+                limit_text,
                 *(f"{decimal(s.mean, 4)} @ {s.qd_flops:.2f}" for s in (weight, impact)),
                 ahead(impact, weight),
             ]
         )
     columns = [f"{name}: {NDCG} @ QD-FLOPs", "by weight", "by impact", "impact − weight"]
-    return Table(name, columns, rows)
+    return Table(name, columns, lines)
 
 
 if __name__ == "__main__":

@@ -77,10 +77,7 @@ def save_model(folder: Path, texts: list[str]) -> None:
     source = resolve(DEFAULT_BACKBONE)
     tokenizer = AutoTokenizer.from_pretrained(source, model_max_length=LENGTH)
     config = BertConfig.from_pretrained(
-        source,
-        tie_word_embeddings=False,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
+        source, tie_word_embeddings=False, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
     torch.manual_seed(0)
     model = BertForMaskedLM(config).eval()
@@ -116,7 +113,7 @@ def lexicept_steps(model: Path, pairs: Pairs, trained: str, steps: int, work: Pa
     assert loaded.head is not None
     encoder = Encoder.of(loaded.backbone, loaded.head)
     set_trainable(encoder, config)
-    ids = [str(number) for number in range(len(pairs))]
+    ids = [str(i) for i in range(len(pairs))]
     queries, documents = (list(side) for side in zip(*pairs, strict=True))
     lists = [CandidateList(name, (name,), 1) for name in ids]
     data = TrainingData(ids, queries, ids, documents, lists)
@@ -169,21 +166,21 @@ def run(data: Path, batch: int = 8, steps: int = 3, rounds: int = 3) -> list[Tab
     """Train on one batch in turns; the first step of each training does not count."""
     torch.set_num_threads(1)
     documents = list(read_documents(data / "scifact"))[:batch]
-    pairs = [(" ".join(one.title.split()[:12]), one.content) for one in documents]
+    pairs = [(" ".join(document.title.split()[:12]), document.content) for document in documents]
     makers: dict[str, Callable[..., SparseEncoderTrainer]] = {
         "lexicept": lexicept_steps,
         "`SparseEncoderTrainer`": library_steps,
     }
-    rows = []
+    lines = []
     with TemporaryDirectory() as folder:
         model = Path(folder, "model")
         save_model(model, [document for _, document in pairs])
         for trained, title in TRAINED.items():
             times: dict[str, list[float]] = {name: [] for name in makers}
-            for number in range(rounds):
+            for i in range(rounds):
                 reached = []
                 for name, make in makers.items():
-                    trainer = make(model, pairs, trained, steps, Path(folder, f"{number}"))
+                    trainer = make(model, pairs, trained, steps, Path(folder, f"{i}"))
                     clock = Times()
                     trainer.add_callback(clock)
                     trainer.train()
@@ -192,8 +189,8 @@ def run(data: Path, batch: int = 8, steps: int = 3, rounds: int = 3) -> list[Tab
                 # With a frozen backbone, whose states are in half precision, 2 % apart.
                 assert abs(reached[0] - reached[1]) < 0.05 * reached[1], reached
             first = times["lexicept"]
-            rows += [
+            lines += [
                 [title, name, f"{1 / median(took):.2f}", f"{ratio(took, first):.2f} ×"]
                 for name, took in times.items()
             ]
-    return [Table("ranking", ["Ranking", "", "steps/s", "time / lexicept's"], rows)]
+    return [Table("ranking", ["Ranking", "", "steps/s", "time / lexicept's"], lines)]

@@ -47,9 +47,9 @@ class Drawn(ConceptVectorizer):
         """CSR [n, LATENTS]."""
         shape = (len(texts), ACTIVE)
         columns = _zipf(self.random, LATENTS, 0.7, shape)
-        rows = np.repeat(np.arange(len(texts)), ACTIVE)
+        text_indices = np.repeat(np.arange(len(texts)), ACTIVE)
         values = self.random.gamma(2, 1, columns.size).astype(np.float32)
-        drawn = sp.coo_array((values, (rows, columns.ravel())), shape=(len(texts), LATENTS))
+        drawn = sp.coo_array((values, (text_indices, columns.ravel())), shape=(len(texts), LATENTS))
         return sp.csr_array(drawn)
 
 
@@ -64,7 +64,7 @@ def run(num_documents: int = DOCUMENTS) -> list[Table]:
         start = perf_counter()
         worked, peak = timed("report", index, "--out", out)
         took, size = perf_counter() - start, out.stat().st_size
-    row = [
+    line = [
         f"{num_documents:,} documents, words and {LATENTS:,} concepts",
         f"{took:.0f} s",
         f"{worked:.0f} s",
@@ -72,7 +72,7 @@ def run(num_documents: int = DOCUMENTS) -> list[Table]:
         f"{size / 1e6:.2f} MB",
     ]
     columns = ["`lexicept report`", "wall time", "processor time", "peak memory", "HTML file"]
-    return [Table("report", columns, [row])]
+    return [Table("report", columns, [line])]
 
 
 def _build(path: Path, num_documents: int) -> None:
@@ -87,34 +87,34 @@ def _build(path: Path, num_documents: int) -> None:
     builder.commit()
 
 
-def _documents(number: int) -> Iterator[Document]:
+def _documents(size: int) -> Iterator[Document]:
     random = np.random.default_rng(0)
-    for document in range(number):
+    for document in range(size):
         words = [f"w{word:x}" for word in _zipf(random, VOCABULARY, 1.0, (WORDS,))]
         sentences = [" ".join(words[start : start + 12]) for start in range(0, WORDS, 12)]
         yield Document(f"d{document}", ". ".join(sentences), f"Title {document}")
 
 
 def _zipf(
-    random: np.random.Generator, number: int, exponent: float, shape: tuple[int, ...]
+    random: np.random.Generator, size: int, exponent: float, shape: tuple[int, ...]
 ) -> np.ndarray:
     """Numbers below ``number``; how often n is drawn falls about as n to the power of −exponent."""
     u = random.random(shape)
     if exponent == 1:
-        return (np.exp(u * np.log(number)) - 1).astype(np.int64)
+        return (np.exp(u * np.log(size)) - 1).astype(np.int64)
     power = 1 / (1 - exponent)
-    return np.minimum((u**power * number).astype(np.int64), number - 1)
+    return np.minimum((u**power * size).astype(np.int64), size - 1)
 
 
 def _atlas(num_documents: int) -> Findings:
     """Return eight words, examples and neighbours for every concept."""
     random = np.random.default_rng(1)
-    rows = np.repeat(np.arange(LATENTS), 8)
+    latent_indices = np.repeat(np.arange(LATENTS), 8)
 
     def drawn(width: int) -> sp.csr_array:
         columns = (random.integers(width, size=(LATENTS, 1)) + np.arange(8)) % width
         values = np.tile(np.linspace(9, 2, 8, dtype=np.float32), LATENTS)
-        return sp.csr_array((values, (rows, columns.ravel())), shape=(LATENTS, width))
+        return sp.csr_array((values, (latent_indices, columns.ravel())), shape=(LATENTS, width))
 
     return Findings(
         labels=[f"concept {n}" for n in range(LATENTS)],

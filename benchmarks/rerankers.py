@@ -48,7 +48,7 @@ def scored(
     """Yield each query with the BM25 scores and a model's cosines of all documents [N]."""
     index, texts = collection.index, collection.texts
     with ProgressLine() as progress:
-        asked, documents = embeddings(
+        queries, documents = embeddings(
             model, texts, Contents(index.folder), work / "embeddings", progress
         )
     # Half precision is slow to multiply.
@@ -56,13 +56,13 @@ def scored(
     words = index.query_vectors(texts, "words")[:, index.span("words")]
     transposed = sp.csr_array(index.document_vectors().select("words").weights.T)
     for start in range(0, len(texts), BATCH):
-        part = slice(start, start + BATCH)
-        scores = (words[part] @ transposed).toarray()
-        cosines = asked[part].astype(np.float32) @ by_dimension
-        yield from zip(collection.queries[part], scores, cosines, strict=True)
+        batch = slice(start, start + BATCH)
+        scores = (words[batch] @ transposed).toarray()
+        cosines = queries[batch].astype(np.float32) @ by_dimension
+        yield from zip(collection.queries[batch], scores, cosines, strict=True)
 
 
-def best(index: IndexReader, rows: Integers, scores: Floats) -> dict[str, float]:
+def best(index: IndexReader, records: Integers, scores: Floats) -> dict[str, float]:
     """Return the ten documents with the largest scores."""
     order = np.argsort(-scores, kind="stable")[:10]
-    return {index.ids[int(rows[place])]: float(scores[place]) for place in order}
+    return {index.ids[int(records[i])]: float(scores[i]) for i in order}

@@ -34,8 +34,8 @@ class Case(NamedTuple):
 
 def cases(index: IndexReader, data: Path) -> Iterator[Case]:
     """Yield SciFact by words, concepts and both, and NFCorpus by SPLADE-v3."""
-    asked, qrels = list(read_queries(data / "scifact")), list(read_qrels(data / "scifact"))
-    texts, names = [query.text for query in asked], [query.id for query in asked]
+    queries, qrels = list(read_queries(data / "scifact")), list(read_qrels(data / "scifact"))
+    texts, names = [query.text for query in queries], [query.id for query in queries]
     weights = index.engine.matrix()
     for vocabulary in ("words", "concepts", None):
         Q = index.query_vectors(texts, vocabulary)
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("index")
     parser.add_argument("data", type=Path)
     arguments = parser.parse_args()
-    rows = []
+    lines = []
     for case in cases(IndexReader.open(arguments.index), arguments.data):
         engines = [ExactEngine.build(case.documents, weight_bits=bits) for bits in (32, 8)]
         plain, rounded = (
@@ -60,9 +60,9 @@ def main() -> None:
         )
         sizes = [f"{engine.size / engine.num_postings:.2f}" for engine in engines]
         cells = [f"{plain:.4f}", f"{rounded:.4f}", f"{rounded - plain:+.4f}"]
-        rows.append([case.name, *cells, *sizes])
+        lines.append([case.name, *cells, *sizes])
     columns = ["nDCG@10", "32 bits", "8 bits", "difference", "bytes / posting, 32 bits", "8 bits"]
-    print(Table("rounding", columns, rows).markdown())
+    print(Table("rounding", columns, lines).markdown())
 
 
 if __name__ == "__main__":

@@ -40,15 +40,15 @@ COLLECTIONS = {
 def run(data: Path) -> list[Table]:
     """Time RRA, and choose α on all collections that are there."""
     tables = [times()]
-    rows = [_words(data / name, *use) for name, use in COLLECTIONS.items() if _here(data / name)]
+    lines = [_words(data / name, *use) for name, use in COLLECTIONS.items() if _here(data / name)]
     for name, use in COLLECTIONS.items():
         index = README.parent / ".cache" / name
         if index.is_dir() and _here(data / name):
-            rows.append(_index(index, data / name, *use))
-    if rows:
+            lines.append(_index(index, data / name, *use))
+    if lines:
         columns = ["collection", "weights", "use", "no RRA", "α 1", "α by verbatim sentences"]
         columns += ["α chosen", "difference from no RRA", "p", "best in hindsight"]
-        tables.append(Table("rra_alpha", columns, rows))
+        tables.append(Table("rra_alpha", columns, lines))
     return tables
 
 
@@ -70,8 +70,8 @@ def times(
         },
         rounds,
     )
-    rows = [[name, f"{X.nnz:,}", f"{median(each):.3f} s"] for name, each in took.items()]
-    return Table("rra", ["RRA", "non-zeros", "time"], rows)
+    lines = [[name, f"{X.nnz:,}", f"{median(each):.3f} s"] for name, each in took.items()]
+    return Table("rra", ["RRA", "non-zeros", "time"], lines)
 
 
 class _Judged(NamedTuple):
@@ -84,30 +84,32 @@ def _words(folder: Path, split: str, use: str) -> list[str]:
     """Choose α for BM25, on a random part of a large collection."""
     documents = list(read_documents(folder))
     random = np.random.default_rng(0)
-    kept = sorted(random.permutation(len(documents))[:MOST_DOCUMENTS])
-    documents = [documents[row] for row in kept]
+    documents_used = sorted(random.permutation(len(documents))[:MOST_DOCUMENTS])
+    documents = [documents[i] for i in documents_used]
     ids = [document.id for document in documents]
     texts = [document.content for document in documents]
     vectorizer = WordVectorizer("en")
     weights = sp.csr_array(BM25(k1=0.9, b=0.4).documents(vectorizer.documents(texts)))
     judged = _judged(folder, split, set(ids), vectorizer.queries, random)
-    row = _row(texts, ids, lambda rra: Derived.reweighted(weights, rra), vectorizer.queries, judged)
-    return [folder.name, "BM25", use, *row]
+    line = _row(
+        texts, ids, lambda rra: Derived.reweighted(weights, rra), vectorizer.queries, judged
+    )
+    return [folder.name, "BM25", use, *line]
 
 
 def _index(path: Path, folder: Path, split: str, use: str) -> list[str]:
     """Choose α for an index of words and concepts."""
     index = IndexReader.open(path)
     settings, ids = list(index.settings.values()), list(index.ids)
-    texts = [index.stored(row).content for row in range(len(ids))]
+    texts = [index.stored(i).content for i in range(len(ids))]
     random = np.random.default_rng(0)
     judged = _judged(folder, split, set(ids), index.query_vectors, random)
 
     def derive(rra: RRASettings | None) -> Derived:
         return Derived.compute(index.tf(), settings, rra)
 
-    row = _row(texts, ids, derive, index.query_vectors, judged)
-    return [folder.name, "words and concepts", use, *row]
+    line = _row(texts, ids, derive, index.query_vectors, judged)
+    return [folder.name, "words and concepts", use, *line]
 
 
 def _judged(
@@ -119,10 +121,10 @@ def _judged(
 ) -> _Judged:
     qrels = [qrel for qrel in read_qrels(folder, split) if qrel.document_id in known]
     names = sorted({qrel.query_id for qrel in qrels if qrel.relevance > 0})
-    asked = {names[row] for row in random.permutation(len(names))[:MOST_QUERIES]}
-    queries = [query for query in read_queries(folder, split) if query.id in asked]
-    kept = [qrel for qrel in qrels if qrel.query_id in asked]
-    return _Judged([q.id for q in queries], vectors([q.text for q in queries]), kept)
+    queries_used = {names[i] for i in random.permutation(len(names))[:MOST_QUERIES]}
+    queries = [query for query in read_queries(folder, split) if query.id in queries_used]
+    judgements = [qrel for qrel in qrels if qrel.query_id in queries_used]
+    return _Judged([q.id for q in queries], vectors([q.text for q in queries]), judgements)
 
 
 def _row(
@@ -135,15 +137,17 @@ def _row(
     """Return nDCG@10 without RRA, at α 1, and at the α of two kinds of pseudo-queries."""
     values = {alpha: _values(alpha, derive, ids, judged) for alpha in (None, *ALPHAS)}
     means = {alpha: float(np.mean(list(each.values()))) for alpha, each in values.items()}
-    rows, sentences = pseudo_queries.from_texts(texts)
-    verbatim = choose_alpha(derive, KnownItems(rows, vectors(sentences))).alpha
-    rows, halves = pseudo_queries.from_texts(texts, share=QUERY_SHARE)
-    chosen = choose_alpha(derive, KnownItems.mismatched(rows, vectors(halves))).alpha
-    test = paired_t_test(values[chosen], values[None])
+    document_indices, sentences = pseudo_queries.from_texts(texts)
+    verbatim = choose_alpha(derive, KnownItems(document_indices, vectors(sentences))).alpha
+    document_indices, halves = pseudo_queries.from_texts(texts, share=QUERY_SHARE)
+    best_alpha = choose_alpha(
+        derive, KnownItems.mismatched(document_indices, vectors(halves))
+    ).alpha
+    test = paired_t_test(values[best_alpha], values[None])
     best = max(ALPHAS, key=lambda alpha: means[alpha])
-    shown = [f"{means[alpha]:.4f} (α {alpha:g})" for alpha in (verbatim, chosen, best)]
-    numbers = [f"{test.difference:+.4f}", f"{test.p:.2g}"]
-    return [f"{means[None]:.4f}", f"{means[1.0]:.4f}", *shown[:2], *numbers, shown[2]]
+    cells = [f"{means[alpha]:.4f} (α {alpha:g})" for alpha in (verbatim, best_alpha, best)]
+    differences = [f"{test.difference:+.4f}", f"{test.p:.2g}"]
+    return [f"{means[None]:.4f}", f"{means[1.0]:.4f}", *cells[:2], *differences, cells[2]]
 
 
 def _values(

@@ -47,10 +47,10 @@ class Collection:
             return CachedStates.build(folder / name, backbone, texts, progress, bf16=True)
 
         self.documents = cache("documents", [document.content for document in documents])
-        asked = cache("queries", [query.text for query in queries])
+        encoded_queries = cache("queries", [query.text for query in queries])
         self.evaluator = RetrievalEvaluator(
             [query.id for query in queries],
-            asked,
+            encoded_queries,
             [document.id for document in documents],
             self.documents,
             list(read_qrels(data, "test")),
@@ -108,15 +108,15 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
     """Return a Markdown table."""
     columns = ("SAE", "FVU", "ℓ0", "dead", "nDCG@10", "QD-FLOPs", "document length")
     lines = ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
-    for name, row in rows.items():
+    for name, line in rows.items():
         cells = (
             name,
-            f"{row['fvu']:.3f}",
-            f"{row['l0']:.2f}",
-            f"{row['dead']:.1%}",
-            f"{row['ndcg']:.3f}",
-            f"{row['qd_flops']:.1f}",
-            f"{row['document_length']:.0f}",
+            f"{line['fvu']:.3f}",
+            f"{line['l0']:.2f}",
+            f"{line['dead']:.1%}",
+            f"{line['ndcg']:.3f}",
+            f"{line['qd_flops']:.1f}",
+            f"{line['document_length']:.0f}",
         )
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -59,22 +59,22 @@ def generation(folder: Path) -> Path:
 
 def collection(folder: Path) -> list[StoredRows]:
     """Return the documents' frequencies."""
-    part = generation(folder) / PARTS / part_name(1)
-    return [StoredRows(frequencies(part, "words"), DIMENSIONS)]
+    part_folder = generation(folder) / PARTS / part_name(1)
+    return [StoredRows(frequencies(part_folder, "words"), DIMENSIONS)]
 
 
 def write(folder: Path, documents: int) -> dict[str, float]:
     """Write the collection, block by block."""
 
     def work() -> None:
-        part = generation(folder) / PARTS / part_name(1)
-        part.mkdir(parents=True)
+        part_folder = generation(folder) / PARTS / part_name(1)
+        part_folder.mkdir(parents=True)
         words = generation(folder) / "words"
         words.mkdir()
         WordVectorizer(terms=(f"w{n}" for n in range(DIMENSIONS))).save(words)
         for name in TEXTS:
-            TextStore.write(part / name, (f"{name}-{n}" for n in range(documents)))
-        with CSRWriter(frequencies(part, "words")) as writer:
+            TextStore.write(part_folder / name, (f"{name}-{n}" for n in range(documents)))
+        with CSRWriter(frequencies(part_folder, "words")) as writer:
             for block in zipf_blocks(documents, DIMENSIONS, NONZEROS, seed=0):
                 writer.append(block)
 
@@ -91,9 +91,9 @@ def index(folder: Path) -> dict[str, float]:
     """Make an index of the frequencies and of the postings that are built of them."""
     (folder / "plain").rename(generation(folder) / "postings")
     documents = collection(folder)[0].indptr.size - 1
-    entry = {"name": "words", "size": DIMENSIONS, **SETTINGS[0].to_json()}
-    content = {"documents": documents, "vocabularies": [entry], "rra": None}
-    return {"publish": seconds(partial(publish, folder / "index", generation(folder), content))}
+    record = {"name": "words", "size": DIMENSIONS, **SETTINGS[0].to_json()}
+    data = {"documents": documents, "vocabularies": [record], "rra": None}
+    return {"publish": seconds(partial(publish, folder / "index", generation(folder), data))}
 
 
 def add(folder: Path, documents: int) -> dict[str, float]:
@@ -101,8 +101,8 @@ def add(folder: Path, documents: int) -> dict[str, float]:
     random = np.random.default_rng(2)
     words = random.zipf(1.2, (ADDED, NONZEROS)) % DIMENSIONS
     new = [
-        Document(f"n{documents}-{number}", " ".join(f"w{word}" for word in row))
-        for number, row in enumerate(words.tolist())
+        Document(f"n{documents}-{i}", " ".join(f"w{word}" for word in words_of_document))
+        for i, words_of_document in enumerate(words.tolist())
     ]
     return {"add": seconds(partial(update, folder / "index", new))}
 
@@ -111,8 +111,8 @@ def check(folder: Path) -> dict[str, float]:
     """Verify the index to the last byte."""
 
     def work() -> None:
-        problems = verify(folder / "index").problems
-        assert not problems, problems
+        messages = verify(folder / "index").problems
+        assert not messages, messages
 
     return {"verify": seconds(work)}
 
@@ -130,7 +130,7 @@ def search(folder: Path, documents: int) -> dict[str, Any]:
     values: dict[str, Any] = {"open": seconds(lambda: Derived.load(folder / "plain"))}
     for name in BUILDS:
         derived = Derived.load(folder / name)
-        queries = [(Q[[row]], Q[[row]] @ derived.background) for row in range(QUERIES)]
+        queries = [(Q[[i]], Q[[i]] @ derived.background) for i in range(QUERIES)]
         # The first round compiles, and brings the postings into memory.
         for _ in range(2):
             times = [seconds(partial(derived.engine.search, q, TOP_K, f, 1)) for q, f in queries]
@@ -138,7 +138,7 @@ def search(folder: Path, documents: int) -> dict[str, Any]:
         values[f"{name} bytes"] = derived.engine.size / derived.engine.num_postings
     if documents <= SCIPY_DOCUMENTS:
         XT = Derived.load(folder / "plain").engine.matrix().T.tocsr()
-        times = [seconds(partial(scipy_search, Q[[row]], XT, TOP_K)) for row in range(QUERIES)]
+        times = [seconds(partial(scipy_search, Q[[i]], XT, TOP_K)) for i in range(QUERIES)]
         values["scipy"] = np.median(times)
     return values
 
@@ -189,11 +189,11 @@ def table(results: list[dict[str, Any]]) -> Table:
         "bytes / non-zero", "8 bits", "median", "p99", "8 bits: median", "RRA: median",
         "SciPy: median", "median / SciPy's", "8 bits / SciPy's", f"add {ADDED:,}", "verify",
     ]  # fmt: skip
-    rows = []
+    lines = []
     for values in results:
         plain, rounded, rra = (values[f"{name} latency"] for name in BUILDS)
         scipy = values.get("scipy")
-        rows.append([
+        lines.append([
             f"{values['documents']:,}",
             f"{values['plain']:.1f} s",
             f"{values['reason']:.1f} s",
@@ -209,7 +209,7 @@ def table(results: list[dict[str, Any]]) -> Table:
             f"{values['add']:.1f} s",
             f"{values['verify']:.1f} s",
         ])  # fmt: skip
-    return Table("scale", columns, rows)
+    return Table("scale", columns, lines)
 
 
 def plot(results: list[dict[str, Any]], path: Path) -> None:

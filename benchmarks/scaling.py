@@ -48,21 +48,21 @@ SWEEPS = (
 
 def run(rounds: int = 5, path: Path = PLOT) -> list[Table]:
     """Time every point of every sweep, and plot them."""
-    rows, times = [], {}
+    lines, times = [], {}
     for sweep in SWEEPS:
         for value in sweep.values:
             case = sweep.case(value)
             ways = backward(case) if sweep.training else case.ways
             took = interleaved(ways, rounds)
-            times[sweep, value] = {name: median(own) for name, own in took.items()}
+            times[sweep, value] = {name: median(times_of) for name, times_of in took.items()}
             ours, plain = took.values()
-            shown = [f"{1000 * median(own):.1f} ms" for own in (ours, plain)]
-            rows.append(
-                [sweep.title, f"{sweep.varies} {value:,}", *shown, f"{ratio(plain, ours):.2f} ×"]
+            cells = [f"{1000 * median(times_of):.1f} ms" for times_of in (ours, plain)]
+            lines.append(
+                [sweep.title, f"{sweep.varies} {value:,}", *cells, f"{ratio(plain, ours):.2f} ×"]
             )
     plot(times, path)
     columns = ["SAE head, k 8", "", "lexicept", "PyTorch", "time / lexicept's"]
-    return [Table("scaling", columns, rows)]
+    return [Table("scaling", columns, lines)]
 
 
 def plot(times: Mapping[tuple[Sweep, int], Mapping[str, float]], path: Path) -> None:

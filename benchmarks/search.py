@@ -27,7 +27,7 @@ def run(
     """Measure latency per query and build time."""
     X = zipf_collection(num_documents, num_dimensions, document_nonzeros, seed=0)
     Q = zipf_collection(num_queries, num_dimensions, query_nonzeros, seed=1)
-    queries = [Q[[row]] for row in range(num_queries)]
+    queries = [Q[[i]] for i in range(num_queries)]
     build = interleaved(
         {"lexicept": lambda: ExactEngine.build(X), "SciPy": lambda: X.T.tocsr()}, builds
     )
@@ -42,7 +42,7 @@ def run(
     for query in queries:
         ours = engine.search(query, top_k, threads=1)[0][1]
         np.testing.assert_allclose(ours, scipy_search(query, XT, top_k), rtol=1e-5)
-    rows = [
+    lines = [
         [
             name,
             f"{1e3 * median(took):.2f} ms",
@@ -54,4 +54,4 @@ def run(
     ]
     flops = qd_flops(Q, X)
     columns = [f"Search, QD-FLOPs {flops:.1f}", "median", "p99", "median / SciPy's", "build"]
-    return [Table("search", columns, rows)]
+    return [Table("search", columns, lines)]

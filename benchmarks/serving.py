@@ -102,13 +102,13 @@ def running(command: list[str]) -> Iterator[str]:
 def passages(index: IndexReader) -> list[str]:
     """Return neighbouring words of the documents as queries, no two alike."""
     # Quotation marks and signs would be syntax.
-    contents = (re.findall(r"\w+", document.content) for document in index.documents())
-    found = (
+    texts = (re.findall(r"\w+", document.content) for document in index.documents())
+    result = (
         " ".join(words[start : start + QUERY_WORDS])
-        for words in contents
+        for words in texts
         for start in range(0, len(words) - QUERY_WORDS + 1, QUERY_WORDS)
     )
-    return list(islice(dict.fromkeys(found), QUERIES))
+    return list(islice(dict.fromkeys(result), QUERIES))
 
 
 class Case(NamedTuple):
@@ -149,18 +149,18 @@ def run(path: Path, seconds: int, workers: int, connections: list[int]) -> Table
     if len(names) > 1:
         both = " and ".join(names)
         cases += [Case(both, {}), Case(f"{both}, asked before", {}, again=True)]
-    rows = []
+    lines = []
     scripts, more = Path(sys.executable).parent, ["--workers", str(workers)]
     uvicorn = [str(scripts / "uvicorn"), "benchmarks.serving:bare", "--no-access-log"]
     with running([*uvicorn, *more]) as address:
         for count in connections:
             load = wrk(address, ["/health"], seconds, count)
-            rows.append(["a bare FastAPI route", str(count), *shown(load)])
+            lines.append(["a bare FastAPI route", str(count), *shown(load)])
     serve = [str(scripts / "lexicept"), "serve", str(path), *more]
     with running(serve) as address:
-        rows += measured(address, cases, queries, seconds, connections)
+        lines += measured(address, cases, queries, seconds, connections)
     title = f"{workers} workers, {seconds} s"
-    return Table("serving", [title, "connections", "requests/s", "p50", "p99", "errors"], rows)
+    return Table("serving", [title, "connections", "requests/s", "p50", "p99", "errors"], lines)
 
 
 def main() -> None:

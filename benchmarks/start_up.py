@@ -43,5 +43,5 @@ def run(num_documents: int = 500, rounds: int = 7) -> list[Table]:
         }
         # The call that is not counted lets numba compile and cache, which happens once per install.
         times = interleaved(cases, rounds)
-    rows = [[name, f"{median(took):.2f} s"] for name, took in times.items()]
-    return [Table("start_up", ["Command", "wall time"], rows)]
+    lines = [[name, f"{median(took):.2f} s"] for name, took in times.items()]
+    return [Table("start_up", ["Command", "wall time"], lines)]

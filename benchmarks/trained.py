@@ -40,24 +40,24 @@ def main() -> None:
     scales = SCALES if arguments.vocabulary == "all" else (1.0,)
     grid = SweepGrid(QUERY_DIMS[::step], DOCUMENT_DIMS[::step], alpha=alphas, query_scale=scales)
     tried = _sweep(arguments, arguments.choose, "choose", grid, vocabulary)
-    rows = []
+    lines = []
     for budget in map(float, arguments.budgets.split(",")):
         within = [point for point in tried if point.qd_flops <= budget]
         if not within:
             continue
         best = max(within, key=lambda point: point.ndcg)
         _, query, document, alpha, scale = best.setting
-        chosen = SweepGrid((query,), (document,), alpha=(alpha,), query_scale=(scale,))
-        (point,) = _sweep(arguments, arguments.report, "report", chosen, vocabulary)
-        rows.append((budget, best, point))
+        settings = SweepGrid((query,), (document,), alpha=(alpha,), query_scale=(scale,))
+        (point,) = _sweep(arguments, arguments.report, "report", settings, vocabulary)
+        lines.append((budget, best, point))
         print(json.dumps({"budget": budget, "chosen_on": best.ndcg, **point.to_json()}), flush=True)
-    print(_table(rows))
+    print(_table(lines))
 
 
 def _sweep(
-    arguments: argparse.Namespace, place: str, name: str, grid: SweepGrid, vocabulary: str | None
+    arguments: argparse.Namespace, path: str, name: str, grid: SweepGrid, vocabulary: str | None
 ) -> list[Point]:
-    folder, _, split = place.rpartition(":")
+    folder, _, split = path.rpartition(":")
     index = _index(arguments, (name == "choose" and arguments.documents) or folder)
     out = arguments.out / f"{name}-{arguments.vocabulary}"
     queries = list(read_queries(folder, split))
@@ -75,14 +75,14 @@ def _index(arguments: argparse.Namespace, corpus: str) -> IndexReader:
     return IndexReader.open(path)
 
 
-def _table(rows: list[tuple[float, Point, Point]]) -> str:
+def _table(records: list[tuple[float, Point, Point]]) -> str:
     lines = ["| QD-FLOPs at most | chosen on: nDCG@10 | QD-FLOPs | nDCG@10 | RR@10 | limits, α |"]
     lines.append("| --- " * 6 + "|")
-    for budget, chosen, point in rows:
+    for budget, setting, point in records:
         _, query, document, alpha, scale = point.setting
         limits = f"{query or 'all'} / {document or 'all'}" + (f", α {alpha}" if alpha else "")
         limits += f", scale {scale:g}" if scale != 1 else ""
-        values = f"{chosen.ndcg:.4f} | {point.qd_flops:.2f} | {point.ndcg:.4f} | {point.mrr:.4f}"
+        values = f"{setting.ndcg:.4f} | {point.qd_flops:.2f} | {point.ndcg:.4f} | {point.mrr:.4f}"
         lines.append(f"| {budget:g} | {values} | {limits} |")
     return "\n".join(lines)
 

@@ -26,16 +26,16 @@ def synthetic_states(tokens: int, d: int, num_features: int = 4096, active: int 
     features = F.normalize(torch.randn(num_features, d, generator=generator), dim=1)
     # The square makes some features far more frequent than others.
     uniform = torch.rand(tokens, active, generator=generator)
-    chosen = (uniform.square() * num_features).long()
+    columns = (uniform.square() * num_features).long()
     strengths = 0.5 + torch.rand(tokens, active, generator=generator)
-    states = F.embedding_bag(chosen, features, mode="sum", per_sample_weights=strengths)
+    states = F.embedding_bag(columns, features, mode="sum", per_sample_weights=strengths)
     return states + 0.02 * torch.randn(tokens, d, generator=generator)
 
 
 def lexicept_step(states: Tensor, num_latents: int, k: int, **settings: Any) -> Step:
     """Return lexicept's training step."""
-    chosen = SAESettings(num_latents=num_latents, k=k, batch_size=len(states), **settings)
-    return Loop(SAETask.begin(states, chosen)).step
+    sae_settings = SAESettings(num_latents=num_latents, k=k, batch_size=len(states), **settings)
+    return Loop(SAETask.begin(states, sae_settings)).step
 
 
 def textbook_step(states: Tensor, num_latents: int, k: int) -> Step:
@@ -115,13 +115,13 @@ def run(
     if peers:
         trainers["textbook autograd"] = textbook_step(first, small, k)
         trainers["sparsify"] = sparsify_step(first, small, k)
-    rows = _rows(f"M {small:,}", trainers, states, 4, rounds)
+    records = _rows(f"M {small:,}", trainers, states, 4, rounds)
     del trainers
     trainers = {"lexicept": lexicept_step(first, large, k)}
     if peers:
         trainers["textbook autograd"] = textbook_step(first, large, k)
-    rows += _rows(f"M {large:,}", trainers, states, 1, rounds)
-    return [Table("training", ["SAE training", "", "tokens/s", "time / lexicept's"], rows)]
+    records += _rows(f"M {large:,}", trainers, states, 1, rounds)
+    return [Table("training", ["SAE training", "", "tokens/s", "time / lexicept's"], records)]
 
 
 def _rows(

@@ -35,7 +35,7 @@ TEXTS = [
 
 @pytest.fixture(scope="session")
 def data() -> Path:
-    """Real collections, in a folder of their own that not every machine has."""
+    """Real collections, in a folder that not every machine has."""
     default = Path(__file__).parents[2] / "shared" / "data"
     folder = Path(os.environ.get("LEXICEPT_DATA", default))
     if not folder.is_dir():
@@ -68,13 +68,13 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Low precision also where the processor emulates it."""
+    """Low precision, also on processors that emulate it."""
     monkeypatch.setattr("lexicept.neural.backbones.blocks.multiplies_bfloat16", lambda: True)
 
 
 @pytest.fixture(params=[False, True], ids=["single", "bytes"])
 def _short(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels that choose candidates by products of 8 bits, and those that do not."""
+    """Kernels that choose candidates by products of 8 bits, and kernels without."""
     from support.short_products import use_bytes
 
     use_bytes(monkeypatch, request.param)
@@ -110,8 +110,8 @@ def _without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _path_of_children() -> Iterator[None]:
-    """A command in this process keeps its children from importing from the current folder; the
-    children of later tests do."""
+    """A command keeps its children from importing from the current folder; children of later tests
+    may."""
     before = dict(os.environ)
     yield
     if "PYTHONSAFEPATH" not in before:
@@ -131,7 +131,7 @@ def _no_leaks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture
 def _vowels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Indexes whose concepts are vowels can be opened."""
+    """Let indexes with vowels as concepts be opened."""
     from lexicept.encoding.vectorizer import KINDS
     from support.vowels import PLACE, Vowels
 
@@ -168,7 +168,7 @@ def beir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def index(beir: Path, tmp_path: Path, run: Run) -> Path:
-    """An index of the words of ``beir``, which a module may define anew."""
+    """An index of the words of ``beir``; a module may define another."""
     path = tmp_path / "index"
     assert run("build", beir, "--vocabulary", "words", "--out", path).code == 0
     return path
@@ -176,7 +176,7 @@ def index(beir: Path, tmp_path: Path, run: Run) -> Path:
 
 @pytest.fixture
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plot, and garbage that every trainer collects, take most of a small run's time."""
+    """The plot, and the garbage collected by every trainer, take most of a small run's time."""
     from lexicept.training.ranking import run as run_module
 
     monkeypatch.setattr(run_module, "write_curves", lambda _, path: path.write_bytes(b""))
@@ -184,15 +184,15 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A collection, and an encoder to start from; its backbone has dropout."""
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A collection, and an encoder to start from, with dropout in the backbone."""
     import torch
 
     from lexicept.neural.encoders.encoder import Encoder
     from lexicept.neural.heads.vocabulary import VocabularyHead
     from support.tiny import save_collection, tiny_backbone
 
-    folder = tmp_path_factory.mktemp("places")
+    folder = tmp_path_factory.mktemp("inputs")
     save_collection(folder / "beir")
     bert = tiny_backbone(folder / "bert", dropout=0.2)
     torch.manual_seed(3)

@@ -1,4 +1,4 @@
-"""BM25 scores are those of bm25s, score by score, also for words that a query repeats."""
+"""BM25 scores equal those of bm25s, score by score, also for repeated words of a query."""
 
 import json
 import os
@@ -73,8 +73,8 @@ def assert_agreement(
     expected = their_scores(texts, queries, k1, b)
     assert np.count_nonzero(expected.any(axis=1)) >= matched
     ours = np.zeros(expected.shape)
-    for row, (documents, scores) in enumerate(engine.search(Q, top_k=len(texts))):
-        ours[row, documents] = scores
+    for hit, (documents, scores) in enumerate(engine.search(Q, top_k=len(texts))):
+        ours[hit, documents] = scores
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=0)
 
 

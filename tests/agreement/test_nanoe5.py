@@ -80,9 +80,9 @@ def test_latents(converted, theirs):
     encoder.prompts = {}  # their latents read texts without a prompt
     read = encoder.read(TEXTS, "document")
     ours = pooled_activations(encoder.head, read, len(TEXTS), "document").toarray()
-    for own, other in zip(ours, theirs["sparse"], strict=True):
-        own[np.argsort(-own)[np.count_nonzero(other) :]] = 0
-        cosine = own @ other / np.linalg.norm(own) / np.linalg.norm(other)
+    for mine, other in zip(ours, theirs["sparse"], strict=True):
+        mine[np.argsort(-mine)[np.count_nonzero(other) :]] = 0
+        cosine = mine @ other / np.linalg.norm(mine) / np.linalg.norm(other)
         assert cosine > 0.95
-        shared = np.count_nonzero(own * other) / np.count_nonzero(other)
+        shared = np.count_nonzero(mine * other) / np.count_nonzero(other)
         assert shared > 0.9

@@ -70,9 +70,9 @@ def test_vectors_and_explanations(folder, library):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
     scores = pairs[0][1][:1] @ pairs[1][1].T
     for text, score in zip(TEXTS, scores[0].tolist(), strict=True):
-        found = lexicept.explain(TEXTS[0], text, folder)
-        assert found.score == pytest.approx(score, rel=1e-5, abs=1e-5)
-        assert all(part.term.strip() for part in found.contributions)
+        explanation = lexicept.explain(TEXTS[0], text, folder)
+        assert explanation.score == pytest.approx(score, rel=1e-5, abs=1e-5)
+        assert all(contribution.term.strip() for contribution in explanation.contributions)
 
 
 def test_rankings(folder, library, data, tmp_path):
@@ -82,20 +82,22 @@ def test_rankings(folder, library, data, tmp_path):
     lexicept.build(documents, tmp_path / "index", vocabulary="concepts", model=folder)
     hits = IndexReader.open(tmp_path / "index").search([query.text for query in queries], 10)
     ours = {
-        query.id: {hit.id: hit.score for hit in found}
-        for query, found in zip(queries, hits, strict=True)
+        query.id: {hit.id: hit.score for hit in result}
+        for query, result in zip(queries, hits, strict=True)
     }
     with torch.inference_mode():
         vectors = library.encode_document(
             [document.content for document in documents], convert_to_sparse_tensor=False
         )
-        asked = library.encode_query(
+        query_vectors = library.encode_query(
             [query.text for query in queries], convert_to_sparse_tensor=False
         )
-        scores = (asked @ vectors.T).numpy()
+        scores = (query_vectors @ vectors.T).numpy()
     theirs = {
-        query.id: {documents[i].id: float(row[i]) for i in np.argsort(-row, kind="stable")[:10]}
-        for query, row in zip(queries, scores, strict=True)
+        query.id: {
+            documents[i].id: float(ranked[i]) for i in np.argsort(-ranked, kind="stable")[:10]
+        }
+        for query, ranked in zip(queries, scores, strict=True)
     }
     measured = [evaluate(qrels, run, ["nDCG@10"])["nDCG@10"] for run in (ours, theirs)]
     assert measured[1] > 0.1

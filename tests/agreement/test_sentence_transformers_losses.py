@@ -1,4 +1,4 @@
-"""Losses and FLOPS are those of sentence-transformers, on random sparse embeddings."""
+"""Losses and FLOPS equal those of sentence-transformers, on random sparse embeddings."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def embeddings(request: pytest.FixtureRequest) -> list[Tensor]:
 
 
 def list_scores(embeddings: list[Tensor]) -> Tensor:
-    """Every query with its own candidates [BATCH, CANDIDATES]."""
+    """Every query with its candidates [BATCH, CANDIDATES]."""
     return torch.einsum("bv,nbv->bn", embeddings[0], torch.stack(embeddings[1:]))
 
 
@@ -39,9 +39,7 @@ def assert_agreement(ours: Tensor, theirs: Tensor, embeddings: list[Tensor]) -> 
     assert theirs.item() > 0.1
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
     for mine, other in zip(
-        torch.autograd.grad(ours, embeddings),
-        torch.autograd.grad(theirs, embeddings),
-        strict=True,
+        torch.autograd.grad(ours, embeddings), torch.autograd.grad(theirs, embeddings), strict=True
     ):
         assert other.any()
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)

@@ -1,4 +1,4 @@
-"""SAEs that sparsify saves are loaded with the activations that sparsify gives."""
+"""SAEs saved by sparsify load with the activations that sparsify gives."""
 
 import pytest
 import torch
@@ -25,6 +25,6 @@ def test_a_saved_sparse_coder(tmp_path):
         def dense(values: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
             return torch.zeros(50, 96).scatter(1, indices, values)
 
-        found = dense(acts, latents)
-        torch.testing.assert_close(found, dense(expected.top_acts, expected.top_indices))
+        vectors = dense(acts, latents)
+        torch.testing.assert_close(vectors, dense(expected.top_acts, expected.top_indices))
         torch.testing.assert_close(ours(states), theirs(states).sae_out)

@@ -17,21 +17,21 @@ from lexicept.rra import reweight
 def nfcorpus(data):
     folder = data / "nfcorpus_splade_v3"
     terms = (data / "bert_vocab" / "vocab.txt").read_text(encoding="utf-8").split("\n")
-    number = {term: place for place, term in enumerate(terms[:30522])}
+    i = {term: position for position, term in enumerate(terms[:30522])}
 
     def matrix(rows):
-        cells = [(row, number[t], w) for row, vector in enumerate(rows) for t, w in vector.items()]
-        row, column, weight = zip(*cells, strict=True)
+        cells = [(p, i[t], w) for p, vector in enumerate(rows) for t, w in vector.items()]
+        position, column, weight = zip(*cells, strict=True)
         shape = (len(rows), 30522)
-        return sp.csr_array((np.array(weight, np.float64), (row, column)), shape=shape)
+        return sp.csr_array((np.array(weight, np.float64), (position, column)), shape=shape)
 
     with gzip.open(folder / "documents.jsonl.gz", "rt") as file:
         documents = [json.loads(line) for line in file]
     queries = {}
     with gzip.open(folder / "queries.tsv.gz", "rt") as file:
         for line in file:
-            query, pieces = line.rstrip("\n").split("\t")
-            queries[query] = {piece: pieces.split().count(piece) for piece in pieces.split()}
+            query, fragments = line.rstrip("\n").split("\t")
+            queries[query] = {cell: fragments.split().count(cell) for cell in fragments.split()}
     lines = (folder / "qrels" / "test.tsv").read_text().split("\n")[1:]
     judged = [line.split("\t") for line in lines if line]
     return (
@@ -45,10 +45,10 @@ def nfcorpus(data):
 
 def ndcg(nfcorpus, documents, queries):
     ids, _, query_ids, _, qrels = nfcorpus
-    found = ExactEngine.build(documents).search(queries, 10)
+    hits = ExactEngine.build(documents).search(queries, 10)
     # The notes rank equal scores as trec_eval does, by falling ids.
     ranked = (
-        sorted(((float(s), ids[d]) for d, s in zip(*r, strict=True)), reverse=True) for r in found
+        sorted(((float(s), ids[d]) for d, s in zip(*r, strict=True)), reverse=True) for r in hits
     )
     run = {
         query: {document: score for score, document in result}
@@ -62,6 +62,6 @@ def test_rra_raises_splade_v3_as_noted(nfcorpus):
     assert ndcg(nfcorpus, documents, queries) == pytest.approx(0.3624, abs=5e-5)
     for alpha, expected in ((1.0, 0.3642), (1.25, 0.3653), (1.5, 0.3646)):
         result = reweight(documents, alpha=alpha)
-        found = ndcg(nfcorpus, result.documents, result.queries(queries))
+        scores = ndcg(nfcorpus, result.documents, result.queries(queries))
         # Single precision decides near-ties between documents, which moves the fourth digit.
-        assert found == pytest.approx(expected, abs=4e-4), alpha
+        assert scores == pytest.approx(expected, abs=4e-4), alpha

@@ -72,7 +72,7 @@ def open_terms(page: Page) -> None:
 
 
 def ranking(page: Page) -> list[str]:
-    """The ids of the results that are shown, when all of the last search are explained."""
+    """The ids of the displayed results, once all of the last search are explained."""
     expect(page.locator("#results")).not_to_have_attribute("aria-busy", "true")
     results = page.locator(".result")
     expect(results.first).to_be_visible()
@@ -92,18 +92,18 @@ def test_search_shows_results_and_why(page, path):
     total = index.matching(QUERY).count
     expected = "10 results." if total == 10 else f"1 to 10 of {total} results."
     expect(page.get_by_role("status").first).to_have_text(expected)
-    first = page.locator(".result").first
+    top = page.locator(".result").first
     why = index.explain(QUERY, index.search([QUERY])[0][0].id)
-    words = sum(part.score for part in why.contributions if part.vocabulary == "words")
-    expect(first.locator(".keys")).to_contain_text(f"words {round(100 * words / why.score)} %")
+    words = sum(c.score for c in why.contributions if c.vocabulary == "words")
+    expect(top.locator(".keys")).to_contain_text(f"words {round(100 * words / why.score)} %")
     idea = why.ideas[0]
-    expect(first.locator(".parts li").first).to_contain_text(idea.name)
+    expect(top.locator(".parts li").first).to_contain_text(idea.name)
     largest = idea.parts[0]
     (span, *_) = largest.document_spans
-    marked = first.locator(f'mark[data-terms~="{largest.vocabulary}:{largest.dimension}"]')
+    marked = top.locator(f'mark[data-terms~="{largest.vocabulary}:{largest.dimension}"]')
     expect(marked.first).to_have_text(why.content[span.start : span.end])
     expect(marked.first).not_to_have_class(re.compile("active"))
-    first.locator(".parts li").first.hover()
+    top.locator(".parts li").first.hover()
     expect(marked.first).to_have_class(re.compile("active"))
 
 
@@ -147,7 +147,13 @@ def test_steering_changes_the_ranking_and_goes_back(page, path):
 
 def test_marks_are_shown_where_no_spaces_are(page):
     span = {"start": 1500, "end": 1502, "share": 1.0}
-    part = {"vocabulary": "words", "dimension": 0, "term": "x", "score": 1.0, "query_spans": []}
+    contribution = {
+        "vocabulary": "words",
+        "dimension": 0,
+        "term": "x",
+        "score": 1.0,
+        "query_spans": [],
+    }
     why = {
         "title": "",
         "text": QUERY,
@@ -157,7 +163,7 @@ def test_marks_are_shown_where_no_spaces_are(page):
         "similarity": 0.0,
         "similar_words": [],
     }
-    why["contributions"] = [{**part, "document_spans": [span]}]
+    why["contributions"] = [{**contribution, "document_spans": [span]}]
     page.route("**/explain?*", lambda route: route.fulfill(json=why))
     search(page, QUERY)
     expect(page.locator(".result").first.locator("mark")).to_have_text("漢字")
@@ -210,17 +216,17 @@ def test_a_concept_shows_its_documents_and_is_steered(page, path):
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Documents")
     index = IndexReader.open(path)
-    number = int(re.search(r"concept=(\d+)", page.url)[1])
-    name = index.vocabularies[1].terms[number]
+    concept_id = int(re.search(r"concept=(\d+)", page.url)[1])
+    name = index.vocabularies[1].terms[concept_id]
     expect(dialog.get_by_role("heading", name=name)).to_be_focused()
     assert label.endswith(name)  # without a name, its number after the word of the query
     dialog.get_by_role("button", name="Raise").click()
     expect(dialog).to_contain_text("× 2")
-    assert f"steer=concepts%3A{number}%3A2" in page.url
+    assert f"steer=concepts%3A{concept_id}%3A2" in page.url
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     expect(concept).to_be_focused()
-    raised = index.search([ParsedQuery(QUERY, steering={("concepts", number): 2.0})])[0]
+    raised = index.search([ParsedQuery(QUERY, steering={("concepts", concept_id): 2.0})])[0]
     assert ranking(page) == [hit.id for hit in raised]
 
 
@@ -249,9 +255,9 @@ def test_a_result_opens_its_document_with_all_that_fired(page, path):
     expect(dialog.locator(".parts")).to_be_visible()
     expect(dialog.locator(".excerpt")).to_have_text(hit.text)
     fired = {
-        f"{part.vocabulary}:{part.dimension}"
-        for part in index.explain(QUERY, hit.id).contributions
-        if part.document_spans
+        f"{contribution.vocabulary}:{contribution.dimension}"
+        for contribution in index.explain(QUERY, hit.id).contributions
+        if contribution.document_spans
     }
     marks = dialog.locator(".excerpt mark").evaluate_all(
         "marks => marks.map((m) => m.dataset.terms)"
@@ -266,7 +272,7 @@ def test_a_result_opens_its_document_with_all_that_fired(page, path):
     page.go_back()
     dialog.get_by_role("button", name="Documents like this").click()
     expect(dialog).to_be_hidden()
-    assert ranking(page) == [one.id for one in index.search([like(index, hit.id)])[0]]
+    assert ranking(page) == [similar.id for similar in index.search([like(index, hit.id)])[0]]
 
 
 def test_one_click_adds_what_a_result_is_about(page, path):
@@ -300,16 +306,16 @@ def test_a_concept_is_added_by_its_name(page, path):
     search(page, "bade")
     ranking(page)
     index = IndexReader.open(path)
-    own = {term.dimension for term in index.query_terms("bade", "concepts")}
+    query_dimensions = {term.dimension for term in index.query_terms("bade", "concepts")}
     df = index.engine.df[index.span("concepts")]
-    number = next(n for n in range(df.size) if df[n] and n not in own)
-    name = name_of(index.vocabularies[1].terms[number], number)
+    i = next(n for n in range(df.size) if df[n] and n not in query_dimensions)
+    name = name_of(index.vocabularies[1].terms[i], i)
     page.get_by_label("Find: in a name or words").fill(name)
     page.get_by_role("button", name="Find").click()
-    entry = page.locator("#finder .found li").filter(
+    item = page.locator("#finder .found li").filter(
         has=page.get_by_role("button", name=re.compile(rf"^{re.escape(name)}( \(\d+ concepts\))?$"))
     )
-    entry.first.get_by_role("button", name="Add to the query").click()
+    item.first.get_by_role("button", name="Add to the query").click()
     expect(page.locator("#added .chip")).to_have_count(1)
     (weight,) = re.findall(r"add=concepts%3A\d+%3A([\d.]+)", page.url)
     (added,) = re.findall(r"add=concepts%3A(\d+)", page.url)
@@ -330,9 +336,9 @@ def test_facets_and_filters(page, path):
         "button", name="odd"
     ).click()
     index = IndexReader.open(path)
-    chosen = filtered_ids(index, "part = 'odd'")
+    ids = filtered_ids(index, "part = 'odd'")
     expect(page.locator("#chosen .chip")).to_have_text(re.compile("part: odd"))
-    assert ranking(page) == chosen
+    assert ranking(page) == ids
     page.get_by_label("Condition, such as").fill("number > 11")
     page.get_by_role("button", name="Apply").click()
     expect(page.locator("#filters-count")).to_have_text("2 in use")
@@ -384,15 +390,15 @@ def test_unknown_words_are_named(page):
 def test_html_in_documents_is_text(page):
     search(page, "<script>alert(3)</script> hostile kilo kilo")
     page.get_by_label("Words", exact=True).check()
-    first = page.locator(".result").first
-    expect(first.get_by_role("heading")).to_have_text(HOSTILE.title)
-    expect(first.locator(".excerpt")).to_contain_text("<img src=x onerror=alert(1)> 🐱 kilo")
+    top = page.locator(".result").first
+    expect(top.get_by_role("heading")).to_have_text(HOSTILE.title)
+    expect(top.locator(".excerpt")).to_contain_text("<img src=x onerror=alert(1)> 🐱 kilo")
     assert HOSTILE.id in ranking(page)
     # Behind the emoji, JavaScript and Python count differently.
-    assert "kilo" in first.locator("mark").all_text_contents()
+    assert "kilo" in top.locator("mark").all_text_contents()
     assert page.locator("main img, main script, h1[onclick]").count() == 0
     assert page.title() == "<script>alert(3)</script> hostile kilo kilo – lexicept"
-    first.locator(".open").click()
+    top.locator(".open").click()
     heading = page.get_by_role("dialog").get_by_role("heading").first
     expect(heading.locator("mark")).to_have_text(["alert", "hostile"])
     expect(heading).to_have_text(HOSTILE.title)
@@ -453,8 +459,8 @@ def test_concepts_are_browsed_without_a_search(page):
 
 def test_nothing_matches_well(page):
     def fulfil(route: Route) -> None:
-        found = route.fetch().json()
-        route.fulfill(json={**found, "weak": True, "note": "nothing matches well"})
+        output = route.fetch().json()
+        route.fulfill(json={**output, "weak": True, "note": "nothing matches well"})
 
     page.route("**/search?*", fulfil)
     search(page, QUERY)
@@ -483,10 +489,10 @@ def test_the_similarity_is_a_part_of_the_score(page):
     page.route("**/explain?*", fulfil)
     search(page, QUERY)
     ranking(page)
-    first = page.locator(".why").first
-    expect(first.locator(".keys")).to_contain_text("similar as a whole 50 %")
-    shown = "similar as a whole owl ↔ bird, cat ↔ dog50 %"
-    expect(first.locator(".parts li").first).to_have_text(shown)
+    top = page.locator(".why").first
+    expect(top.locator(".keys")).to_contain_text("similar as a whole 50 %")
+    expected = "similar as a whole owl ↔ bird, cat ↔ dog50 %"
+    expect(top.locator(".parts li").first).to_have_text(expected)
     assert page.evaluate(CONTRASTS) == []
 
 
@@ -494,10 +500,10 @@ def test_results_link_to_their_addresses_and_show_the_fields_of_the_filters(brow
     with serving(path, url_prefix="https://example.org/docs/") as address:
         page = browser.new_page()
         page.goto(f"{address}/?q=kilo&filter=number > 11")
-        first = ranking(page)[0]
+        top = ranking(page)[0]
         facts = page.locator(".result .facts").first
         expect(facts.get_by_role("link")).to_have_attribute(
-            "href", f"https://example.org/docs/{first}"
+            "href", f"https://example.org/docs/{top}"
         )
         expect(facts).to_contain_text("number: ")
         expect(facts).not_to_contain_text("part: ")
@@ -533,7 +539,7 @@ def test_a_server_that_is_gone(browser, path):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read_on_a_phone(browser, address, scheme):
-    """Nothing is wider than the screen, and contrasts are those of WCAG's level AA."""
+    """Nothing is wider than the screen, and contrasts reach WCAG's level AA."""
     page = browser.new_page(viewport={"width": 360, "height": 740}, color_scheme=scheme)
     page.goto(f"{address}/?q=bade+kilo+muki&steer=words%3A1%3A0")
     ranking(page)

@@ -31,8 +31,8 @@ def main() -> None:
     # A forked child has none of its parent's OpenMP threads, and would wait for them for ever.
     os.environ["OMP_NUM_THREADS"] = "1"
     shared_memory = Path("/dev/shm")  # nothing is flushed, so that a disk only costs time
-    place = shared_memory if shared_memory.is_dir() else None
-    with TemporaryDirectory(dir=place) as name:
+    parent = shared_memory if shared_memory.is_dir() else None
+    with TemporaryDirectory(dir=parent) as name:
         failed = interrupt_each(
             Path(name), arguments.cases, arguments.documents, arguments.every, arguments.kills
         )
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def interrupt_each(folder: Path, names: list[str], count: int, every: int, kills: int) -> int:
-    """Run the trials of each case; return the number that failed."""
+    """Run the trials of each case; return the number of failures."""
     from . import calls, trials
     from .cases import index_cases, model_cases, use_vowels
 
@@ -52,19 +52,19 @@ def interrupt_each(folder: Path, names: list[str], count: int, every: int, kills
     use_vowels()
     cases, failed = {**index_cases(count), **model_cases()}, 0
 
-    def chosen(numbers: list[int]) -> list[int]:
-        return numbers[::every]
+    def chosen(indices: list[int]) -> list[int]:
+        return indices[::every]
 
     for name in names or cases:
         whole = trials.run_undisturbed(cases[name], folder / name)
-        kinds = {
+        trials_made = {
             "power cuts": trials.cut_power(whole, folder / name, chosen),
             "I/O errors": trials.fail_calls(whole, folder / name, chosen),
             "kills": trials.kill(whole, folder / name, kills),
         }
-        for kind, tally in kinds.items():
+        for trial, tally in trials_made.items():
             failed += len(tally.failures)
-            print(f"{name}: {kind}: {tally}", flush=True)
+            print(f"{name}: {trial}: {tally}", flush=True)
             for failure in tally.failures[:SHOWN]:
                 print(f"  {failure}", flush=True)
     return failed

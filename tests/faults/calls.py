@@ -75,7 +75,7 @@ NEED_ROOM = ("create", "write", "fsync", "rename", "link", "mkdir")
 
 
 class Call(NamedTuple):
-    """A system call that a process is about to make."""
+    """A system call before the kernel executes it."""
 
     name: str
     """One of the names in ``CALLS``; an ``open`` that may create or empty a file is ``create``."""
@@ -169,8 +169,8 @@ def _answer_one(pid: int, listener: int, answer: Answer) -> None:
         if error.errno in (errno.ENOENT, errno.EINTR):  # the thread ended meanwhile
             return
         raise
-    key, thread, _, number, _, _, *arguments = struct.unpack("=QIIiIQ6Q", notice)
-    call = _call(thread, number, tuple(arguments))
+    key, thread, _, call_number, _, _, *arguments = struct.unpack("=QIIiIQ6Q", notice)
+    call = _call(thread, call_number, tuple(arguments))
     decided = None if call is None else answer(call)
     if decided == KILL:
         os.kill(pid, signal.SIGKILL)
@@ -183,17 +183,17 @@ def _answer_one(pid: int, listener: int, answer: Answer) -> None:
             raise
 
 
-def _call(thread: int, number: int, arguments: tuple[int, ...]) -> Call | None:
-    """Return a call, or None where its files can't be known."""
-    name, places = CALLS[number]
-    if number in OPENS:
-        flags = arguments[OPENS[number]]
+def _call(thread: int, call_number: int, arguments: tuple[int, ...]) -> Call | None:
+    """Return a call, or None if its files can't be known."""
+    name, positions = CALLS[call_number]
+    if call_number in OPENS:
+        flags = arguments[OPENS[call_number]]
         if flags & (os.O_CREAT | os.O_TRUNC):
             name = "create"
-    if number == 263 and arguments[2] & 0x200:  # AT_REMOVEDIR
+    if call_number == 263 and arguments[2] & 0x200:  # AT_REMOVEDIR
         name = "rmdir"
     try:
-        paths = tuple(_path(thread, how, arguments[place:]) for how, place in places)
+        paths = tuple(_path(thread, how, arguments[position:]) for how, position in positions)
     except OSError:
         return None
     return Call(name, paths, thread, arguments)
@@ -211,27 +211,27 @@ def _path(thread: int, how: str, arguments: tuple[int, ...]) -> str:
     return os.path.normpath(path if path.startswith("/") else f"{os.readlink(base)}/{path}")
 
 
-def _signed(number: int) -> int:
+def _signed(call_number: int) -> int:
     """Read an ``int`` argument of a call."""
-    return ctypes.c_int32(number & 0xFFFFFFFF).value
+    return ctypes.c_int32(call_number & 0xFFFFFFFF).value
 
 
 def _string(thread: int, address: int) -> str:
     """Return a string from a process's memory."""
     with open(f"/proc/{thread}/mem", "rb", buffering=0) as memory:
         memory.seek(address)
-        content = b""
-        while b"\0" not in content and len(content) < 4096:
+        data = b""
+        while b"\0" not in data and len(data) < 4096:
             # Not across the end of a page: the next one may not be mapped.
-            piece = memory.read(4096 - (address + len(content)) % 4096)
-            content += piece
-            if not piece:
+            chunk = memory.read(4096 - (address + len(data)) % 4096)
+            data += chunk
+            if not chunk:
                 break
-    return os.fsdecode(content.split(b"\0")[0])
+    return os.fsdecode(data.split(b"\0")[0])
 
 
 def _install() -> int:
-    """Have this process's calls stopped from now on; return the descriptor that hears of them."""
+    """Stop this process's calls from now on; return the descriptor that hears of them."""
     libc = ctypes.CDLL(None, use_errno=True)
     program = _program()
     filters = (ctypes.c_char * len(program)).from_buffer_copy(program)
@@ -248,10 +248,10 @@ def _program() -> bytes:
     """Return the filter: ``CALLS`` are stopped, but for maps of no file."""
     load, equal, give = 0x20, 0x15, 0x06
     notify, allow = 0x7FC00000, 0x7FFF0000
-    numbers = [number for number in CALLS if number != 9]
+    call_numbers = [call_number for call_number in CALLS if call_number != 9]
     lines = [(load, 0, 0, 4), (equal, 1, 0, 0xC000003E), (give, 0, 0, allow), (load, 0, 0, 0)]
-    rest = len(numbers)
-    lines += [(equal, rest + 2 - n, 0, number) for n, number in enumerate(numbers)]
+    rest = len(call_numbers)
+    lines += [(equal, rest + 2 - n, 0, i) for n, i in enumerate(call_numbers)]
     lines += [(equal, 0, 3, 9), (load, 0, 0, 48), (equal, 1, 0, 0xFFFFFFFF)]
     lines += [(give, 0, 0, notify), (give, 0, 0, allow)]
     return b"".join(struct.pack("=HBBI", *line) for line in lines)

@@ -1,4 +1,4 @@
-"""The commands that are interrupted, and what may be there afterwards."""
+"""Commands to interrupt, and what may be there afterwards."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DESCRIBED = 4
 
 
 class Case(NamedTuple):
-    """A command, and the files that it needs."""
+    """A command and its files."""
 
     prepare: Step
     """Writes the files into a folder."""
@@ -85,7 +85,7 @@ def build(path: Path, count: int, concepts: Vectorizer | None = None) -> None:
 
 
 def build_words_first() -> None:
-    """Build an index of words, which another generation completes."""
+    """Build an index of words, completed by another generation."""
     with IndexBuilder("index") as builder:
         lines = Path("new.jsonl").read_text().splitlines()
         builder.add_documents((Document(**json.loads(line)) for line in lines), {"seed": 0})
@@ -105,7 +105,7 @@ def build_described(folder: Path) -> None:
 
 
 def use_vowels() -> None:
-    """Let indexes of this process find ``Vowels`` where concepts are named."""
+    """Let indexes of this process find ``Vowels`` under the name concepts."""
     KINDS["concepts"] = PLACE
 
 
@@ -155,7 +155,7 @@ def in_parts(export: Callable[[], None], count: int) -> None:
 
 
 def label() -> None:
-    """Label concepts, with replies of a language model that is at hand."""
+    """Label concepts, with replies of a local stand-in for a language model."""
     import httpx2
 
     from lexicept.concepts import llm_labels
@@ -169,7 +169,7 @@ def label() -> None:
 
 
 def model_cases() -> dict[str, Case]:
-    """Return the commands that train and write models, of a few steps on a tiny backbone."""
+    """Return commands that train and write models, of a few steps on a tiny backbone."""
     train = command("train", "train.yaml", "--out", "run")
     states = command("train", "states.yaml", "--out", "run")
     settings = ("--steps", 3, "--batch-size", 2)
@@ -207,13 +207,13 @@ def with_models(folder: Path, index: bool = False) -> None:
     save_collection(folder / "beir", documents=12, queries=6)
     backbone = tiny_backbone(folder / "bert", dropout=0.0)
     size = len(backbone.tokenizer)
-    for number, name in enumerate(("start", "start2")):
-        torch.manual_seed(number)
-        rows, biases = torch.randn(size, 32) * 0.3, torch.zeros(size)
+    for i, name in enumerate(("start", "start2")):
+        torch.manual_seed(i)
+        weights, biases = torch.randn(size, 32) * 0.3, torch.zeros(size)
         terms = backbone.tokenizer.convert_ids_to_tokens(range(size))
-        head = VocabularyHead(rows, biases, terms)
+        head = VocabularyHead(weights, biases, terms)
         Encoder.of(backbone, head).save(str(folder / name), create_model_card=False)
-    content = {
+    data = {
         "data": {"corpus": "beir", "queries": "beir", "negatives": 1},
         "model": {"start": "start", "trained": "all"},
         "teacher": {"bm25_weight": 0.5},
@@ -221,9 +221,9 @@ def with_models(folder: Path, index: bool = False) -> None:
         "optimizer": {"steps": 3, "batch_size": 2, "warmup_steps": 1},
         "validation": {"queries": "beir", "every": 2},
     }
-    (folder / "train.yaml").write_text(yaml.safe_dump(content))
-    content["model"] = {"start": "start", "trained": "head"}
-    (folder / "states.yaml").write_text(yaml.safe_dump(content))
+    (folder / "train.yaml").write_text(yaml.safe_dump(data))
+    data["model"] = {"start": "start", "trained": "head"}
+    (folder / "states.yaml").write_text(yaml.safe_dump(data))
     if index:
         from lexicept.pipelines.build import build as build_index
 
@@ -231,7 +231,7 @@ def with_models(folder: Path, index: bool = False) -> None:
 
 
 def hasty(train: Callable[[], None]) -> None:
-    """Train without the plot, and the garbage that every trainer collects."""
+    """Train without the plot, and without collecting garbage."""
     from lexicept.training.ranking import run
 
     with (
@@ -263,8 +263,8 @@ def read_files(path: Path) -> str | None:
     if not path.exists():
         return None
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-    contents = [(str(file.relative_to(path)), file.read_bytes()) for file in files]
-    return hashlib.sha256(repr(contents).encode()).hexdigest()
+    data = [(str(file.relative_to(path)), file.read_bytes()) for file in files]
+    return hashlib.sha256(repr(data).encode()).hexdigest()
 
 
 def read_run(path: Path) -> str | None:
@@ -284,7 +284,7 @@ class Outcome(NamedTuple):
 
 
 def execute(case: Case, folder: Path, answer: Answer = lambda _: None) -> Outcome:
-    """Run a case's command in a process of its own, whose calls are answered."""
+    """Run a case's command in a process, and answer its calls."""
     printed = folder.with_name(f"{folder.name}.printed")
     printed.write_bytes(b"")
 

@@ -77,7 +77,7 @@ class Disk:
         return any(f"{path}/".startswith(f"{self.root}/") for path in call.paths)
 
     def see(self, call: Call) -> None:
-        """Take note of a call that is about to happen; only flushes change what is on disk."""
+        """Take note of a call; only flushes change what is on disk."""
         if call.name == "fsync":
             path = f"/proc/{call.process}/fd/{call.arguments[0]}"
             if os.path.isdir(path):
@@ -86,7 +86,7 @@ class Disk:
                 self._flush_content(path, follow=True)
 
     def survivors(self) -> dict[str, Tree]:
-        """Return what a power cut leaves now, in each of ``WAYS``."""
+        """Return the remains of a power cut now, in each of ``WAYS``."""
         now = {way: dict(self._current(way)) for way in WAYS if way != "flushed"}
         return {"flushed": dict(self._flushed(os.stat(self.root).st_ino)), **now}
 
@@ -99,12 +99,12 @@ class Disk:
 
     def _flush_names(self, path: str, *, follow: bool = False) -> None:
         names = {}
-        for entry in os.scandir(path):
-            mode = entry.stat(follow_symlinks=False).st_mode
-            inode = self._hold(entry.path)
-            names[entry.name] = inode, mode
+        for item in os.scandir(path):
+            mode = item.stat(follow_symlinks=False).st_mode
+            inode = self._hold(item.path)
+            names[item.name] = inode, mode
             if stat.S_ISLNK(mode):  # its target is stored with its name
-                self._contents[inode] = os.readlink(entry.path)
+                self._contents[inode] = os.readlink(item.path)
         self._names[self._hold(path, follow)] = names
 
     def _hold(self, path: str, follow: bool = False) -> int:
@@ -150,25 +150,25 @@ class Disk:
 
 
 def write(tree: Tree, folder: Path) -> None:
-    """Write what is left into a new folder."""
+    """Write the remains into a new folder."""
     folder.mkdir()
-    for name, content in tree.items():
+    for name, data in tree.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if content is None:
+        if data is None:
             path.mkdir(exist_ok=True)
-        elif isinstance(content, str):
-            path.symlink_to(content)
+        elif isinstance(data, str):
+            path.symlink_to(data)
         else:
-            path.write_bytes(content)
+            path.write_bytes(data)
 
 
 def digest(tree: Tree) -> str:
-    """Return a checksum of what is left: equal ones are tested once."""
+    """Return a checksum of the remains: equal remains are tested once."""
     parts = hashlib.sha256()
     for name in sorted(tree):
-        content = tree[name]
-        kind = "folder" if content is None else type(content).__name__
-        raw = content.encode() if isinstance(content, str) else content or b""
-        parts.update(f"{name}\0{kind}\0{len(raw)}\0".encode() + raw)
+        data = tree[name]
+        type_ = "folder" if data is None else type(data).__name__
+        raw = data.encode() if isinstance(data, str) else data or b""
+        parts.update(f"{name}\0{type_}\0{len(raw)}\0".encode() + raw)
     return parts.hexdigest()

@@ -1,4 +1,4 @@
-"""Processes that read an index as fast as they can while others change it."""
+"""Processes that read an index as fast as they can during changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE = 6
 
 
 def fork(work: Callable[[], object]) -> int:
-    """Do something in a process of its own; its id."""
+    """Do something in a child process; return its id."""
     pid = os.fork()
     if not pid:
         status = 1
@@ -32,7 +32,7 @@ def fork(work: Callable[[], object]) -> int:
 
 
 def version(number: int) -> list[Document]:
-    """All documents at one moment: each says which."""
+    """All documents of one moment, each with its version."""
     return [Document(f"d{i}", f"common v{number} n{i} n{i % 2}") for i in range(SIZE)]
 
 
@@ -69,9 +69,9 @@ def read_while(path: Path, ended: Callable[[], bool], seed: int) -> int:
 
 def updates_pass(path: Path, number: int, ended: Callable[[], bool]) -> None:
     """Wait until an index was updated so often."""
-    seen: set[int] = set()
-    while len(seen) <= number and not ended():
-        seen.add((path / "manifest.json").stat().st_ino)
+    versions: set[int] = set()
+    while len(versions) <= number and not ended():
+        versions.add((path / "manifest.json").stat().st_ino)
 
 
 def read_during_updates(path: Path, updates: int, readers: int) -> list[int]:
@@ -86,10 +86,10 @@ def read_during_updates(path: Path, updates: int, readers: int) -> list[int]:
         count = read_while(path, lambda: shared[0] == 1, place)
         shared[8 * place : 8 * place + 8] = count.to_bytes(8, "little")
 
-    pids = [fork(lambda place=place: read(place)) for place in range(1, readers + 1)]
+    pids = [fork(lambda place=reader: read(place)) for reader in range(1, readers + 1)]
     try:
-        for number in range(1, updates + 1):
-            update(path, version(number))
+        for i in range(1, updates + 1):
+            update(path, version(i))
     finally:
         shared[0] = 1
         failed = [status for _, status in (os.waitpid(pid, 0) for pid in pids) if status]

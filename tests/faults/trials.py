@@ -35,7 +35,7 @@ ERRORS = {
 
 
 class Whole(NamedTuple):
-    """A case, its files before the command, and what an undisturbed command leads to."""
+    """A case, its files before the command, and the result of an undisturbed command."""
 
     case: Case
     before: Path
@@ -50,14 +50,14 @@ class Whole(NamedTuple):
 
 
 class Tally:
-    """Results of trials: how many ended in which way, and what failed."""
+    """Results of trials: how many ended in which way, and failures."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.failures: list[str] = []
 
     def add(self, where: str, check: Callable[[], str]) -> None:
-        """Count the outcome of a check, which raises AssertionError for a failure."""
+        """Count the outcome of a check; AssertionError is a failure."""
         try:
             self.counts[check()] += 1
         except Exception as error:  # whatever reading a damaged result raises
@@ -98,7 +98,7 @@ def run_undisturbed(case: Case, folder: Path) -> Whole:
 
 
 def warm(case: Case, folder: Path) -> None:
-    """Import what the command imports, so that the processes of the trials need not."""
+    """Import everything the command imports, so that the processes of the trials need not."""
     shutil.copytree(folder / "before", folder / "warm", symlinks=True)
     names = folder / "modules"
 
@@ -119,7 +119,7 @@ def is_inside(call: Call, root: str) -> bool:
 
 
 def flushed(call: Call) -> int | None:
-    """Answer a flush as done, which nobody sees here but for the time that it takes."""
+    """Answer a flush as done: only its time could be seen here."""
     return 0 if call.name == "fsync" else None
 
 
@@ -175,7 +175,7 @@ def kill_after(whole: Whole, folder: Path, seconds: float) -> str:
 
 
 def cut_power(
-    whole: Whole, folder: Path, chosen: Callable[[list[int]], Iterable[int]] = iter
+    whole: Whole, folder: Path, selection: Callable[[list[int]], Iterable[int]] = iter
 ) -> Tally:
     """Cut the power before every call that changes anything, and after the end, in all ``WAYS``.
 
@@ -183,13 +183,13 @@ def cut_power(
     are checked once.
 
     Args:
-        chosen: picks some of the numbers of the calls that change anything.
+        selection: picks some of the numbers of the calls that change anything.
     """
     work, tally = folder / "work", Tally()
     remains: dict[str, tuple[str, Path]] = {}
     begin(whole, work)
     changes = [call for call in whole.calls if call.name in disk.CHANGES]
-    wanted = set(chosen([*range(len(changes))]))
+    change_indices = set(selection([*range(len(changes))]))
     with Disk(work) as surface:
         number = -1
 
@@ -197,9 +197,9 @@ def cut_power(
             for way, tree in surface.survivors().items():
                 key = disk.digest(tree)
                 if key not in remains:
-                    place = folder / f"cut{len(remains)}"
-                    disk.write(tree, place)
-                    remains[key] = f"{where}, {way}", place
+                    path = folder / f"cut{len(remains)}"
+                    disk.write(tree, path)
+                    remains[key] = f"{where}, {way}", path
 
         def answer(call: Call) -> int | None:
             nonlocal number
@@ -207,21 +207,21 @@ def cut_power(
                 return flushed(call)
             if call.name in disk.CHANGES:
                 number += 1
-                if number in wanted:
+                if number in change_indices:
                     collect(f"before {number} ({shown(call, surface.root)})")
             surface.see(call)
             return flushed(call)
 
         outcome = execute(whole.case, work, answer)
         assert outcome.code == 0, outcome.output
-        last = {disk.digest(tree) for tree in surface.survivors().values()}
+        final = {disk.digest(tree) for tree in surface.survivors().values()}
         collect("after the end")
-    for key, (where, place) in remains.items():
+    for key, (where, change) in remains.items():
         shutil.rmtree(work)
-        place.rename(work)
+        change.rename(work)
 
         def look(key: str = key) -> str:
-            if key in last:
+            if key in final:
                 assert whole.case.read(work / whole.case.result) == whole.new, "done, and lost"
             return check(whole, work)
 
@@ -234,7 +234,7 @@ def shown(call: Call, root: str) -> str:
 
 
 def fail_calls(
-    whole: Whole, folder: Path, chosen: Callable[[list[int]], Iterable[int]] = iter
+    whole: Whole, folder: Path, selection: Callable[[list[int]], Iterable[int]] = iter
 ) -> Tally:
     """Let each call about the folder fail in turn, with each of ``ERRORS`` that it can meet.
 
@@ -243,14 +243,14 @@ def fail_calls(
     A full disk stays full; any other error happens once.
 
     Args:
-        chosen: picks some of the numbers of calls.
+        selection: picks some of the numbers of calls.
     """
     tally, work = Tally(), folder / "work"
-    for name, (code, kinds) in ERRORS.items():
-        numbers = [n for n, call in enumerate(whole.calls) if call.name in kinds]
-        for number in chosen(numbers):
-            where = f"{name} at {number} ({shown(whole.calls[number], whole_root(whole))})"
-            tally.add(where, lambda n=number, e=code: fail_one(whole, work, n, e))
+    for name, (code, call_names) in ERRORS.items():
+        call_indices = [n for n, call in enumerate(whole.calls) if call.name in call_names]
+        for call_index in selection(call_indices):
+            where = f"{name} at {call_index} ({shown(whole.calls[call_index], whole_root(whole))})"
+            tally.add(where, lambda n=call_index, e=code: fail_one(whole, work, n, e))
     return tally
 
 
@@ -258,7 +258,7 @@ def whole_root(whole: Whole) -> str:
     return os.path.realpath(whole.before.with_name("after"))
 
 
-def fail_one(whole: Whole, folder: Path, number: int, error: int) -> str:
+def fail_one(whole: Whole, folder: Path, call_index: int, error: int) -> str:
     """Let one call fail; see ``fail_calls``.
 
     Returns:
@@ -271,7 +271,7 @@ def fail_one(whole: Whole, folder: Path, number: int, error: int) -> str:
         nonlocal seen, failed
         if is_inside(call, root):
             seen += 1
-            if seen == number + 1:
+            if seen == call_index + 1:
                 failed = call
                 return error
             if failed is not None and error == errno.ENOSPC and call.name in calls.NEED_ROOM:
@@ -298,13 +298,13 @@ def kept(whole: Whole, name: str) -> bool:
 
 
 def assert_one_line(output: str, call: Call, root: str) -> None:
-    """The last line is the error and names the file, or the folder that it is in."""
+    """The last line is the error and names the file, or its folder."""
     assert "Traceback" not in output, output[-2000:]
     lines = output.strip().splitlines()
     errors = [line for line in lines if line.startswith("error: ")]
     assert errors == lines[-1:], f"not one line: {output[-500:]}"
     names = {*call.paths}
     for path in call.paths:
-        parts = os.path.relpath(path, root).split("/")
-        names |= {"/".join(parts[:n]) for n in range(1, len(parts) + 1)}
+        segments = os.path.relpath(path, root).split("/")
+        names |= {"/".join(segments[:n]) for n in range(1, len(segments) + 1)}
     assert any(name in errors[0] for name in names), f"names no file: {errors[0]}"

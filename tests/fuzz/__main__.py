@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def run_all(runs: int, seed: int) -> int:
-    """Run every target in a process of its own; return how many failed."""
+    """Run every target in a process; return how many failed."""
     from .targets import TARGETS
 
     failed = 0
@@ -55,14 +55,14 @@ def run_all(runs: int, seed: int) -> int:
         command = [sys.executable, "-m", "tests.fuzz", name, f"--runs={runs}", f"--seed={seed}"]
         done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         failed += done.returncode != 0
-        last = done.stderr.strip().splitlines()[-1:]
-        print(name, "failed:\n" + done.stderr if done.returncode else "".join(last), flush=True)
+        tail = done.stderr.strip().splitlines()[-1:]
+        print(name, "failed:\n" + done.stderr if done.returncode else "".join(tail), flush=True)
     print(f"{failed} of {len(TARGETS)} readers failed")
     return failed
 
 
 def fuzz(name: str, runs: int, seed: int, files: list[Path]) -> None:
-    """Fuzz one target; ends the process."""
+    """Fuzz one target; end the process."""
     with atheris.instrument_imports(include=["lexicept"], exclude=COMPILED):
         from .bench import Bench, limited_memory
         from .targets import TARGETS, use_vowels
@@ -72,8 +72,8 @@ def fuzz(name: str, runs: int, seed: int, files: list[Path]) -> None:
     use_vowels()
     with TemporaryDirectory() as folder, TemporaryDirectory() as corpus, limited_memory():
         bench = Bench(TARGETS[name], Path(folder))
-        for number, seed_input in enumerate(bench.seeds()):
-            (Path(corpus) / f"{number}").write_bytes(seed_input)
+        for i, seed_input in enumerate(bench.seeds()):
+            (Path(corpus) / f"{i}").write_bytes(seed_input)
         options = [f"-runs={runs}", f"-seed={seed}", f"-max_len={LONGEST}", f"-timeout={SECONDS}"]
         options += [f"-artifact_prefix={os.getcwd()}/crash-{name}-", "-detect_leaks=0"]
         options += [

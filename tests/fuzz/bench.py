@@ -43,18 +43,18 @@ class Bench:
         self._restore()
 
     def seeds(self) -> list[bytes]:
-        """Return the inputs that leave every file as it is."""
+        """Return the inputs that change no file."""
         return [
-            number.to_bytes(HEADER, "little")
+            i.to_bytes(HEADER, "little")
             + (gzip.decompress(self._files[path]) if inner else self._files[path])
-            for number, (path, inner) in enumerate(self._places)
+            for i, (path, inner) in enumerate(self._places)
         ]
 
     def read(self, data: bytes) -> None:
         """Replace one file and read the folder. Any error but a LexiceptError is raised."""
-        number, content = int.from_bytes(data[:HEADER], "little"), data[HEADER:]
-        path, inner = self._places[number % len(self._places)]
-        path.write_bytes(gzip.compress(content, 1, mtime=0) if inner else content)
+        file_index, raw = int.from_bytes(data[:HEADER], "little"), data[HEADER:]
+        path, inner = self._places[file_index % len(self._places)]
+        path.write_bytes(gzip.compress(raw, 1, mtime=0) if inner else raw)
         self.target.settle(self.folder)
         try:
             with suppress(LexiceptError), warnings.catch_warnings():
@@ -67,10 +67,10 @@ class Bench:
         for path in self.folder.rglob("*"):
             if path.is_file() and path not in self._files:
                 path.unlink()
-        for path, content in self._files.items():
+        for path, data in self._files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            if not path.exists() or path.read_bytes() != content:
-                path.write_bytes(content)
+            if not path.exists() or path.read_bytes() != data:
+                path.write_bytes(data)
 
 
 @contextmanager

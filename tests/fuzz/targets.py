@@ -1,4 +1,4 @@
-"""The readers: how to write files that each takes, and how to read them to the end."""
+"""The readers: how to write valid files for each, and how to read them to the end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from support.vowels import PLACE, Vowels, findings
 
 
 class Target(NamedTuple):
-    """A reader and the files that it takes."""
+    """A reader and its files."""
 
     write: Callable[[Path], None]
     """Writes valid files into an empty folder."""
@@ -72,7 +72,7 @@ class Target(NamedTuple):
 
 
 def use_vowels() -> None:
-    """Let indexes of this process find ``Vowels`` where concepts are named."""
+    """Let indexes of this process find ``Vowels`` under the name concepts."""
     lexicept.encoding.vectorizer.KINDS["concepts"] = PLACE
 
 
@@ -124,13 +124,13 @@ def use_index(folder: Path) -> None:
 
 
 def reseal(folder: Path) -> None:
-    """Make the manifest's own checksum agree, where the rest can be read."""
+    """Make the manifest's checksum agree, if the rest can be read."""
     with suppress(ValueError, TypeError, KeyError, RecursionError):
         edit_manifest(folder / "index", lambda _: None)
 
 
 def write_export(folder: Path) -> None:
-    """What an export that was killed in the end leaves."""
+    """Leave an export that was killed in the end."""
     write_index(folder)
     index = IndexReader.open(folder / "index")
     killed = patch.object(Workspace, "publish", side_effect=KeyboardInterrupt)
@@ -173,15 +173,15 @@ def lines(values: Iterable[object]) -> str:
 
 
 def write_files(folder: Path, files: dict[str, str]) -> None:
-    for name, content in files.items():
+    for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        raw = content.encode()
+        raw = data.encode()
         path.write_bytes(gzip.compress(raw, mtime=0) if name.endswith(".gz") else raw)
 
 
 def read_each(read: Callable[[Path], object], folder: Path) -> None:
-    """Read every file; the first error is that of the folder, but others are read too."""
+    """Read every file; the first error is the folder's, but other files are read too."""
     failed = None
     for path in sorted(folder.iterdir()):
         try:
@@ -341,10 +341,10 @@ SAES: dict[str, Callable[[Path], object]] = {
     "saelens-5": sae_files.old_saelens,
     "sparsify": sae_files.sparsify,
     **{
-        f"saelens-{kind}": partial(sae_files.saelens, architecture=kind)
-        for kind in ("jumprelu", "gated", "batchtopk")
+        f"saelens-{architecture}": partial(sae_files.saelens, architecture=architecture)
+        for architecture in ("jumprelu", "gated", "batchtopk")
     },
-    **{kind: partial(sae_files.dictionary_learning, kind=kind) for kind in KINDS},
+    **{source: partial(sae_files.dictionary_learning, kind=source) for source in KINDS},
 }
 
 
@@ -447,10 +447,7 @@ def _targets() -> Iterator[tuple[str, Target]]:
     yield "mail", Target(files(a__eml=MAIL), documents)
     yield "mailbox", Target(files(a__mbox=f"From ann\n{MAIL}\n\nFrom bob\n{MAIL}"), documents)
     yield "tex", Target(files(a__tex='\\section{Owls} % x\nThey \\emph{h\\"oot}.\n'), documents)
-    yield (
-        "adoc",
-        Target(files(a__adoc="= Owls\nAnn\n\n* https://a.org[b] {author}\n"), documents),
-    )
+    yield ("adoc", Target(files(a__adoc="= Owls\nAnn\n\n* https://a.org[b] {author}\n"), documents))
     yield "org", Target(files(a__org="#+title: Owls\n* TODO a :b:\n[[x][y]] /z/ |a|\n"), documents)
     yield "mdx", Target(files(a__mdx="import x\n\n# Owls\n\n<A b={c}>hoot</A> `d`\n"), documents)
     yield "srt", Target(files(a__srt="1\n00:00:01,0 --> 00:00:02,0\n<i>hoot</i>\n"), documents)

@@ -24,19 +24,19 @@ def states_of(backbone, texts):
 
 def test_a_transform_is_applied_to_the_last_layer(bert):
     direction = torch.ones(32)
-    found = anisotropy(bert, TEXTS, transform=lambda states: states[:, :1].abs() * direction)
-    assert found[0] == anisotropy(bert, TEXTS)[0]
-    assert found[1] == pytest.approx(1.0)
+    value = anisotropy(bert, TEXTS, transform=lambda states: states[:, :1].abs() * direction)
+    assert value[0] == anisotropy(bert, TEXTS)[0]
+    assert value[1] == pytest.approx(1.0)
 
 
 def test_anisotropy_is_the_mean_cosine_of_all_pairs(bert):
-    found = anisotropy(bert, TEXTS)
-    assert len(found) == 2
+    value = anisotropy(bert, TEXTS)
+    assert len(value) == 2
     last = F.normalize(states_of(bert, TEXTS).double(), dim=1)
     cosines = last @ last.T
     pairs = ~torch.eye(len(last), dtype=torch.bool)
-    assert found[1] == pytest.approx(float(cosines[pairs].mean()), rel=1e-5)
-    assert found[0] != found[1]
+    assert value[1] == pytest.approx(float(cosines[pairs].mean()), rel=1e-5)
+    assert value[0] != value[1]
     with pytest.raises(InputError, match="needs two tokens"):
         anisotropy(bert, ["", text(1)])
 

@@ -1,4 +1,4 @@
-"""Answers of checks: holds, fails or undecided, and what a table's verdict is made of."""
+"""Answers of checks: holds, fails or undecided, and the verdict of a table."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from reproduction.recipe import Check, Column, Expected, ExpectedRow, Recipe, Ro
 from reproduction.run import Outcome, Result
 from reproduction.verdicts import Comparison, Contrast, Table, compare, run_tests
 
-QUERIES = [f"q{number}" for number in range(60)]
+QUERIES = [f"q{i}" for i in range(60)]
 RETRIEVAL = read_job({"retrieval": {"datasets": [{"name": "tiny"}]}}, "row")
 CONFIG = {"data": {"corpus": "tiny"}}
 TRAINING = read_job({"training": {"config": CONFIG, "test": [{"name": "tiny"}]}}, "row")
@@ -22,7 +22,7 @@ NDCG, COST = "tiny nDCG@10", "tiny QD-FLOPs"
 def result(
     name: str, mean: float, seeds: int = 0, cost: float = 1.0, noise: float = 0.05
 ) -> Result:
-    """Return a row whose queries vary around a mean, with trainings where there are seeds."""
+    """Return a row with queries around a mean, and with trainings if there are seeds."""
     random = np.random.default_rng(sum(map(ord, name)))
 
     def measured(seed: int) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
@@ -32,24 +32,24 @@ def result(
         values = {NDCG: float(np.mean(list(own.values()))), COST: cost + shift}
         return values, {NDCG: own}
 
-    parts = [measured(seed) for seed in range(max(seeds, 1))]
+    runs = [measured(seed) for seed in range(max(seeds, 1))]
     trainings = tuple(
-        {"seed": n, "values": values, "per_query": own} for n, (values, own) in enumerate(parts)
+        {"seed": n, "values": values, "per_query": own} for n, (values, own) in enumerate(runs)
     )
-    values = {k: float(np.mean([part[0][k] for part in parts])) for k in (NDCG, COST)}
+    values = {k: float(np.mean([run[0][k] for run in runs])) for k in (NDCG, COST)}
     job: dict[str, Any] = {}
-    own = {} if seeds else parts[0][1]
+    own = {} if seeds else runs[0][1]
     return Result(name, job, "", values, (), 1.0, "", {}, "", own, trainings if seeds else ())
 
 
 def recipe(*checks: Check, trained: bool = False, baseline: bool = True, **more: Any) -> Recipe:
     names = ["a", "b", "c", *(["bm25"] if baseline else [])]
-    rows = tuple(
+    systems = tuple(
         Row(name, {"small": TRAINING if trained and name != "bm25" else RETRIEVAL})
         for name in names
     )
     expected = Expected("Table 1", {}, {})
-    return Recipe("p/t", Path(), "T", "C", "measured", rows, checks, expected, **more)
+    return Recipe("p/t", Path(), "T", "C", "measured", systems, checks, expected, **more)
 
 
 def compared(table: Recipe, *results: Result, missing: dict[str, str] | None = None) -> Comparison:
@@ -75,9 +75,9 @@ BM25 = result("bm25", 0.3)
 )
 def test_a_difference_decides_beyond_chance_only(a, b, slack, answer):
     check = Check("claim", NDCG, rising=("a", "b"), slack=slack)
-    (found,) = compared(recipe(check), result("a", a), result("b", b)).checks
-    assert found.answer == answer
-    assert found.reason == ("within chance" if answer == "undecided" else "")
+    (checked,) = compared(recipe(check), result("a", a), result("b", b)).checks
+    assert checked.answer == answer
+    assert checked.reason == ("within chance" if answer == "undecided" else "")
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,11 @@ def test_a_difference_decides_beyond_chance_only(a, b, slack, answer):
 )
 def test_a_check_added_after_a_run_is_tested_over_its_trainings(costs, trainings, answer):
     checks = (RISES, Check("b costs more than a", COST, rising=("a", "b")))
-    rows = [result(name, 0.6, trainings, cost) for name, cost in zip("ab", costs, strict=True)]
-    outcome = Outcome({each.row: each for each in [*rows, BM25]}, {})
+    results = [result(name, 0.6, trainings, cost) for name, cost in zip("ab", costs, strict=True)]
+    outcome = Outcome({each.row: each for each in [*results, BM25]}, {})
     recorded = [Contrast("b", "a", NDCG, 0.1, 0.01, 59.0)]
-    found = compare(recipe(*checks, trained=True), "small", outcome, recorded).checks
-    assert [each.answer for each in found] == ["holds" if trainings > 2 else "undecided", answer]
+    checked = compare(recipe(*checks, trained=True), "small", outcome, recorded).checks
+    assert [each.answer for each in checked] == ["holds" if trainings > 2 else "undecided", answer]
 
 
 def test_one_step_that_fails_decides_and_one_that_is_open_does_not():
@@ -129,24 +129,24 @@ def test_costs_without_training_have_no_chance():
     check = Check("cheaper", COST, rising=("a", "b"))
     table = recipe(check)
     for cost, answer in ((1.001, "holds"), (0.999, "fails"), (1.0, "fails")):
-        found = compared(table, result("a", 0.5), result("b", 0.5, cost=cost)).checks[0]
-        assert found.answer == answer
+        checked = compared(table, result("a", 0.5), result("b", 0.5, cost=cost)).checks[0]
+        assert checked.answer == answer
 
 
 def test_a_missing_row_is_named():
-    found = compared(recipe(RISES), result("a", 0.5), missing={"b": "no data"})
-    assert found.checks[0].reason == "row b has no result: no data"
-    assert found.verdict.word == "undecided"
+    checked = compared(recipe(RISES), result("a", 0.5), missing={"b": "no data"})
+    assert checked.checks[0].reason == "row b has no result: no data"
+    assert checked.verdict.word == "undecided"
 
 
 def test_a_trained_model_needs_three_trainings():
     table = recipe(RISES, trained=True)
     for seeds, reason in ((0, "row a has 1 training, not 3"), (2, "row a has 2 trainings, not 3")):
-        found = compared(table, BM25, result("a", 0.5, seeds), result("b", 0.6, seeds)).checks[0]
-        assert (found.answer, found.reason) == ("undecided", reason)
-    found = compared(table, BM25, result("a", 0.5, 3), result("b", 0.6, 3)).checks[0]
-    assert found.answer == "holds"
-    assert "±" in found.values
+        checked = compared(table, BM25, result("a", 0.5, seeds), result("b", 0.6, seeds)).checks[0]
+        assert (checked.answer, checked.reason) == ("undecided", reason)
+    checked = compared(table, BM25, result("a", 0.5, 3), result("b", 0.6, 3)).checks[0]
+    assert checked.answer == "holds"
+    assert "±" in checked.values
 
 
 def test_a_cost_of_trained_models_is_tested_over_trainings():
@@ -154,17 +154,17 @@ def test_a_cost_of_trained_models_is_tested_over_trainings():
     table = recipe(check, trained=True)
     a = result("a", 0.5, 3)
     for cost, answer in ((1.5, "holds"), (0.5, "fails"), (1.0, "undecided")):
-        found = compared(table, BM25, a, result("b", 0.5, 3, cost)).checks[0]
-        assert found.answer == answer
+        checked = compared(table, BM25, a, result("b", 0.5, 3, cost)).checks[0]
+        assert checked.answer == answer
 
 
 def test_a_model_below_bm25_decides_nothing():
     table = recipe(RISES, trained=True)
     weak, strong = result("a", 0.2, 3), result("b", 0.6, 3)
-    found = compared(table, BM25, weak, strong).checks[0]
-    assert found.answer == "undecided"
-    assert found.reason.startswith("a (0.2")
-    assert "is below bm25 (0.3" in found.reason
+    checked = compared(table, BM25, weak, strong).checks[0]
+    assert checked.answer == "undecided"
+    assert checked.reason.startswith("a (0.2")
+    assert "is below bm25 (0.3" in checked.reason
     assert compared(table, weak, strong).checks[0].reason == f"the control bm25 has no {NDCG}"
     alone = recipe(RISES, trained=True, baseline=False)
     assert "no row bm25" in compared(alone, weak, strong).checks[0].reason
@@ -187,8 +187,8 @@ def test_a_model_below_bm25_decides_where_it_reaches_the_dense_backbone_that_it_
     alone = compared(own, weak, strong).checks[0]
     assert alone.reason == f"the control bm25 or dense has no {NDCG}"
     other = with_dense(recipe(RISES, trained=True), "another-model")
-    found = compared(other, BM25, result("dense", 0.1), weak, strong).checks[0]
-    assert found.reason.endswith("is below bm25 (0.300)")
+    checked = compared(other, BM25, result("dense", 0.1), weak, strong).checks[0]
+    assert checked.reason.endswith("is below bm25 (0.300)")
 
 
 def test_many_checks_need_stronger_evidence():
@@ -232,9 +232,9 @@ def test_numbers_beside_the_papers_do_not_fail_a_table():
         "p/t", Path(), "T", "C", "measured",
         (Row("a", {"full": RETRIEVAL}),), (), expected,
     )  # fmt: skip
-    found = compare(table, "full", Outcome({"a": result("a", 0.5)}, {}))
-    assert found.verdict.word == "undecided"
-    assert "0 of 1 numbers are the paper's" in found.verdict.reason
+    checked = compare(table, "full", Outcome({"a": result("a", 0.5)}, {}))
+    assert checked.verdict.word == "undecided"
+    assert "0 of 1 numbers are the paper's" in checked.verdict.reason
 
 
 def test_tests_that_were_kept_give_the_same_answers():
@@ -249,4 +249,4 @@ def test_tests_that_were_kept_give_the_same_answers():
     }  # fmt: skip
     kept = compare(table, "small", Outcome(bare, {}), tests)
     assert kept.checks == compare(table, "small", Outcome(results, {})).checks
-    assert [found.answer for found in kept.checks] == ["holds", "holds"]
+    assert [check.answer for check in kept.checks] == ["holds", "holds"]

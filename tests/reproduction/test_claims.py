@@ -1,4 +1,4 @@
-"""The papers' main claims: data that name checks, whose answers are computed."""
+"""The papers' main claims: data that name checks, with computed answers."""
 
 from types import SimpleNamespace
 
@@ -73,9 +73,9 @@ def test_a_claim_is_answered_by_the_checks_between_its_rows(answers, answer):
     answered = answer_claim(claim_of(), runs(*answers))
     assert answered.answer == answer
     assert [check.answer for _, check in answered.checks] == answers
-    (row,) = (line for line in claims_table([answered]) if "b finds" in line)
-    assert row.startswith(f"| 1 | b finds more than a | **{answer}** | ")
-    assert row.endswith(" | paper/table1 |")
+    (cells,) = (line for line in claims_table([answered]) if "b finds" in line)
+    assert cells.startswith(f"| 1 | b finds more than a | **{answer}** | ")
+    assert cells.endswith(" | paper/table1 |")
     lacking = runs(*answers, results=("a",), missing={"b": "not run", "c": "not run"})
     assert answer_claim(claim_of(), lacking).answer == "not run"
 
@@ -96,7 +96,7 @@ def test_evidence_that_there_is_not(changes, message):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("text", "message"),
     [
         ([{**CLAIM, "titel": ""}], "titel'; perhaps title?"),
         ([{**CLAIM, "evidence": []}], "evidence is missing"),
@@ -104,8 +104,8 @@ def test_evidence_that_there_is_not(changes, message):
         (None, "claims must be a list"),
     ],
 )
-def test_damaged_claims_are_refused(tmp_path, content, message):
-    (tmp_path / "claims.yaml").write_text(yaml.safe_dump(content))
+def test_damaged_claims_are_refused(tmp_path, text, message):
+    (tmp_path / "claims.yaml").write_text(yaml.safe_dump(text))
     with pytest.raises(InputError, match=f"claims.yaml: .*{message}"):
         load_claims(tmp_path)
 
@@ -120,11 +120,11 @@ def test_a_page_of_claims_has_the_present_answers(tmp_path):
 
 
 def test_a_page_of_other_recipes_needs_no_claims(tmp_path):
-    place = tmp_path / "paper" / "table1"
-    place.mkdir(parents=True)
-    (place / "recipe.yaml").write_text("{title: a, claim: b, kind: settings}")
-    (place / "expected.json").write_text('{"reference": "T", "columns": {}, "rows": {}}')
-    (place / "README.md").write_text("c")
+    path = tmp_path / "paper" / "table1"
+    path.mkdir(parents=True)
+    (path / "recipe.yaml").write_text("{title: a, claim: b, kind: settings}")
+    (path / "expected.json").write_text('{"reference": "T", "columns": {}, "rows": {}}')
+    (path / "README.md").write_text("c")
     write_report(tmp_path, tmp_path / "page.md")
     assert "## The claims" not in (tmp_path / "page.md").read_text()
 

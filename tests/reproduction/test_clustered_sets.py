@@ -26,7 +26,7 @@ from reproduction.data import Data, check_dataset, load_sources
 
 
 def around(centres: np.ndarray, each: int, spread: float = 0.01) -> np.ndarray:
-    """Points near each centre, one centre after another."""
+    """Points near each centre, centre after centre."""
     points = np.repeat(centres, each, axis=0)
     noise = np.random.default_rng(1).normal(0, spread, points.shape)
     return (points + noise).astype(np.float16)
@@ -39,11 +39,11 @@ def around(centres: np.ndarray, each: int, spread: float = 0.01) -> np.ndarray:
 def test_plain_clusters_are_found(seed):
     """Eight directions; lengths do not matter, as embeddings are compared by cosine."""
     points = around(np.eye(8), 20) * np.linspace(0.5, 3, 160)[:, None].astype(np.float16)
-    found = query_clusters(points, 8, seed)
-    groups = found.reshape(8, 20)
+    clusters = query_clusters(points, 8, seed)
+    groups = clusters.reshape(8, 20)
     assert (groups == groups[:, :1]).all()
     assert sorted(groups[:, 0]) == list(range(8))
-    assert (query_clusters(points, 8, seed) == found).all()
+    assert (query_clusters(points, 8, seed) == clusters).all()
 
 
 def test_clusters_of_a_sample(monkeypatch):
@@ -113,26 +113,32 @@ def sizes(queries: int, least_ratio: float = 0.5) -> ClusteringSettings:
 
 def test_triplets_by_hand():
     terms = Terms(QUERIES, DOCUMENTS)
-    found = matched_queries(terms, RELEVANT, CLUSTERS, [0, 1, 2], sizes(3))
-    assert [(one.query, one.ratio, one.difficulty) for one in found] == [
+    pairs = matched_queries(terms, RELEVANT, CLUSTERS, [0, 1, 2], sizes(3))
+    assert [(pair.query, pair.ratio, pair.difficulty) for pair in pairs] == [
         (2, 0.0, "low"),
         (1, 0.5, "middle"),
         (0, 1.0, "high"),
     ]
-    assert [(one.positives, one.negatives) for one in found] == [([2], [4]), ([1], [3]), ([0], [3])]
+    assert [(pair.positives, pair.negatives) for pair in pairs] == [
+        ([2], [4]),
+        ([1], [3]),
+        ([0], [3]),
+    ]
     strict = matched_queries(terms, RELEVANT, CLUSTERS, [0, 1, 2], sizes(3, 0.76))
-    assert [one.query for one in strict] == [2, 1]  # query 0 has no negative, and is left out
+    assert [pair.query for pair in strict] == [2, 1]  # query 0 has no negative, and is left out
 
 
 def test_negatives_are_the_most_similar_and_of_other_clusters(monkeypatch):
     monkeypatch.setattr(sets_module, "NEGATIVES", 2)
     documents = ["a b c d", "a b c", "a b", "a b c x", "a", "a b c d y"]
-    documents = [" ".join(f"word{letter}" for letter in one.split()) for one in documents]
+    documents = [" ".join(f"word{letter}" for letter in document.split()) for document in documents]
     queries = [documents[0], *documents[1:]]
     relevant = {0: [0], 1: [1, 0], 2: [2], 3: [3], 4: [4], 5: [5]}
     clusters = np.array([0, 1, 1, 1, 1, 0])
-    (one,) = matched_queries(Terms(queries, documents), relevant, clusters, [0], sizes(9, 0.25))
-    assert one.negatives == [1, 3]  # not 0, its own; not 5, of its own cluster
+    (document,) = matched_queries(
+        Terms(queries, documents), relevant, clusters, [0], sizes(9, 0.25)
+    )
+    assert document.negatives == [1, 3]  # not 0, its own; not 5, of its own cluster
 
 
 # Whole folders
@@ -144,21 +150,21 @@ def source(tmp_path):
     folder = tmp_path / "clicks"
     (folder / "qrels").mkdir(parents=True)
     documents, queries, qrels = [], [], ["query-id\tcorpus-id\tscore"]
-    for number in range(96):
-        topic = number % 4
-        query = f"topic{topic} thing{number} shared{number // 4 % 8}"
-        queries.append({"_id": f"q{number}", "text": query})
+    for i in range(96):
+        topic = i % 4
+        query = f"topic{topic} thing{i} shared{i // 4 % 8}"
+        queries.append({"_id": f"q{i}", "text": query})
         for place in range(2):
-            name = f"d{number}-{place}"
-            title = f"topic{topic} thing{number}" if place else f"shared{number // 4 % 8} page"
+            name = f"d{i}-{place}"
+            title = f"topic{topic} thing{i}" if place else f"shared{i // 4 % 8} page"
             documents.append({"_id": name, "title": title, "text": "a long body"})
-            qrels.append(f"q{number}\t{name}\t{place + 1}")
+            qrels.append(f"q{i}\t{name}\t{place + 1}")
     documents.append({"_id": "untitled", "text": "no title"})
     qrels += ["q0\tuntitled\t9", "q1\tnowhere\t1"]
     queries.append({"_id": "once", "text": "one click"})
     qrels.append("once\td0-0\t1")
     for name, lines in (("corpus", documents), ("queries", queries)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "qrels" / "train.tsv").write_text("\n".join(qrels))
     return folder
 
@@ -179,7 +185,7 @@ def embedded(monkeypatch):
 
 
 def of_set(folder: Path, name: str) -> tuple[dict[str, str], dict[str, str], dict[str, set[str]]]:
-    texts = {one.id: one.content for one in read_documents(folder / name)}
+    texts = {document.id: document.content for document in read_documents(folder / name)}
     queries = dict(read_queries(folder / name, SPLITS[name]))
     relevant: dict[str, set[str]] = {}
     for qrel in read_qrels(folder / name, SPLITS[name]):
@@ -201,34 +207,34 @@ def test_sets_are_disjoint_and_even(source, tmp_path):
         "dev": 8,
         "test": 24,
     }
-    found = {name: of_set(out, name) for name in SPLITS}
-    asked = [set(found[name][1]) for name in ("train", "dev", "test")]
-    assert len(set.union(*asked)) == sum(map(len, asked)) == 72
+    result = {name: of_set(out, name) for name in SPLITS}
+    query_ids = [set(result[name][1]) for name in ("train", "dev", "test")]
+    assert len(set.union(*query_ids)) == sum(map(len, query_ids)) == 72
     for name, each in (("train", 10), ("dev", 2), ("test", 6)):
-        assert set(topics(found[name][1]).values()) == {each}
-        texts, _, relevant = found[name]
+        assert set(topics(result[name][1]).values()) == {each}
+        texts, _, relevant = result[name]
         assert set.union(*relevant.values()) <= texts.keys()
         assert all(len(documents) == 2 for documents in relevant.values())
         assert "a long body" not in "".join(texts.values())  # titles alone
-    sizes = {name: len(found[name][0]) for name in SPLITS}
+    sizes = {name: len(result[name][0]) for name in SPLITS}
     assert sizes == {"train": 80, "dev": 24, "test": 88, "evaluation": 192}  # two for each query
-    train = set(found["train"][0])
-    assert not train & (set(found["dev"][0]) | set(found["test"][0]))
-    _, queries, relevant = found["evaluation"]
+    train = set(result["train"][0])
+    assert not train & (set(result["dev"][0]) | set(result["test"][0]))
+    _, queries, relevant = result["evaluation"]
     assert len(queries) == counts["evaluation"] == 12
-    assert queries.keys() <= found["test"][1].keys()
+    assert queries.keys() <= result["test"][1].keys()
     ratios = [
         line.split("\t") for line in (out / "evaluation" / "ratios.tsv").read_text().split("\n")
     ]
     assert ratios[0] == ["query-id", "ratio", "class"]
-    assert Counter(row[2] for row in ratios[1:-1]) == {"low": 4, "middle": 4, "high": 4}
-    assert {row[1] for row in ratios[1:-1]} == {"0.666667"}  # topic and thing, of three terms
+    assert Counter(ratio[2] for ratio in ratios[1:-1]) == {"low": 4, "middle": 4, "high": 4}
+    assert {ratio[1] for ratio in ratios[1:-1]} == {"0.666667"}  # topic and thing, of three terms
     judged = list(read_qrels(out / "evaluation", "test"))
     negatives = [qrel for qrel in judged if qrel.relevance == 0]
     for qrel in negatives:  # shared with queries of another topic
-        number, other = int(qrel.query_id[1:]), int(qrel.document_id[1:].split("-")[0])
-        assert number // 4 % 8 == other // 4 % 8
-        assert number % 4 != other % 4
+        document, other = int(qrel.query_id[1:]), int(qrel.document_id[1:].split("-")[0])
+        assert document // 4 % 8 == other // 4 % 8
+        assert document % 4 != other % 4
     assert {qrel.query_id for qrel in negatives} == queries.keys()
 
 
@@ -250,14 +256,14 @@ def test_recipes_make_the_sets_where_they_are_needed(source, tmp_path):
     described = {"source": "clicks", "titles": True, **SMALL}
     path = tmp_path / "datasets.yaml"
     path.write_text(json.dumps({"logs": {"get": "made here", "clustered": described}}))
-    seen: set[str] = set()
+    lines: set[str] = set()
     sources = load_sources(path)
-    data = Data(source.parent, sources, tmp_path / "work", lambda stage, *_: seen.add(stage))
-    place = data.find("logs/test")
-    assert place == str(tmp_path / "work" / "datasets" / "logs" / "test")
-    assert seen == {"clustering", "matching"}
-    assert data.find("logs/dev") == str(Path(place).with_name("dev"))
-    assert len(list(read_queries(place, "test"))) == 24
+    data = Data(source.parent, sources, tmp_path / "work", lambda stage, *_: lines.add(stage))
+    location = data.find("logs/test")
+    assert location == str(tmp_path / "work" / "datasets" / "logs" / "test")
+    assert lines == {"clustering", "matching"}
+    assert data.find("logs/dev") == str(Path(location).with_name("dev"))
+    assert len(list(read_queries(location, "test"))) == 24
     with pytest.raises(InputError, match="clustered sets are train, dev, test, evaluation"):
         data.find("logs/other")
     with pytest.raises(InputError, match="clustered sets are train"):

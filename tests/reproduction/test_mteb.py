@@ -74,8 +74,8 @@ class Ranked(Pets):
 
 def scores(model: object, task: Pets) -> Mapping[str, float]:
     results = mteb.evaluate(model, task, cache=None, show_progress_bar=False)
-    (found,) = results.task_results[0].scores["test"]
-    return found
+    (result,) = results.task_results[0].scores["test"]
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -90,35 +90,35 @@ def model(words):
 
 def test_a_task_is_scored_and_reranked(model):
     assert isinstance(model, SearchProtocol)
-    found = scores(model, Pets())
+    result = scores(model, Pets())
     # q1: d1 first. q2: d2 first, d1 not found: 1 / (1 + 1 / log2 3). q3: nothing.
-    assert found["ndcg_at_10"] == pytest.approx((1 + 0.61315 + 0) / 3, abs=1e-5)
-    assert found["recall_at_10"] == pytest.approx((1 + 0.5 + 0) / 3, abs=1e-5)
+    assert result["ndcg_at_10"] == pytest.approx((1 + 0.61315 + 0) / 3, abs=1e-5)
+    assert result["recall_at_10"] == pytest.approx((1 + 0.5 + 0) / 3, abs=1e-5)
     assert scores(model, Ranked())["hit_rate_at_10"] == pytest.approx(1 / 3, abs=1e-5)
     assert model.search(QUERIES, top_k=1, top_ranked=Ranked.top_ranked).keys() == QRELS.keys()
 
 
 def test_scores_are_those_of_an_index_of_the_corpus(encoder, words, tmp_path):
     """Words and concepts, pruned, re-weighted and rounded."""
-    documents = [Document(row["id"], row["text"], row["title"]) for row in CORPUS]
+    documents = [Document(record["id"], record["text"], record["title"]) for record in CORPUS]
     built = []
-    for name, content in (("recipe", [Document("other", "Not of it.")]), ("corpus", documents)):
+    for name, text in (("recipe", [Document("other", "Not of it.")]), ("corpus", documents)):
         words = WordVectorizer("de"), VocabularySettings(BM25())
         concepts = ConceptVectorizer(encoder), VocabularySettings(BM25(k3=1.0), 3, 20)
-        build_of(tmp_path / name, content, words, concepts, weight_bits=8)
+        build_of(tmp_path / name, text, words, concepts, weight_bits=8)
         path = tmp_path / f"{name}-rra"
         built.append(reweight(tmp_path / name, path, RRASettings(alpha=1.5)))
     recipe, index = built
     model = LexiceptSearch(recipe)
     model.index(CORPUS)
-    expected = index.search([row["text"] for row in QUERIES], 2)
-    found = model.search(QUERIES, top_k=2)
-    assert found == {f"q{n}": dict(hits) for n, hits in enumerate(expected, 1)}
-    assert found["q1"]
+    expected = index.search([record["text"] for record in QUERIES], 2)
+    ranking = model.search(QUERIES, top_k=2)
+    assert ranking == {f"q{n}": dict(hits) for n, hits in enumerate(expected, 1)}
+    assert ranking["q1"]
     assert model.mteb_model_meta.name == "lexicept/words-concepts"
     revisions = [
-        LexiceptSearch(one, name).mteb_model_meta.revision
-        for one, name in ((recipe, None), (recipe, "words"), (recipe, "concepts"), (words, None))
+        LexiceptSearch(source, name).mteb_model_meta.revision
+        for source, name in ((recipe, None), (recipe, "words"), (recipe, "concepts"), (words, None))
     ]
     assert len(set(revisions)) == 4
     assert LexiceptSearch(index).mteb_model_meta.revision == revisions[0]
@@ -126,8 +126,8 @@ def test_scores_are_those_of_an_index_of_the_corpus(encoder, words, tmp_path):
 
 def test_instructions_are_read_with_the_query(model):
     model.index(CORPUS)
-    rows = [{"id": "q", "text": "zzz", "instruction": "about money"}]
-    assert [*model.search(rows, top_k=5)["q"]] == ["d3"]
+    records = [{"id": "q", "text": "zzz", "instruction": "about money"}]
+    assert [*model.search(records, top_k=5)["q"]] == ["d3"]
 
 
 def test_bad_input(words, model):

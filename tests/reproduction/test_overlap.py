@@ -21,8 +21,8 @@ from support.tiny import save_bert
 
 
 def vectors(matrix: sp.csr_array, names: str = "abcdefgh") -> SparseVectors:
-    rows, columns = matrix.shape
-    return SparseVectors(matrix, list(names[:rows]), [Vocabulary("v", columns)])
+    height, columns = matrix.shape
+    return SparseVectors(matrix, list(names[:height]), [Vocabulary("v", columns)])
 
 
 ENGLISH = sp.csr_array([[1.0, 2, 3, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
@@ -62,11 +62,11 @@ def test_the_share_of_a_document_s_mean_length():
 
 
 def test_strangers_are_documents_that_do_not_translate_each_other():
-    numbers = sp.csr_array(np.eye(6))
-    moved = shifted([vectors(numbers)] * 3)
-    assert [one.ids for one in moved] == [list("abcdef")] * 3
-    found = [one.weights.toarray().argmax(axis=1).tolist() for one in moved]
-    assert found == [[0, 1, 2, 3, 4, 5], [4, 5, 0, 1, 2, 3], [2, 3, 4, 5, 0, 1]]
+    identity = sp.csr_array(np.eye(6))
+    moved = shifted([vectors(identity)] * 3)
+    assert [system.ids for system in moved] == [list("abcdef")] * 3
+    largest = [system.weights.toarray().argmax(axis=1).tolist() for system in moved]
+    assert largest == [[0, 1, 2, 3, 4, 5], [4, 5, 0, 1, 2, 3], [2, 3, 4, 5, 0, 1]]
     assert overlap(moved).shared.tolist() == [0] * 6
     with pytest.raises(InputError, match="4 languages need as many documents, not 3"):
         shifted([vectors(ENGLISH)] * 4)
@@ -94,30 +94,30 @@ def data(tmp_path):
 
 def test_words_that_languages_share(data, tmp_path):
     job = OverlapJob(dataset="pairs", languages=("en", "de"))
-    found = run_overlap(job, data)
+    result = run_overlap(job, data)
     # a shares 24 of 4 and 3 stems (German keeps panthers); moved by a document, a meets c.
-    assert found.per_query["pairs share"] == {"a": 1 / 3.5, "b": 0, "c": 0}
-    assert found.per_query["pairs share beyond chance"] == {"a": 1 / 3.5, "b": 0, "c": 0}
-    assert found.values["pairs overlap"] == 1 / 3
-    assert found.values["pairs share by chance"] == 0
-    assert found.values["pairs share"] == pytest.approx(1 / 3.5 / 3)
+    assert result.per_query["pairs share"] == {"a": 1 / 3.5, "b": 0, "c": 0}
+    assert result.per_query["pairs share beyond chance"] == {"a": 1 / 3.5, "b": 0, "c": 0}
+    assert result.values["pairs overlap"] == 1 / 3
+    assert result.values["pairs share by chance"] == 0
+    assert result.values["pairs share"] == pytest.approx(1 / 3.5 / 3)
     # Each language is searched in itself, and both queries find the document that they are of.
-    assert found.per_query["pairs nDCG@10"] == {"en/q": 1, "de/q": 1}
+    assert result.per_query["pairs nDCG@10"] == {"en/q": 1, "de/q": 1}
 
 
 @pytest.mark.parametrize("system", ["subwords", "latents", "untrained"])
 def test_texts_that_are_the_same_share_all_dimensions(data, tmp_path, system):
-    """A document and its copy share what it has; searching the copies is searching the document."""
+    """A document and its copy share everything; searching the copies is searching the document."""
     shutil.copytree(tmp_path / "pairs" / "en", tmp_path / "pairs" / "copy")
     model, layer = tmp_path / "model", tmp_path / "sae" / "layers.1"
     save_bert(model)
     layer.mkdir(parents=True)
-    rows = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
+    weights = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
     save_config(layer / "cfg.json", k=4, num_latents=64, d_in=32, expansion_factor=2)
     save_tensors(
         layer / "sae.safetensors",
-        **{"encoder.weight": rows, "encoder.bias": np.zeros(64, np.float32)},
-        W_dec=rows,
+        **{"encoder.weight": weights, "encoder.bias": np.zeros(64, np.float32)},
+        W_dec=weights,
         b_dec=np.zeros(32, np.float32),
     )
     seeds = (0, 1) if system == "untrained" else ()
@@ -125,9 +125,9 @@ def test_texts_that_are_the_same_share_all_dimensions(data, tmp_path, system):
     if system != "subwords":
         choice = {"latents": PublishedLatents(backbone="model", sae="sae", k=2, untrained=seeds)}
     job = OverlapJob(dataset="pairs", languages=("en", "copy"), **choice)
-    found = run_overlap(job, data)
-    assert [training["seed"] for training in found.trainings] == list(seeds)
-    for measured in [training["per_query"] for training in found.trainings] or [found.per_query]:
+    result = run_overlap(job, data)
+    assert [training["seed"] for training in result.trainings] == list(seeds)
+    for measured in [training["per_query"] for training in result.trainings] or [result.per_query]:
         assert measured["pairs share"] == {"a": 1, "b": 1, "c": 1}
         across = measured["pairs across nDCG@10"]
         assert list(across) == ["en-copy/q", "copy-en/q"]

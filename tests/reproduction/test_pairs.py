@@ -16,17 +16,17 @@ from reproduction.pairs import Pair, dimension_pairs, senses, synonyms
 
 
 def vectors(dense: np.ndarray, ids: list[str] | None = None) -> SparseVectors:
-    names = [str(row) for row in range(len(dense))] if ids is None else ids
+    names = [str(i) for i in range(len(dense))] if ids is None else ids
     matrix = sp.csr_array(np.asarray(dense, np.float32))
     return SparseVectors(matrix, names, [Vocabulary("v", matrix.shape[1])])
 
 
 def column(*runs: tuple[int, int]) -> np.ndarray:
-    """40 documents; 0.5 in those of the runs."""
-    found = np.zeros(40)
+    """40 documents; 0.5 in the documents of the runs."""
+    actual = np.zeros(40)
     for start, end in runs:
-        found[start:end] = 0.5
-    return found
+        actual[start:end] = 0.5
+    return actual
 
 
 TOKENS = np.stack([column((0, 10)), column((20, 28)), column((20, 40)), column((36, 40))], axis=1)
@@ -34,17 +34,17 @@ LATENTS = np.stack([column((0, 9)), column((20, 40)), column((20, 28)), column()
 
 
 def test_the_three_relations_by_hand():
-    found = dimension_pairs(vectors(TOKENS), vectors(LATENTS))
-    assert list(found) == [
+    actual = dimension_pairs(vectors(TOKENS), vectors(LATENTS))
+    assert list(actual) == [
         Pair(0, 0, 10, 9, 9, "identity", 40),
         Pair(1, 1, 8, 20, 8, "synonymy", 40),
         Pair(1, 2, 8, 8, 8, "identity", 40),
         Pair(2, 1, 20, 20, 20, "identity", 40),
         Pair(2, 2, 20, 8, 8, "polysemy", 40),
     ]
-    assert found.counts == {"synonymy": 1, "polysemy": 1, "identity": 3}
-    assert found.associated == len(found) == 5
-    synonym = found[1]
+    assert actual.counts == {"synonymy": 1, "polysemy": 1, "identity": 3}
+    assert actual.associated == len(actual) == 5
+    synonym = actual[1]
     assert (synonym.latent_given_token, synonym.token_given_latent, synonym.lift) == (1, 0.4, 2)
 
 
@@ -52,26 +52,26 @@ def test_groups_are_those_of_tables_8_and_9():
     """Latent 0 covers tokens 0 and 1; token 2 has latents 1 and 2."""
     tokens = np.stack([column((0, 8)), column((8, 16)), column((20, 40))], axis=1)
     latents = np.stack([column((0, 20)), column((20, 28)), column((28, 36))], axis=1)
-    found = dimension_pairs(vectors(tokens), vectors(latents))
-    (covering,) = synonyms(found)
+    actual = dimension_pairs(vectors(tokens), vectors(latents))
+    (covering,) = synonyms(actual)
     assert covering.dimension == 0
     assert [pair.token for pair in covering.pairs] == [0, 1]
-    (several,) = senses(found)
+    (several,) = senses(actual)
     assert several.dimension == 2
     assert [(pair.latent, pair.token_given_latent) for pair in several.pairs] == [(1, 1), (2, 1)]
 
 
 def test_rare_and_common_dimensions():
     token, latent = (np.arange(200)[:, None] < count for count in (70, 7))
-    found = dimension_pairs(vectors(token), vectors(latent))
-    assert list(found) == [Pair(0, 0, 70, 7, 7, "polysemy", 200)]
+    actual = dimension_pairs(vectors(token), vectors(latent))
+    assert list(actual) == [Pair(0, 0, 70, 7, 7, "polysemy", 200)]
     everywhere = np.ones((40, 1))
     assert len(dimension_pairs(vectors(TOKENS), vectors(everywhere))) == 0
     assert dimension_pairs(vectors(everywhere), vectors(everywhere)).associated == 0
 
 
 def test_documents_are_matched_by_id():
-    ids = [str(row) for row in range(40)]
+    ids = [str(i) for i in range(40)]
     turned = vectors(LATENTS[::-1], ids[::-1])
     assert list(dimension_pairs(vectors(TOKENS), turned)) == list(
         dimension_pairs(vectors(TOKENS), vectors(LATENTS))
@@ -89,7 +89,7 @@ def test_the_tail_is_scipys_binomial_test(k, p, more):
 
 @st.composite
 def related(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and latents [N, ·], some of which are others with some documents changed."""
+    """Tokens and latents [N, ·], some equal to others with a few documents changed."""
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     N = draw(st.sampled_from([0, 1, 7, 30, 60]))
     tokens = random.random((N, draw(st.integers(0, 5)))) < random.choice([0.1, 0.3, 0.9])
@@ -121,6 +121,6 @@ def test_any_chunks_agree_with_brute_force(collections, cells):
                 expected.append(Pair(t, l, n_t, n_l, k, relation, len(T)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "CELLS", cells)
-        found = dimension_pairs(vectors(T), vectors(L))
-    assert list(found) == expected
-    assert found.associated == associated
+        actual = dimension_pairs(vectors(T), vectors(L))
+    assert list(actual) == expected
+    assert actual.associated == associated

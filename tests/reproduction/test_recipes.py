@@ -1,4 +1,4 @@
-"""Recipes: all are valid, damaged ones are refused, and a run that was killed goes on."""
+"""Recipes: all are valid, damaged recipes are refused, and a killed run goes on."""
 
 import dataclasses
 import gzip
@@ -70,7 +70,7 @@ NAMES = find_recipes(RECIPES)
 
 @pytest.fixture(autouse=True)
 def _no_mteb(monkeypatch):
-    """Its registry takes a minute to import; the command's own dry run asks it."""
+    """The registry takes a minute to import; the command's dry run asks it."""
     monkeypatch.setattr(data_module, "check_tasks", lambda names: None)
     monkeypatch.setattr(run_module, "check_tasks", lambda names: None)
 
@@ -79,39 +79,43 @@ def _no_mteb(monkeypatch):
 def test_every_recipe_is_valid_without_data(name):
     recipe = load_recipe(RECIPES, name)
     validate(recipe, RECIPES)
-    rows = {row.name for row in recipe.rows}
-    for row, expected in recipe.expected.rows.items():
-        assert row in rows or expected.kind in ("quoted", "settings", "examples")
+    rows = {system.name for system in recipe.rows}
+    for system, expected in recipe.expected.rows.items():
+        assert system in rows or expected.kind in ("quoted", "settings", "examples")
     assert "Full size" in (recipe.folder / "README.md").read_text()
 
 
 def test_decoders_are_adapted_in_half_precision():
     stages = [
-        row.jobs["full"].pretraining
+        system.jobs["full"].pretraining
         for name in find_recipes(RECIPES)
-        for row in load_recipe(RECIPES, name).rows
-        if isinstance(row.jobs["full"], TrainingJob) and row.jobs["full"].pretraining
+        for system in load_recipe(RECIPES, name).rows
+        if isinstance(system.jobs["full"], TrainingJob) and system.jobs["full"].pretraining
     ]
     decoders = [stage.settings for stage in stages if stage.settings.masking == "mntp"]
     assert len(decoders) > 50
-    assert {(own.dtype, own.gradient_checkpointing) for own in decoders} == {("bfloat16", True)}
+    assert {
+        (recipe_names.dtype, recipe_names.gradient_checkpointing) for recipe_names in decoders
+    } == {("bfloat16", True)}
 
 
 def test_workers_tokenise_at_full_size():
-    jobs = [row.jobs["full"] for name in NAMES for row in load_recipe(RECIPES, name).rows]
+    jobs = [system.jobs["full"] for name in NAMES for system in load_recipe(RECIPES, name).rows]
     trained = [job.config.optimizer for job in jobs if isinstance(job, TrainingJob)]
     assert len(trained) > 200
     assert {optimizer.workers for optimizer in trained} == {4}
 
 
 def test_every_table_of_the_papers_has_a_recipe():
-    wanted = {f"sae_splade/table{n}" for n in range(1, 10)} | {
+    expected = {f"sae_splade/table{n}" for n in range(1, 10)} | {
         f"splare/table{n}" for n in range(1, 14)
     }
-    wanted |= {f"esplade/table{n}" for n in (3, 5, 6, 7)} | {f"splare/figure{n}" for n in (2, 3, 5)}
-    wanted |= {"sae_splade/figure2", "sae_splade/figure3", "esplade/figure1", "splare/examples"}
-    wanted |= {"rra/table1", "rra/table2", "rra/figure2", "rra/sparta_case"}
-    assert wanted <= set(NAMES)
+    expected |= {f"esplade/table{n}" for n in (3, 5, 6, 7)} | {
+        f"splare/figure{n}" for n in (2, 3, 5)
+    }
+    expected |= {"sae_splade/figure2", "sae_splade/figure3", "esplade/figure1", "splare/examples"}
+    expected |= {"rra/table1", "rra/table2", "rra/figure2", "rra/sparta_case"}
+    assert expected <= set(NAMES)
 
 
 def test_numbers_are_as_printed():
@@ -125,7 +129,7 @@ def test_numbers_are_as_printed():
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("esplade/")])
 def test_esplade_learns_from_in_batch_negatives_alone(name):
     """Equation 1, with the dot product itself as score: λ_j can't be evaded by a factor."""
-    jobs = [job for row in load_recipe(RECIPES, name).rows for job in row.jobs.values()]
+    jobs = [job for system in load_recipe(RECIPES, name).rows for job in system.jobs.values()]
     configs = [job.config for job in jobs if isinstance(job, TrainingJob)]
     assert configs
     for config in configs:
@@ -138,8 +142,8 @@ def test_esplade_learns_from_in_batch_negatives_alone(name):
 @pytest.mark.parametrize("name", ["table3", "table5", "figure1"])
 def test_esplade_is_pretrained_as_the_paper_says(name):
     """Section 3.1.3; titles of at most 64 tokens, and the vocabulary of the training's texts."""
-    rows = {row.name: row for row in load_recipe(RECIPES, f"esplade/{name}").rows}
-    jobs = [row.jobs["full"] for row in rows.values() if isinstance(row.jobs["full"], TrainingJob)]
+    rows = {system.name: system for system in load_recipe(RECIPES, f"esplade/{name}").rows}
+    jobs = [s.jobs["full"] for s in rows.values() if isinstance(s.jobs["full"], TrainingJob)]
     stages = [job.pretraining for job in jobs if job.config.model.head == "expanded"]
     assert stages
     for stage in stages:
@@ -190,13 +194,13 @@ EXPECTED = {
 
 @pytest.fixture
 def recipes(tmp_path):
-    """A folder of recipes with one in it."""
+    """A folder with one recipe."""
     folder = tmp_path / "recipes"
-    place = folder / "paper" / "table1"
-    place.mkdir(parents=True)
-    (place / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
-    (place / "expected.json").write_text(json.dumps(EXPECTED))
-    (place / "README.md").write_text("What is claimed.\n")
+    path = folder / "paper" / "table1"
+    path.mkdir(parents=True)
+    (path / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
+    (path / "expected.json").write_text(json.dumps(EXPECTED))
+    (path / "README.md").write_text("What is claimed.\n")
     sources = {"tiny": {"get": "made here"}, "nowhere": {"get": "Ask its authors."}}
     (folder / "datasets.yaml").write_text(yaml.safe_dump(sources))
     return folder
@@ -212,9 +216,9 @@ def here(recipes, tmp_path):
 
 
 def damaged(change):
-    content = json.loads(json.dumps(RECIPE))
-    change(content)
-    return content
+    config = json.loads(json.dumps(RECIPE))
+    change(config)
+    return config
 
 
 DAMAGES = {
@@ -256,14 +260,14 @@ def test_a_row_is_like_another_but_for_what_it_says(recipes):
         {"name": "b_long", "like": "b", "full": {"retrieval": {"document_max_active_dims": 9}}},
     ]
     path.write_text(yaml.safe_dump({**RECIPE, "rows": rows}))
-    made = {row.name: row.jobs for row in load_recipe(recipes, "paper/table1").rows}
-    assert made["copied"] == made["large"]
-    assert made["large"]["small"] == "too large"
-    assert made["small_too"]["small"] == made["small_too"]["full"] == made["bm25"]["full"]
+    jobs = {system.name: system.jobs for system in load_recipe(recipes, "paper/table1").rows}
+    assert jobs["copied"] == jobs["large"]
+    assert jobs["large"]["small"] == "too large"
+    assert jobs["small_too"]["small"] == jobs["small_too"]["full"] == jobs["bm25"]["full"]
     for size in SIZES:
-        assert made["b"][size] == dataclasses.replace(made["pruned"][size], weight=0.5)
-    assert made["b_long"]["small"] == made["b"]["small"]
-    assert made["b_long"]["full"].document_max_active_dims == 9
+        assert jobs["b"][size] == dataclasses.replace(jobs["pruned"][size], weight=0.5)
+    assert jobs["b_long"]["small"] == jobs["b"]["small"]
+    assert jobs["b_long"]["full"].document_max_active_dims == 9
 
 
 @pytest.mark.parametrize("message", DAMAGES)
@@ -300,12 +304,12 @@ def test_a_run_that_was_killed_goes_on(recipes, here, tmp_path, monkeypatch):
     ran = []
     real = run_module.run_row
 
-    def kill(row, *arguments):
-        if row == "pruned" and len(ran) == 1:
+    def kill(system_name, *arguments):
+        if system_name == "pruned" and len(ran) == 1:
             ran.append("killed")
             raise KilledError
-        ran.append(row)
-        return real(row, *arguments)
+        ran.append(system_name)
+        return real(system_name, *arguments)
 
     monkeypatch.setattr(run_module, "run_row", kill)
     out = tmp_path / "out"
@@ -332,8 +336,10 @@ def test_missing_data_are_named_and_other_rows_go_on(recipes, here, tmp_path):
 def test_a_row_whose_job_has_changed_is_run_again(recipes, here, tmp_path):
     recipe = load_recipe(recipes, "paper/table1")
     run_recipe(recipe, "small", here, tmp_path / "out")
-    content = damaged(lambda c: c["rows"][1]["set"]["retrieval"].update(document_max_active_dims=1))
-    (recipe.folder / "recipe.yaml").write_text(yaml.safe_dump(content))
+    recipe_json = damaged(
+        lambda c: c["rows"][1]["set"]["retrieval"].update(document_max_active_dims=1)
+    )
+    (recipe.folder / "recipe.yaml").write_text(yaml.safe_dump(recipe_json))
     changed = load_recipe(recipes, "paper/table1")
     known = known_results(changed, "small", tmp_path / "out/paper/table1/small")
     assert "another configuration" in known.missing["pruned"]
@@ -342,17 +348,17 @@ def test_a_row_whose_job_has_changed_is_run_again(recipes, here, tmp_path):
 
 
 def test_queries_that_are_documents(recipes, tmp_path):
-    """A collection that datasets.yaml lists is measured as BEIR measures it, and says so."""
+    """A collection of datasets.yaml is measured as BEIR measures it, and says so."""
     documents = {"d1": "cat dog", "d2": "cat dog bird", "d3": "cat"}
     queries = {"d1": "cat dog", "d2": "bird dog"}
     qrels = {"test": "d1 0 d2 1\nd2 0 d1 1\n"}
     write_beir(tmp_path / "data" / "family" / "listed", documents, queries, qrels)
     write_beir(tmp_path / "data" / "family" / "other", documents, queries, qrels)
     datasets = [{"name": "family/listed"}, {"name": "family/other"}]
-    row = {"retrieval": {"datasets": datasets}}
-    rows = [{"name": "bm25", "small": row, "full": "too large"}]
-    content = {**RECIPE, "rows": rows, "checks": []}
-    (recipes / "paper/table1/recipe.yaml").write_text(yaml.safe_dump(content))
+    small_setup = {"retrieval": {"datasets": datasets}}
+    rows = [{"name": "bm25", "small": small_setup, "full": "too large"}]
+    config = {**RECIPE, "rows": rows, "checks": []}
+    (recipes / "paper/table1/recipe.yaml").write_text(yaml.safe_dump(config))
     expected = {"reference": "", "columns": {}, "rows": {}}
     (recipes / "paper/table1/expected.json").write_text(json.dumps(expected))
     out = tmp_path / "out"
@@ -379,10 +385,10 @@ def test_queries_that_are_documents(recipes, tmp_path):
 def test_collections_whose_queries_are_documents():
     sources = load_sources(RECIPES / "datasets.yaml")
     recipe = load_recipe(RECIPES, "rra/table1")
-    jobs = [job for row in recipe.rows for job in row.jobs.values() if not isinstance(job, str)]
+    jobs = [job for s in recipe.rows for job in s.jobs.values() if not isinstance(job, str)]
     names = {dataset.name for job in jobs for dataset in datasets_of(job)}
-    kinds = ("arguana", "quora", "scidocs", "cqadupstack")
-    expected = {name for name in names if any(kind in name for kind in kinds)}
+    collections = ("arguana", "quora", "scidocs", "cqadupstack")
+    expected = {name for name in names if any(collection in name for collection in collections)}
     assert {"beir/arguana", "beir/quora/test", "beir_sparta/arguana"} <= expected
     # Cranfield's and Vaswani's queries have ids of documents too, by accident.
     assert {"cranfield", "vaswani_npl"} <= names - expected
@@ -395,9 +401,9 @@ def test_restart_runs_finished_rows_again(recipes, here, tmp_path, monkeypatch):
     ran = []
     real = run_module.run_row
 
-    def observed(row, *arguments):
-        ran.append(row)
-        return real(row, *arguments)
+    def observed(system_name, *arguments):
+        ran.append(system_name)
+        return real(system_name, *arguments)
 
     monkeypatch.setattr(run_module, "run_row", observed)
     again = run_recipe(recipe, "small", here, tmp_path, ("bm25",), restart=True)
@@ -408,16 +414,16 @@ def test_restart_runs_finished_rows_again(recipes, here, tmp_path, monkeypatch):
 
 
 def test_data_that_have_changed_are_named(recipes, here, tmp_path):
-    """A row is known by its dataset's name: new files under it must not pass for the old ones."""
+    """A row is known by its dataset's name: new files must not pass for the old ones."""
     recipe, corpus = load_recipe(recipes, "paper/table1"), here.folder / "tiny" / "corpus.jsonl"
     run_recipe(recipe, "small", here, tmp_path)
-    content = corpus.read_bytes()
-    corpus.write_bytes(content)
+    data = corpus.read_bytes()
+    corpus.write_bytes(data)
     assert "bm25" in run_recipe(recipe, "small", here, tmp_path).results
-    corpus.write_bytes(content + b"\n")
+    corpus.write_bytes(data + b"\n")
     with pytest.raises(InputError, match=r"tiny: its files have changed .* another --out"):
         run_recipe(recipe, "small", here, tmp_path)
-    corpus.write_bytes(content)
+    corpus.write_bytes(data)
     assert "bm25" in run_recipe(recipe, "small", here, tmp_path).results
 
 
@@ -458,7 +464,7 @@ def test_recorded_results_belong_to_the_recipes():
 def test_a_row_computed_from_a_table_changes_with_it(tmp_path):
     shutil.copytree(RECIPES, tmp_path / "recipes")
     recipe = load_recipe(tmp_path / "recipes", "sae_splade/figure2")
-    (job,) = (row.jobs["small"] for row in recipe.rows if row.name == "e2")
+    (job,) = (system.jobs["small"] for system in recipe.rows if system.name == "e2")
     before = run_module.job_fingerprint(job, recipe)
     path = tmp_path / "recipes" / "sae_splade" / "table3" / "expected.json"
     path.write_text(path.read_text().replace("18.8", "25.0", 1))
@@ -466,8 +472,8 @@ def test_a_row_computed_from_a_table_changes_with_it(tmp_path):
 
 
 def test_a_part_depends_on_what_it_is_of(here):
-    part = Subset("tiny", "test", 2, 2)
-    data = Data(here.folder, {"part": Source("", subset=part)}, here.work)
+    subset = Subset("tiny", "test", 2, 2)
+    data = Data(here.folder, {"part": Source("", subset=subset)}, here.work)
     data.check_unchanged("part")
     queries = here.folder / "tiny" / "queries.jsonl"
     queries.write_text("{}")
@@ -476,29 +482,29 @@ def test_a_part_depends_on_what_it_is_of(here):
 
 
 def test_parts_by_titles_share_no_title_text_or_question(tmp_path):
-    """Titles, texts and questions that differ in case and marks alone are the same."""
-    titles = [f"{'Aa'[number % 2]}-{number // 2}" for number in range(20)]
-    texts = [*(f"Text {number}." for number in range(19)), "text 0"]
-    questions = {f"q{number}": f"What is {number % 18}?" for number in range(20)}
+    """Titles, texts and questions are the same if only case and marks differ."""
+    titles = [f"{'Aa'[i % 2]}-{i // 2}" for i in range(20)]
+    texts = [*(f"Text {i}." for i in range(19)), "text 0"]
+    questions = {f"q{i}": f"What is {i % 18}?" for i in range(20)}
     judged = "query-id\tcorpus-id\tscore\n" + "".join(f"q{n}\td{n}\t1\n" for n in range(20))
     folder = write_beir(tmp_path / "data" / "whole", {}, questions, {"train": judged})
     lines = [
-        json.dumps({"_id": f"d{number}", "title": title, "text": text}) + "\n"
-        for number, (title, text) in enumerate(zip(titles, texts, strict=True))
+        json.dumps({"_id": f"d{i}", "title": title, "text": text}) + "\n"
+        for i, (title, text) in enumerate(zip(titles, texts, strict=True))
     ]
     (folder / "corpus.jsonl").write_text("".join(lines))
-    numbers = []
+    id_sets = []
     for name, bounds in (("first", (0, 0.3)), ("second", (0.3, 1))):
         source = Source("", subset=Subset("whole", "train", 20, 20, titles=bounds))
-        part = Data(tmp_path / "data", {name: source}, tmp_path / "work").find(name)
-        documents = {int(document.id[1:]) for document in read_documents(part)}
-        asked = {int(query.id[1:]) for query in read_queries(part, "train")}
+        part_folder = Data(tmp_path / "data", {name: source}, tmp_path / "work").find(name)
+        documents = {int(document.id[1:]) for document in read_documents(part_folder)}
+        query_ids = {int(query.id[1:]) for query in read_queries(part_folder, "train")}
         # d0 and d19 have one text, q0 and q18 as well as q1 and q19 one question.
-        assert asked == documents - {1, 18}
-        numbers.append(documents)
-    assert sorted([*numbers[0], *numbers[1]]) == list(range(1, 19))
-    assert [len({number // 2 for number in part}) for part in numbers] == [3, 7]
-    assert not {number // 2 for number in numbers[0]} & {number // 2 for number in numbers[1]}
+        assert query_ids == documents - {1, 18}
+        id_sets.append(documents)
+    assert sorted([*id_sets[0], *id_sets[1]]) == list(range(1, 19))
+    assert [len({document_id // 2 for document_id in ids}) for ids in id_sets] == [3, 7]
+    assert not {d // 2 for d in id_sets[0]} & {document_id // 2 for document_id in id_sets[1]}
     with pytest.raises(InputError, match="two rising shares"):
         Subset("whole", "train", 20, 20, titles=(0.3, 0.3))
 
@@ -547,9 +553,9 @@ def test_published_vectors_are_read(tmp_path):
         file.write('{"id": "a", "vector": {"x": 200, "y": 50}}\n{"id": "b", "vector": {}}\n')
     with gzip.open(tmp_path / "queries.tsv.gz", "wt") as file:
         file.write("q\ty y x\n")
-    found = published_vectors(tmp_path, None, 0.01, tmp_path / "work")
-    assert found.documents.load().toarray().tolist() == [[2.0, 0.5], [0.0, 0.0]]
-    assert found.queries.toarray().tolist() == [[1.0, 2.0]]
+    vectors = published_vectors(tmp_path, None, 0.01, tmp_path / "work")
+    assert vectors.documents.load().toarray().tolist() == [[2.0, 0.5], [0.0, 0.0]]
+    assert vectors.queries.toarray().tolist() == [[1.0, 2.0]]
     (tmp_path / "vocab.txt").write_text("x\nz\n")
     with pytest.raises(InputError, match="'y' is no term"):
         published_vectors(tmp_path, tmp_path / "vocab.txt", 1.0, tmp_path / "work")
@@ -592,25 +598,28 @@ def test_the_command(recipes, here, tmp_path, capsys):
 def test_sizes_and_names_do_not_repeat_a_run():
     """Rows with the same job are one training."""
     for name, size in product(("sae_splade/table1", "esplade/figure1"), SIZES):
-        jobs = [row.jobs[size] for row in load_recipe(RECIPES, name).rows]
-        kept = [json.dumps(to_json(job)) for job in jobs if not isinstance(job, str)]
-        assert len(set(kept)) == len(kept)
+        jobs = [system.jobs[size] for system in load_recipe(RECIPES, name).rows]
+        configurations = [json.dumps(to_json(job)) for job in jobs if not isinstance(job, str)]
+        assert len(set(configurations)) == len(configurations)
 
 
 def test_a_check_may_be_of_a_column(recipes):
     """The mean over a column's datasets, in the paper's units."""
-    place = recipes / "paper" / "table1"
-    content = {**RECIPE, "checks": [{"says": "b", "value": "mean", "rising": ["bm25", "pruned"]}]}
-    (place / "recipe.yaml").write_text(yaml.safe_dump(content))
+    path = recipes / "paper" / "table1"
+    recipe_json = {
+        **RECIPE,
+        "checks": [{"says": "b", "value": "mean", "rising": ["bm25", "pruned"]}],
+    }
+    (path / "recipe.yaml").write_text(yaml.safe_dump(recipe_json))
     own = {"metric": "RR@10", "datasets": ["a", "b"]}
     column = {**own, "scale": 100, "small": own}
     expected = {**EXPECTED, "columns": {**EXPECTED["columns"], "mean": column}}
-    (place / "expected.json").write_text(json.dumps(expected))
+    (path / "expected.json").write_text(json.dumps(expected))
     recipe = load_recipe(recipes, "paper/table1")
     values = {"bm25": {"a RR@10": 0.2, "b RR@10": 0.4}, "pruned": {"a RR@10": 0.5, "b RR@10": 0.3}}
     results = {
-        row: run_module.Result(row, {}, "", found, (), 0.0, "", {}, "", {})
-        for row, found in values.items()
+        system: run_module.Result(system, {}, "", values_of_system, (), 0.0, "", {}, "", {})
+        for system, values_of_system in values.items()
     }
     (checked,) = compare(recipe, "small", run_module.Outcome(results, {})).checks
     assert (checked.answer, checked.values) == ("holds", "bm25 30, pruned 40")
@@ -631,11 +640,11 @@ def test_a_setting_that_is_newer_than_a_result_keeps_it(recipes, here, tmp_path)
     recipe = load_recipe(recipes, "paper/table1")
     run_recipe(recipe, "small", here, tmp_path)
     path = tmp_path / "paper/table1/small/rows/bm25.json"
-    content = json.loads(path.read_text())
-    assert "weight" not in content["job"]["retrieval"]  # it has its default
+    config = json.loads(path.read_text())
+    assert "weight" not in config["job"]["retrieval"]  # it has its default
     assert "bm25" in known_results(recipe, "small", path.parents[1]).results
-    content["job"]["retrieval"]["removed"] = True  # a setting that is no longer there
-    path.write_text(json.dumps(content))
+    config["job"]["retrieval"]["removed"] = True  # a setting that is no longer there
+    path.write_text(json.dumps(config))
     missing = known_results(recipe, "small", path.parents[1]).missing
     assert "another configuration" in missing["bm25"]
 
@@ -649,7 +658,7 @@ def tiny(tmp_path):
 
 
 def training_job(config, **more):
-    """Return a training that is tested on the collection's split dev."""
+    """Return a training tested on the collection's split dev."""
     test = [{"name": "beir", "split": "dev"}]
     return read_job({"training": {"config": config, "test": test, **more}}, "row")
 
@@ -677,22 +686,26 @@ def test_rows_of_one_training_share_the_model(tiny):
 @pytest.mark.parametrize("vocabulary", ["corpus", "training"])
 def test_pretraining_counts_the_words_that_are_asked_for(tiny, monkeypatch, vocabulary):
     save_collection(tiny.folder / "larger", documents=60)
-    seen = {}
+    calls = {}
     monkeypatch.setattr(
-        trained, "pretrain", lambda corpus, out, **more: seen.update(more, of=corpus)
+        trained, "pretrain", lambda corpus, out, **more: calls.update(more, of=corpus)
     )
     stage = {"corpus": "larger", "head": "expanded", "vocabulary": vocabulary, "words": 9}
     job = training_job(short_training(2), pretraining=stage)
     config = trained.located(job.config, tiny)
     out = Path(trained._pretrained(job, config, tiny).model.start)
     assert out.parent == tiny.work / "pretrained"
-    assert (seen["of"], seen["size"], seen["head"]) == (str(tiny.folder / "larger"), 9, "expanded")
+    assert (calls["of"], calls["size"], calls["head"]) == (
+        str(tiny.folder / "larger"),
+        9,
+        "expanded",
+    )
     if vocabulary == "corpus":
-        assert seen["vocabulary"] is None
+        assert calls["vocabulary"] is None
         return
     texts = [document.content for document in read_documents(tiny.folder / "beir")]
     texts += [query.text for query in read_queries(tiny.folder / "beir", "train")]
-    assert list(seen["vocabulary"]) == texts
+    assert list(calls["vocabulary"]) == texts
     assert len(texts) == 40 + 20
 
 
@@ -715,14 +728,14 @@ def test_seeds_are_separate_trainings_on_shared_states(tiny):
     config = short_training(2)
     config["model"]["trained"] = "head"
     tuning = {"vary": ["optimizer.learning_rate=0.0001,0.01"], "steps": 1}
-    content = {"curve": True, "tuning": tuning, "seeds": [0, 1, 2]}
-    found = run_training(training_job(config, **content), tiny)
-    assert [training["seed"] for training in found.trainings] == [0, 1, 2]
+    job_settings = {"curve": True, "tuning": tuning, "seeds": [0, 1, 2]}
+    result = run_training(training_job(config, **job_settings), tiny)
+    assert [training["seed"] for training in result.trainings] == [0, 1, 2]
     for name in ("beir document length", "beir nDCG@10 at 8"):
-        each = [training["values"][name] for training in found.trainings]
-        assert found.values[name] == pytest.approx(np.mean(each))
-    assert len({training["values"]["beir document length"] for training in found.trainings}) > 1
-    (note,) = [note for note in found.notes if note.startswith("chosen on held-out")]
+        each = [training["values"][name] for training in result.trainings]
+        assert result.values[name] == pytest.approx(np.mean(each))
+    assert len({training["values"]["beir document length"] for training in result.trainings}) > 1
+    (note,) = [note for note in result.notes if note.startswith("chosen on held-out")]
     assert "optimizer.learning_rate=" in note
     work = tiny.work
     assert len(list((work / "runs").iterdir())) == 3
@@ -730,20 +743,20 @@ def test_seeds_are_separate_trainings_on_shared_states(tiny):
     assert len(list((work / "states" / "documents").glob("[!.]*.checksums.json"))) == 1
     assert len(list((work / "prepared").iterdir())) == 1
     with pytest.raises(InputError, match="set either"):
-        training_job(config, **content, averaged=[0, 1])
+        training_job(config, **job_settings, averaged=[0, 1])
 
 
 def random_collection(count, queries, terms, density, seed=0):
     """Return a collection of random vectors; query n's document is dn."""
     random = np.random.default_rng(seed)
-    documents, asked = (
+    documents, query_vectors = (
         sp.csr_array(sp.random_array((n, terms), density=density, rng=random, dtype=np.float32))
         for n in (count, queries)
     )
-    ids = [f"d{number}" for number in range(count)]
-    names = [f"q{number:02}" for number in range(queries)]
-    qrels = [Qrel(name, f"d{number}", 1) for number, name in enumerate(names)]
-    return Collection("tiny", ids, documents, names, asked, qrels)
+    ids = [f"d{i}" for i in range(count)]
+    names = [f"q{i:02}" for i in range(queries)]
+    qrels = [Qrel(name, f"d{i}", 1) for i, name in enumerate(names)]
+    return Collection("tiny", ids, documents, names, query_vectors, qrels)
 
 
 def test_a_curve_ends_at_the_unpruned_collection():
@@ -761,30 +774,35 @@ def test_a_curve_ends_at_the_unpruned_collection():
 def test_alpha_of_a_query_is_chosen_on_others():
     """Judgements of one fold change nothing about its own run."""
     collection = random_collection(50, 20, 60, 0.2)
-    asked = collection.query_ids
-    fold = dict(zip(asked, (np.random.default_rng(0).permutation(20) % 4).tolist(), strict=True))
+    query_ids = collection.query_ids
+    fold = dict(
+        zip(query_ids, (np.random.default_rng(0).permutation(20) % 4).tolist(), strict=True)
+    )
     runs = []
     for shift in (0, 7):
         qrels = [
             Qrel(name, f"d{(n + shift * (fold[name] == 2)) % 50}", 1)
-            for n, name in enumerate(asked)
+            for n, name in enumerate(query_ids)
         ]
         changed = dataclasses.replace(collection, qrels=qrels)
         limited = measuring._Limited.of(changed, None, None, "weight")
         runs.append(measuring._cross_validated(limited, RRAChoice(folds=4), Measurements()))
-    assert runs[0].keys() == runs[1].keys() == set(asked)
-    for name in asked:
+    assert runs[0].keys() == runs[1].keys() == set(query_ids)
+    for name in query_ids:
         if fold[name] == 2:
             assert runs[0][name] == runs[1][name]
 
 
 def test_alpha_is_the_best_of_another_split():
     collection = random_collection(50, 20, 60, 0.2, seed=1)
-    queries, asked = collection.queries, collection.query_ids
+    queries, query_ids = collection.queries, collection.query_ids
     derived = Derived.reweighted(collection.documents, RRASettings(3.0))
     hits = derived.engine.search(queries, 1, queries @ derived.background)
-    best = [Qrel(name, f"d{int(rows[0])}", 1) for name, (rows, _) in zip(asked, hits, strict=True)]
-    splits = {"train": JudgedVectors(asked, queries, best)}
+    best = [
+        Qrel(name, f"d{int(documents[0])}", 1)
+        for name, (documents, _) in zip(query_ids, hits, strict=True)
+    ]
+    splits = {"train": JudgedVectors(query_ids, queries, best)}
     measurements = Measurements()
     judged = dataclasses.replace(collection, split=splits.__getitem__)
     measure(judged, measurements, RRAChoice(split="train"))
@@ -794,11 +812,11 @@ def test_alpha_is_the_best_of_another_split():
 
 
 def test_tasks_of_mteb_go_on_after_one_that_failed(tmp_path, monkeypatch):
-    asked = []
+    calls = []
 
     def evaluate(model, task, cache):
-        asked.append(task)
-        if task == "gated" and len(asked) == 2:
+        calls.append(task)
+        if task == "gated" and len(calls) == 2:
             raise RuntimeError("ask for access")
         return SimpleNamespace(task_results=[SimpleNamespace(get_score=lambda: len(task))])
 
@@ -808,18 +826,18 @@ def test_tasks_of_mteb_go_on_after_one_that_failed(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="task gated failed: ask for access"):
         evaluate_tasks(*arguments)
     assert evaluate_tasks(*arguments) == {"open main score": 4.0, "gated main score": 5.0}
-    assert asked == ["open", "gated", "gated"]
+    assert calls == ["open", "gated", "gated"]
 
 
 def test_averaged_models_keep_their_vectors_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(trained, "soup", lambda models, out: out.mkdir())
-    found = [trained._averaged([Path(one), Path("b")], tmp_path) for one in "ac"]
-    assert found[0].parent != found[1].parent
+    result = [trained._averaged([Path(name), Path("b")], tmp_path) for name in "ac"]
+    assert result[0].parent != result[1].parent
 
 
 def test_damaged_vectors_are_made_again(tiny, monkeypatch):
-    content = {"system": "encoder", "model": "m", "datasets": [{"name": "beir", "split": "dev"}]}
-    job = read_job({"retrieval": content}, "row")
+    job_json = {"system": "encoder", "model": "m", "datasets": [{"name": "beir", "split": "dev"}]}
+    job = read_job({"retrieval": job_json}, "row")
     monkeypatch.setattr(systems, "load_hub_encoder", lambda name: Letters())
     expected = systems.run_retrieval(job, tiny).values
     (half,) = (tiny.work / "vectors").glob("*/rows.data.npy")
@@ -829,7 +847,7 @@ def test_damaged_vectors_are_made_again(tiny, monkeypatch):
 
 
 class Letters:
-    """An encoder whose dimensions are how often a text has each letter."""
+    """An encoder that counts each letter of a text."""
 
     def encode_document(self, texts, **_):
 
@@ -840,18 +858,18 @@ class Letters:
 
 
 def test_latency_is_of_what_seismic_finds(tmp_path):
-    """Documents that share no dimension with a query but its own: no pruning can miss it."""
+    """Documents share no dimension with a query but one: no pruning can miss it."""
     pytest.importorskip("seismic", reason="needs pyseismic-lsr")
 
-    names = [f"d{number}" for number in range(40)]
+    names = [f"d{i}" for i in range(40)]
     documents = sp.csr_array(sp.eye_array(40, dtype=np.float32))
-    asked = ["first", "last", "of nothing"]
+    query_ids = ["first", "last", "of nothing"]
     queries = sp.csr_array(documents[[0, 39, 0]])
     queries.data[2] = 0
     queries.eliminate_zeros()
     qrels = [Qrel("first", "d0", 1), Qrel("last", "d3", 1), Qrel("of nothing", "d0", 1)]
     measurements = Measurements()
-    measure_latency(Collection("tiny", names, documents, asked, queries, qrels), measurements)
+    measure_latency(Collection("tiny", names, documents, query_ids, queries, qrels), measurements)
     assert measurements.values.keys() == {
         "tiny Seismic nDCG@10",
         "tiny Seismic RR@10",
@@ -904,13 +922,13 @@ def test_latency_is_of_what_bmp_finds(tmp_path, monkeypatch, real):
     asked_for = random.uniform(1, 2, (5, terms)) * (random.random((5, terms)) < 0.1)
     asked_for[0, 7] = 1.0
     documents, queries = sp.csr_array(dense), sp.csr_array(asked_for)
-    names = [f"d{number}" for number in range(count)]
+    names = [f"d{i}" for i in range(count)]
     levels = np.rint(documents.toarray() * 255 / documents.data.max())
     best = (levels @ queries.toarray().T).argmax(axis=0)
-    asked = [f"q{number}" for number in range(5)]
-    qrels = [Qrel(query, names[row], 1) for query, row in zip(asked, best, strict=True)]
+    query_ids = [f"q{i}" for i in range(5)]
+    qrels = [Qrel(query, names[row], 1) for query, row in zip(query_ids, best, strict=True)]
     measurements = Measurements()
-    measure_bmp(Collection("some", names, documents, asked, queries, qrels), measurements)
+    measure_bmp(Collection("some", names, documents, query_ids, queries, qrels), measurements)
     values = measurements.values
     assert values.keys() == {"some BMP nDCG@10", "some BMP RR@10", "some BMP ms"}
     assert values["some BMP ms"] > 0
@@ -927,7 +945,7 @@ def test_bmp_that_is_not_installed_costs_a_row_nothing_else(monkeypatch):
 
 
 def test_pairs_of_two_trained_models(tiny):
-    """Table 8 and 9's job: two trainings, their tokens and latents over the same documents."""
+    """Table 8 and 9's job: two trainings, with tokens and latents over the same documents."""
     tokens, latents = short_training(1), short_training(1)
     latents["model"] = {"backbone": "bert", "head": "random", "size": 30}
 
@@ -939,10 +957,10 @@ def test_pairs_of_two_trained_models(tiny):
         return read_job({"pairs": {"dataset": "beir", "documents": 25, **sides}}, "row")
 
     assert inputs_of(pairs(tokens, latents)) == {"beir", "bert"}
-    found = run_pairs(pairs(tokens, latents), tiny)
-    assert found.values["documents"] == 25
-    counts = [found.values[name] for name in ("synonymy", "polysemy", "identity")]
-    assert 0 <= sum(counts) <= found.values["associated"]
+    result = run_pairs(pairs(tokens, latents), tiny)
+    assert result.values["documents"] == 25
+    counts = [result.values[name] for name in ("synonymy", "polysemy", "identity")]
+    assert 0 <= sum(counts) <= result.values["associated"]
     of_itself = run_pairs(pairs(tokens, tokens), tiny)
     # Every dimension that occurs in some documents, but not in nearly all, is its own identity.
     assert of_itself.values["identity"] >= 1
@@ -967,8 +985,8 @@ def sae_training(**more):
 
 
 def test_trainings_share_what_they_prepare(tiny, monkeypatch):
-    """One SAE for rows that read it with another k, another for another SAE; a model is what a
-    run of its own would have made."""
+    """One SAE for rows of different k, another for another SAE; a model is the same as from a
+    separate run."""
     begun = []
     begin = SAETask.begin
     monkeypatch.setattr(SAETask, "begin", lambda *of: begun.append(of) or begin(*of))
@@ -1002,7 +1020,7 @@ def test_layers_have_the_anisotropy_of_what_an_sae_reads(tiny, changed, read):
 
 def test_clsr_is_bm25_over_latents_of_pooled_vectors(tiny, monkeypatch):
     sae = {"num_latents": 60, "k": 4, "tokens": 2000, "batch_size": 40, "warmup_steps": 1}
-    searched, latents, found = [], [], {}
+    searched, latents, results = [], [], {}
     of_vectors = pooled.latents_of
 
     def spy(*of, **more):
@@ -1013,54 +1031,54 @@ def test_clsr_is_bm25_over_latents_of_pooled_vectors(tiny, monkeypatch):
     monkeypatch.setattr(pooled, "measure", lambda *of: searched.append(of[0]) or measure(*of))
     monkeypatch.setattr(pooled, "BLOCK", 7)
     for dense in (True, False):
-        content = {"datasets": [{"name": "beir", "split": "dev"}], "model": "bert", "sae": sae}
-        job = read_job({"pooled": {**content, "dense": dense}}, "row")
-        found[dense] = pooled.run_pooled(job, tiny).values
-    assert found[True].keys() < found[False].keys()
-    assert found[False]["beir document length"] <= 4
-    assert 0 <= found[False]["beir FVU"] < found[False]["beir unseen FVU"]
+        job_json = {"datasets": [{"name": "beir", "split": "dev"}], "model": "bert", "sae": sae}
+        job = read_job({"pooled": {**job_json, "dense": dense}}, "row")
+        results[dense] = pooled.run_pooled(job, tiny).values
+    assert results[True].keys() < results[False].keys()
+    assert results[False]["beir document length"] <= 4
+    assert 0 <= results[False]["beir FVU"] < results[False]["beir unseen FVU"]
     (collection,), (documents, queries) = searched, latents
     weighted = collection.weighting.documents(collection.documents.load())
     df = np.bincount(documents.indices, minlength=60)
     idf = np.log1p((40 - df + 0.5) / (df + 0.5))[documents.indices]
     assert weighted.data == pytest.approx(idf * documents.data / (documents.data + 0.6))
     assert collection.queries.data == pytest.approx(queries.data / (queries.data + 1.5))
-    assert found[True]["beir nDCG@10"] > 0.1
+    assert results[True]["beir nDCG@10"] > 0.1
 
 
 @pytest.mark.parametrize("table", ["sae_splade/table8", "sae_splade/table9"])
 def test_pairs_are_of_models_of_other_tables(table):
     """The same trainings, so that a run of both tables trains each model once; at small size they
-    are shorter than those of ``trained``."""
-    (row,) = load_recipe(RECIPES, table).rows
-    models = {row.name: row.jobs for row in load_recipe(RECIPES, "sae_splade/table1").rows}
-    job = row.jobs["full"]
+    are shorter than in ``trained``."""
+    (system,) = load_recipe(RECIPES, table).rows
+    models = {system.name: system.jobs for system in load_recipe(RECIPES, "sae_splade/table1").rows}
+    job = system.jobs["full"]
     for side, name in ((job.tokens, "splade"), (job.latents, "sae_splade_k8")):
         assert side.config == models[name]["full"].config
         assert side.pretraining == models[name]["full"].pretraining
     assert job.documents == 10_000
-    assert row.jobs["small"].tokens.config.optimizer.steps == 200
+    assert system.jobs["small"].tokens.config.optimizer.steps == 200
 
 
 def test_vectors_that_are_read_in_blocks(tmp_path, monkeypatch):
-    """Products, latents and unexplained variance are those of all vectors at once."""
+    """Products, latents and unexplained variance equal those of all vectors at once."""
     monkeypatch.setattr(pooled, "BLOCK", 7)
     random = np.random.default_rng(0)
     np.save(tmp_path / "d.npy", random.normal(size=(40, 6)).astype(np.float16))
     D, Q = np.load(tmp_path / "d.npy", mmap_mode="r"), random.normal(size=(3, 6))
     every = torch.from_numpy(np.array(D, np.float32))
-    found = list(pooled.nearest(Q, D, 9))
+    nearest = list(pooled.nearest(Q, D, 9))
     scores = Q @ D.T.astype(np.float64)
-    for (rows, values), of_query in zip(found, scores, strict=True):
-        assert rows.tolist() == np.argsort(-of_query)[:9].tolist()
+    for (neighbours, values), of_query in zip(nearest, scores, strict=True):
+        assert neighbours.tolist() == np.argsort(-of_query)[:9].tolist()
         assert values == pytest.approx(np.sort(of_query)[::-1][:9], rel=1e-4)
     sae = SAE(6, 20, 3).requires_grad_(False)
     acts, latents = sae.encode(every)
     expected = torch.zeros(40, 20).scatter(1, latents, acts)
     assert pooled.latents_of(sae, D).toarray() == pytest.approx(expected.numpy(), rel=1e-4)
-    rows = np.arange(3, 33)
+    neighbours = np.arange(3, 33)
     share = fraction_unexplained(every[3:33], sae(every[3:33]))
-    assert pooled.unexplained(sae, D, rows) == pytest.approx(float(share), rel=1e-4)
-    parts = pooled.Sample.of(40, 0.25)
-    assert (len(parts.learned), len(parts.unseen)) == (30, 10)
-    assert sorted([*parts.learned, *parts.unseen]) == list(range(40))
+    assert pooled.unexplained(sae, D, neighbours) == pytest.approx(float(share), rel=1e-4)
+    samples = pooled.Sample.of(40, 0.25)
+    assert (len(samples.learned), len(samples.unseen)) == (30, 10)
+    assert sorted([*samples.learned, *samples.unseen]) == list(range(40))

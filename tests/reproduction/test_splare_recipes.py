@@ -1,4 +1,4 @@
-"""SPLARE's recipes at full size say what the paper says."""
+"""SPLARE's recipes at full size have the paper's settings."""
 
 import pytest
 
@@ -10,8 +10,8 @@ NAMES = find_recipes(RECIPES)
 
 def full_jobs(name):
     """Return the trainings of a recipe at full size, by row."""
-    jobs = {row.name: row.jobs["full"] for row in load_recipe(RECIPES, name).rows}
-    return {row: job for row, job in jobs.items() if isinstance(job, TrainingJob)}
+    jobs = {system.name: system.jobs["full"] for system in load_recipe(RECIPES, name).rows}
+    return {system: job for system, job in jobs.items() if isinstance(job, TrainingJob)}
 
 
 SPLARE = [name for name in NAMES if name.startswith("splare/") and full_jobs(name)]
@@ -31,12 +31,12 @@ def test_figure_2_has_llama_scope_s_two_widths():
     """SPLARE, section 5: Llama Scope with widths of 32k and 131k, at the same layers."""
     jobs = full_jobs("splare/figure2")
     layers = {
-        width: [job.config.model.layer for row, job in jobs.items() if row.startswith(width)]
+        width: [job.config.model.layer for system, job in jobs.items() if system.startswith(width)]
         for width in ("llama_8x", "llama_32x")
     }
     assert layers["llama_8x"] == layers["llama_32x"] == [7, 12, 17, 21, 27, 32]
-    for row, job in jobs.items():
-        if row.startswith("llama_8x"):
+    for system, job in jobs.items():
+        if system.startswith("llama_8x"):
             assert job.config.model.pretrained == "fnlp/Llama3_1-8B-Base-LXR-8x"
 
 
@@ -47,7 +47,7 @@ def test_xtreme_up_is_a_mean_over_its_20_languages(name):
     assert len(set(column.datasets)) == 20
     for job in full_jobs(f"splare/{name}").values():
         tested = [dataset.name for dataset in job.test]
-        assert [one for one in tested if one.startswith("xtreme_up/")] == list(column.datasets)
+        assert [c for c in tested if c.startswith("xtreme_up/")] == list(column.datasets)
 
 
 def test_temperatures_are_searched_on_several_collections():
@@ -56,8 +56,8 @@ def test_temperatures_are_searched_on_several_collections():
     jobs = full_jobs("splare/temperature")
     grid = {1, 10, 20, 40, 50, 80, 100}
     for key, best in (("llama", 80), ("gemma", 50), ("vocabulary", 10)):
-        found = {r: job.config.loss.temperature for r, job in jobs.items() if r.startswith(key)}
-        assert set(found.values()) == grid
+        actual = {r: job.config.loss.temperature for r, job in jobs.items() if r.startswith(key)}
+        assert set(actual.values()) == grid
         assert [check.rising for check in recipe.checks if f"{key}_1" in check.rising] == [
             (f"{key}_1", f"{key}_{best}")
         ]
@@ -66,6 +66,6 @@ def test_temperatures_are_searched_on_several_collections():
             recipe.expected.columns["nDCG@10"].datasets
         )
     assert len(recipe.expected.columns["nDCG@10"].datasets) == 13
-    small = [job for row in recipe.rows if not isinstance(job := row.jobs["small"], str)]
+    small = [job for system in recipe.rows if not isinstance(job := system.jobs["small"], str)]
     assert {job.config.loss.temperature for job in small} == grid
     assert {len(job.test) for job in small} == {2}

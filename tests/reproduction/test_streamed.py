@@ -47,10 +47,10 @@ def test_published_vectors_are_written_block_by_block(tmp_path, monkeypatch):
 
     def counted(path):
         nonlocal waiting, most
-        for one in read(path):
+        for record in read(path):
             waiting += 1
             most = max(most, waiting)
-            yield one
+            yield record
 
     def append(self, block):
         nonlocal waiting
@@ -62,12 +62,12 @@ def test_published_vectors_are_written_block_by_block(tmp_path, monkeypatch):
     monkeypatch.setattr(stored, "read_objects", counted)
     monkeypatch.setattr(stored, "BLOCK", 8)
     monkeypatch.setattr(CSRWriter, "append", append)
-    found = published_vectors(folder, vocabulary, 0.5, tmp_path / "stored")
+    vectors = published_vectors(folder, vocabulary, 0.5, tmp_path / "stored")
     assert (waiting, most) == (0, 8)
-    assert isinstance(found.documents, StoredRows)
-    assert (found.documents.load() != whole.documents.load()).nnz == 0
-    assert list(found.document_ids) == list(whole.document_ids) == [f"d{n}" for n in range(50)]
-    assert (found.queries != whole.queries).nnz == 0
+    assert isinstance(vectors.documents, StoredRows)
+    assert (vectors.documents.load() != whole.documents.load()).nnz == 0
+    assert list(vectors.document_ids) == list(whole.document_ids) == [f"d{n}" for n in range(50)]
+    assert (vectors.queries != whole.queries).nnz == 0
     assert whole.documents.load()[[3], [whole.terms.index("t3")]].tolist() == [2.0]
     monkeypatch.setattr(stored, "read_objects", None)  # they are there
     assert published_vectors(folder, vocabulary, 0.5, tmp_path / "stored").terms == whole.terms
@@ -83,29 +83,29 @@ def test_published_vectors_on_disk_measure_as_in_memory(tmp_path):
     streamed = vectors_collection(job, job.datasets[0], data)
     assert isinstance(streamed.documents, StoredRows)
     whole = replace(streamed, documents=streamed.documents.load(), folder=None)
-    found, expected = Measurements(), Measurements()
-    measure(streamed, found, job.rra, None, 2)
+    result, expected = Measurements(), Measurements()
+    measure(streamed, result, job.rra, None, 2)
     measure(whole, expected, job.rra, None, 2)
-    assert found.values == pytest.approx(expected.values, rel=1e-6)
-    assert found.per_query == expected.per_query
+    assert result.values == pytest.approx(expected.values, rel=1e-6)
+    assert result.per_query == expected.per_query
 
 
 def in_memory(source: str) -> Collection:
     """Return a collection with BM25 weights, made of all documents at once."""
     documents = list(read_documents(source))
     vectorizer = WordVectorizer("en")
-    weights = BM25(0.9, 0.4).documents(vectorizer.documents([one.content for one in documents]))
+    weights = BM25(0.9, 0.4).documents(vectorizer.documents([d.content for d in documents]))
     queries, qrels = judged(source, "dev", None)
-    asked = vectorizer.queries([query.text for query in queries])
-    ids = ([one.id for one in documents], [query.id for query in queries])
-    return Collection("tiny", ids[0], sp.csr_array(weights), ids[1], asked, qrels)
+    query_vectors = vectorizer.queries([query.text for query in queries])
+    ids = ([document.id for document in documents], [query.id for query in queries])
+    return Collection("tiny", ids[0], sp.csr_array(weights), ids[1], query_vectors, qrels)
 
 
 @pytest.mark.parametrize("rra", CHOICES)
 @pytest.mark.parametrize("limits", [(None, None), (1, 3)])
 def test_a_collection_on_disk_measures_as_one_in_memory(tmp_path, rra, limits):
     source = save_collection(tmp_path / "tiny", documents=60)
-    whole, found, expected = in_memory(source), Measurements(), Measurements()
+    whole, result, expected = in_memory(source), Measurements(), Measurements()
     job = RetrievalJob(datasets=(DEV,), rra=rra)
     data = Data(tmp_path, {}, tmp_path / "work")
     streamed = words_collection(job, DEV, data)
@@ -113,46 +113,46 @@ def test_a_collection_on_disk_measures_as_one_in_memory(tmp_path, rra, limits):
     corpus, _, vectorizer = words_of(source, "en", tmp_path / "work", silent)
     known = partial(known_items, rra, corpus, vectorizer.queries, data)
     split = partial(judged_vectors, source, vectorizer.queries)
-    measure(streamed, found, rra, *limits)
+    measure(streamed, result, rra, *limits)
     measure(replace(whole, known_items=known, split=split), expected, rra, *limits)
-    assert found.values == pytest.approx(expected.values, rel=1e-6)
-    assert found.per_query == expected.per_query
-    assert found.notes == expected.notes
-    assert found.values["tiny nDCG@10"] > 0.5 or limits != (None, None)
+    assert result.values == pytest.approx(expected.values, rel=1e-6)
+    assert result.per_query == expected.per_query
+    assert result.notes == expected.notes
+    assert result.values["tiny nDCG@10"] > 0.5 or limits != (None, None)
     assert not list((tmp_path / "work" / "postings").iterdir())  # they are removed after the search
 
 
 def test_the_curve_of_a_collection_on_disk_is_that_of_one_in_memory(tmp_path):
     source = save_collection(tmp_path / "tiny", documents=60)
-    found, expected = Measurements(), Measurements()
+    result, expected = Measurements(), Measurements()
     data = Data(tmp_path, {}, tmp_path / "work")
     job = RetrievalJob(datasets=(DEV,))
-    measure_curve(words_collection(job, DEV, data), found)
+    measure_curve(words_collection(job, DEV, data), result)
     measure_curve(in_memory(source), expected)
     assert "tiny nDCG@10 at 2" in expected.values
-    assert found.values == pytest.approx(expected.values, rel=1e-6)
-    assert found.per_query == expected.per_query
+    assert result.values == pytest.approx(expected.values, rel=1e-6)
+    assert result.per_query == expected.per_query
 
 
 def test_encoding_goes_on_after_a_kill(tmp_path, monkeypatch):
     monkeypatch.setattr(stored, "BLOCK", 10)
-    texts = [str(number) for number in range(35)]
-    seen: list[str] = []
+    texts = [str(i) for i in range(35)]
+    texts_encoded: list[str] = []
 
-    def encode(some):
-        if "20" in some and "20" not in seen:
-            seen.append("20")
+    def encode(batch):
+        if "20" in batch and "20" not in texts_encoded:
+            texts_encoded.append("20")
             raise KeyboardInterrupt
-        seen.extend(some)
-        weights = np.ones(len(some), np.float32)
-        columns = [int(text) for text in some]
-        return sp.csr_array((weights, (range(len(some)), columns)), shape=(len(some), 35))
+        texts_encoded.extend(batch)
+        weights = np.ones(len(batch), np.float32)
+        columns = [int(text) for text in batch]
+        return sp.csr_array((weights, (range(len(batch)), columns)), shape=(len(batch), 35))
 
-    place = tmp_path / "vectors" / "x"
+    path = tmp_path / "vectors" / "x"
     with pytest.raises(KeyboardInterrupt):
-        encoded_vectors(place, texts, 35, encode, silent)
-    assert not place.exists()
-    rows = encoded_vectors(place, texts, 35, encode, silent)
-    assert seen.count("5") == seen.count("15") == 1  # kept from before the kill
-    assert np.array_equal(rows.load().toarray(), np.eye(35))
-    assert encoded_vectors(place, texts, 35, pytest.fail, silent).load().nnz == 35
+        encoded_vectors(path, texts, 35, encode, silent)
+    assert not path.exists()
+    vectors = encoded_vectors(path, texts, 35, encode, silent)
+    assert texts_encoded.count("5") == texts_encoded.count("15") == 1  # kept from before the kill
+    assert np.array_equal(vectors.load().toarray(), np.eye(35))
+    assert encoded_vectors(path, texts, 35, pytest.fail, silent).load().nnz == 35

@@ -23,9 +23,9 @@ from support.tiny import WORDS
 pytestmark = pytest.mark.usefixtures("_hasty")
 
 
-def values(outcome: Outcome, row: str) -> dict[str, float]:
-    assert row in outcome.results, outcome.missing
-    return dict(outcome.results[row].values)
+def values(outcome: Outcome, system: str) -> dict[str, float]:
+    assert system in outcome.results, outcome.missing
+    return dict(outcome.results[system].values)
 
 
 def runs(out: Path) -> list[Path]:
@@ -37,10 +37,12 @@ def test_sae_splade(tmp_path):
     """An SAE over the corpus, then KL and MarginMSE on ColBERTv2's lists of 1 + 8, retrieval."""
     data, out = tmp_path / "data", tmp_path / "out"
     tiny.save_sae_splade(data)
-    found = values(tiny.run(tiny.SAE_SPLADE, tiny.sae_splade_rows(), data, out), "sae_splade_k8")
+    values_found = values(
+        tiny.run(tiny.SAE_SPLADE, tiny.sae_splade_rows(), data, out), "sae_splade_k8"
+    )
     name = "msmarco-passage/dev/small"
-    assert 0 <= found[f"{name} RR@10"] <= 1
-    assert 0 < found[f"{name} query length"] <= 64
+    assert 0 <= values_found[f"{name} RR@10"] <= 1
+    assert 0 < values_found[f"{name} query length"] <= 64
     (folder,) = runs(out)
     head = Encoder.load(folder / "model").head
     assert isinstance(head, SAEHead)
@@ -54,11 +56,11 @@ def test_splare(tmp_path):
     data, out = tmp_path / "data", tmp_path / "out"
     tiny.save_splare(data)
     import_texts(str(data / "bge.jsonl"), data / "bge_multilingual", scored_only=True)
-    found = values(tiny.run(tiny.SPLARE, tiny.splare_rows(), data, out), "splare")
+    values_found = values(tiny.run(tiny.SPLARE, tiny.splare_rows(), data, out), "splare")
     for language in tiny.LANGUAGES:
-        assert 0 <= found[f"{language} RR@10"] <= 1
-        assert 0 < found[f"{language} query length"] <= 6
-        assert 0 < found[f"{language} document length"] <= 12
+        assert 0 <= values_found[f"{language} RR@10"] <= 1
+        assert 0 < values_found[f"{language} query length"] <= 6
+        assert 0 < values_found[f"{language} document length"] <= 12
     (pretrained,) = (out / "work" / "pretrained").iterdir()
     assert Backbone.from_pretrained(str(pretrained)).bidirectional
     first, second = (tensors(folder / "model") for folder in runs(out))
@@ -90,9 +92,9 @@ def test_esplade_and_kill_9(tmp_path):
             "import sys\nsys.path.append('tests')\n"
             "from support.tiny_recipes import main\nmain(*sys.argv[1:])"
         )
-        places = (str(data), str(out), stage, str(step))
+        folders = (str(data), str(out), stage, str(step))
         done = subprocess.run(
-            [sys.executable, "-c", code, *places],
+            [sys.executable, "-c", code, *folders],
             cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,
@@ -100,8 +102,8 @@ def test_esplade_and_kill_9(tmp_path):
         assert done.returncode == -signal.SIGKILL, done.stderr
         assert not list(out.glob("esplade/figure1/full/rows/*.json"))
     resumed = unbroken_esplade(data, out)
-    for row in ("esplade", "esplade_q5_d10"):
-        assert values(resumed, row) == values(whole, row)
+    for system in ("esplade", "esplade_q5_d10"):
+        assert values(resumed, system) == values(whole, system)
     name = "orcas_titles/evaluation"
     pruned = values(whole, "esplade_q5_d10")
     assert 0 < pruned[f"{name} query length"] <= 3
@@ -109,8 +111,8 @@ def test_esplade_and_kill_9(tmp_path):
     assert values(whole, "esplade")[f"{name} document length"] > 5
     (folder,) = runs(out)  # both rows are of one training
     encoder = Encoder.load(folder / "model")
-    texts = [one.content for one in read_documents(data / "orcas_titles" / "train")]
-    texts += [one.text for one in read_queries(data / "orcas_titles" / "train", "train")]
+    texts = [document.content for document in read_documents(data / "orcas_titles" / "train")]
+    texts += [document.text for document in read_queries(data / "orcas_titles" / "train", "train")]
     words, _ = expanded_words(texts, encoder.backbone.tokenizer, 24)
     assert list(encoder.head.terms) == words
     assert set(words) < set(WORDS)
@@ -127,8 +129,8 @@ def test_rra_over_five_kinds_of_vectors(tmp_path):
     tiny.save_rra(data)
     outcome = tiny.run(tiny.RRA, tiny.rra_rows(), data, out)
     name = "beir/nfcorpus/test"
-    for row in tiny.KINDS:
-        after, before = values(outcome, row), values(outcome, row.removesuffix("_rra"))
+    for system in tiny.KINDS:
+        after, before = values(outcome, system), values(outcome, system.removesuffix("_rra"))
         assert 0 <= after[f"{name} nDCG@10"] <= 1
         assert after[f"{name} α"] > 0
         assert f"{name} α" not in before

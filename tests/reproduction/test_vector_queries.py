@@ -18,11 +18,11 @@ def test_vector_queries_are_of_the_strongest_dimensions(documents, count, num_di
     assert queries.has_canonical_format
     for source, query in zip(sources, queries.toarray(), strict=True):
         weights = documents.toarray()[source]
-        chosen = np.flatnonzero(query)
-        assert query[chosen].tolist() == [1.0] * chosen.size
-        assert chosen.size == min(num_dims, np.count_nonzero(weights))
+        selected = np.flatnonzero(query)
+        assert query[selected].tolist() == [1.0] * selected.size
+        assert selected.size == min(num_dims, np.count_nonzero(weights))
         weakest = np.sort(weights)[::-1][: 4 * num_dims].min()
-        assert (weights[chosen] >= max(weakest, 1e-9)).all()
+        assert (weights[selected] >= max(weakest, 1e-9)).all()
 
 
 def test_vector_queries_by_seed_and_by_hand():

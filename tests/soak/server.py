@@ -55,10 +55,10 @@ def main() -> None:
 
     with TemporaryDirectory() as name:
         path = save_index(Path(name))
-        problems = soak(path, arguments.updates, arguments.requests, print)
-    for problem in problems:
-        print(problem)
-    sys.exit(bool(problems))
+        messages = soak(path, arguments.updates, arguments.requests, print)
+    for message in messages:
+        print(message)
+    sys.exit(bool(messages))
 
 
 def soak(path: Path, updates: int, requests: int, report: Callable[[str], object]) -> list[str]:
@@ -70,61 +70,61 @@ def soak(path: Path, updates: int, requests: int, report: Callable[[str], object
     from lexicept.corpora import Document
     from lexicept.index.updates import delete, update
 
-    seen: list[Figures] = []
+    recorded: list[Figures] = []
     statuses: Counter[int] = Counter()
     each = max(CLIENTS, requests // updates)
     start = time.monotonic()
     with serving(path) as (process, port), ThreadPoolExecutor(CLIENTS) as clients:
         slow = [half_a_request(port) for _ in range(SLOW)]
-        for number in range(updates):
-            shares = [each // CLIENTS + (place < each % CLIENTS) for place in range(CLIENTS)]
-            seeds = [number * CLIENTS + place for place in range(CLIENTS)]
+        for i in range(updates):
+            shares = [each // CLIENTS + (position < each % CLIENTS) for position in range(CLIENTS)]
+            seeds = [i * CLIENTS + position for position in range(CLIENTS)]
             for counts in clients.map(ask, [port] * CLIENTS, shares, seeds):
                 statuses += counts
             slow.pop(0).close()
             slow.append(half_a_request(port))
-            if number % 2:
-                delete(path, [f"new{number - 1}"])
+            if i % 2:
+                delete(path, [f"new{i - 1}"])
             else:
-                update(path, [Document(f"new{number}", f"bade kilo zebra{number}")])
-            wait_for(port, number + 2)
-            seen.append(figures(process.pid, path))
-            if (number + 1) % max(1, updates // 10) == 0:
+                update(path, [Document(f"new{i}", f"bade kilo zebra{i}")])
+            wait_for(port, i + 2)
+            recorded.append(figures(process.pid, path))
+            if (i + 1) % max(1, updates // 10) == 0:
                 seconds = time.monotonic() - start
                 report(
-                    f"{number + 1} updates, {sum(statuses.values()):,} requests, {seconds:.0f} s: "
-                    f"{seen[-1].memory} MB, {seen[-1].descriptors} descriptors, "
-                    f"{seen[-1].generations} generation open"
+                    f"{i + 1} updates, {sum(statuses.values()):,} requests, {seconds:.0f} s: "
+                    f"{recorded[-1].memory} MB, {recorded[-1].descriptors} descriptors, "
+                    f"{recorded[-1].generations} generation open"
                 )
         for connection in slow:
             connection.close()
     report("answers by status: " + ", ".join(f"{k}: {n:,}" for k, n in sorted(statuses.items())))
-    return list(problems_of(seen, statuses))
+    return list(problems_of(recorded, statuses))
 
 
-def problems_of(seen: list[Figures], statuses: Counter[int]) -> Iterator[str]:
-    """Yield what is wrong with a run."""
-    early = seen[: max(1, len(seen) // 10)]
+def problems_of(recorded: list[Figures], statuses: Counter[int]) -> Iterator[str]:
+    """Yield the errors of a run."""
+    early = recorded[: max(1, len(recorded) // 10)]
     memory = max(one.memory for one in early)
-    if seen[-1].memory > memory + GROWTH:
-        yield f"memory grew from {memory} to {seen[-1].memory} MB"
-    most = max(one.descriptors for one in seen)
+    if recorded[-1].memory > memory + GROWTH:
+        yield f"memory grew from {memory} to {recorded[-1].memory} MB"
+    most = max(one.descriptors for one in recorded)
     # Models of the first generation stay loaded; connections come and go.
     if most > min(one.descriptors for one in early) + CLIENTS + SLOW + 40:
         yield f"{most} descriptors were open"
-    if seen[-1].generations != 1:
-        yield f"{seen[-1].generations} generations are open"
+    if recorded[-1].generations != 1:
+        yield f"{recorded[-1].generations} generations are open"
     if errors := {status: n for status, n in statuses.items() if status >= 500}:
         yield f"server errors: {errors}"
 
 
 def ask(port: int, count: int, seed: int) -> Counter[int]:
-    """Send requests over one connection; return how often each status came."""
+    """Send requests over one connection; return the count of each status."""
     chance = random.Random(seed)
     statuses: Counter[int] = Counter()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    for number in range(count):
-        connection.request("GET", target(chance, f"{seed}x{number}"))
+    for i in range(count):
+        connection.request("GET", target(chance, f"{seed}x{i}"))
         answer = connection.getresponse()
         answer.read()
         statuses[answer.status] += 1
@@ -133,18 +133,18 @@ def ask(port: int, count: int, seed: int) -> Counter[int]:
 
 
 def target(chance: random.Random, unique: str) -> str:
-    """Return the address of a request; ``unique`` makes its words new."""
+    """Return the address of a request; ``unique`` makes new words."""
     long = unique + chance.choice("aжя𝒳") * 1500  # in UTF-8 and percent signs 18,000 bytes
-    kind = chance.randrange(10)
-    if kind < 4:
+    action = chance.randrange(10)
+    if action < 4:
         return "/search?" + urlencode({"query": f"{long[:3000]} kilo", "vocabulary": "words"})
-    if kind < 6:
+    if action < 6:
         return "/search?" + urlencode({"query": f"bade {unique}", "top_k": 20})
-    if kind == 6:
+    if action == 6:
         return "/explain?" + urlencode({"query": "bade kilo", "document_id": "d1"})
-    if kind == 7:
+    if action == 7:
         return f"/concepts/{chance.randrange(80)}"  # 64 to 79 are none
-    if kind == 8:
+    if action == 8:
         return f"/document?document_id={unique}"
     return "/query?" + urlencode({"query": f"muki {unique}", "steer": "words:1:2.5"})
 
@@ -157,7 +157,7 @@ def half_a_request(port: int) -> socket.socket:
 
 
 def wait_for(port: int, generation: int) -> None:
-    """Return when a generation is served. Raises TimeoutError if that takes too long."""
+    """Return once a generation is served. Raises TimeoutError after too long."""
     deadline = time.monotonic() + PATIENCE
     wanted = f"generation-{generation:06d}"
     while True:
@@ -173,7 +173,7 @@ def wait_for(port: int, generation: int) -> None:
 
 
 def figures(process: int, path: Path) -> Figures:
-    """Return what a process takes."""
+    """Return the memory, descriptors and generations of a process."""
     status = Path(f"/proc/{process}/status").read_text()
     descriptors = os.listdir(f"/proc/{process}/fd")
     opened = set()

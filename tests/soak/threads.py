@@ -28,8 +28,8 @@ def main() -> None:
         start = time.monotonic()
         wrong = differing(index, arguments.threads, arguments.queries)
         seconds = time.monotonic() - start
-    asked = arguments.threads * arguments.queries
-    print(f"{asked:,} searches by {arguments.threads} threads in {seconds:.0f} s: {wrong} differ")
+    count = arguments.threads * arguments.queries
+    print(f"{count:,} searches by {arguments.threads} threads in {seconds:.0f} s: {wrong} differ")
     sys.exit(wrong > 0)
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 def write_beir(
     folder: Path, documents: Mapping[str, str], queries: Mapping[str, str], qrels: Mapping[str, str]
 ) -> Path:
-    """Write documents, queries and qrels (split → the content of its file) as a BEIR folder."""
+    """Write documents, queries and qrels (split → the text of its file) as a BEIR folder."""
     (folder / "qrels").mkdir(parents=True)
     for name, texts in (("corpus", documents), ("queries", queries)):
         lines = (json.dumps({"_id": i, "title": "", "text": t}) + "\n" for i, t in texts.items())
         (folder / f"{name}.jsonl").write_text("".join(lines))
-    for split, content in qrels.items():
-        (folder / "qrels" / f"{split}.tsv").write_text(content)
+    for split, data in qrels.items():
+        (folder / "qrels" / f"{split}.tsv").write_text(data)
     return folder
 
 
@@ -27,7 +27,7 @@ DOCUMENTS = {
 
 
 def write_judged(folder: Path) -> Path:
-    """Write ``DOCUMENTS`` and three queries judged for training, one of them as not relevant."""
+    """Write ``DOCUMENTS`` and three queries judged for training, one as not relevant."""
     queries = {"q1": "sleeping cats", "q2": "bank money", "q3": "river", "q4": "dog"}
     header = "query-id\tcorpus-id\tscore\n"
     train = f"{header}q1\td1\t1\nq2\td3\t2\nq3\td3\t0\n"

@@ -1,4 +1,4 @@
-"""Results of the command line, and the one line that an error is."""
+"""Results of the command line, and its one line for an error."""
 
 import json
 from collections.abc import Callable
@@ -26,5 +26,5 @@ def assert_error(result: Result, *parts: str, code: int = 1) -> None:
     assert len(lines) == 1
     assert result.err.rstrip("\n").endswith(lines[0])
     assert "Traceback" not in result.err
-    for part in parts:
-        assert part in lines[0]
+    for fragment in parts:
+        assert fragment in lines[0]

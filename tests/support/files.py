@@ -1,4 +1,4 @@
-"""A folder of files as people have them."""
+"""A folder of everyday files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,11 +29,11 @@ def write_files(folder: Path) -> Path:
     (folder / "notes").mkdir(parents=True)
     write_pdf(folder / "birds.pdf", [OWLS, EAGLES], "Birds")
     write_pdf(folder / "fish.pdf", ["Salmon swim upstream."])
-    for number in range(10):
-        animal = ("cat", "dog")[number % 2]
-        front = f"---\ntitle: Note {number}\nyear: {2015 + number}\ntags: [{animal}, pets]\n---\n"
-        text = f"{front}# Note {number}\n\nThe {animal} of note {number}.\n"
-        (folder / "notes" / f"{number}.md").write_text(text)
+    for i in range(10):
+        animal = ("cat", "dog")[i % 2]
+        front = f"---\ntitle: Note {i}\nyear: {2015 + i}\ntags: [{animal}, pets]\n---\n"
+        text = f"{front}# Note {i}\n\nThe {animal} of note {i}.\n"
+        (folder / "notes" / f"{i}.md").write_text(text)
     (folder / "stock.csv").write_text("name,price\nbowl,3\ncollar,7.5\n")
     (folder / "brief.txt").write_bytes("Die Küche ist größer.".encode("latin-1"))
     return folder

@@ -1,4 +1,4 @@
-"""Files that this process has open or mapped (Linux)."""
+"""Files opened or mapped by this process (Linux)."""
 
 import os
 from contextlib import suppress

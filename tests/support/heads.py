@@ -1,4 +1,4 @@
-"""Heads of every kind with weights that are all different."""
+"""Heads of every kind, with different weights everywhere."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from lexicept.neural.heads.sae import SAEHead
 from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.neural.sae.model import SAE
 
-KINDS = pytest.mark.parametrize("kind", ["sae", "threshold", "inner", "vocabulary"])
+KINDS = pytest.mark.parametrize("head_type", ["sae", "threshold", "inner", "vocabulary"])
 
 
 def vocabulary_head(**settings):
@@ -23,9 +23,9 @@ def vocabulary_head(**settings):
     return head
 
 
-def sae_head(kind="sae", **settings):
+def sae_head(head_type="sae", **settings):
     torch.manual_seed(1)
-    sae = SAE(32, 60, None, centred=False) if kind == "threshold" else SAE(32, 60, 5)
+    sae = SAE(32, 60, None, centred=False) if head_type == "threshold" else SAE(32, 60, 5)
     with torch.no_grad():
         for parameter in (sae.W_enc, sae.b_enc, sae.b_dec):
             parameter.normal_()
@@ -33,13 +33,17 @@ def sae_head(kind="sae", **settings):
         sae.scale.fill_(1.7)
         if sae.threshold is not None:
             sae.threshold.copy_(torch.linspace(0, 9, 60))
-    inner = vocabulary_head() if kind == "inner" else None
+    inner = vocabulary_head() if head_type == "inner" else None
     return SAEHead(sae, HeadSettings(**settings), inner)
 
 
-def make_head(kind, **settings):
-    return vocabulary_head(**settings) if kind == "vocabulary" else sae_head(kind, **settings)
+def make_head(head_type, **settings):
+    return (
+        vocabulary_head(**settings)
+        if head_type == "vocabulary"
+        else sae_head(head_type, **settings)
+    )
 
 
-def make(bert, kind, **settings):
-    return Encoder.of(bert, make_head(kind, **settings))
+def make(bert, head_type, **settings):
+    return Encoder.of(bert, make_head(head_type, **settings))

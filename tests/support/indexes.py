@@ -1,4 +1,4 @@
-"""Small indexes of words, and of vowels as their concepts."""
+"""Small indexes of words, and of vowels as concepts."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +40,7 @@ def build(
     rra: RRASettings | None = None,
     words: VocabularySettings | None = None,
 ) -> IndexReader:
-    """An index of words, and of vowels where ``concepts`` says how to weigh them."""
+    """An index of words, and of vowels if ``concepts`` says how to weigh them."""
     vocabularies: list[tuple[Any, VocabularySettings]] = [
         (WordVectorizer("en"), words or VocabularySettings(BM25()))
     ]
@@ -50,7 +50,7 @@ def build(
 
 
 def edit_manifest(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
-    """Change a manifest, of an index or of an engine, and its own checksum with it."""
+    """Change a manifest, of an index or of an engine, and its checksum."""
     manifest = json.loads((path / "manifest.json").read_bytes())
     del manifest["sha256"]
     edit(manifest)
@@ -58,7 +58,7 @@ def edit_manifest(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
 
 
 def redescribe(path: Path) -> None:
-    """Make the manifest of an index agree with its files, as they are now."""
+    """Make the manifest of an index agree with its present files."""
     edit_manifest(path, lambda m: m.update(files=describe_files(path / m["generation"], path)))
 
 

@@ -37,12 +37,12 @@ CONFIGS: dict[str, Callable[[], Any]] = {
 }
 
 
-def save(folder: Path, architecture: str, kind: str = "ForMaskedLM") -> Any:
-    """A tiny model with weights that are all different, saved with a WordPiece tokenizer."""
-    vocabulary = {token: number for number, token in enumerate(VOCABULARY)}
+def save(folder: Path, architecture: str, model_type: str = "ForMaskedLM") -> Any:
+    """A tiny model with different weights everywhere, saved with a WordPiece tokenizer."""
+    vocabulary = {token: token_id for token_id, token in enumerate(VOCABULARY)}
     torch.manual_seed(0)
     with quiet_transformers():
-        model = getattr(transformers, architecture + kind)(CONFIGS[architecture]()).eval()
+        model = getattr(transformers, architecture + model_type)(CONFIGS[architecture]()).eval()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.3 * torch.randn_like(parameter))

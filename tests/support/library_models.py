@@ -56,10 +56,10 @@ ENCODERS |= {
 
 
 def save_masked(folder: Path, name: str = "BertForMaskedLM", **changes: Any) -> Path:
-    """A tiny masked language model whose weights are all random, with the tiny BERT's tokens."""
+    """A tiny masked language model with random weights and the tiny BERT's tokens."""
     save_bert(folder)
-    kind, sizes = ENCODERS[name]
-    config = getattr(transformers, kind)(**{**SIZES, **sizes, **changes})
+    class_name, sizes = ENCODERS[name]
+    config = getattr(transformers, class_name)(**{**SIZES, **sizes, **changes})
     torch.manual_seed(1)
     with quiet_transformers():
         model = getattr(transformers, name)(config)
@@ -79,10 +79,10 @@ def table(folder: Path) -> SparseStaticEmbedding:
     return SparseStaticEmbedding(AutoTokenizer.from_pretrained(folder), weight, frozen=True)
 
 
-def save_library(folder: Path, content: list[Any], **settings: Any) -> Path:
+def save_library(folder: Path, parts: list[Any], **settings: Any) -> Path:
     with quiet_transformers():
-        made = SparseEncoder(modules=content, **settings)
-        made.save(str(folder), create_model_card=False)
+        encoder = SparseEncoder(modules=parts, **settings)
+        encoder.save(str(folder), create_model_card=False)
     return folder
 
 

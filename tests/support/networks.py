@@ -28,7 +28,7 @@ def save_cross_encoder(folder: Path) -> Path:
 
 
 def save_dense_encoder(folder: Path, bert: Path) -> Path:
-    """Save the same network as an encoder of long vectors compared by their dot product."""
+    """Save the same network as an encoder of long vectors compared by dot product."""
     with quiet_transformers():
         model = SentenceTransformer(
             modules=[Transformer(str(bert)), Pooling(16)],

@@ -1,4 +1,4 @@
-"""Other interpreters: what they load, and commands and functions that are stopped at a point."""
+"""Other interpreters: loaded modules, and commands and functions stopped at a point."""
 
 import json
 import os
@@ -13,14 +13,14 @@ HEAVY = {"torch", "transformers", "sentence_transformers", "safetensors", "token
 
 
 class KilledError(Exception):
-    """Raised where a process would have been killed."""
+    """Raised instead of killing a process."""
 
 
 MAIN = "from lexicept.cli import main\nmain()"
 
 
 def loaded_after(code: str, *arguments: object) -> set[str]:
-    """The top-level modules that a fresh interpreter has loaded at its exit."""
+    """Top-level modules loaded by a fresh interpreter at its exit."""
     script = (
         "import atexit, json, sys\n"
         "show = lambda: sys.stderr.write('\\n' + json.dumps([*sys.modules]))\n"
@@ -40,7 +40,7 @@ def command(*arguments: object) -> list[str | bytes]:
 
 
 def launch(program: str, folder: Path, *arguments: object) -> None:
-    """Run a program, which is kept in a folder, in two processes of torch's launcher."""
+    """Run a program, kept in a folder, in two processes of torch's launcher."""
     (folder / "program.py").write_text(program)
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     done = subprocess.run(
@@ -63,7 +63,7 @@ def exists_in(folder: Path, pattern: str) -> Callable[[], bool]:
 
 
 def wait_and_kill(command: list[str | bytes], reached: Callable[[], bool]) -> int:
-    """Run a command and kill it (SIGKILL) as soon as it reached a point; its exit status."""
+    """Run a command and kill it (SIGKILL) as soon as it reached a point; return its exit status."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while process.poll() is None and not reached():
@@ -74,7 +74,7 @@ def wait_and_kill(command: list[str | bytes], reached: Callable[[], bool]) -> in
 
 
 def stops_at(work: Callable[..., None], call: int) -> Callable[..., None]:
-    """Return ``work`` that is interrupted from the keyboard when it is called so many times."""
+    """Return ``work``, interrupted from the keyboard at a given call."""
     calls = iter(range(1, call))
 
     def stopped(*arguments: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Small training runs: their configuration, what they leave, and how they are killed."""
+"""Small training runs: their configuration, their files, and how they are killed."""
 
 import json
 
@@ -17,12 +17,12 @@ from support.processes import KilledError
 from support.tiny import save_collection, tiny_backbone
 
 
-def configuration(places, **sections):
+def configuration(positions, **sections):
     """Everything at once: a teacher, words, all losses and regularisers, gradient caching."""
-    beir = str(places / "beir")
-    content = {
+    beir = str(positions / "beir")
+    data = {
         "data": {"corpus": beir, "queries": beir, "negatives": 2},
-        "model": {"start": str(places / "start"), "lora_rank": 2},
+        "model": {"start": str(positions / "start"), "lora_rank": 2},
         "teacher": {"bm25_weight": 0.5},
         "loss": {"words": 0.5, "in_batch": 0.5, "margin_mse": 0.1, "scale": 0.3},
         "query_regularizer": {"weight": 0.01, "steps": 5},
@@ -38,8 +38,8 @@ def configuration(places, **sections):
         "validation": {"queries": beir, "every": 4},
     }
     for name, values in sections.items():
-        content[name] = {**content.get(name, {}), **values}
-    return from_mapping(TrainingConfig, content)
+        data[name] = {**data.get(name, {}), **values}
+    return from_mapping(TrainingConfig, data)
 
 
 def launched_configuration(folder):
@@ -71,31 +71,31 @@ def metrics(folder):
 
 def tensors(model):
     """Every tensor of a saved model, by file and name."""
-    found = {}
+    results = {}
     for path in sorted(model.rglob("*.safetensors")):
         named = load_file(path)
-        found |= {f"{path.relative_to(model)}: {name}": value for name, value in named.items()}
-    return found
+        results |= {f"{path.relative_to(model)}: {name}": value for name, value in named.items()}
+    return results
 
 
-def assert_same_model(one, other):
-    ours, expected = tensors(one), tensors(other)
+def assert_same_model(left, right):
+    ours, expected = tensors(left), tensors(right)
     assert ours.keys() == expected.keys()
     for name, value in expected.items():
         assert torch.equal(ours[name], value), name
-    (config,) = one.glob("1_*/config.json")
-    assert config.read_text() == (other / config.relative_to(one)).read_text()
+    (config,) = left.glob("1_*/config.json")
+    assert config.read_text() == (right / config.relative_to(left)).read_text()
 
 
 def kill_in_step(monkeypatch, step):
-    """Raises in the first batch of a step, or where the step has a half in the second."""
+    """Raises in the first batch of a step, or in the second of a step of two halves."""
     compute = Trainer.compute_loss
-    seen = []
+    recorded = []
 
     def killed(self, model, inputs, **more):
         if self.state.global_step == int(step):
-            seen.append(step)
-            if len(seen) > 2 * (step % 1):
+            recorded.append(step)
+            if len(recorded) > 2 * (step % 1):
                 raise KilledError
         return compute(self, model, inputs, **more)
 

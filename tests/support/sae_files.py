@@ -44,7 +44,7 @@ def states(n: int = 40, seed: int = 9) -> Array:
 
 
 def numbers(*shape: int, seed: int, scale: float = 1.0) -> Array:
-    """Float64 values that bfloat16 holds exactly."""
+    """Float64 values exact in bfloat16."""
     drawn = np.random.default_rng(seed).normal(0, scale, shape)
     return torch.from_numpy(drawn).bfloat16().double().numpy()
 
@@ -69,9 +69,9 @@ def jump(pre: Array, threshold: Array | float) -> Array:
 
 
 def top(pre: Array, k: int = K) -> Array:
-    kept = np.argsort(-pre, axis=1)[:, :k]
+    largest = np.argsort(-pre, axis=1)[:, :k]
     mask = np.zeros_like(pre)
-    np.put_along_axis(mask, kept, 1, axis=1)
+    np.put_along_axis(mask, largest, 1, axis=1)
     return np.maximum(pre, 0) * mask
 
 
@@ -143,8 +143,8 @@ def transcoder(root: Path) -> Synthetic:
     return llama_scope(root, "ln2.hook_normalized", "TC", 3.390625)
 
 
-def gemma_scope(root: Path, place: str = "layer_20/width_16k/average_l0_71") -> Synthetic:
-    folder = root / place
+def gemma_scope(root: Path, path: str = "layer_20/width_16k/average_l0_71") -> Synthetic:
+    folder = root / path
     W_enc, b_enc, W_dec, b_dec, threshold = parameters(10)
     threshold = np.where(np.arange(M) == 3, -50.0, threshold)
     folder.mkdir(parents=True)
@@ -154,10 +154,10 @@ def gemma_scope(root: Path, place: str = "layer_20/width_16k/average_l0_71") -> 
     return Synthetic(folder, lambda h: jump(h @ W_enc.T + b_enc, threshold), W_dec, b_dec)
 
 
-def gemma_scope_2(root: Path, place: str = "resid_post/layer_12_width_16k_l0_big") -> Synthetic:
-    folder = root / place
+def gemma_scope_2(root: Path, path: str = "resid_post/layer_12_width_16k_l0_big") -> Synthetic:
+    folder = root / path
     W_enc, b_enc, W_dec, b_dec, threshold = parameters(20)
-    site = "output" if "resid_post" in place else "mlp.output"
+    site = "output" if "resid_post" in path else "mlp.output"
     save_config(
         folder / "config.json",
         hf_hook_point_in=f"model.layers.12.{site}",
@@ -216,23 +216,23 @@ def saelens(root: Path, architecture: str = "jumprelu", **changes: Any) -> Synth
     def activations(h: Array) -> Array:
         x = s * h - b_dec * config["apply_b_dec_to_input"]
         pre = (x @ W_enc.T + b_enc) * gain
-        found = {
+        result = {
             "jumprelu": lambda: jump(pre, threshold),
             "standard": lambda: np.maximum(pre, 0),
             "topk": lambda: top(pre),
             "batchtopk": lambda: jump(pre, 0.625),
             "gated": lambda: gated(x, W_enc, b_gate, r_mag, b_enc),
         }[architecture]
-        return found() / s
+        return result() / s
 
     return Synthetic(folder, activations, W_dec / gain[:, None], b_dec / s, s)
 
 
 def old_saelens(root: Path) -> Synthetic:
     """Before version 6: names at the top level, TopK as an activation function."""
-    made = saelens(root, "topk")
+    checkpoint = saelens(root, "topk")
     save_config(
-        made.folder / "cfg.json",
+        checkpoint.folder / "cfg.json",
         d_in=D,
         d_sae=M,
         hook_name="blocks.8.hook_resid_pre",
@@ -241,7 +241,7 @@ def old_saelens(root: Path) -> Synthetic:
         activation_fn_kwargs={"k": K},
         normalize_activations=False,
     )
-    return made
+    return checkpoint
 
 
 def sparsify(root: Path, **changes: Any) -> Synthetic:

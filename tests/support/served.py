@@ -60,14 +60,14 @@ def save_index(folder: Path, concepts: bool = True, atlas: bool = True) -> Path:
     builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
     if concepts:
         backbone = tiny_backbone(folder / "bert")
-        contents = [document.content for document in DOCUMENTS]
-        windows = backbone.windows(contents)
-        states = torch.cat([found for _, found in backbone.token_states(windows)])
+        texts = [document.content for document in DOCUMENTS]
+        windows = backbone.windows(texts)
+        states = torch.cat([actual for _, actual in backbone.token_states(windows)])
         sae = initial_sae(states.clone(), SAESettings(num_latents=64, k=4)).eval()
         vectorizer = ConceptVectorizer(Encoder.of(backbone, SAEHead(sae.requires_grad_(False))))
-        found = builder.add_vocabulary(vectorizer, VocabularySettings(BM25(k3=1.0)))
+        vocabulary = builder.add_vocabulary(vectorizer, VocabularySettings(BM25(k3=1.0)))
         if atlas:
-            builder.add_atlas(describe(vectorizer.encoder, builder.contents, found))
+            builder.add_atlas(describe(vectorizer.encoder, builder.contents, vocabulary))
     builder.commit()
     return folder / "index"
 

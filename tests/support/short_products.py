@@ -1,4 +1,4 @@
-"""Kernels as on processors that multiply 8-bit numbers, or on others."""
+"""Kernels as on processors with and without 8-bit products."""
 
 import pytest
 import torch
@@ -7,8 +7,8 @@ from lexicept.neural.kernels import quantisation
 from lexicept.neural.kernels.quantisation import multiplies_bytes
 
 
-def use_bytes(patch: pytest.MonkeyPatch, wanted: bool) -> None:
+def use_bytes(patch: pytest.MonkeyPatch, allowed: bool) -> None:
     """Let kernels find candidates by products of 8 bits, or not."""
-    patch.setattr(quantisation, "multiplies_bytes", lambda: wanted)
+    patch.setattr(quantisation, "multiplies_bytes", lambda: allowed)
     if not multiplies_bytes():  # where products of some libraries are not exact
         patch.setattr(torch, "_int_mm", lambda a, b: a.int() @ b.int())

@@ -33,8 +33,8 @@ QUERIES = ["bade kilo", "mu ba delo", "", "lomu " * 90]
 def tiny_concepts(folder: Path) -> ConceptsAndVectors:
     """Concepts of a random autoencoder, and vectors of 32 components."""
     backbone = tiny_backbone(folder / "bert")
-    contents = [document.content for document in DOCUMENTS]
-    states = [states for _, states in backbone.token_states(backbone.windows(contents))]
+    texts = [document.content for document in DOCUMENTS]
+    states = [states for _, states in backbone.token_states(backbone.windows(texts))]
     sae = initial_sae(torch.cat(states).clone(), SAESettings(num_latents=64, k=4)).eval()
     head = SAEHead(sae.requires_grad_(False), HeadSettings(query_k=3, document_k=2))
     return ConceptsAndVectors(ConceptVectorizer(Encoder.of(backbone, head)))

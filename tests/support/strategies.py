@@ -19,19 +19,19 @@ REALS = st.floats(2**-10, 20, width=32)
 @st.composite
 def sparse_matrices(
     draw: st.DrawFn,
-    rows: st.SearchStrategy[int] = st.integers(0, 8),  # noqa: B008
+    records: st.SearchStrategy[int] = st.integers(0, 8),  # noqa: B008
     columns: st.SearchStrategy[int] | int = st.integers(0, 6),  # noqa: B008
     weights: st.SearchStrategy[float] = EIGHTHS,
     dtype: Any = np.float32,
 ) -> sp.csr_array:
     """A canonical CSR matrix of positive weights; often the first or last row is empty."""
-    height = draw(rows)
+    height = draw(records)
     width = columns if isinstance(columns, int) else draw(columns)
     dense = np.zeros((height, width), dtype)
     if height and width:
-        places = st.tuples(st.integers(0, height - 1), st.integers(0, width - 1))
+        positions = st.tuples(st.integers(0, height - 1), st.integers(0, width - 1))
         for (row, column), weight in draw(
-            st.dictionaries(places, weights, max_size=height * width)
+            st.dictionaries(positions, weights, max_size=height * width)
         ).items():
             dense[row, column] = weight
         for row in draw(st.sets(st.sampled_from([0, height - 1]))):
@@ -52,13 +52,13 @@ def collections(
 
 
 def read_bytes(
-    read: Callable[[Path], T], content: bytes, path: Path, error: type[Exception]
+    read: Callable[[Path], T], data: bytes, path: Path, error: type[Exception]
 ) -> T | None:
-    """Read a file of this content: the result, or None where an error names the file."""
-    path.write_bytes(content)
+    """Read a file of these bytes: the result, or None if an error names the file."""
+    path.write_bytes(data)
     try:
         return read(path)
     except error as refused:
-        problem = str(refused)
-    assert str(path) in problem
+        message = str(refused)
+    assert str(path) in message
     return None

@@ -1,4 +1,4 @@
-"""Searches of one index by several threads, compared with those of one thread."""
+"""Searches of one index by several threads, compared with one thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACES = ("", "at night", "on a deposit", "in n log n", "of metal", "by the sofa
 def open_questions(count: int) -> list[str]:
     """Return ``count`` queries of a few words to many, repeated after 693."""
     every = [" ".join(words).strip() for words in product(PLACES, VERBS, SUBJECTS)]
-    return [every[number * 101 % len(every)] for number in range(count)]
+    return [every[i * 101 % len(every)] for i in range(count)]
 
 
 def differing(index: lexicept.Index, threads: int, queries: int) -> int:
@@ -30,21 +30,19 @@ def differing(index: lexicept.Index, threads: int, queries: int) -> int:
         threads: each asks all queries, from another one on.
         queries: the number of queries of each thread.
     """
-    asked = open_questions(queries)
-    expected = [_ask(index, asked, number) for number in range(queries)]
+    questions = open_questions(queries)
+    expected = [_ask(index, questions, i) for i in range(queries)]
     together = Barrier(threads)
 
     def ask(thread: int) -> int:
         together.wait()
-        order = [(number + thread * 13) % queries for number in range(queries)]
-        return sum(_ask(index, asked, number) != expected[number] for number in order)
+        order = [(i + thread * 13) % queries for i in range(queries)]
+        return sum(_ask(index, questions, i) != expected[i] for i in order)
 
     with ThreadPoolExecutor(threads) as pool:
         return sum(pool.map(ask, range(threads)))
 
 
-def _ask(
-    index: lexicept.Index, queries: list[str], number: int
-) -> list[tuple[Hit, Explanation | None]]:
-    hits = index.search(queries[number], 3, explain=number % 8 == 0)
+def _ask(index: lexicept.Index, queries: list[str], i: int) -> list[tuple[Hit, Explanation | None]]:
+    hits = index.search(queries[i], 3, explain=i % 8 == 0)
     return [(hit, hit.explanation) for hit in hits]

@@ -1,4 +1,4 @@
-"""A tiny encoder made on the spot, of random weights, and a collection that fits its words."""
+"""A tiny encoder of random weights, and a collection of its words."""
 
 import json
 from itertools import product
@@ -38,12 +38,12 @@ def bert_sizes(tokens: int, hidden: int, blocks: int, inner: int, positions: int
 
 
 def save_bert(folder: Path, dropout: float = 0.1, blocks: int = 2, inner: int = 64) -> str:
-    """A BERT of 32 dimensions that knows ``WORDS`` and letters, as a folder."""
+    """A BERT of 32 dimensions for ``WORDS`` and letters, as a folder."""
     torch.manual_seed(0)
     letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters]
     names += [f"##{letter}" for letter in letters]
-    vocabulary = {name: number for number, name in enumerate(names)}
+    vocabulary = {name: i for i, name in enumerate(names)}
     config = BertConfig(
         **bert_sizes(len(names), hidden=32, blocks=blocks, inner=inner, positions=64),
         hidden_dropout_prob=dropout,
@@ -136,10 +136,10 @@ def save_decoder(
     """
     tokenizer = tokenizer or decoder_tokenizer()
     torch.manual_seed(0)
-    kind, own = (DECODERS | WITH_LAYER_NORM)[architecture]
+    class_name, class_settings = (DECODERS | WITH_LAYER_NORM)[architecture]
     tokens = {"vocab_size": len(tokenizer) + 2, "bos_token_id": 1, "eos_token_id": 2}
-    made = getattr(transformers, kind)(
-        **{**DECODER, **own, **tokens, "pad_token_id": None, **config}
+    made = getattr(transformers, class_name)(
+        **{**DECODER, **class_settings, **tokens, "pad_token_id": None, **config}
     )
     with quiet_transformers():
         model = transformers.AutoModelForCausalLM.from_config(made)
@@ -151,17 +151,19 @@ def save_decoder(
     return str(folder)
 
 
-def text(*numbers: int) -> str:
-    return " ".join(WORDS[number % len(WORDS)] for number in numbers)
+def text(*word_ids: int) -> str:
+    return " ".join(WORDS[word_id % len(WORDS)] for word_id in word_ids)
 
 
 def save_collection(folder: Path, documents: int = 40, queries: int = 30) -> str:
-    """A BEIR folder of different documents; a query repeats two words of its relevant one."""
+    """A BEIR folder of different documents; a query repeats two words of its relevant document."""
     (folder / "qrels").mkdir(parents=True)
     content = [[(n + 1) * i + n // 25 * i * i for i in range(1, 9)] for n in range(documents)]
-    rows = [{"_id": f"d{n}", "text": text(*numbers)} for n, numbers in enumerate(content)]
-    asked = [{"_id": f"q{n}", "text": text(content[n][0], content[n][2])} for n in range(queries)]
-    for name, lines in (("corpus", rows), ("queries", asked)):
+    records = [{"_id": f"d{n}", "text": text(*word_ids)} for n, word_ids in enumerate(content)]
+    judged_queries = [
+        {"_id": f"q{n}", "text": text(content[n][0], content[n][2])} for n in range(queries)
+    ]
+    for name, lines in (("corpus", records), ("queries", judged_queries)):
         content = "".join(json.dumps(line) + "\n" for line in lines)
         (folder / f"{name}.jsonl").write_text(content)
     for split, start in (("train", 0), ("dev", queries * 2 // 3)):

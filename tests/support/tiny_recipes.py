@@ -34,24 +34,24 @@ FEW = {"steps": 4, "batch_size": 4, "mini_batch": 2, "warmup_steps": 1}
 """Steps of a tiny training; its batches go through the model in parts."""
 
 
-def tiny_recipe(name: str, rows: Mapping[str, Changes]) -> Any:
-    """Return a packaged recipe with these full-size rows, of which some values are changed."""
+def tiny_recipe(name: str, names: Mapping[str, Changes]) -> Any:
+    """Return a packaged recipe with these full-size rows, and some values changed."""
     recipe = load_recipe(RECIPES, name)
-    kept = []
-    for row in recipe.rows:
-        if row.name in rows:
-            job = merge(to_json(row.jobs["full"]), rows[row.name])  # type: ignore[arg-type]
-            kept.append(replace(row, jobs={"full": read_job(job, row.name)}, against=None))
-    assert {row.name for row in kept} == rows.keys()
-    return replace(recipe, rows=tuple(kept))
+    systems = []
+    for system in recipe.rows:
+        if system.name in names:
+            job = merge(to_json(system.jobs["full"]), names[system.name])  # type: ignore[arg-type]
+            systems.append(replace(system, jobs={"full": read_job(job, system.name)}, against=None))
+    assert {system.name for system in systems} == names.keys()
+    return replace(recipe, rows=tuple(systems))
 
 
 def run(
-    name: str, rows: Mapping[str, Changes], data: Path, out: Path, progress: Progress = silent
+    name: str, names: Mapping[str, Changes], data: Path, out: Path, progress: Progress = silent
 ) -> Outcome:
     """Run rows of a recipe on the data in a folder."""
     sources = load_sources(RECIPES / "datasets.yaml")
-    recipe = tiny_recipe(name, rows)
+    recipe = tiny_recipe(name, names)
     return run_recipe(recipe, "full", Data(data, sources, out / "work", progress), out)
 
 
@@ -64,10 +64,10 @@ def save_places(data: Path, names: Sequence[str], split: str = "test") -> None:
             shutil.copy(qrels / "dev.tsv", qrels / f"{split}.tsv")
 
 
-def dropped(name: str, row: str, kept: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a row's test sets without those that are not kept."""
+def dropped(name: str, system: str, kept: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a row's test sets without the dropped ones."""
     recipe = load_recipe(RECIPES, name)
-    (job,) = [one.jobs["full"] for one in recipe.rows if one.name == row]
+    (job,) = [one.jobs["full"] for one in recipe.rows if one.name == system]
     tests = to_json(job)["training"]["test"]  # type: ignore[arg-type]
     return [test for test in tests if test["name"] in kept]
 
@@ -84,7 +84,7 @@ def save_sae_splade(data: Path) -> None:
     with (data / "colbertv2_lists.jsonl").open("w") as file:
         for query in range(20):
             others = [(query + step) % 40 for step in range(1, 12)]
-            scored = [[f"d{n}", 9.0 - place / 2] for place, n in enumerate([query, *others])]
+            scored = [[f"d{n}", 9.0 - position / 2] for position, n in enumerate([query, *others])]
             file.write(json.dumps([f"q{query}", *scored]) + "\n")
 
 
@@ -113,14 +113,14 @@ LANGUAGES = ("xtreme_up/hi", "xtreme_up/ta")
 
 
 def save_splare(data: Path) -> None:
-    """A random Llama, an SAE over its block 1 as Llama Scope lays it out, BGE's scored lists."""
+    """A random Llama, an SAE over its block 1 in Llama Scope's layout, BGE's scored lists."""
     save_places(data, ["msmarco-passage", *LANGUAGES])
     save_decoder(data / "meta-llama" / "Llama-3.1-8B", tokenizer=decoder_tokenizer())
     save_llama_scope(data / "fnlp" / "Llama3_1-8B-Base-LXR-32x" / "Llama3_1-8B-Base-L1R-32x")
-    rows = []
+    lines = []
     for query in range(20):
         of = [(query * step + step) % 37 for step in range(1, 11)]
-        rows.append(
+        lines.append(
             {
                 "query": text(query, query + 3),
                 "pos": [text(query, query + 3, of[0], 1)],
@@ -129,7 +129,7 @@ def save_splare(data: Path) -> None:
                 "neg_scores": [1 - n / 2 for n in range(9)],
             }
         )
-    (data / "bge.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (data / "bge.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def save_llama_scope(folder: Path, hidden: int = 32, latents: int = 96) -> None:
@@ -202,7 +202,7 @@ def save_esplade(data: Path) -> None:
 
 
 def esplade_rows() -> dict[str, Changes]:
-    """A row that is masked while training with a dual loss, and one that is pruned afterwards."""
+    """A row masked while training with a dual loss, and a row pruned afterwards."""
     config = {
         "loss": {"query_top_k": 4, "document_top_k": 8, "dual": True, "mask_divergence": 1.0},
         "model": {"size": 24},
@@ -231,13 +231,13 @@ KINDS = {
 
 
 def save_rra(data: Path) -> None:
-    """Texts, a random SPLADE, and published vectors of three kinds, whose weights differ."""
+    """Texts, a random SPLADE, and published vectors of three kinds with different weights."""
     save_places(data, ["beir/nfcorpus/test"])
     random = np.random.default_rng(0)
-    for number, name in enumerate(KINDS.values()):
+    for i, name in enumerate(KINDS.values()):
         if "_" in name:
             save_places(data, [name])
-            save_vectors(data / name, random, largest=(300, 1, 0, 256, 255)[number])
+            save_vectors(data / name, random, largest=(300, 1, 0, 256, 255)[i])
     backbone = Backbone.from_pretrained(save_bert(data / "bert"))
     torch.manual_seed(3)
     head = VocabularyHead(torch.randn(50, 32) * 0.3, torch.zeros(50), [f"w{n}" for n in range(50)])
@@ -245,7 +245,7 @@ def save_rra(data: Path) -> None:
 
 
 def save_vectors(folder: Path, random: np.random.Generator, largest: float) -> None:
-    """Write impacts of each text's words as Anserini's collections have them."""
+    """Write impacts of each text's words in the format of Anserini's collections."""
     with gzip.open(folder / "documents.jsonl.gz", "wt") as file:
         for document in read_documents(folder):
             words = sorted(set(document.text.split()))
@@ -258,12 +258,12 @@ def save_vectors(folder: Path, random: np.random.Generator, largest: float) -> N
 
 def rra_rows() -> dict[str, Changes]:
     """Every kind of vectors with RRA and without, on one collection; no language model."""
-    found: dict[str, Changes] = {}
-    for row, name in KINDS.items():
-        kept = {"datasets": [{"name": name, "column": "beir/nfcorpus/test"}]}
-        found[row] = {"retrieval": {**kept, "rra": {"generator": None}}}
-        found[row.removesuffix("_rra")] = {"retrieval": kept}
-    return found
+    results: dict[str, Changes] = {}
+    for system, name in KINDS.items():
+        job = {"datasets": [{"name": name, "column": "beir/nfcorpus/test"}]}
+        results[system] = {"retrieval": {**job, "rra": {"generator": None}}}
+        results[system.removesuffix("_rra")] = {"retrieval": job}
+    return results
 
 
 def main(data: str, out: str, stage: str, step: str) -> None:

@@ -17,7 +17,7 @@ from lexicept.storage.texts import TextStore
 
 
 class Vowels:
-    """A vectorizer that does not grow: counts of the five vowels."""
+    """A vectorizer of fixed size: counts of the five vowels."""
 
     name = "concepts"
     grows = False
@@ -31,8 +31,8 @@ class Vowels:
         return self.queries(texts)
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
-        rows = [[text.count(vowel) for vowel in "aeiou"] for text in texts]
-        return sp.csr_array(np.array(rows, np.float32).reshape(-1, 5))
+        counts = [[text.count(vowel) for vowel in "aeiou"] for text in texts]
+        return sp.csr_array(np.array(counts, np.float32).reshape(-1, 5))
 
     def encode_query(self, text: str) -> EncodedQuery:
         return EncodedQuery(

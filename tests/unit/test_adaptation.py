@@ -1,4 +1,4 @@
-"""Adaptation to a collection: what is learned, what is read once, and what an index keeps of it."""
+"""Adaptation to a collection: what is learned, read once, and kept in an index."""
 
 import json
 from pathlib import Path
@@ -20,9 +20,9 @@ from support.processes import KilledError
 from support.tiny import save_bert, text
 
 TEXTS = [
-    f"{one} {other}."
-    for one in ("A river", "The bank", "My cat", "A sorted list", "Spring")
-    for other in ("flows past old houses", "sleeps all day", "is counted twice", "pays interest")
+    f"{subject} {ending}."
+    for subject in ("A river", "The bank", "My cat", "A sorted list", "Spring")
+    for ending in ("flows past old houses", "sleeps all day", "is counted twice", "pays interest")
 ]
 
 
@@ -58,8 +58,8 @@ def test_an_index_s_concepts_are_adapted_named_and_its_own(run, tmp_path):
     expected = {"states": 20, "training": 6000, "words": 20, "concepts": 20, "naming": 20}
     assert {name: stages[name] for name in expected} == expected
     before, after = EncodedConcepts.packaged(), concepts_of(index)
-    rows = [unit_rows(concepts.encoder.head.directions) for concepts in (before, after)]
-    turned = (rows[0] * rows[1]).sum(axis=1) < 1 - 1e-5
+    weights = [unit_rows(concepts.encoder.head.directions) for concepts in (before, after)]
+    turned = (weights[0] * weights[1]).sum(axis=1) < 1 - 1e-5
     assert 0 < int(turned.sum()) < 8192
     assert after.encoder.head.settings == before.encoder.head.settings
     assert after.encoder.index_settings == before.encoder.index_settings
@@ -67,11 +67,11 @@ def test_an_index_s_concepts_are_adapted_named_and_its_own(run, tmp_path):
     assert list(after.terms) == list(index.reader.atlas.labels)
     fires = set(index.reader.tf()[1].indices.tolist())
     assert 0 < len(fires) < 400
-    for number in set(range(8192)) - fires:  # they stayed themselves, and have their names
-        assert after.terms[number] in (before.terms[number], f"{before.terms[number]} #{number}")
+    for i in set(range(8192)) - fires:  # they stayed themselves, and have their names
+        assert after.terms[i] in (before.terms[i], f"{before.terms[i]} #{i}")
     assert index.reader.settings["concepts"].adapted == {"tokens": 120, "steps": 3}
-    shown = run("index", "info", tmp_path / "index").out
-    assert "adapted to the documents: 120 tokens, 3 steps" in shown
+    output = run("index", "info", tmp_path / "index").out
+    assert "adapted to the documents: 120 tokens, 3 steps" in output
     assert type(IndexReader.open(tmp_path / "index").vectorizers.get("concepts")) is EncodedConcepts
 
 
@@ -82,9 +82,9 @@ def test_documents_that_are_added_are_read_with_the_index_s_own_concepts(tmp_pat
     assert (concepts_of(index).encoder.head.directions == concepts.encoder.head.directions).all()
     assert index.reader.settings["concepts"].adapted == {"tokens": 113, "steps": 3}
     expected = concepts.documents([TEXTS[0]])
-    found = index.reader.tf()[1][[len(TEXTS) - 1]]
-    assert found.indices.tolist() == expected.indices.tolist()
-    assert found.data.tolist() == expected.data.tolist()
+    result = index.reader.tf()[1][[len(TEXTS) - 1]]
+    assert result.indices.tolist() == expected.indices.tolist()
+    assert result.data.tolist() == expected.data.tolist()
 
 
 def test_a_small_collection_s_concepts_are_those_of_the_package(tmp_path, monkeypatch):
@@ -99,8 +99,8 @@ def test_a_small_collection_s_concepts_are_those_of_the_package(tmp_path, monkey
     assert any(concept.words for concept in atlas)
     described = {concept.number for concept in atlas if concept.words}
     names = zip(concepts_of(fixed).terms, EncodedConcepts.packaged().terms, strict=True)
-    for number, (name, packaged) in enumerate(names):
-        assert number in described or name in (packaged, f"{packaged} #{number}")
+    for i, (name, packaged) in enumerate(names):
+        assert i in described or name in (packaged, f"{packaged} #{i}")
 
 
 def test_the_encoder_reads_no_document_twice(tmp_path, monkeypatch):
@@ -147,14 +147,14 @@ def test_a_resumed_build_with_another_setting_names_the_difference(tmp_path, mon
 
     with pytest.raises(KilledError):
         lexicept.build(TEXTS, tmp_path / "index", progress=kill)
-    for changed, problem in (
+    for changed, message in (
         ({"vocabulary": "words"}, 'vocabulary was "all" and is now "words"'),
         ({"vocabulary": "concepts"}, 'vocabulary was "all" and is now "concepts"'),
         ({"language": "de"}, 'language was "en" and is now "de"'),
         ({"weight_bits": 8}, "weight_bits was 32 and is now 8"),
         ({"limits": Limits(pruning="impact")}, 'pruning was null and is now "impact"'),
     ):
-        with pytest.raises(InputError, match=f"index.partial: made with other settings: {problem}"):
+        with pytest.raises(InputError, match=f"index.partial: made with other settings: {message}"):
             lexicept.build(TEXTS, tmp_path / "index", **changed)
 
 
@@ -164,7 +164,7 @@ def test_a_named_backbone_gets_the_whole_default_index(tmp_path, run):
     (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     texts = [text(n, n + 1, n + 2, 2 * n) for n in range(40)]
     index = lexicept.build(texts, tmp_path / "index", concepts=ConceptSettings(backbone=folder))
-    assert [one.name for one in index.reader.vocabularies] == ["words", "concepts"]
+    assert [vocabulary.name for vocabulary in index.reader.vocabularies] == ["words", "concepts"]
     assert index.reader.settings["concepts"].adapted == {"tokens": 25 * (4 + 4), "steps": 3}
     encoder = concepts_of(index).encoder
     assert encoder.prompts == {"query": "ba ", "document": "de de "}
@@ -173,8 +173,8 @@ def test_a_named_backbone_gets_the_whole_default_index(tmp_path, run):
     (hit,) = index.search(texts[7], 1, explain=True)
     assert 0 < hit.explanation.similarity < hit.score
     # Spans count from the text's start, not the prompt's.
-    found = index.reader.vectorizer("concepts").encode_query(texts[3])
-    sources = found.sources(found.tf.indices.tolist()).values()
+    vectors = index.reader.vectorizer("concepts").encode_query(texts[3])
+    sources = vectors.sources(vectors.tf.indices.tolist()).values()
     assert {texts[3][s.start : s.end] for of in sources for s in of.spans} == {*texts[3].split()}
     given = ConceptSettings(backbone=folder, query_prompt="", document_prompt="ki ")
     other = lexicept.build(texts, tmp_path / "other", vocabulary="concepts", concepts=given)
@@ -186,12 +186,12 @@ def test_the_sample_has_so_many_tokens_of_the_whole_collection(bert):
     documents, everything, tokens = sample(bert, texts, 2000)
     assert (sorted(everything), tokens) == (sorted(texts), 1000)
     assert [texts[n] for n in documents] == everything
-    places, some, tokens = sample(bert, texts, 99)
-    assert (len(some), tokens) == (50, 100)
-    assert sample(bert, texts, 99) == (places, some, tokens)
-    assert [texts[n] for n in places] == some
-    assert min(places) < 100
-    assert max(places) >= 400
+    positions, subset, tokens = sample(bert, texts, 99)
+    assert (len(subset), tokens) == (50, 100)
+    assert sample(bert, texts, 99) == (positions, subset, tokens)
+    assert [texts[n] for n in positions] == subset
+    assert min(positions) < 100
+    assert max(positions) >= 400
     assert sample(bert, ["", text(1), text(1), ""], 9).tokens == 1
     assert sample(bert, [text(1)], 9, text(2) + " ") == ([0], [f"{text(2)} {text(1)}"], 2)
 
@@ -205,8 +205,8 @@ def test_a_decoder_is_fitted_to_the_tokens_of_each_latent():
     states = torch.tensor([[6.0, 0.0], [0.0, 8.0]])
     fitted = with_initial_decoder(sae, states, 1)
     assert torch.equal(fitted.b_dec, torch.tensor([3.0, 4.0]))
-    rows = torch.tensor([[0.6, -0.8], [-0.6, 0.8], [1.0, 0.0]])  # the third fires on nothing
-    torch.testing.assert_close(fitted.W_dec, rows)
+    weights = torch.tensor([[0.6, -0.8], [-0.6, 0.8], [1.0, 0.0]])  # the third fires on nothing
+    torch.testing.assert_close(fitted.W_dec, weights)
     acts, latents = fitted.encode(states)
     assert latents.tolist() == [[0], [1]]
     # 1.5 and 2 before; the factor that brings both closest to 5 is 17.5 / 6.25.
@@ -224,5 +224,5 @@ def test_the_command_has_the_choice(run, tmp_path):
     for options, adapted in ((["--adapt"], {"tokens": 120, "steps": 3}), ([], None)):
         out = tmp_path / f"index{len(options)}"
         report = run("build", corpus, "--out", out, *options, "--json").json
-        entries = {entry["name"]: entry["adapted"] for entry in report["vocabularies"]}
-        assert entries == {"words": None, "concepts": adapted}
+        records = {record["name"]: record["adapted"] for record in report["vocabularies"]}
+        assert records == {"words": None, "concepts": adapted}

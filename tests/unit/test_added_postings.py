@@ -1,4 +1,4 @@
-"""Changes of large indexes, which leave the postings of other documents as they are."""
+"""Changes of large indexes leave the postings of other documents alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from support.indexes import build, build_of, redescribe
 pytestmark = pytest.mark.usefixtures("_large", "_no_leaks")
 
 WORDS = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay", "kite", "lynx"]
-TEXTS = {f"t{number}": f"{WORDS[number % 6]} {WORDS[number % 4]}" for number in range(24)}
+TEXTS = {f"t{i}": f"{WORDS[i % 6]} {WORDS[i % 4]}" for i in range(24)}
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def parts_on_disk(index: IndexReader) -> list[str]:
 
 
 def check(index: IndexReader) -> None:
-    """Everything that the engine says of its postings is what its matrix says."""
+    """Everything the engine says of its postings agrees with its matrix."""
     engine = index.engine
     matrix = engine.matrix()
     whole = ExactEngine.build(matrix)
@@ -60,13 +60,13 @@ def check(index: IndexReader) -> None:
     assert (index.derived.bounds * (1 + 1e-6) >= largest).all()  # of 8 bits, one ulp
     assert engine.largest == pytest.approx(largest.max(initial=0), rel=1e-6)
     every = slice(0, engine.num_dimensions)
-    for found, expected in zip(engine.postings(every), whole.postings(every), strict=True):
-        assert found.tolist() == expected.tolist()
-    some = slice(1, engine.num_dimensions - 1)
-    assert engine.postings(some)[0].tolist() == whole.postings(some)[0].tolist()
-    for row in range(len(index)):
-        own = engine.document_weights(row, np.arange(engine.num_dimensions))
-        assert own.tolist() == matrix[[row]].toarray()[0].tolist()
+    for actual, expected in zip(engine.postings(every), whole.postings(every), strict=True):
+        assert actual.tolist() == expected.tolist()
+    sample = slice(1, engine.num_dimensions - 1)
+    assert engine.postings(sample)[0].tolist() == whole.postings(sample)[0].tolist()
+    for i in range(len(index)):
+        weights = engine.document_weights(i, np.arange(engine.num_dimensions))
+        assert weights.tolist() == matrix[[i]].toarray()[0].tolist()
     dimensions = np.arange(engine.num_dimensions)
     assert engine.present(dimensions).tolist() == whole.present(dimensions).tolist()
     random = np.random.default_rng(len(index))
@@ -81,15 +81,15 @@ def check(index: IndexReader) -> None:
             for threads in (1, 2):
                 results = engine.search(queries, top_k, threads=threads, mask=mask)
                 expected = whole.search(queries, top_k, threads=1, mask=mask)
-                for (found, scores), (documents, own) in zip(results, expected, strict=True):
-                    assert found.tolist() == documents.tolist()
-                    assert scores.tolist() == own.tolist()
+                for (actual, scores), (documents, weights) in zip(results, expected, strict=True):
+                    assert actual.tolist() == documents.tolist()
+                    assert scores.tolist() == weights.tolist()
     for search in (engine.search, engine.scores):
         with pytest.raises(InputError, match="dimensions"):
             search(sp.csr_array((1, engine.num_dimensions + 1)))
-    for row in range(6):
-        scores = engine.scores(queries[[row]])
-        assert scores.tolist() == whole.scores(queries[[row]]).tolist()
+    for i in range(6):
+        scores = engine.scores(queries[[i]])
+        assert scores.tolist() == whole.scores(queries[[i]]).tolist()
 
 
 def test_a_change_writes_its_own_postings_alone(tmp_path):
@@ -103,13 +103,13 @@ def test_a_change_writes_its_own_postings_alone(tmp_path):
         assert file.samefile(index.folder / "postings" / file.name)
     assert parts_on_disk(index) == ["000001"]
     # The weights of others, and the statistics of the collection, are as they were.
-    own = index.engine.matrix().toarray()
-    assert own[:24, : weights.shape[1]].tolist() == weights.tolist()
+    matrix = index.engine.matrix().toarray()
+    assert matrix[:24, : weights.shape[1]].tolist() == weights.tolist()
     df = np.count_nonzero(weights[:, 0])  # ant
     length = 3 / 2  # relative to a mean of 2
     pivot = 1.5 * (0.25 + 0.75 * length)
-    assert own[24, 0] == np.float32(np.log1p((24 - df + 0.5) / (df + 0.5)) * 2 / (2 + pivot))
-    assert own[24, -1] == np.float32(np.log1p((24 - 1 + 0.5) / (1 + 0.5)) / (1 + pivot))  # zebra
+    assert matrix[24, 0] == np.float32(np.log1p((24 - df + 0.5) / (df + 0.5)) * 2 / (2 + pivot))
+    assert matrix[24, -1] == np.float32(np.log1p((24 - 1 + 0.5) / (1 + 0.5)) / (1 + pivot))  # zebra
     assert verify(index.path).problems == []
     check(index)
 
@@ -125,10 +125,10 @@ def test_what_is_merged_is_what_a_build_makes(tmp_path):
     built = build(tmp_path / "built", {d.id: d.text for d in texts_of(index)})
     # Words that are gone stay in the vocabulary.
     terms = list(index.vocabularies[0].terms or ())
-    places = [terms.index(term) for term in built.vocabularies[0].terms or ()]
+    positions = [terms.index(term) for term in built.vocabularies[0].terms or ()]
     merged = index.engine.matrix().toarray()
-    assert merged[:, places].tolist() == built.engine.matrix().toarray().tolist()
-    assert merged.sum() == pytest.approx(merged[:, places].sum())
+    assert merged[:, positions].tolist() == built.engine.matrix().toarray().tolist()
+    assert merged.sum() == pytest.approx(merged[:, positions].sum())
     assert not updates.merge(path)
     assert IndexReader.open(path).folder == index.folder
 
@@ -153,9 +153,9 @@ def test_any_changes(tmp_path_factory, bits, steps):
     limited = WordVectorizer(), VocabularySettings(BM25(), document_max_active_dims=3)
     build_of(path, TEXTS, limited, weight_bits=bits)
     expected = dict(TEXTS)
-    for kind, numbers, words in steps:
-        ids = [f"t{number}" for number in numbers]
-        if kind == "add":
+    for change, numbers, words in steps:
+        ids = [f"t{n}" for n in numbers]
+        if change == "add":
             text = " ".join(WORDS[word] for word in words)
             updates.update(path, [Document(name, text) for name in ids])
             expected |= dict.fromkeys(ids, text)
@@ -174,26 +174,26 @@ def test_any_changes(tmp_path_factory, bits, steps):
 def test_parts_are_merged_so_that_they_stay_few(tmp_path):
     path = build(tmp_path / "index", TEXTS).path
     counts = []
-    for number in range(20):
-        updates.update(path, [Document(f"new{number}", "ant bee")])
+    for i in range(20):
+        updates.update(path, [Document(f"new{i}", "ant bee")])
         index = IndexReader.open(path)
         assert isinstance(index.engine, JoinedEngine)
-        counts.append([part.num_documents for part in index.engine.engines])
+        counts.append([engine.num_documents for engine in index.engine.engines])
     assert counts[:6] == [[24, 1], [24, 2], [24, 3], [24, 4], [24, 4, 1], [24, 6]]
     assert max(map(len, counts)) <= 4
-    assert all(sum(own) == 25 + number for number, own in enumerate(counts))
+    assert all(sum(count) == 25 + i for i, count in enumerate(counts))
 
 
 def test_all_is_weighed_again_once_enough_has_changed(tmp_path, monkeypatch):
     monkeypatch.setattr(added_postings, "STALE", 12)  # of 24 documents, 2 may change
     path = build(tmp_path / "index", TEXTS).path
-    kinds, generations = [], []
-    for number in range(4):
-        updates.update(path, [Document(f"new{number}", "ant bee")])
+    types, generations = [], []
+    for i in range(4):
+        updates.update(path, [Document(f"new{i}", "ant bee")])
         index = IndexReader.open(path)
-        kinds.append(type(index.engine))
+        types.append(type(index.engine))
         generations.append(index.manifest["generation"][-1])
-    assert kinds == [JoinedEngine, JoinedEngine, ExactEngine, JoinedEngine]
+    assert types == [JoinedEngine, JoinedEngine, ExactEngine, JoinedEngine]
     # The third is found before all is weighed again.
     assert generations == ["2", "3", "5", "6"]
     updates.delete(path, ["t1", "t2", "t3"])  # too many at once
@@ -223,12 +223,12 @@ def test_a_change_stays_where_all_can_not_be_weighed_again(tmp_path, monkeypatch
 
 def test_a_new_word_counts_as_often_as_it_came(tmp_path):
     path = build(tmp_path / "index", TEXTS).path
-    texts = [Document(f"new{number}", "zebra") for number in range(6)]
+    texts = [Document(f"new{i}", "zebra") for i in range(6)]
     for text in texts:
         updates.update(path, [text])
     index = IndexReader.open(path)
     assert isinstance(index.engine, JoinedEngine)
-    assert [part.num_documents for part in index.engine.engines] == [24, 6]
+    assert [engine.num_documents for engine in index.engine.engines] == [24, 6]
     pivot = 1.5 * (0.25 + 0.75 / 2)
     weight = np.float32(np.log1p((24 - 6 + 0.5) / (6 + 0.5)) / (1 + pivot))
     documents, weights = index.engine.postings(slice(6, 7))
@@ -243,9 +243,9 @@ def test_a_change_of_damaged_postings_is_refused(tmp_path, name, joined):
     if joined:
         updates.update(path, [Document("new", "ant zebra")])
     file = IndexReader.open(path).folder / "postings" / f"{name}.npy"
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
     before = (path / "manifest.json").read_bytes()
     with pytest.raises(IndexFormatError, match=r"checksum|fit together|vocabularies"):
         updates.update(path, [Document("newer", "ant")])
@@ -279,9 +279,9 @@ def test_concepts_beside_words_that_grow(tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("numbers", lambda numbers: numbers[:-1], "do not fit together"),
-        ("numbers", lambda numbers: numbers * 0, "do not fit together"),
-        ("numbers", lambda numbers: numbers + 1, "do not fit together"),
+        ("numbers", lambda documents: documents[:-1], "do not fit together"),
+        ("numbers", lambda documents: documents * 0, "do not fit together"),
+        ("numbers", lambda documents: documents + 1, "do not fit together"),
         ("df", lambda df: df[:-1], "do"),
         ("df", lambda df: df + 1, "frequencies"),
         ("sizes", lambda sizes: sizes - 1, "vocabularies"),
@@ -292,15 +292,15 @@ def test_damaged_parts_are_refused(tmp_path, name, change, said):
     path = build(tmp_path / "index", TEXTS).path
     updates.update(path, [Document("new", "ant")])
     file = IndexReader.open(path).folder / "postings" / "joined" / f"{name}.npy"
-    kind = {"numbers": np.int32, "bounds": np.float32}.get(name, np.int64)
+    dtype = {"numbers": np.int32, "bounds": np.float32}.get(name, np.int64)
     assert callable(change)
-    values = change(np.array(load_array(file, kind)))
+    values = change(np.array(load_array(file, dtype)))
     file.unlink()
     save_array(file, values)
     redescribe(path)
-    problems = verify(path).problems
-    assert len(problems) == 1
-    assert said in problems[0]
+    messages = verify(path).problems
+    assert len(messages) == 1
+    assert said in messages[0]
     if name != "df":
         with pytest.raises(IndexFormatError, match=said):
             IndexReader.open(path)

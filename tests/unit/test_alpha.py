@@ -1,4 +1,4 @@
-"""RRA's α without judgements: known items by hand, and what beats 1 beyond chance."""
+"""RRA's α without judgements: known items by hand, and choices beyond chance."""
 
 from math import log2
 
@@ -29,8 +29,8 @@ def items(source: int, query: list[float], missed: list[bool] | None = None) -> 
     ],
 )
 def test_known_items_by_hand(source, query, missed, rank):
-    found = known_item_ndcg(ExactEngine.build(DOCUMENTS), items(source, query, missed), NO_OFFSET)
-    assert found.tolist() == pytest.approx([1 / log2(1 + rank)])
+    scores = known_item_ndcg(ExactEngine.build(DOCUMENTS), items(source, query, missed), NO_OFFSET)
+    assert scores.tolist() == pytest.approx([1 / log2(1 + rank)])
 
 
 def test_gains_of_items_that_are_missed_or_have_offsets():
@@ -48,18 +48,18 @@ def test_gains_of_items_that_are_missed_or_have_offsets():
 
 
 def choices(best: float, count: int, missed: bool) -> float:
-    """Return the α chosen where one has ``count`` of 40 queries right that others have second."""
+    """Return the α chosen if ``count`` of 40 queries are right with it and second without."""
     queries = sp.csr_array(np.eye(40))
     mask = np.zeros(40, bool) if missed else None
-    known = KnownItems(np.arange(40), queries, mask)
+    items_known = KnownItems(np.arange(40), queries, mask)
 
     def derive(settings: RRASettings | None) -> Derived:
         right = count if settings is not None and settings.alpha == best else 0
-        own = np.where(np.arange(40) < right, 2.0, 0.5)
-        documents = sp.csr_array(np.vstack([np.diag(own), np.eye(40)]))
+        weights = np.where(np.arange(40) < right, 2.0, 0.5)
+        documents = sp.csr_array(np.vstack([np.diag(weights), np.eye(40)]))
         return Derived.reweighted(documents, None)
 
-    return choose_alpha(derive, known).alpha
+    return choose_alpha(derive, items_known).alpha
 
 
 def test_an_alpha_is_chosen_beyond_chance():
@@ -72,11 +72,11 @@ def test_an_alpha_is_chosen_beyond_chance():
 
 def test_mismatch_is_40_percent_and_seeded():
     queries = sp.csr_array(np.ones((100, 100)))
-    one, again, other = (
+    missed, again, other = (
         KnownItems.mismatched(np.arange(100), queries, seed).missed for seed in (0, 0, 1)
     )
-    assert one is not None
+    assert missed is not None
     assert other is not None
-    assert np.array_equal(one, again)
-    assert not np.array_equal(one, other)
-    assert one.mean() == pytest.approx(0.4, abs=0.02)
+    assert np.array_equal(missed, again)
+    assert not np.array_equal(missed, other)
+    assert missed.mean() == pytest.approx(0.4, abs=0.02)

@@ -42,19 +42,19 @@ def test_concepts_are_read_listed_and_written_as_json(path):
     assert (index.atlas[1].detection, index.atlas[3].detection) == (0.75, 1)
     assert [concept.label for concept in index.atlas] == ["Ay", "ee", "#2", "oh", "#4"]
     assert list(index.vocabularies[1].terms or ()) == list(index.atlas.labels)
-    found = index.atlas[3].examples[0]
-    content = index.document(found.document_id).content
-    assert content[found.start : found.end] == "o"
+    example = index.atlas[3].examples[0]
+    config = index.document(example.document_id).content
+    assert config[example.start : example.end] == "o"
     for outside in (5, -1):
         with pytest.raises(IndexError, match=f"no concept {outside}"):
             index.atlas[outside]
     atlas = atlas_of(path)
-    content = atlas[0].to_json()
-    assert content["words"][0] == {"word": "a", "z": 4.0}
-    assert content["examples"][1] == {"document_id": "d/0", "start": 4, "end": 5, "activation": 5.0}
-    assert content["nearest"] == [{"number": 3, "cosine": 0.5}, {"number": 1, "cosine": -0.25}]
-    assert content["histogram"] == [{"activation": 2, "words": 1}]
-    assert (content["label"], content["firing_frequency"]) == ("Ay", 0.25)
+    config = atlas[0].to_json()
+    assert config["words"][0] == {"word": "a", "z": 4.0}
+    assert config["examples"][1] == {"document_id": "d/0", "start": 4, "end": 5, "activation": 5.0}
+    assert config["nearest"] == [{"number": 3, "cosine": 0.5}, {"number": 1, "cosine": -0.25}]
+    assert config["histogram"] == [{"activation": 2, "words": 1}]
+    assert (config["label"], config["firing_frequency"]) == ("Ay", 0.25)
     # df · idf² is .44 of two documents and .96 of one; #3 is detected without error.
     assert atlas.useful == [3, 2, 0, 1]
     assert atlas.document_counts.tolist() == [2, 2, 1, 1, 0]
@@ -95,10 +95,10 @@ def test_a_reweighted_index_has_it(path, tmp_path):
     assert index.atlas[0] == AY
 
 
-@pytest.mark.parametrize("number", [-1, 5])
-def test_unknown_concepts_get_no_label(path, number):
-    with pytest.raises(InputError, match=f"has no concept {number}; it has 5"):
-        relabel(path, {1: "bees", number: "x"}, "llm")
+@pytest.mark.parametrize("concept", [-1, 5])
+def test_unknown_concepts_get_no_label(path, concept):
+    with pytest.raises(InputError, match=f"has no concept {concept}; it has 5"):
+        relabel(path, {1: "bees", concept: "x"}, "llm")
     with pytest.raises(InputError, match="unknown source of labels 'me'"):
         relabel(path, {1: "bees"}, "me")
     atlas = atlas_of(path)
@@ -123,14 +123,14 @@ def test_relabel(path):
     assert before.atlas[1].label == "ee"
     hits = before.search(["cat a bee"])[0]
     assert index.search(["cat a bee"])[0] == hits
-    terms = {part.term for part in index.explain("a", "d/0", "concepts", spans=False).contributions}
+    terms = {c.term for c in index.explain("a", "d/0", "concepts", spans=False).contributions}
     assert terms == {"Ay"}
     before.release()
     relabel(path, {3: "oh"}, "llm")
     assert list(IndexReader.open(path).vocabularies[1].terms or ())[3] == "oh"
     index.release()
     relabel(path, {}, "llm")
-    assert [entry.name for entry in path.iterdir() if entry.is_dir()] == ["generation-000004"]
+    assert [item.name for item in path.iterdir() if item.is_dir()] == ["generation-000004"]
 
 
 def test_unique_labels():

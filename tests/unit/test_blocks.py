@@ -7,13 +7,13 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("present", [True, False])
-@pytest.mark.parametrize("wanted", [True, False])
-def test_a_product_is_in_bfloat16_where_wanted_and_present(monkeypatch, present, wanted):
+@pytest.mark.parametrize("expected", [True, False])
+def test_a_product_is_in_bfloat16_where_wanted_and_present(monkeypatch, present, expected):
     monkeypatch.setattr("lexicept.neural.backbones.blocks.multiplies_bfloat16", lambda: present)
     assert has_bfloat16(CPU) is present
-    with autocast(CPU, wanted):
+    with autocast(CPU, expected):
         product = torch.ones(2, 2) @ torch.ones(2, 2)
-    assert product.dtype == (torch.bfloat16 if wanted and present else torch.float32)
+    assert product.dtype == (torch.bfloat16 if expected and present else torch.float32)
 
 
 @pytest.mark.parametrize(

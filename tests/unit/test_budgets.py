@@ -1,4 +1,4 @@
-"""What one file may take, and that no file ends the reading of others."""
+"""Budgets of one file; no file ends the reading of others."""
 
 import gzip
 import json
@@ -17,10 +17,10 @@ from lexicept.errors import InputError, LexiceptError, LexiceptWarning
 
 
 def texts(folder: Path) -> tuple[dict[str, str], str]:
-    """Return the texts of a folder's documents, and the warnings of what was skipped."""
+    """Return the texts of a folder's documents, and the warnings of skipped files."""
     with pytest.warns(LexiceptWarning) as caught:
-        found = {document.id: document.text for document in read_documents(folder)}
-    return found, "\n".join(str(warning.message) for warning in caught)
+        documents = {document.id: document.text for document in read_documents(folder)}
+    return documents, "\n".join(str(warning.message) for warning in caught)
 
 
 @pytest.fixture
@@ -50,18 +50,18 @@ def test_a_budget_grows_with_the_size(tmp_path):
 
 @pytest.mark.parametrize("ending", [".jsonl", ".ndjson", ".json", ".csv", ".tsv"])
 def test_gzipped_records_are_as_many_as_the_size_allows(folder, ending):
-    rows = {".csv": "text\n" + "a\n" * 9_000, ".tsv": "id\ttext\n" + "{}\ta\n" * 9_000}
-    rows[".json"] = "[" + '{"text":"a"},' * 9_000 + "{}]"
-    content = rows.get(ending, '{"text":"a"}\n' * 9_000)
+    texts_of = {".csv": "text\n" + "a\n" * 9_000, ".tsv": "id\ttext\n" + "{}\ta\n" * 9_000}
+    texts_of[".json"] = "[" + '{"text":"a"},' * 9_000 + "{}]"
+    config = texts_of.get(ending, '{"text":"a"}\n' * 9_000)
     if ending == ".tsv":
-        content = content.format(*range(9_000))
+        config = config.format(*range(9_000))
     path = folder / f"a{ending}.gz"
-    path.write_bytes(gzip.compress(content.encode()))
+    path.write_bytes(gzip.compress(config.encode()))
     most = 1_000 + path.stat().st_size // 2
     if ending != ".tsv":
         assert most < 2_000
-        found, warned = texts(folder)
-        assert len(found) == most + 1
+        documents, warned = texts(folder)
+        assert len(documents) == most + 1
         assert f"1 too many records for the size: a{ending}.gz" in warned
         with pytest.raises(LexiceptError, match=f"a{ending}.gz: too many records for the size"):
             list(read_documents(folder, strict=True))
@@ -76,8 +76,8 @@ def test_gzipped_bytes_are_as_many_as_the_size_allows(folder, monkeypatch):
     for name in ("a.jsonl.gz", "b.csv.gz", "c.json.gz", "d.tsv.gz"):
         (folder / name).write_bytes(gzip.compress(b"[" + b" " * 2_000_000))
     (folder / "e.jsonl.gz").write_bytes(gzip.compress(b'{"text": "sound"}'))
-    found, warned = texts(folder)
-    assert found == {"e.jsonl.gz#1": "sound", "z.txt": "zebras"}
+    documents, warned = texts(folder)
+    assert documents == {"e.jsonl.gz#1": "sound", "z.txt": "zebras"}
     assert "4 too many decompressed bytes for the size: a.jsonl.gz, b.csv.gz" in warned
 
 
@@ -86,9 +86,9 @@ def test_parquet_has_a_budget_of_rows_and_bytes(folder, monkeypatch):
     parquet.write_table(pyarrow.table({"text": ["a"] * 20_000}), folder / "rows.parquet")
     long = pyarrow.table({"text": ["a" * 1_000_000] * 500})
     parquet.write_table(long, folder / "values.parquet", compression="zstd")
-    found, warned = texts(folder)
-    rows = 1_000 + (folder / "rows.parquet").stat().st_size // 2
-    assert len(found) == rows + 1 < 3_000
+    documents, warned = texts(folder)
+    limit = 1_000 + (folder / "rows.parquet").stat().st_size // 2
+    assert len(documents) == limit + 1 < 3_000
     assert "1 too many records for the size: rows.parquet" in warned
     assert "1 too many decompressed bytes for the size: values.parquet" in warned
 
@@ -124,16 +124,16 @@ def fail_later(fail):
 
 def test_an_error_in_one_record_skips_the_record(folder, monkeypatch):
     def read(path):
-        for number in range(3):
-            yield files.Location(path, number + 1), partial(document, number)
+        for i in range(3):
+            yield files.Location(path, i + 1), partial(document, i)
 
     def document(number):
         return lexicept.Document(f"d{number}", f"text {1 // (number - 1)}")
 
     monkeypatch.setitem(files.RECORDS, ".jsonl", read)
     (folder / "a.jsonl").write_text("{}")
-    found, warned = texts(folder)
-    assert found == {"a.jsonl#d0": "text -1", "a.jsonl#d2": "text 1", "z.txt": "zebras"}
+    documents, warned = texts(folder)
+    assert documents == {"a.jsonl#d0": "text -1", "a.jsonl#d2": "text 1", "z.txt": "zebras"}
     assert "a.jsonl, line 2: can't be read: ZeroDivisionError" in warned
 
 
@@ -141,7 +141,7 @@ FENCES = "".join("`" * (605 - level) + "{note}\n" for level in range(600)) + "ow
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
+    ("name", "text"),
     [
         ("fences.md", FENCES),
         ("admonitions.md", "".join("    " * n + "!!! note\n" for n in range(300)) + "owls"),
@@ -158,14 +158,14 @@ FENCES = "".join("`" * (605 - level) + "{note}\n" for level in range(600)) + "ow
         ("names.rst", ":a" * 20_000 + " owls"),
     ],
 )
-def test_nested_texts_are_read(tmp_path, name, content):
-    (tmp_path / name).write_text(content)
+def test_nested_texts_are_read(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
     (document,) = read_documents(tmp_path / name)
     assert "owls" in document.text
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
+    ("name", "text"),
     [
         (
             "bomb.rst",
@@ -177,18 +177,18 @@ def test_nested_texts_are_read(tmp_path, name, content):
         ("lines.jsonl", "[" * 100_000 + "\n" + '{"a":' * 100_000),
     ],
 )
-def test_too_deep_is_skipped(folder, name, content):
-    (folder / name).write_text(content)
-    found, warned = texts(folder)
-    assert found == {"z.txt": "zebras"}
+def test_too_deep_is_skipped(folder, name, text):
+    (folder / name).write_text(text)
+    documents, warned = texts(folder)
+    assert documents == {"z.txt": "zebras"}
     assert name in warned
 
 
 @given(st.text('[]()!*_`<>{}:|#-~^&\\"= \n\ta.', min_size=1, max_size=8), st.integers(1, 200))
-def test_any_repetition_is_a_text_or_skipped(tmp_path_factory, piece, times):
+def test_any_repetition_is_a_text_or_skipped(tmp_path_factory, chunk, times):
     for ending in (".md", ".rst", ".jsonl", ".csv"):
         path = tmp_path_factory.getbasetemp() / f"repeated{ending}"
-        path.write_text(piece * times)
+        path.write_text(chunk * times)
         budget = Budget(str(path))
         with suppress(NothingToRead, InputError):
             for _, read in budget.run(
@@ -208,8 +208,8 @@ def test_equal_headings_have_anchors_of_their_own(tmp_path):
 
 
 def test_fields_beyond_the_most_are_left_out(tmp_path):
-    rows = [{"text": "owls"} | {f"f{n}": 1 for n in range(s, s + 600)} for s in (0, 500, 1_500)]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    records = [{"text": "owls"} | {f"f{n}": 1 for n in range(s, s + 600)} for s in (0, 500, 1_500)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     with pytest.warns(LexiceptWarning, match="'f1000' .*699 more: is one of more than 1,000"):
         index = lexicept.build(tmp_path / "a.jsonl", tmp_path / "i", vocabulary="words")
     assert [len(index.document(str(n)).fields) for n in (1, 2, 3)] == [600, 500, 0]

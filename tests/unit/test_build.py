@@ -1,4 +1,4 @@
-"""lexicept.build: what it accepts, and that the command gives the same bytes."""
+"""lexicept.build: accepted documents, and the same bytes from the command."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,6 @@ from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.vocabulary import VocabularyHead
-from support.processes import loaded_after
 from support.tiny import tiny_backbone
 
 TEXTS = ["Cats sleep all day.", "Dogs bark.", "A kitten naps on the sofa."]
@@ -93,15 +92,6 @@ def test_scifact_by_the_command_and_from_python(data, run, tmp_path):
     assert len(index) == 5183
 
 
-def test_words_need_no_model(tmp_path):
-    loaded = loaded_after(
-        "import lexicept\n"
-        f"index = lexicept.build({TEXTS!r}, {str(tmp_path / 'index')!r}, vocabulary='words')\n"
-        "print(index.search('cats', explain=True))"
-    )
-    assert not loaded & {"torch", "transformers", "sentence_transformers", "jinja2", "rich"}
-
-
 @pytest.mark.parametrize("texts", [["the"], ["of the", "and"], ["!!!", ""], ["", " "]])
 def test_an_index_of_no_words_is_defined_and_told(tmp_path, texts):
     with pytest.warns(LexiceptWarning) as caught:
@@ -112,7 +102,7 @@ def test_an_index_of_no_words_is_defined_and_told(tmp_path, texts):
 
 
 def collapsed(folder: Path) -> str:
-    """A saved model whose vectors are all empty."""
+    """A saved model with empty vectors only."""
     head = VocabularyHead(torch.zeros(50, 32), torch.full((50,), -1.0), ["w"] * 50)
     encoder = Encoder.of(tiny_backbone(folder / "bert"), head)
     encoder.save(str(folder / "model"), create_model_card=False)

@@ -1,4 +1,4 @@
-"""What is kept to be made once: never trusted where it is damaged."""
+"""Things made once and kept: never trusted when damaged."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,15 +19,15 @@ def _nothing_made():
 
 
 def text(path: Path) -> str:
-    if not (content := path.read_text()):
+    if not (passage := path.read_text()):
         raise IndexFormatError(f"{path}: empty")
-    return content
+    return passage
 
 
-def kept(path: Path, content: str = "whole") -> str:
+def kept(path: Path, payload: str = "whole") -> str:
     def make() -> None:
-        made.append(content)
-        replace_file(path, content.encode())
+        made.append(payload)
+        replace_file(path, payload.encode())
 
     return cached(path, make, text)
 
@@ -48,10 +48,10 @@ def test_it_is_made_once(tmp_path):
     assert made == ["whole", "folder"]
 
 
-@pytest.mark.parametrize("content", ["", "whol", "other"])
-def test_a_damaged_file_is_made_again(tmp_path, content):
+@pytest.mark.parametrize("payload", ["", "whol", "other"])
+def test_a_damaged_file_is_made_again(tmp_path, payload):
     kept(tmp_path / "file")
-    (tmp_path / "file").write_text(content)
+    (tmp_path / "file").write_text(payload)
     with pytest.warns(LexiceptWarning, match=r"file .*: made again"):
         assert kept(tmp_path / "file") == "whole"
     assert kept(tmp_path / "file") == "whole"
@@ -130,8 +130,8 @@ def test_the_work_of_another_process_and_foreign_files_stay(tmp_path):
         assert work.growing("lines").lines() == ["one"]
 
 
-@pytest.mark.parametrize("content", [b"\0" * 90, b"", b"{}", b"[]", b'{"format": "lex'])
-def test_unfinished_work_of_damaged_settings_begins_again(tmp_path, content):
+@pytest.mark.parametrize("payload", [b"\0" * 90, b"", b"{}", b"[]", b'{"format": "lex'])
+def test_unfinished_work_of_damaged_settings_begins_again(tmp_path, payload):
     def make() -> None:
         with Workspace(tmp_path / "file", "mine", {"number": 1}) as work:
             work.growing("lines").append_lines(["whole"], 1)
@@ -141,7 +141,7 @@ def test_unfinished_work_of_damaged_settings_begins_again(tmp_path, content):
         unfinished.growing("lines").append_lines(["half"], 1)
     with pytest.raises(InputError, match=r"number was 2 and is now 1"):  # sound settings are kept
         cached(tmp_path / "file", make, text)
-    (tmp_path / "file.partial" / "settings.json").write_bytes(content)
+    (tmp_path / "file.partial" / "settings.json").write_bytes(payload)
     with pytest.warns(LexiceptWarning, match=r"settings\.json: damaged, so that its work begins"):
         assert cached(tmp_path / "file", make, text) == "whole\n"
     assert not (tmp_path / "file.partial").exists()

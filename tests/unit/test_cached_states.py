@@ -24,44 +24,44 @@ def _small_shards(monkeypatch):
 
 
 def folders(path):
-    return [entry for entry in path.iterdir() if entry.is_dir()]
+    return [item for item in path.iterdir() if item.is_dir()]
 
 
 def states_of(backbone, one):
     """The states of a text's tokens, window by window, each once."""
-    parts = []
+    chunks = []
     for window in backbone.windows([one]):
         ids = torch.tensor([window.token_ids])
         with torch.no_grad():
             states = backbone.states(ids, torch.ones_like(ids))[0]
-        parts.append(states[torch.tensor(window.left_out) == 0])
-    return torch.cat(parts)
+        chunks.append(states[torch.tensor(window.left_out) == 0])
+    return torch.cat(chunks)
 
 
 def test_cached_states_are_the_backbone_s_in_half_precision(bert, tmp_path):
     cached = CachedStates.build(tmp_path, bert, TEXTS)
     assert len(cached) == 7
-    states, place = cached.read(range(7))
+    states, position = cached.read(range(7))
     assert states.dtype == torch.float32
-    for number, one in enumerate(TEXTS):
-        expected = states_of(bert, one)
-        assert torch.allclose(states[place == number], expected, rtol=2e-3, atol=1e-4)
+    for i, sample in enumerate(TEXTS):
+        expected = states_of(bert, sample)
+        assert torch.allclose(states[position == i], expected, rtol=2e-3, atol=1e-4)
     windows = bert.windows([TEXTS[2]])
     assert len(windows) == 3  # of 62 tokens, neighbours sharing 32
-    assert (place == 2).sum() == len(TEXTS[2].split())
+    assert (position == 2).sum() == len(TEXTS[2].split())
     assert np.load(folders(tmp_path)[0] / "000000.npy").dtype == np.float16
 
 
 def test_any_texts_in_any_order(bert, tmp_path):
     cached = CachedStates.build(tmp_path, bert, TEXTS)
-    everything, place = cached.read(range(7))
-    states, places = cached.read([5, 1, 0, 5])
-    assert places.tolist() == [0] * 4 + [2] * 3 + [3] * 4
-    for row, number in enumerate([5, 1, 0, 5]):
-        assert torch.equal(states[places == row], everything[place == number])
-    cut, places = cached.read([2, 0, 5], max_tokens=2)
-    assert places.tolist() == [0, 0, 1, 1, 2, 2]
-    assert torch.equal(cut[:2], everything[place == 2][:2])
+    everything, position = cached.read(range(7))
+    states, positions = cached.read([5, 1, 0, 5])
+    assert positions.tolist() == [0] * 4 + [2] * 3 + [3] * 4
+    for i, n in enumerate([5, 1, 0, 5]):
+        assert torch.equal(states[positions == i], everything[position == n])
+    cut, positions = cached.read([2, 0, 5], max_tokens=2)
+    assert positions.tolist() == [0, 0, 1, 1, 2, 2]
+    assert torch.equal(cut[:2], everything[position == 2][:2])
 
 
 def test_an_sae_reads_what_is_cached(bert, tmp_path):
@@ -77,9 +77,9 @@ def test_an_sae_reads_what_is_cached(bert, tmp_path):
 
 def test_texts_without_tokens(bert, tmp_path):
     cached = CachedStates.build(tmp_path, bert, ["", "", "", ""])
-    states, place = cached.read([3, 0])
+    states, position = cached.read([3, 0])
     assert states.shape == (0, 32)
-    assert place.shape == (0,)
+    assert position.shape == (0,)
     features = cached.features([3, 0, 1])
     assert features["token_mask"].tolist() == [[False]] * 3
     assert features["window_text"].tolist() == [0, 1, 2]
@@ -95,12 +95,12 @@ def test_through_a_head_they_are_as_good_as_the_backbone(bert, tmp_path, pooling
     head = VocabularyHead(torch.randn(20, 32), torch.randn(20), ["x"] * 20, settings=settings)
     encoder = Encoder.of(bert, head)
     cached = CachedStates.build(tmp_path, bert, TEXTS)
-    numbers = [4, 2, 0, 5, 1, 3]
-    expected = encoder.encode_document([TEXTS[i] for i in numbers]).to_dense()
+    indices = [4, 2, 0, 5, 1, 3]
+    expected = encoder.encode_document([TEXTS[i] for i in indices]).to_dense()
     with torch.no_grad():
-        found = head(cached.features(numbers), task="document")["sentence_embedding"]
-    assert torch.allclose(found, expected, rtol=5e-3, atol=5e-3)
-    assert (expected.amax(dim=1) > 0.1).tolist() == [bool(TEXTS[i]) for i in numbers]
+        actual = head(cached.features(indices), task="document")["sentence_embedding"]
+    assert torch.allclose(actual, expected, rtol=5e-3, atol=5e-3)
+    assert (expected.amax(dim=1) > 0.1).tolist() == [bool(TEXTS[i]) for i in indices]
 
 
 @pytest.mark.parametrize("stop", [3, 6])
@@ -140,15 +140,15 @@ def test_damaged_states_are_computed_again(bert, tmp_path):
     expected = CachedStates.build(tmp_path, bert, TEXTS).read(range(7))[0]
     (folder,) = folders(tmp_path)
     for name in ("000001.npy", "000001.starts.npy"):
-        for content in (b"", (folder / name).read_bytes()[:-2], bytes(200)):
-            (folder / name).write_bytes(content)
+        for data in (b"", (folder / name).read_bytes()[:-2], bytes(200)):
+            (folder / name).write_bytes(data)
             with pytest.warns(LexiceptWarning, match=rf"{name} has .*: made again"):
                 again = CachedStates.build(tmp_path, bert, TEXTS).read(range(7))[0]
             assert torch.equal(again, expected)
 
 
 def test_states_of_another_process_are_used(bert, tmp_path, monkeypatch):
-    """It publishes them between the look for them and the lock."""
+    """Publish them between the look for them and the lock."""
     whole = CachedStates.build(tmp_path / "whole", bert, TEXTS)
     (finished,) = folders(tmp_path / "whole")
 
@@ -208,11 +208,11 @@ def test_low_precision_is_near(bert, tmp_path, bfloat16):
 
 def test_windows_are_found_by_their_tokens(bert, tmp_path):
     cached = CachedStates.build(tmp_path, bert, TEXTS)
-    everything, place = cached.read(range(7))
+    everything, position = cached.read(range(7))
     windows = bert.windows([TEXTS[2], TEXTS[0]])
-    found = [cached.find(window) for window in windows]
-    assert torch.equal(torch.cat(found[:3]), everything[place == 2])
-    assert torch.equal(found[3], everything[place == 0])
+    result = [cached.find(window) for window in windows]
+    assert torch.equal(torch.cat(result[:3]), everything[position == 2])
+    assert torch.equal(result[3], everything[position == 0])
     (empty,), (other,) = bert.windows([""]), bert.windows([text(1, 2)])
     assert cached.find(empty) is None
     assert cached.find(other) is None
@@ -226,24 +226,24 @@ def test_the_blocks_are_run_for_unknown_windows_of_documents_only(bert, tmp_path
     windows = bert.windows(texts)
 
     def read(task):
-        parts = [None] * len(windows)
-        for numbers, states in bert.token_states(windows, task):
-            lengths = [windows[i].left_out.count(0) for i in numbers]
-            for number, part in zip(numbers, states.split(lengths), strict=True):
-                parts[number] = part
-        return parts
+        states_of_windows = [None] * len(windows)
+        for window_ids, states in bert.token_states(windows, task):
+            lengths = [windows[i].left_out.count(0) for i in window_ids]
+            for n, hidden in zip(window_ids, states.split(lengths), strict=True):
+                states_of_windows[n] = hidden
+        return states_of_windows
 
     expected, run = read("document"), []
     states = bert.states
     monkeypatch.setattr(bert, "states", lambda *a: run.append(len(a[0])) or states(*a))
     monkeypatch.setattr(bert, "known", cached)
-    found = read("document")
+    result = read("document")
     assert run == [3]  # of six windows: texts 0 and 4, and the empty one
-    for one, other in zip(found, expected, strict=True):
-        assert torch.allclose(one, other, rtol=2e-3, atol=1e-4)
-    assert torch.equal(found[1], cached.read([0])[0])
+    for left, other in zip(result, expected, strict=True):
+        assert torch.allclose(left, other, rtol=2e-3, atol=1e-4)
+    assert torch.equal(result[1], cached.read([0])[0])
     monkeypatch.setattr("lexicept.neural.backbones.backbone.BATCH_TOKENS", 5)
-    assert all(torch.equal(a, b) for a, b in zip(read("document")[1:2], found[1:2], strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(read("document")[1:2], result[1:2], strict=True))
     run.clear()
     read("query")
     assert sum(run) == len(windows)
@@ -254,16 +254,16 @@ def test_the_blocks_run_once_for_windows_of_the_same_tokens(bert, monkeypatch, l
     monkeypatch.setattr("lexicept.neural.backbones.backbone.BATCH_TOKENS", limit)
     texts = [TEXTS[0], TEXTS[3], TEXTS[0], "", TEXTS[0], ""]
     windows, run = bert.windows(texts), []
-    alone = {one: states_of(bert, one) for one in (TEXTS[0], TEXTS[3], "")}
+    alone = {sample: states_of(bert, sample) for sample in (TEXTS[0], TEXTS[3], "")}
     states = bert.states
     monkeypatch.setattr(bert, "states", lambda *a: run.append(len(a[0])) or states(*a))
-    found = {}
-    for numbers, part in bert.token_states(windows):
-        lengths = [windows[number].left_out.count(0) for number in numbers]
-        assert len(numbers) == 1 or len(part) <= limit
-        found |= zip(numbers, part.split(lengths), strict=True)
+    results = {}
+    for window_ids, hidden in bert.token_states(windows):
+        lengths = [windows[i].left_out.count(0) for i in window_ids]
+        assert len(window_ids) == 1 or len(hidden) <= limit
+        results |= zip(window_ids, hidden.split(lengths), strict=True)
     assert sum(run) == len(bert.windows([TEXTS[0], TEXTS[3], ""]))
-    assert sorted(found) == list(range(len(windows)))
-    for number, text_ in enumerate(texts):
-        own = [found[i] for i, one in enumerate(windows) if one.text == number]
+    assert sorted(results) == list(range(len(windows)))
+    for n, text_ in enumerate(texts):
+        own = [results[i] for i, window in enumerate(windows) if window.text == n]
         torch.testing.assert_close(torch.cat(own), alone[text_], rtol=1e-4, atol=1e-4)

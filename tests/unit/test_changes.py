@@ -1,4 +1,4 @@
-"""Changes of an index that is damaged, that holds other files, or that fail halfway."""
+"""Changes of a damaged index, of an index with other files, and changes that fail halfway."""
 
 import errno
 import json
@@ -86,17 +86,17 @@ UNREAD = ("/postings/", "/titles.", "/texts.")
 
 @pytest.mark.parametrize("name", ["texts.bin", "texts.offsets.npy", "titles.offsets.npy"])
 def test_damage_in_linked_parts_is_found_after_a_change(path, name):
-    part = path / "generation-000001" / "parts" / "000001"
-    whole = (part / name).read_bytes()
+    part_folder = path / "generation-000001" / "parts" / "000001"
+    whole = (part_folder / name).read_bytes()
     if name == "texts.bin":  # of the same size, and whole by all that opening looks at
-        (part / name).write_bytes(b"x" + whole[1:])
+        (part_folder / name).write_bytes(b"x" + whole[1:])
         updates.update(path, [Document("z", "gnu")])
-        problem = (
+        message = (
             f"the content of generation-000002/parts/000001/{name} does not match its checksum"
         )
-        assert verify(path).problems == [problem]
+        assert verify(path).problems == [message]
     else:
-        (part / name).write_bytes(whole[:-1] + b"\x7f")
+        (part_folder / name).write_bytes(whole[:-1] + b"\x7f")
         with pytest.raises(IndexFormatError, match=name.partition(".")[0]):
             updates.update(path, [Document("z", "gnu")])
         assert path.joinpath("generation-000001").is_dir()
@@ -111,12 +111,12 @@ def test_a_damaged_index_is_refused_and_left_as_it_was(path, name):
             continue
         file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
         before = content(path.parent)
-        problem = f"the content of {file.relative_to(path)} does not match its checksum"
-        assert verify(path).problems == [problem]
-        if name in ("update", "delete") and any(part in str(file) for part in UNREAD):
+        message = f"the content of {file.relative_to(path)} does not match its checksum"
+        assert verify(path).problems == [message]
+        if name in ("update", "delete") and any(file_name in str(file) for file_name in UNREAD):
             file.write_bytes(whole)
             continue
-        with pytest.raises(IndexFormatError, match=f"^{path}: {problem}$"):
+        with pytest.raises(IndexFormatError, match=f"^{path}: {message}$"):
             CHANGES[name](path)
         assert content(path.parent) == before
         file.write_bytes(whole)
@@ -137,8 +137,8 @@ def test_what_is_carried_over_keeps_its_description(path, monkeypatch):
 
     monkeypatch.setattr(updates, "carry_over", damage_first)
     updates.delete(path, ["a"])
-    problem = "the content of generation-000002/words/tokenizer.json does not match its checksum"
-    assert verify(path).problems == [problem]
+    message = "the content of generation-000002/words/tokenizer.json does not match its checksum"
+    assert verify(path).problems == [message]
 
 
 # A new index in the place of an old one.
@@ -227,9 +227,9 @@ def test_what_is_no_part_of_the_index_stays(path, name, run):
     )
     assert verify(path).problems == []
     assert verify(path).unknown == unknown
-    found = run("index", "verify", path)
-    assert found.code == 0
-    assert found.out.splitlines()[:3] == [f"no part of the index: {name}" for name in unknown]
+    output = run("index", "verify", path)
+    assert output.code == 0
+    assert output.out.splitlines()[:3] == [f"no part of the index: {name}" for name in unknown]
 
 
 # Failures.
@@ -313,8 +313,8 @@ def test_weights_of_a_file_that_are_not_finite_are_refused(tmp_path, value):
                 index.search([query])[0]
             with pytest.raises(InputError, match=message):
                 index.explain(query, {"weights": "a", "table": "b"}[name])
-            (problem,) = verify(path).problems
-            assert "weights must be finite" in problem
+            (reason,) = verify(path).problems
+            assert "weights must be finite" in reason
         else:
             with pytest.raises(IndexFormatError, match=f"{name} that are not finite"):
                 IndexReader.open(path)

@@ -1,4 +1,4 @@
-"""The command line: what it prints, its exit codes, and one line for every error."""
+"""The command line: output, exit codes, and one line for every error."""
 
 import gzip
 import json
@@ -21,7 +21,7 @@ from support.processes import command
 
 @pytest.fixture
 def beir(tmp_path):
-    """Three documents, two judged queries and one that is not judged."""
+    """Three documents, two judged queries and one without judgement."""
     documents = {"d1": "apple banana", "d2": "apple", "d3": "cherry"}
     queries = {"q1": "apple", "q2": "cherry", "q3": "banana"}
     qrels = {"test": "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td3\t1\n"}
@@ -61,29 +61,29 @@ def test_build(beir, tmp_path, run):
 
 def test_search(index, run):
     # idf ln(1 + 1.5 / 2.5); lengths 2, 1, 1, mean 4 / 3; d2: 1 + 1.5 (0.25 + 0.75 · 3 / 4).
-    found = run("search", index, "apples", "--json").json
-    assert found["query"] == "apples"
-    assert [(row["rank"], row["id"]) for row in found["results"]] == [(1, "d2"), (2, "d1")]
-    assert found["results"][0]["score"] == pytest.approx(0.4700036 / 2.21875, rel=1e-6)
-    assert found["results"][1]["score"] == pytest.approx(0.4700036 / 3.0625, rel=1e-6)
-    assert found["results"][1]["text"] == "apple banana"
+    hits = run("search", index, "apples", "--json").json
+    assert hits["query"] == "apples"
+    assert [(hit["rank"], hit["id"]) for hit in hits["results"]] == [(1, "d2"), (2, "d1")]
+    assert hits["results"][0]["score"] == pytest.approx(0.4700036 / 2.21875, rel=1e-6)
+    assert hits["results"][1]["score"] == pytest.approx(0.4700036 / 3.0625, rel=1e-6)
+    assert hits["results"][1]["text"] == "apple banana"
     table = run("search", index, "apples").out
     assert "0.212" in table
     assert table.index("d2") < table.index("d1")
 
 
 def test_explain(index, run):
-    found = run("search", index, "apples banana", "--explain", "--json").json["results"]
-    assert [row["id"] for row in found] == ["d1", "d2"]
-    parts = found[0]["contributions"]
-    assert [(part["vocabulary"], part["term"]) for part in parts] == [
+    hits = run("search", index, "apples banana", "--explain", "--json").json["results"]
+    assert [hit["id"] for hit in hits] == ["d1", "d2"]
+    contributions = hits[0]["contributions"]
+    assert [(c["vocabulary"], c["term"]) for c in contributions] == [
         ("words", "banana"),
         ("words", "appl"),
     ]
-    assert sum(part["score"] for part in parts) == pytest.approx(found[0]["score"], rel=1e-6)
+    assert sum(c["score"] for c in contributions) == pytest.approx(hits[0]["score"], rel=1e-6)
     # Shares are those of the idfs, ln(1 + 2.5 / 1.5) and ln(1 + 1.5 / 2.5).
-    assert parts[0]["share"] == pytest.approx(0.9808293 / (0.9808293 + 0.4700036), rel=1e-6)
-    assert [part["share"] for part in found[1]["contributions"]] == [pytest.approx(1)]
+    assert contributions[0]["share"] == pytest.approx(0.9808293 / (0.9808293 + 0.4700036), rel=1e-6)
+    assert [c["share"] for c in hits[1]["contributions"]] == [pytest.approx(1)]
     table = run("search", index, "apples banana", "--explain").out
     assert "68% banana  word" in table
     assert "32% apples  word  apple" in table
@@ -91,21 +91,21 @@ def test_explain(index, run):
 
 
 def test_explain_one_document(index, tmp_path, run):
-    found = run("explain", index, "apples, bananas", "d1", "--json").json
-    assert (found["query"], found["document_id"]) == ("apples, bananas", "d1")
-    assert (found["content"], found["prior"]) == ("apple banana", 0)
-    assert found["similarity"] == 0
-    banana, apple = found["contributions"]
+    explanation = run("explain", index, "apples, bananas", "d1", "--json").json
+    assert (explanation["query"], explanation["document_id"]) == ("apples, bananas", "d1")
+    assert (explanation["content"], explanation["prior"]) == ("apple banana", 0)
+    assert explanation["similarity"] == 0
+    banana, apple = explanation["contributions"]
     assert (banana["term"], banana["query_spans"], banana["document_spans"]) == (
         "banana",
         [[8, 15]],
         [[6, 12]],
     )
     assert banana["score"] == banana["query_weight"] * banana["document_weight"]
-    assert found["score"] == pytest.approx(banana["score"] + apple["score"])
-    shown = run("explain", index, "apples, bananas", "d1").out
-    assert "67.6%" in shown
-    assert "bananas" in shown
+    assert explanation["score"] == pytest.approx(banana["score"] + apple["score"])
+    output = run("explain", index, "apples, bananas", "d1").out
+    assert "67.6%" in output
+    assert "bananas" in output
     page = tmp_path / "page.html"
     assert run("explain", index, "<b>apples", "d1", "--out", page) == (0, "", "")
     assert "&lt;b&gt;<mark>apples</mark>" in page.read_text()
@@ -140,12 +140,12 @@ def test_filters_and_counts(tmp_path, run):
     built = run("build", corpus, "--vocabulary", "words", "--out", tmp_path / "x", "--json").json
     assert built["fields"] == {"year": "number", "tag": "list of keywords"}
     assert "tag: list of keywords" in run("index", "info", tmp_path / "x").out
-    chosen = ("--filter", "year > 2020", "--facet", "tag", "--facet", "year")
-    found = run("search", tmp_path / "x", "apple", *chosen, "--json").json
-    assert [(row["id"], row["fields"]) for row in found["results"]] == [
+    options = ("--filter", "year > 2020", "--facet", "tag", "--facet", "year")
+    hits = run("search", tmp_path / "x", "apple", *options, "--json").json
+    assert [(hit["id"], hit["fields"]) for hit in hits["results"]] == [
         ("b", {"year": 2021, "tag": ["red"]})
     ]
-    assert found["facets"] == {
+    assert hits["facets"] == {
         "tag": [{"value": "red", "documents": 1}],
         "year": [{"value": 2021, "documents": 1}],
     }
@@ -168,9 +168,9 @@ def test_pruning_is_shown(tmp_path, run):
     lines = [line.split() for line in run("index", "info", tmp_path / "x").out.splitlines()]
     assert ["at", "most", "1", "in", "a", "query"] in lines
     assert ["at", "most", "2", "in", "a", "document"] in lines
-    found = run("search", tmp_path / "x", "apple", "--explain", "--vocabulary", "all").out
-    assert "apple  word" in found
-    assert "a  meaning" in found
+    hits = run("search", tmp_path / "x", "apple", "--explain", "--vocabulary", "all").out
+    assert "apple  word" in hits
+    assert "a  meaning" in hits
     alone = run("search", tmp_path / "x", "apple", "--explain", "--vocabulary", "concepts").out
     assert "apple  word" not in alone
     assert "100% a  meaning" in alone
@@ -198,11 +198,11 @@ def test_evaluate(index, beir, run):
         pytest.approx(0.75 - 12.706204736 / 4),
         pytest.approx(0.75 + 12.706204736 / 4),
     ]
-    shown = run("evaluate", index, beir).out
-    assert "2 queries" in " ".join(shown.split())
-    assert "e2: RR@10 minus a penalty for cost: E² = RR@10 − 0.01 F − 0.09" in shown
-    assert "delta_e2: e2 minus that of BM25 (k1 1.5, b 0.75)" in shown
-    assert "differences" not in shown
+    output = run("evaluate", index, beir).out
+    assert "2 queries" in " ".join(output.split())
+    assert "e2: RR@10 minus a penalty for cost: E² = RR@10 − 0.01 F − 0.09" in output
+    assert "delta_e2: e2 minus that of BM25 (k1 1.5, b 0.75)" in output
+    assert "differences" not in output
     assert_error(run("evaluate", index, beir, "--curves"), "--curves requires --out")
 
 
@@ -220,14 +220,14 @@ def test_queries_that_are_documents(tmp_path, run):
     assert report["ignore_identical_ids"] is True
     # Hits are left out of the other run too.
     assert report["comparisons"][0]["difference"] == 0
-    shown = run("evaluate", index, dataset, flag).out
-    assert "2 queries, without hits of the query's own id" in " ".join(shown.split())
+    output = run("evaluate", index, dataset, flag).out
+    assert "2 queries, without hits of the query's own id" in " ".join(output.split())
     limits = ("--query-max-active-dims", "none", "--document-max-active-dims", "none")
     swept = ("index", "sweep", index, dataset, "--out", tmp_path / "sweep", flag, *limits)
     swept += ("--alpha", "none")
-    found = run(*swept, "--json").json
-    assert [point["nDCG@10"] for point in found["front"]] == [1.0]
-    assert found["ignore_identical_ids"] is True
+    swept_json = run(*swept, "--json").json
+    assert [point["nDCG@10"] for point in swept_json["front"]] == [1.0]
+    assert swept_json["ignore_identical_ids"] is True
     assert "without hits of the query's own id" in " ".join(run(*swept).out.split())
 
 
@@ -264,9 +264,9 @@ def test_runs(index, beir, tmp_path, run):
     assert test["difference"] == pytest.approx(0.18453512321427)
     assert test["t"] == pytest.approx(1)
     assert test["p"] == test["p_holm"] == pytest.approx(0.5)
-    shown = run("evaluate", index, beir, *systems).out
-    assert "differences from words" in shown
-    assert "best.txt  +0.1845 ±2.3447" in shown
+    output = run("evaluate", index, beir, *systems).out
+    assert "differences from words" in output
+    assert "best.txt  +0.1845 ±2.3447" in output
 
 
 def test_update_and_delete(index, tmp_path, run):
@@ -313,11 +313,11 @@ def test_rra_refusals(index, run):
 def test_a_bad_corpus(index, tmp_path, run):
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"_id": "a", "text": "x"}\n{"_id": "b", "text"\n')
-    out, problems = tmp_path / "out", ("line 2", "not valid JSON")
+    out, messages = tmp_path / "out", ("line 2", "not valid JSON")
     build = ("build", corpus, "--vocabulary", "words", "--out", out)
-    assert_error(run(*build, "--strict"), *problems)
+    assert_error(run(*build, "--strict"), *messages)
     assert not out.exists()
-    assert_error(run("add", index, corpus, "--strict"), *problems)
+    assert_error(run("add", index, corpus, "--strict"), *messages)
     assert run("index", "info", index, "--json").json["documents"] == 3
     corpus.write_text('{"_id": "a", "text": "mended"}\n')
     assert run("build", corpus, "--vocabulary", "words", "--out", out).code == 0
@@ -369,12 +369,12 @@ def test_verify_names_what_is_wrong(index, run):
     assert run("search", index, "apple").code == 0
     damaged = run("index", "verify", index)
     assert damaged.code == 1
-    problem = "the content of generation-000001/parts/000001/texts.bin does not match its checksum"
-    assert damaged.out.splitlines()[0] == problem
+    message = "the content of generation-000001/parts/000001/texts.bin does not match its checksum"
+    assert damaged.out.splitlines()[0] == message
     assert damaged.out.endswith("files, 1 problems\n")
     as_json = run("index", "verify", index, "--json")
     assert as_json.code == 1
-    assert json.loads(as_json.out)["problems"] == [problem]
+    assert json.loads(as_json.out)["problems"] == [message]
     assert_error(run("index", "verify", index / "generation-000001"), "no index")
 
 
@@ -417,11 +417,11 @@ def test_markup_and_control_characters_of_documents(tmp_path, run):
     for result in results:
         assert result.code == 0
         assert not set(result.out) & {*map(chr, (*range(10), *range(11, 32), *range(127, 160)))}
-    shown = results[0].out
-    assert shown.count(MARKUP) == 2
-    assert "cat [bold]b[/bold] :cat:" in shown
-    assert "\u202e" not in shown
-    assert "[31mred" in shown
+    output = results[0].out
+    assert output.count(MARKUP) == 2
+    assert "cat [bold]b[/bold] :cat:" in output
+    assert "\u202e" not in output
+    assert "[31mred" in output
     assert "[red]:dog:" in results[2].out
     assert results[3].out.count(MARKUP) == 2
     assert "\u202e" not in results[3].out
@@ -446,9 +446,9 @@ def test_output_that_takes_no_unicode(tmp_path):
     built = subprocess_run("build", corpus, "--vocabulary", "words", "--out", out, **plain)
     assert built.returncode == 0, built.stderr
     for flag in ([], ["--json"]):
-        found = subprocess_run("search", out, "cat", *flag, **plain)
-        assert found.returncode == 0, found.stderr
-        assert b"cat" in found.stdout
+        hits = subprocess_run("search", out, "cat", *flag, **plain)
+        assert hits.returncode == 0, hits.stderr
+        assert b"cat" in hits.stdout
 
 
 def test_a_query_that_is_no_text(index):
@@ -510,8 +510,8 @@ def test_no_name_commands_the_terminal(tmp_path, run):
         ("index", "verify", out),
         ("delete", out, "\x1b"),
     ):
-        shown = run(*arguments)
-        assert not {"\x1b", "\x9b", "\u202e"} & set(shown.out + shown.err), arguments
+        output = run(*arguments)
+        assert not {"\x1b", "\x9b", "\u202e"} & set(output.out + output.err), arguments
 
 
 def test_an_interrupted_build_says_that_the_same_command_resumes(beir, tmp_path, monkeypatch, run):
@@ -529,8 +529,8 @@ def test_a_condition_alone_is_explained_by_nothing(tmp_path, run):
     corpus, index = tmp_path / "corpus.jsonl", tmp_path / "index"
     corpus.write_text('{"id": "a", "text": "ant", "year": 2001}\n')
     assert run("build", corpus, "--vocabulary", "words", "--out", index).code == 0
-    found = run("search", index, "year:2001", "--explain")
-    assert (found.code, found.out) == (
+    hits = run("search", index, "year:2001", "--explain")
+    assert (hits.code, hits.out) == (
         0,
         "year:2001\n1  0.000  a\n          year 2001\n          ant\n",
     )
@@ -546,9 +546,9 @@ def test_piped_output_is_neither_padded_nor_wrapped(tmp_path, monkeypatch, run):
     assert run("build", corpus, "--vocabulary", "words", "--out", index).code == 0
     monkeypatch.setenv("COLUMNS", "40")
     query = "water " * 30 + "zebra"
-    found = run("search", index, query)
-    assert found.out == f"{query}\n1  7.967  a\n          {text.strip()}\n"
-    assert found.err.endswith("no document contains: zebra\n")
+    hits = run("search", index, query)
+    assert hits.out == f"{query}\n1  7.967  a\n          {text.strip()}\n"
+    assert hits.err.endswith("no document contains: zebra\n")
     for arguments in (("index", "info", index), ("explain", index, "water", "a")):
         lines = run(*arguments).out.splitlines()
         assert [line for line in lines if line != line.rstrip()] == []

@@ -16,10 +16,10 @@ def path(tmp_path):
 
 
 def test_the_list(path, run):
-    found = run("index", "concepts", path, "--json").json
-    assert [concept["number"] for concept in found["concepts"]] == [3, 2, 0, 1]
-    assert found["concepts"][2] == AY.to_json()
-    assert found["found"] == 4
+    output = run("index", "concepts", path, "--json").json
+    assert [concept["number"] for concept in output["concepts"]] == [3, 2, 0, 1]
+    assert output["concepts"][2] == AY.to_json()
+    assert output["found"] == 4
     lines = run("index", "concepts", path, "--top-k", 1).out.splitlines()
     assert lines[1].split() == ["3", "33.3%", "oh", "1.00"]
     assert lines[2] == "3 more (--top-k)"
@@ -30,13 +30,13 @@ def test_the_list(path, run):
 
 
 def test_one(path, run):
-    found = run("index", "concepts", path, 0, "--json").json
-    assert {one["id"] for one in found.pop("top_documents")} == {"d/0", "d/2"}
+    output = run("index", "concepts", path, 0, "--json").json
+    assert {document["id"] for document in output.pop("top_documents")} == {"d/0", "d/2"}
     expected = AY.to_json()
     del expected["top_documents"]
-    assert found == expected
-    shown = run("index", "concepts", path, 0).out
-    for part in (
+    assert output == expected
+    printed = run("index", "concepts", path, 0).out
+    for fragment in (
         "0: Ay",
         "explanations",
         "2 of 3",
@@ -45,8 +45,8 @@ def test_one(path, run):
         "0.50  oh (3)",
         "not tested",
     ):
-        assert part in shown
-    assert "5.00  cat a  d/0" in shown
+        assert fragment in printed
+    assert "5.00  cat a  d/0" in printed
 
 
 def test_what_is_refused(path, run, tmp_path):
@@ -66,7 +66,7 @@ def test_hostile_labels(path, run):
         ("index", "concepts", path, 0),
         ("index", "concepts", path, 0, "--json"),
     ):
-        shown = run(*arguments).out
-        assert "[red]<script>" in shown
-        assert "\x1b" not in shown
-        assert "\x07" not in shown
+        output = run(*arguments).out
+        assert "[red]<script>" in output
+        assert "\x1b" not in output
+        assert "\x07" not in output

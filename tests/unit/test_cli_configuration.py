@@ -1,4 +1,4 @@
-"""Options from a file: what they mean, what wins over them, and what is refused."""
+"""Options from a file: their meaning, precedence and refusals."""
 
 from pathlib import Path
 
@@ -33,24 +33,24 @@ def test_search_and_evaluate_take_a_file(index, tmp_path, run):
     few = write(tmp_path, "top-k: 1\njson: true\n")
     assert len(run("search", index, "cats dog river", "--config", few).json["results"]) == 1
     split = write(tmp_path, "split: dev\nmeasure: P@1\njson: true\n")
-    found = run("evaluate", index, tmp_path / "beir", "--config", split).json
-    assert all("P@1" in results["values"] for results in found["systems"].values())
+    output = run("evaluate", index, tmp_path / "beir", "--config", split).json
+    assert all("P@1" in results["values"] for results in output["systems"].values())
 
 
 def test_several_values(index, tmp_path, run):
     lists, beir = tmp_path / "lists.jsonl", tmp_path / "beir"
     assert run("data", "mine", index, beir, "--split", "dev", "--out", lists).code == 0
-    made = []
-    for number, teachers in enumerate(("bm25", "[bm25]", "[bm25=0.5, 'bm25:en=0.5']")):
-        path = write(tmp_path, f"teacher: {teachers}\nout: {tmp_path / str(number)}\nsplit: dev\n")
-        made.append(run("data", "score", lists, beir, beir, "--config", path))
-    assert [one.code for one in made] == [0, 0, 1]
-    assert_error(made[2], "is given twice")
+    paths = []
+    for i, teachers in enumerate(("bm25", "[bm25]", "[bm25=0.5, 'bm25:en=0.5']")):
+        path = write(tmp_path, f"teacher: {teachers}\nout: {tmp_path / str(i)}\nsplit: dev\n")
+        paths.append(run("data", "score", lists, beir, beir, "--config", path))
+    assert [one.code for one in paths] == [0, 0, 1]
+    assert_error(paths[2], "is given twice")
     assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
 
 
 @pytest.mark.parametrize(
-    ("text", "problem", "code"),
+    ("text", "message", "code"),
     [
         ("dept: 1", 'Unknown option: "[dept]" from {}. Did you mean --depth?', 2),
         ("depth: [1, 2]", "Invalid value for [depth] from {}: unable to convert", 2),
@@ -61,16 +61,16 @@ def test_several_values(index, tmp_path, run):
         ("[" * 5000, "{}: not YAML", 1),
     ],
 )
-def test_refused(text, problem, code, index, tmp_path, run):
+def test_refused(text, message, code, index, tmp_path, run):
     path = write(tmp_path, text)
     refused = run("data", "mine", index, index, "--config", path)
-    assert_error(refused, problem.format(path), code=code)
+    assert_error(refused, message.format(path), code=code)
 
 
 def test_unreadable_files(index, tmp_path, run):
     (tmp_path / "latin").write_bytes(b"depth: \xff")
-    for name, problem in (("none", "No such file"), (".", "directory"), ("latin", "not UTF-8")):
-        assert_error(run("data", "mine", index, index, "--config", tmp_path / name), problem)
+    for name, message in (("none", "No such file"), (".", "directory"), ("latin", "not UTF-8")):
+        assert_error(run("data", "mine", index, index, "--config", tmp_path / name), message)
 
 
 def test_a_value_of_another_kind_is_named(index, tmp_path, run):

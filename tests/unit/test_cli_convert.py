@@ -1,4 +1,4 @@
-"""Pretrained SAEs on the command line: convert, and an index that is built from one."""
+"""Pretrained SAEs on the command line: convert, and an index built from one."""
 
 import json
 from pathlib import Path
@@ -42,11 +42,11 @@ def acts(sae: SAE) -> np.ndarray:
 
 @pytest.mark.parametrize("to", ["lexicept", "saelens"])
 def test_a_pickle_becomes_an_sae_that_can_be_loaded(run, tmp_path, to):
-    made, out = sae_files.dictionary_learning(tmp_path), tmp_path / "out"
+    checkpoint, out = sae_files.dictionary_learning(tmp_path), tmp_path / "out"
     report = run("model", "convert", tmp_path, "--out", out, "--to", to, "--json").json
     assert report == {
         "found": "dictionary_learning",
-        "source": str(made.folder),
+        "source": str(checkpoint.folder),
         "latents": M,
         "state_size": D,
         "active": f"the {K} largest",
@@ -56,20 +56,20 @@ def test_a_pickle_becomes_an_sae_that_can_be_loaded(run, tmp_path, to):
         "written": f"{out} ({to})",
     }
     sae = find_pretrained_sae(out).load()
-    expected = made.activations(sae_files.states())
+    expected = checkpoint.activations(sae_files.states())
     np.testing.assert_allclose(acts(sae), expected, rtol=1e-5, atol=1e-5)
     assert sae.origin["layer"] == 9
     assert not list(tmp_path.glob("*.partial"))
 
 
 def test_convert_leaves_an_unfinished_build_alone(run, tmp_path):
-    made = sae_files.dictionary_learning(tmp_path / "sae")
+    checkpoint = sae_files.dictionary_learning(tmp_path / "sae")
     builder = IndexBuilder(tmp_path / "out")
     builder.add_documents([Document("a", "x")], {})
     builder.work.growing("kept").append(b"x", 1)
     builder.close()
     assert_error(
-        run("model", "convert", made.folder, "--out", tmp_path / "out"),
+        run("model", "convert", checkpoint.folder, "--out", tmp_path / "out"),
         "unfinished work of another task (build, not convert)",
     )
     assert (tmp_path / "out.partial" / "kept").read_bytes() == b"x"
@@ -81,15 +81,23 @@ def test_the_choices_of_convert(run, tmp_path):
     choose = ("model", "convert", tmp_path / "gemma", "--layer", 21)
     assert run(*choose, "--out", tmp_path / "a", "--json").json["source"].endswith("_71")
     assert run(*choose, "--l0", 40, "--out", tmp_path / "b", "--json").json["source"][-3:] == "_38"
-    made = sae_files.llama_scope(tmp_path / "llama")
-    arguments = ("model", "convert", made.folder, "--scale", "normalised", "--out", tmp_path / "c")
+    checkpoint = sae_files.llama_scope(tmp_path / "llama")
+    arguments = (
+        "model",
+        "convert",
+        checkpoint.folder,
+        "--scale",
+        "normalised",
+        "--out",
+        tmp_path / "c",
+    )
     assert "thresholds" in run(*arguments).out
     again = ("model", "convert", tmp_path / "c", "--to", "saelens", "--out", tmp_path / "d")
     assert run(*again, "--json").json["scale"] == "normalised"
-    expected = made.s * made.activations(sae_files.states())
+    expected = checkpoint.s * checkpoint.activations(sae_files.states())
     for folder in (tmp_path / "c", tmp_path / "d"):
-        found = acts(find_pretrained_sae(folder).load())
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        result = acts(find_pretrained_sae(folder).load())
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_sae_of_a_model_is_written_for_other_libraries(run, tmp_path):
@@ -103,9 +111,9 @@ def test_the_sae_of_a_model_is_written_for_other_libraries(run, tmp_path):
         out = tmp_path / to
         report = run("model", "convert", tmp_path / "model", "--to", to, "--out", out, "--json")
         assert report.json["layer"] == 1
-        found = find_pretrained_sae(out, pickles=True)
-        assert found.layer == 1
-        again = ConceptVectorizer(Encoder.of(backbone, SAEHead(found.load(backbone=backbone))))
+        result = find_pretrained_sae(out, pickles=True)
+        assert result.layer == 1
+        again = ConceptVectorizer(Encoder.of(backbone, SAEHead(result.load(backbone=backbone))))
         np.testing.assert_allclose(acts_of(again, texts), expected, rtol=1e-5, atol=1e-6)
     metadata = json.loads((tmp_path / "saelens" / "cfg.json").read_text())["metadata"]
     assert metadata["hook_name"] == "encoder.layer.0"
@@ -113,7 +121,7 @@ def test_the_sae_of_a_model_is_written_for_other_libraries(run, tmp_path):
     # A decoder that was not saved is fitted to the documents of an index.
     sae = concepts.encoder.head.autoencoder
     sae.decoder, sae.origin = False, {}
-    documents = {str(number): text for number, text in enumerate(texts)}
+    documents = {str(i): text for i, text in enumerate(texts)}
     build_of(tmp_path / "index", documents, (concepts, VocabularySettings(BM25())))
     for to in ("saelens", "sparsify"):
         out = tmp_path / f"fitted-{to}"
@@ -121,10 +129,10 @@ def test_the_sae_of_a_model_is_written_for_other_libraries(run, tmp_path):
             "model", "convert", tmp_path / "index", "--to", to, "--out", out, "--json"
         ).json
         assert (report["hook"], report["layer"]) == ("encoder.layer.0", 1)
-        found = find_pretrained_sae(out).load(backbone=backbone)
-        again = ConceptVectorizer(Encoder.of(backbone, SAEHead(found)))
+        result = find_pretrained_sae(out).load(backbone=backbone)
+        again = ConceptVectorizer(Encoder.of(backbone, SAEHead(result)))
         np.testing.assert_allclose(acts_of(again, texts), expected, rtol=1e-5, atol=1e-6)
-        quality = report_sae(backbone, found, texts)
+        quality = report_sae(backbone, result, texts)
         assert quality.fvu == pytest.approx(report["fvu"], rel=1e-3)
         assert quality.tokens == report["fvu_tokens"]
     mini = ("model", "convert", MINI_FOLDER, "--to", "saelens", "--out", tmp_path / "mini")
@@ -137,12 +145,12 @@ def acts_of(concepts: ConceptVectorizer, texts: list[str]) -> np.ndarray:
 
 
 def test_what_convert_refuses(run, tmp_path):
-    made, out = sae_files.sparsify(tmp_path / "in"), tmp_path / "out"
-    convert = ("model", "convert", made.folder, "--out", out)
+    checkpoint, out = sae_files.sparsify(tmp_path / "in"), tmp_path / "out"
+    convert = ("model", "convert", checkpoint.folder, "--out", out)
     assert_error(run(*convert, "--layer", 7), "no SAE of layer 7; there is 6")
     assert_error(run(*convert, "--width", 99), f"{M} latents, not 99")
     assert_error(run("model", "convert", tmp_path / "none", "--out", out), "none: no such folder")
-    (made.folder / "sae.safetensors").write_bytes(b"x" * 40)
+    (checkpoint.folder / "sae.safetensors").write_bytes(b"x" * 40)
     assert_error(run(*convert), "sae.safetensors: can't be read")
     assert not out.exists()
 
@@ -156,8 +164,8 @@ WORDS = ("bade", "kilo", "muba")
 def inputs(tmp_path):
     """A corpus, a backbone of two blocks, an SAE for the first, and explanations of its latents."""
     corpus, names = tmp_path / "corpus.jsonl", tmp_path / "names.jsonl"
-    rows = [{"_id": word, "text": f"{word} {word}"} for word in WORDS]
-    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    records = [{"_id": word, "text": f"{word} {word}"} for word in WORDS]
+    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
     torch.manual_seed(0)
     sae = SAE(32, 24, None, centred=False)
     sae.origin = {"hook": "blocks.0.hook_resid_post"}
@@ -166,7 +174,7 @@ def inputs(tmp_path):
         {"layer": "0-tiny", "index": str(latent), "description": f"meaning {latent}"}
         for latent in range(0, 24, 2)
     ]
-    names.write_text("".join(json.dumps(row) + "\n" for row in described))
+    names.write_text("".join(json.dumps(concept) + "\n" for concept in described))
     backbone = Path(save_bert(tmp_path / "bert"))
     return {"corpus": corpus, "sae": tmp_path / "sae", "names": names, "backbone": backbone}
 
@@ -192,10 +200,10 @@ def test_an_index_with_explained_concepts(build, run, inputs, tmp_path):
     assert index.atlas is not None
     sources = [index.atlas.source(n) for n in range(24)]
     assert sources[::2] == ["explanations"] * 12
-    for number in range(1, 24, 2):  # latents of a random SAE may fire on words without a meaning
-        assert sources[number] == ("none" if terms[number] == f"#{number}" else "one text")
-    found = run("search", tmp_path / "index", "kilo", "--explain", "--json").json["results"]
-    shown = {part["term"] for result in found for part in result["contributions"]}
+    for i in range(1, 24, 2):  # latents of a random SAE may fire on words without a meaning
+        assert sources[i] == ("none" if terms[i] == f"#{i}" else "one text")
+    hits = run("search", tmp_path / "index", "kilo", "--explain", "--json").json["results"]
+    shown = {contribution["term"] for result in hits for contribution in result["contributions"]}
     assert shown <= set(terms)
     assert any(term.startswith("meaning ") for term in shown)
     # The layer is the SAE's: one block of two.

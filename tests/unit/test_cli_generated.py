@@ -89,8 +89,8 @@ def test_names_that_are_near(index, run):
     assert_error(run("index", "swep"), 'Did you mean "sweep"?', code=2)
     assert_error(run("search", index, "x", "--topk", 3), "Did you mean --top-k?", code=2)
     assert_error(run("build", index), "requires an argument", code=2)
-    problem = "Invalid value for --top-k: 'x' is not a whole number"
-    assert_error(run("search", index, "x", "--top-k", "x"), problem, code=2)
+    message = "Invalid value for --top-k: 'x' is not a whole number"
+    assert_error(run("search", index, "x", "--top-k", "x"), message, code=2)
     assert_error(run("search", index, "x", "--top-k", "0"), "--top-k must be at least 1, not 0")
     refused = run("search", index, "x", "--vocabulary", "wrds")
     assert_error(refused, 'Choose from: "words", "concepts", "all"', code=2)
@@ -102,8 +102,8 @@ def test_settings_need_their_flag(index, run, tmp_path):
 
 
 def test_the_last_of_a_repeated_option_wins(index, run):
-    found = run("search", index, "cats dog river", "--top-k", 3, "--top-k", 1, "--json").json
-    assert len(found["results"]) == 1
+    hits = run("search", index, "cats dog river", "--top-k", 3, "--top-k", 1, "--json").json
+    assert len(hits["results"]) == 1
 
 
 def test_none_is_no_limit(index, beir, run, tmp_path):
@@ -133,7 +133,7 @@ def test_start_and_version(run):
     ids=" ".join,
 )
 def test_h_shows_the_help_before_and_after_the_name(arguments, run):
-    shown = run(*arguments, "-h")
-    assert (shown.code, shown.err) == (0, "")
-    assert shown.out.startswith(f"Usage: lexicept {' '.join(arguments)}")
-    assert run("-h", *arguments) == run(*arguments, "--help") == shown
+    output = run(*arguments, "-h")
+    assert (output.code, output.err) == (0, "")
+    assert output.out.startswith(f"Usage: lexicept {' '.join(arguments)}")
+    assert run("-h", *arguments) == run(*arguments, "--help") == output

@@ -43,14 +43,14 @@ def test_pseudo_queries(beir, tmp_path, run):
     report = run("data", "pseudo-queries", beir, "--out", out, *arguments, "--json").json
     texts = {query.id: query.text for query in read_queries(out, "train")}
     assert report == {"queries": len(texts), "folder": str(out)}
-    found = {}
+    results = {}
     for qrel in read_qrels(out, "train"):
-        found.setdefault(qrel.document_id, []).append(texts[qrel.query_id])
-    assert {name: len(queries) for name, queries in found.items()} == dict.fromkeys(DOCUMENTS, 2)
-    for document, queries in found.items():
+        results.setdefault(qrel.document_id, []).append(texts[qrel.query_id])
+    assert {name: len(queries) for name, queries in results.items()} == dict.fromkeys(DOCUMENTS, 2)
+    for document, queries in results.items():
         assert all(query in DOCUMENTS[document] for query in queries)
-    (kind,) = (o for o in declared("lexicept.cli.data:pseudo_queries") if o.name == "kind")
-    assert kind.choices == [*pseudo_queries._SOURCES, "mixed"]
+    (option,) = (o for o in declared("lexicept.cli.data:pseudo_queries") if o.name == "kind")
+    assert option.choices == [*pseudo_queries._SOURCES, "mixed"]
 
 
 def test_mine(mined, index, beir, tmp_path, run):
@@ -90,9 +90,13 @@ def test_score_by_bm25_and_by_a_blend(score, mined, index, tmp_path, dense_encod
         assert c.scores == pytest.approx(expected.tolist(), abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["cross-encoder", "dense"])
-def test_score_in_half_precision_by_small_batches(score, cross_encoder, dense_encoder, kind):
-    teacher = f"{kind}:{cross_encoder if kind == 'cross-encoder' else dense_encoder}"
+@pytest.mark.parametrize("teacher_type", ["cross-encoder", "dense"])
+def test_score_in_half_precision_by_small_batches(
+    score, cross_encoder, dense_encoder, teacher_type
+):
+    teacher = (
+        f"{teacher_type}:{cross_encoder if teacher_type == 'cross-encoder' else dense_encoder}"
+    )
 
     def scores(name, *options):
         lists = score(name, teacher, options=options)
@@ -107,7 +111,7 @@ def test_score_in_half_precision_by_small_batches(score, cross_encoder, dense_en
 
 
 @pytest.mark.parametrize(
-    ("teachers", "problem"),
+    ("teachers", "message"),
     [
         (["x"], "--teacher 'x': only bm25"),
         (["cross-encoder"], "--teacher 'cross-encoder': only bm25"),
@@ -116,8 +120,8 @@ def test_score_in_half_precision_by_small_batches(score, cross_encoder, dense_en
         (["bm25", "bm25:de=nan"], "finite weights"),
     ],
 )
-def test_teachers_that_are_refused(mined, beir, tmp_path, run, teachers, problem):
+def test_teachers_that_are_refused(mined, beir, tmp_path, run, teachers, message):
     named = [text for teacher in teachers for text in ("--teacher", teacher)]
     refused = run("data", "score", mined, beir, beir, *named, "--out", tmp_path / "out")
-    assert_error(refused, problem)
+    assert_error(refused, message)
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""Pretraining on the command line: a model that the other commands take, and what is refused."""
+"""Pretraining on the command line: a model for the other commands, and refusals."""
 
 import json
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_an_expanded_head_that_build_takes(go, run, corpus, bert, tmp_path):
     built = run("build", corpus, "--out", index, *options, "--json").json
     assert built["vocabularies"][0]["size"] == len(WORDS) + 2
     best = run("search", index, "lovely", "--explain", "--json").json["results"][0]
-    assert {part["term"] for part in best["contributions"]} <= WORDS | {"and", "it"}
+    assert {contribution["term"] for contribution in best["contributions"]} <= WORDS | {"and", "it"}
 
 
 def test_words_of_other_texts(go, tmp_path):
@@ -210,14 +210,14 @@ def test_what_is_refused(go, run, corpus, tmp_path):
 
 
 def test_options_are_the_settings(go, monkeypatch):
-    seen: list[PretrainingSettings] = []
-    monkeypatch.setattr(pretraining, "pretrain", lambda *given: seen.append(given[3]))
+    recorded: list[PretrainingSettings] = []
+    monkeypatch.setattr(pretraining, "pretrain", lambda *given: recorded.append(given[3]))
     options = ("--bf16", "--trained", "all", "--seed", 7, "--learning-rate", 0.5)
     options += ("--warmup-steps", 10_000, "--weight-decay", 0.02, "--max-tokens", 64)
     assert go("--head", "expanded", *options, "--mask-share", 0.3, "--lora-rank", 3).code == 0
     expected = {"masking": "words", "trained": "all", "bf16": True, "seed": 7}
     expected |= {"mask_share": 0.3, "lora_rank": 3, "warmup_steps": 10_000}
     expected |= {"weight_decay": 0.02, "max_tokens": 64}
-    assert seen == [
+    assert recorded == [
         PretrainingSettings(**expected, learning_rate=0.5, steps=3, batch_size=2)  # type: ignore[arg-type]
     ]

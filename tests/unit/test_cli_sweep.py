@@ -1,4 +1,4 @@
-"""Sweeps on the command line: what is printed and written, what is refused, what is imported."""
+"""Sweeps on the command line: output, files, refusals, imports."""
 
 import json
 import signal
@@ -17,27 +17,29 @@ def test_sweep(index, beir, tmp_path, run):
     out = tmp_path / "out"
     limits = ("--query-max-active-dims", "1, none", "--document-max-active-dims", "2")
     swept = ("index", "sweep", index, beir, "--split", "train", "--out", out, *limits)
-    found = run(*swept, "--alpha", "none,1.25", "--json").json
+    output = run(*swept, "--alpha", "none,1.25", "--json").json
     queries, qrels = list(read_queries(beir, "train")), list(read_qrels(beir, "train"))
     grid = SweepGrid((1, None), (2,), (None, 1.25))
     judged = JudgedQueries(queries, qrels)
     points = sweep(IndexReader.open(index), judged, grid, tmp_path / "expected")
     assert read_points(out / "points.jsonl") == points
-    assert found["points"] == 4
-    assert found["folder"] == str(out)
-    assert found["front"]
-    assert all(row in [point.to_json() for point in points] for row in found["front"])
+    assert output["points"] == 4
+    assert output["folder"] == str(out)
+    assert output["front"]
+    assert all(
+        point_json in [point.to_json() for point in points] for point_json in output["front"]
+    )
     assert (out / "pareto.png").read_bytes().startswith(b"\x89PNG")
     table = run(*swept, "--alpha", "none,1.25").out
-    first, *_ = found["front"]
-    assert f"{len(found['front'])} of 4 points" in table
-    rows = [line.split() for line in table.splitlines()[2:]]
-    assert rows[0] == [
+    first, *_ = output["front"]
+    assert f"{len(output['front'])} of 4 points" in table
+    table_lines = [line.split() for line in table.splitlines()[2:]]
+    assert table_lines[0] == [
         *(f"{first[name]:.4f}" for name in ("qd_flops", "nDCG@10", "RR@10", "e2")),
         *(str(first["query_max_active_dims"] or "none"), "2"),
         *(str(first["alpha"] or "none"), "1", "none"),
     ]
-    assert len(rows) == len(found["front"])
+    assert len(table_lines) == len(output["front"])
 
 
 def test_the_split_is_dev_and_the_grid_has_a_default(index, beir, tmp_path, run):
@@ -54,7 +56,7 @@ def test_the_split_is_dev_and_the_grid_has_a_default(index, beir, tmp_path, run)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "problem"),
+    ("arguments", "message"),
     [
         (["--query-max-active-dims", "8,x"], "dims: 'x' is not a whole number or none"),
         (["--query-max-active-dims", "8,,9"], "'' is not a whole number or none"),
@@ -62,9 +64,9 @@ def test_the_split_is_dev_and_the_grid_has_a_default(index, beir, tmp_path, run)
         (["--alpha", "own"], "--alpha: 'own' is not a number or none"),
     ],
 )
-def test_lists_of_values_that_are_refused(arguments, problem, index, beir, tmp_path, run):
+def test_lists_of_values_that_are_refused(arguments, message, index, beir, tmp_path, run):
     refused = run("index", "sweep", index, beir, "--out", tmp_path / "out", *arguments)
-    assert_error(refused, problem, code=2)
+    assert_error(refused, message, code=2)
     assert not (tmp_path / "out").exists()
 
 
@@ -80,7 +82,7 @@ def test_other_errors(index, beir, tmp_path, run, monkeypatch):
 
 def test_a_killed_sweep_can_be_run_again(index, beir, tmp_path, run):
     out = tmp_path / "out"
-    alphas = ",".join(str(number / 100) for number in range(1, 201))
+    alphas = ",".join(str(i / 100) for i in range(1, 201))
     arguments = ("index", "sweep", index, beir, "--query-max-active-dims", "1,2", "--alpha", alphas)
     points = out / "points.jsonl"
 

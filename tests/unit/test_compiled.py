@@ -1,4 +1,4 @@
-"""Compiled kernels: their code is kept on disk, and no damage there changes or ends a call."""
+"""Compiled kernels: code is kept on disk, and no damage there changes or ends a call."""
 
 import errno
 import importlib
@@ -17,10 +17,10 @@ from lexicept.kernels.compiled import LOADING, by_work, compiled
 from lexicept.kernels.machine_code import Cache
 
 
-def total(numbers):
+def total(indices):
     added = 0.0
-    for number in numbers:
-        added += number
+    for i in indices:
+        added += i
     return added
 
 
@@ -67,7 +67,7 @@ def test_code_of_another_source_is_not_used(folder, tmp_path, monkeypatch):
     outer.write_text(head + call)
 
     def found(factor):
-        """Call as a new process does, where the inner kernel's file says a factor."""
+        """Call as a new process does, with a factor in the inner kernel's file."""
         inner.write_text(f"{head}@compiled()\ndef inner(x):\n    return {factor} * x\n")
         for name in ("inner_kernel", "outer_kernel"):
             sys.modules.pop(name, None)
@@ -100,8 +100,8 @@ def test_no_folder_to_write_into(folder):
 def test_references_work_until_loading_would_have_been_faster(monkeypatch):
     monkeypatch.setattr("lexicept.kernels.compiled._References.seconds", 0.0)
     kernel = compiled()(total)
-    chosen = [by_work(LOADING / 3, kernel, total) for _ in range(4)]
-    assert [function is total for function in chosen] == [True, True, False, False]
+    choices = [by_work(LOADING / 3, kernel, total) for _ in range(4)]
+    assert [function is total for function in choices] == [True, True, False, False]
 
 
 def test_a_kernel_that_was_called_ends_the_work_of_references(monkeypatch):
@@ -118,16 +118,16 @@ def test_kernels_call_kernels():
 
 
 @compiled()
-def sum_of_squares(numbers):
+def sum_of_squares(indices):
     added = 0.0
-    for number in numbers:
-        added += square(number)
+    for i in indices:
+        added += square(i)
     return added
 
 
 @compiled(inline="always")
-def square(number):
-    return number * number
+def square(n):
+    return n * n
 
 
 def test_the_command_line_shows_warnings_as_lines(run, monkeypatch):

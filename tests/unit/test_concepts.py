@@ -37,18 +37,18 @@ def index(encoder, texts, tmp_path_factory):
     builder.add_documents([Document(f"d{i}", text) for i, text in enumerate(texts)], {})
     builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
     concepts = ConceptVectorizer(encoder)
-    found = builder.add_vocabulary(concepts, VocabularySettings(BM25(k3=1.0), 6, 20))
-    builder.add_atlas(describe(encoder, builder.contents, found))
+    vocabulary = builder.add_vocabulary(concepts, VocabularySettings(BM25(k3=1.0), 6, 20))
+    builder.add_atlas(describe(encoder, builder.contents, vocabulary))
     return builder.commit()
 
 
 def test_results_show_the_labels_of_the_atlas(index):
     assert list(index.vocabularies[1].terms) == list(index.atlas.labels)
-    parts = index.explain("money in the bank", "d4", "concepts", spans=False).contributions
-    assert parts
-    for part in parts:
-        concept = index.atlas[part.dimension]
-        assert part.term == concept.label
+    contributions = index.explain("money in the bank", "d4", "concepts", spans=False).contributions
+    assert contributions
+    for contribution in contributions:
+        concept = index.atlas[contribution.dimension]
+        assert contribution.term == concept.label
         assert concept.documents >= 1
         assert concept.examples
 

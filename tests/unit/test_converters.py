@@ -1,4 +1,4 @@
-"""Models of others give the vectors that their own library gives, in lexicept and back again."""
+"""Models of other libraries give the same vectors in lexicept, and back again."""
 
 import json
 import re
@@ -16,9 +16,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from sentence_transformers.sparse_encoder.modules import (
-    SparseAutoEncoder,
-)
+from sentence_transformers.sparse_encoder.modules import SparseAutoEncoder
 from transformers import AutoTokenizer
 
 from lexicept.encoding.head_settings import HeadSettings
@@ -46,8 +44,8 @@ def both(encoder: SparseEncoder, texts: list[str] = TEXTS) -> torch.Tensor:
     return torch.stack([side.to_dense() for side in sides])
 
 
-def assert_same(one: torch.Tensor, other: torch.Tensor) -> None:
-    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+def assert_same(left: torch.Tensor, right: torch.Tensor) -> None:
+    torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +54,9 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(folder: Path) -> Encoder:
-    kind = recognise(folder)
-    assert kind is not None
-    return read_model(folder, kind)
+    model_format = recognise(folder)
+    assert model_format is not None
+    return read_model(folder, model_format)
 
 
 SOURCES: dict[str, Callable[[Path, Path], Path]] = {
@@ -81,8 +79,8 @@ def test_vectors_are_those_of_the_library(source, masked, tmp_path):
     loaded = Encoder.load(tmp_path / "saved")
     assert_same(both(loaded), expected)
     # What an index holds: with max pooling, what log1p makes the weights of.
-    found = torch.from_numpy(loaded.encode_activations(TEXTS).toarray())
-    assert_same(found if source == "sum" else found.log1p(), expected[1])
+    vectors = torch.from_numpy(loaded.encode_activations(TEXTS).toarray())
+    assert_same(vectors if source == "sum" else vectors.log1p(), expected[1])
 
 
 PROMPTED = {"query": "kilo: ", "document": "ba de "}
@@ -120,13 +118,13 @@ def test_an_index_puts_prompts_before_texts(masked, tmp_path):
     concepts = ConceptVectorizer(read(folder))
     assert_same(torch.from_numpy(concepts.documents(TEXTS).toarray()).log1p(), expected[1])
     assert_same(torch.from_numpy(concepts.queries(TEXTS).toarray()).log1p(), expected[0])
-    for number, text in enumerate(TEXTS):
+    for i, text in enumerate(TEXTS):
         encoded = concepts.encode_query(text)
-        assert_same(torch.from_numpy(encoded.tf.toarray()).log1p()[0], expected[0][number])
-        found = [encoded.sources(encoded.tf.indices.tolist())]
-        wanted = expected[1][number].nonzero().ravel().tolist()
-        found += concepts.document_sources([text], [wanted])
-        for start, end in (span for one in found for of in one.values() for span in of.spans):
+        assert_same(torch.from_numpy(encoded.tf.toarray()).log1p()[0], expected[0][i])
+        explanation = [encoded.sources(encoded.tf.indices.tolist())]
+        required = expected[1][i].nonzero().ravel().tolist()
+        explanation += concepts.document_sources([text], [required])
+        for start, end in (span for one in explanation for of in one.values() for span in of.spans):
             assert 0 <= start <= end <= len(text)
     kilo = concepts.encoder.backbone.tokenizer.convert_tokens_to_ids("kilo")
     sources = concepts.encode_query("bade kilo").sources([kilo])
@@ -153,14 +151,14 @@ def test_other_architectures_go_there_and_back(name, tmp_path):
 
 
 def test_a_model_as_the_hub_has_them(masked, tmp_path):
-    """Modules by their names of old, and a limit shorter than the model's."""
+    """Modules by their old names, and a limit shorter than the model's."""
     folder = Path(shutil.copytree(masked, tmp_path / "hub"))
     old = "sentence_transformers.sparse_encoder.models"
-    entries = [
+    records = [
         {"idx": 0, "name": "0", "path": "", "type": f"{old}.MLMTransformer"},
         {"idx": 1, "name": "1", "path": "1_SpladePooling", "type": f"{old}.SpladePooling"},
     ]
-    (folder / "modules.json").write_text(json.dumps(entries))
+    (folder / "modules.json").write_text(json.dumps(records))
     settings = {"model_type": "SparseEncoder", "prompts": {}, "similarity_fn_name": "dot"}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 7}')
@@ -225,29 +223,29 @@ ROUNDS = [
 
 def test_what_is_written_loads_without_lexicept(masked, tmp_path):
     expected = {}
-    for source, kind in ROUNDS:
+    for source, model_format in ROUNDS:
         encoder = read(SOURCES[source](tmp_path / f"{source} source", masked))
         out = tmp_path / source
         out.mkdir()
-        write_model(encoder, kind, out)
+        write_model(encoder, model_format, out)
         expected[str(out)] = both(encoder)
     vectors = tmp_path / "vectors"
     script = [sys.executable, "-c", WITHOUT_LEXICEPT, str(vectors), ",".join(expected)]
     subprocess.run([*script, *TEXTS], check=True, capture_output=True)
-    found = load_file(vectors)
+    actual = load_file(vectors)
     for folder, vector in expected.items():
-        assert_same(found[folder], vector)
+        assert_same(actual[folder], vector)
 
 
-@pytest.mark.parametrize(("source", "kind"), ROUNDS)
-def test_round_trips(source, kind, masked, tmp_path):
+@pytest.mark.parametrize(("source", "model_format"), ROUNDS)
+def test_round_trips(source, model_format, masked, tmp_path):
     encoder = read(SOURCES[source](tmp_path / "source", masked))
     expected = both(encoder)
     out = tmp_path / "out"
     out.mkdir()
-    write_model(encoder, kind, out)
+    write_model(encoder, model_format, out)
     assert_same(both(read(out)), expected)
-    if kind is not Kind.sentence_transformers:
+    if model_format is not Kind.sentence_transformers:
         for path in (out / "modules.json", *out.glob("*/"), *out.glob("router_config.json")):
             shutil.rmtree(path) if path.is_dir() else path.unlink()  # others don't know these
         with quiet_transformers():
@@ -305,11 +303,7 @@ LIMITED = {"query_max_active_dims": 3, "document_max_active_dims": 4, "pruning":
 LIBRARY, SPLADE = Kind.sentence_transformers, Kind.splade
 
 REFUSED: list[tuple[str, Callable[[Path], SparseEncoder], Kind]] = [
-    (
-        "latents, not sub-words",
-        lambda masked: with_head(masked, SAEHead(SAE(32, 16, 4))),
-        LIBRARY,
-    ),
+    ("latents, not sub-words", lambda masked: with_head(masked, SAEHead(SAE(32, 16, 4))), LIBRARY),
     (
         "not the backbone's own sub-words",
         lambda masked: with_head(masked, head_of(masked).expanded([[5, 6]], ["bade"])),
@@ -339,10 +333,10 @@ REFUSED: list[tuple[str, Callable[[Path], SparseEncoder], Kind]] = [
 ]
 
 
-@pytest.mark.parametrize(("message", "make", "kind"), REFUSED)
-def test_what_can_not_be_expressed(message, make, kind, masked, tmp_path):
+@pytest.mark.parametrize(("message", "make", "model_format"), REFUSED)
+def test_what_can_not_be_expressed(message, make, model_format, masked, tmp_path):
     with pytest.raises(InputError, match=message):
-        write_model(make(masked), kind, tmp_path)
+        write_model(make(masked), model_format, tmp_path)
     assert not any(tmp_path.iterdir())
 
 
@@ -354,8 +348,8 @@ def test_a_head_of_another_form(masked, tmp_path):
 
 
 def csr(folder: Path, masked: Path) -> Path:
-    content = [Transformer(str(masked)), Pooling(32), SparseAutoEncoder(32, 16, k=4)]
-    return save_library(folder, content)
+    config = [Transformer(str(masked)), Pooling(32), SparseAutoEncoder(32, 16, k=4)]
+    return save_library(folder, config)
 
 
 def changed(folder: Path, masked: Path, change: Callable[[Path], None]) -> Path:
@@ -468,11 +462,11 @@ def test_an_index_of_a_converted_model(masked, tmp_path, run):
     model, index = tmp_path / "model", tmp_path / "index"
     assert run("model", "convert", masked, "--out", model).code == 0
     corpus = tmp_path / "corpus.jsonl"
-    rows = [{"_id": f"d{n}", "text": text} for n, text in enumerate(TEXTS)]
-    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    records = [{"_id": f"d{n}", "text": text} for n, text in enumerate(TEXTS)]
+    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
     built = ("--vocabulary", "concepts", "--model", model)
     assert run("build", corpus, *built, "--out", index).code == 0
-    found = run("search", index, TEXTS[0], "--explain", "--json").json["results"]
+    hits = run("search", index, TEXTS[0], "--explain", "--json").json["results"]
     queries, documents = both(SparseEncoder(str(masked)))
     scores = {f"d{n}": float(score) for n, score in enumerate(documents @ queries[0])}
-    assert {hit["id"]: hit["score"] for hit in found} == pytest.approx(scores, rel=1e-4)
+    assert {hit["id"]: hit["score"] for hit in hits} == pytest.approx(scores, rel=1e-4)

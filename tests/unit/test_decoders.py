@@ -49,16 +49,16 @@ def states(backbone: Backbone, *texts: str) -> torch.Tensor:
         return backbone.states(*inputs(backbone, *texts))
 
 
-def changed(backbone: Backbone, place: int, padding: int = 0) -> list[int]:
-    """The places of ``LONG`` whose states change with the token at a place."""
+def changed(backbone: Backbone, path: int, padding: int = 0) -> list[int]:
+    """Positions of ``LONG`` with states that change with the token at a position."""
     ids, mask = inputs(backbone, LONG)
     ids, mask = ids.repeat(2, 1), mask.repeat(2, 1)
-    ids[1, place] = 7
-    ids, mask = (torch.nn.functional.pad(part, (0, padding)) for part in (ids, mask))
+    ids[1, path] = 7
+    ids, mask = (torch.nn.functional.pad(tensor, (0, padding)) for tensor in (ids, mask))
     with torch.no_grad():
         first, second = backbone.states(ids, mask)
     difference = (first - second).abs().amax(dim=1)[: len(mask[0]) - padding]
-    assert difference[place] > 0.1
+    assert difference[path] > 0.1
     return torch.nonzero(difference > 1e-4).ravel().tolist()
 
 
@@ -134,12 +134,12 @@ def test_padding_and_neighbours_change_nothing(folders, tmp_path, architecture):
     texts = [text(1, 2), LONG, text(3)]
     right, mask = inputs(backbone, *texts)
     left, left_mask = right.clone(), mask.flip(1)
-    for row, size in enumerate(mask.sum(dim=1).tolist()):
-        left[row] = right[row].roll(len(mask[0]) - size)
+    for i, size in enumerate(mask.sum(dim=1).tolist()):
+        left[i] = right[i].roll(len(mask[0]) - size)
     with torch.no_grad():
         on_left, on_right = backbone.states(left, left_mask), backbone.states(right, mask)
     assert torch.equal(on_left[left_mask.bool()], on_right[mask.bool()])
-    alone = torch.cat([states(backbone, one)[0] for one in texts])
+    alone = torch.cat([states(backbone, sample)[0] for sample in texts])
     assert torch.allclose(on_right[mask.bool()], alone, atol=1e-4)
 
 
@@ -152,8 +152,8 @@ def test_eager_attention_is_sdpa(folder, bidirectional):
         init_defaults={"bidirectional": bidirectional},
     )
     # Gemma 2 caps attention, which SDPA can't.
-    kinds = {model.model.config._attn_implementation for model in (fast, slow)}
-    assert kinds == ({"eager"} if "Gemma2" in folder else {"sdpa", "eager"})
+    implementations = {model.model.config._attn_implementation for model in (fast, slow)}
+    assert implementations == ({"eager"} if "Gemma2" in folder else {"sdpa", "eager"})
     texts = (LONG, text(1, 2))
     mask = inputs(fast, *texts)[1].bool()
     assert torch.allclose(states(fast, *texts)[mask], states(slow, *texts)[mask], atol=1e-4)
@@ -187,8 +187,10 @@ def test_every_window_begins_as_a_text_does(folders):
     for window in windows:
         assert window.token_ids[0] == 1
         assert window.left_out[0] == 1
-    own = backbone.tokenizer(text(*range(150)), add_special_tokens=False)["input_ids"]
-    assert sum(window.left_out.count(0) for window in windows) == len(own)  # overlaps count once
+    token_ids = backbone.tokenizer(text(*range(150)), add_special_tokens=False)["input_ids"]
+    assert sum(window.left_out.count(0) for window in windows) == len(
+        token_ids
+    )  # overlaps count once
 
 
 def test_borders_are_special_even_where_a_text_spells_them(folders):
@@ -201,12 +203,12 @@ def test_borders_are_special_even_where_a_text_spells_them(folders):
 
 
 def test_texts_without_any_token(tmp_path):
-    """Where a tokenizer adds none of its own, as Qwen's."""
+    """A tokenizer without special tokens, such as Qwen's."""
     backbone = Backbone.from_pretrained(save_decoder(tmp_path, "Qwen3", decoder_tokenizer(False)))
     assert backbone.windows([""])[0].token_ids == []
     encoder = Encoder.of(backbone, SAEHead(SAE(32, 8, 2)))
-    found = encoder.encode_activations(["", text(1, 2), ""])
-    assert found.toarray()[0].tolist() == found.toarray()[2].tolist() == [0.0] * 8
+    vectors = encoder.encode_activations(["", text(1, 2), ""])
+    assert vectors.toarray()[0].tolist() == vectors.toarray()[2].tolist() == [0.0] * 8
     assert encoder.encode_activations([""]).nnz == 0
     for texts in (["", text(1, 2, 3)], [""]):
         backbone.zero_grad()
@@ -219,9 +221,9 @@ def test_texts_without_any_token(tmp_path):
 
 @given(st.lists(st.sampled_from(["bade", "ki", "lomu", "x", " ", "  ", "\n"]), max_size=12))
 @pytest.mark.parametrize("whole", [True, False])
-def test_words_are_what_spaces_set_apart(whole, pieces):
+def test_words_are_what_spaces_set_apart(whole, fragments):
     """Also where a tokenizer takes a whole text for one word."""
-    content = "".join(pieces)
+    content = "".join(fragments)
     encoded = decoder_tokenizer(whole=whole)(content, return_offsets_mapping=True)
     words = split_words(content, encoded.word_ids(), encoded["offset_mapping"])
     spelled: dict[int, str] = {}
@@ -257,7 +259,7 @@ def test_backbones_of_bert_s_kind(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("recorded", "wanted", "expected"),
+    ("recorded", "required", "expected"),
     [
         ({}, None, False),
         ({"bidirectional": True}, None, True),
@@ -267,21 +269,21 @@ def test_backbones_of_bert_s_kind(tmp_path, monkeypatch):
     ],
 )
 def test_pretrained_saes_read_states_as_in_their_training(
-    recorded, wanted, expected,
+    recorded, required, expected,
     folders, tmp_path
 ):  # fmt: skip
     sae = SAE(32, 8, 2)
     sae.origin = {"layer": 2, **recorded}
     sae.save(tmp_path)
-    settings = BackboneSettings(folders["Llama"], bidirectional=wanted)
+    settings = BackboneSettings(folders["Llama"], bidirectional=required)
     concepts = ConceptVectorizer.pretrained(str(tmp_path), settings)
     assert concepts.encoder.backbone.bidirectional is expected
     model = AutoModel.from_pretrained(folders["Llama"]).eval()
     ids, mask = inputs(concepts.encoder.backbone, LONG)
     with torch.no_grad():
         causal = model(ids, attention_mask=mask, output_hidden_states=True).hidden_states[2]
-        found = concepts.encoder.backbone.states(ids, mask)
-    same = torch.isclose(found, causal, atol=1e-5).all(dim=-1)
+        vectors = concepts.encoder.backbone.states(ids, mask)
+    same = torch.isclose(vectors, causal, atol=1e-5).all(dim=-1)
     assert bool(same.all()) is not expected
 
 

@@ -1,4 +1,4 @@
-"""What is found out about concepts is what brute force finds."""
+"""Findings about concepts equal those of brute force."""
 
 from collections.abc import Sequence
 
@@ -50,12 +50,12 @@ Fired = dict[int, dict[int, list[tuple[float, int, int]]]]
 
 def activations_of(encoder, windows):
     """Token → latent → activation."""
-    found = {}
+    results = {}
     for batch in encoder.token_activations(windows):
         assert (batch.acts.dtype, batch.dimensions.dtype) == (np.float32, np.int64)
         for acts, latents, token in zip(*batch, strict=True):
-            found[token] = dict(zip(latents.tolist(), acts.tolist(), strict=True))
-    return found
+            results[token] = dict(zip(latents.tolist(), acts.tolist(), strict=True))
+    return results
 
 
 def test_activations_without_torch_are_those_of_the_encoder(tiny, light, monkeypatch):
@@ -72,14 +72,14 @@ def test_activations_without_torch_are_those_of_the_encoder(tiny, light, monkeyp
 
 def test_kept_activations_are_those_that_the_head_finds(tiny, monkeypatch):
     windows, reading = tiny.windows(TEXTS), tiny.backbone.token_states
-    expected, some = activations_of(tiny, windows), windows[::2]
-    monkeypatch.setattr(tiny, "kept", KeptActivations(some))
+    expected, half = activations_of(tiny, windows), windows[::2]
+    monkeypatch.setattr(tiny, "kept", KeptActivations(half))
     tiny.encode_with_means(TEXTS, "document")
     read = []
     monkeypatch.setattr(tiny.backbone, "token_states", lambda w, *_: read.extend(w) or reading(w))
-    found = activations_of(tiny, windows)
-    assert found == {token: pytest.approx(acts, rel=1e-5) for token, acts in expected.items()}
-    assert not {window.key() for window in read} & {window.key() for window in some}
+    result = activations_of(tiny, windows)
+    assert result == {token: pytest.approx(acts, rel=1e-5) for token, acts in expected.items()}
+    assert not {window.key() for window in read} & {window.key() for window in half}
 
 
 def brute_force(encoder: Encoder, texts: Sequence[str]) -> tuple[Fired, dict[int, int], int]:
@@ -89,72 +89,74 @@ def brute_force(encoder: Encoder, texts: Sequence[str]) -> tuple[Fired, dict[int
     tokens = 0
     for window in encoder[0].windows(texts):
         for _, states in encoder[0].token_states([window]):
-            places = [p for p, left_out in enumerate(window.left_out) if not left_out]
-            tokens += len(places)
-            for place, acts, latents in zip(places, *encoder[1].encode(states), strict=True):
-                same = [p for p in places if window.words[p] == window.words[place]]
+            positions = [p for p, left_out in enumerate(window.left_out) if not left_out]
+            tokens += len(positions)
+            for position, acts, latents in zip(positions, *encoder[1].encode(states), strict=True):
+                same = [p for p in positions if window.words[p] == window.words[position]]
                 start, end = window.offsets[same[0]][0], window.offsets[same[-1]][1]
                 for act, latent in zip(acts.tolist(), latents.tolist(), strict=True):
                     if act > 0:
                         counts[latent] = counts.get(latent, 0) + 1
-                        seen = fired.setdefault(latent, {}).setdefault(window.text, [])
-                        seen.append((act, start, end))
+                        spans_fired = fired.setdefault(latent, {}).setdefault(window.text, [])
+                        spans_fired.append((act, start, end))
     return fired, counts, tokens
 
 
-def row(matrix: sp.csr_array, number: int) -> tuple[list[int], list[float]]:
-    part = slice(matrix.indptr[number], matrix.indptr[number + 1])
-    return matrix.indices[part].tolist(), matrix.data[part].tolist()
+def row(matrix: sp.csr_array, concept: int) -> tuple[list[int], list[float]]:
+    span = slice(matrix.indptr[concept], matrix.indptr[concept + 1])
+    return matrix.indices[span].tolist(), matrix.data[span].tolist()
 
 
-def assert_examples(found: Findings, fired: Fired, concept: int) -> None:
+def assert_examples(description: Findings, fired: Fired, concept: int) -> None:
     """The examples are the largest activations, one of a text, at the words that have them, and
-    others of further texts, the largest first."""
+    further texts, the largest first."""
     best = sorted(max(words)[0] for words in fired[concept].values())[::-1][: activations.EXAMPLES]
-    documents, acts = row(found.examples, concept)
+    documents, acts = row(description.examples, concept)
     assert acts[: activations.EXAMPLES] == pytest.approx(best, rel=1e-4)
     drawn = acts[activations.EXAMPLES :]
     assert drawn == sorted(drawn, reverse=True)
     assert len(drawn) <= min(activations.EXAMPLES, len(fired[concept]) - len(best))
     assert len(set(documents)) == len(documents)
-    first = found.examples.indptr[concept]
-    for place, (document, act) in enumerate(zip(documents, acts, strict=True), first):
-        start, end = found.spans[place]
+    first = description.examples.indptr[concept]
+    for position, (document, act) in enumerate(zip(documents, acts, strict=True), first):
+        start, end = description.spans[position]
         assert (pytest.approx(act, rel=1e-4), start, end) in fired[concept][document]
 
 
 def test_describe_is_brute_force(tiny, frequencies):
-    found = describe(tiny, TEXTS, frequencies, explanations={5: "five\nthings"})
+    actual = describe(tiny, TEXTS, frequencies, explanations={5: "five\nthings"})
     fired, counts, tokens = brute_force(tiny, TEXTS)
-    assert found.tokens == tokens
-    assert dict(enumerate(found.firings.tolist())) == {n: counts.get(n, 0) for n in range(48)}
+    assert actual.tokens == tokens
+    assert dict(enumerate(actual.firings.tolist())) == {n: counts.get(n, 0) for n in range(48)}
     for concept in fired:
-        assert_examples(found, fired, concept)
-        words, z = row(found.log_odds, concept)
+        assert_examples(actual, fired, concept)
+        words, z = row(actual.log_odds, concept)
         assert z == sorted(z, reverse=True)
-        spelled = {TEXTS[t][s:e] for t, places in fired[concept].items() for _, s, e in places}
-        assert {found.words[word] for word in words} <= spelled
-    rows = tiny[1].sae.W_dec / tiny[1].sae.W_dec.norm(dim=1, keepdim=True)
-    cosines = (rows @ rows.T).fill_diagonal_(-2)
+        spelled = {
+            TEXTS[t][s:e] for t, positions in fired[concept].items() for _, s, e in positions
+        }
+        assert {actual.words[word] for word in words} <= spelled
+    weights = tiny[1].sae.W_dec / tiny[1].sae.W_dec.norm(dim=1, keepdim=True)
+    cosines = (weights @ weights.T).fill_diagonal_(-2)
     for concept in range(48):
-        near, values = row(found.nearest, concept)
+        near, values = row(actual.nearest, concept)
         alive = [n for n in fired if n != concept] if concept in fired else []
         expected = sorted((cosines[concept, n].item() for n in alive), reverse=True)
         assert values == pytest.approx(expected[: describing.NEAREST], abs=1e-5)
         assert [cosines[concept, n].item() for n in near] == pytest.approx(values, abs=1e-5)
-    assert found.labels[5] == "five things"
-    for concept, label in enumerate(found.labels):
-        source = SOURCES[found.sources[concept]]
+    assert actual.labels[5] == "five things"
+    for concept, label in enumerate(actual.labels):
+        source = SOURCES[actual.sources[concept]]
         assert (source == "none") == (label == f"#{concept}")
         assert (source == "explanations") == (concept == 5)
-    assert len(set(found.labels)) == 48
+    assert len(set(actual.labels)) == 48
 
 
-def counted_octaves(found: Findings) -> dict[tuple[int, int], int]:
-    """Concept and octave → number of words: where a histogram starts depends on its batches."""
-    concepts, bins = found.histogram.nonzero()
-    pairs = zip(concepts.tolist(), (bins + found.octave).tolist(), strict=True)
-    return dict(zip(pairs, found.histogram[concepts, bins].tolist(), strict=True))
+def counted_octaves(description: Findings) -> dict[tuple[int, int], int]:
+    """Concept and octave → number of words: the start of a histogram depends on its batches."""
+    concepts, bins = description.histogram.nonzero()
+    pairs = zip(concepts.tolist(), (bins + description.octave).tolist(), strict=True)
+    return dict(zip(pairs, description.histogram[concepts, bins].tolist(), strict=True))
 
 
 def test_a_description_without_torch_is_that_of_the_encoder(tiny, light, frequencies):
@@ -173,11 +175,11 @@ def test_a_description_without_torch_is_that_of_the_encoder(tiny, light, frequen
 
 
 def test_neighbours_without_torch_are_those_of_encoder_rows(tiny, light, frequencies):
-    rows = tiny[1].sae.W_enc / tiny[1].sae.W_enc.norm(dim=1, keepdim=True)
-    cosines = (rows @ rows.T).numpy()
-    found = describe(light, TEXTS, frequencies).nearest.tocoo()
-    assert found.nnz
-    assert found.data == pytest.approx(cosines[found.row, found.col], abs=1e-5)
+    weights = tiny[1].sae.W_enc / tiny[1].sae.W_enc.norm(dim=1, keepdim=True)
+    cosines = (weights @ weights.T).numpy()
+    actual = describe(light, TEXTS, frequencies).nearest.tocoo()
+    assert actual.nnz
+    assert actual.data == pytest.approx(cosines[actual.row, actual.col], abs=1e-5)
 
 
 def test_small_buffers_change_nothing(tiny, frequencies, monkeypatch):
@@ -185,38 +187,38 @@ def test_small_buffers_change_nothing(tiny, frequencies, monkeypatch):
     monkeypatch.setattr(activations, "BUFFER", 50)
     monkeypatch.setattr(activations, "READ", 4)
     monkeypatch.setattr(describing, "COSINES", 100)
-    found = describe(tiny, TEXTS, frequencies)
-    assert found.labels == expected.labels
-    assert (found.spans == expected.spans).all()
+    actual = describe(tiny, TEXTS, frequencies)
+    assert actual.labels == expected.labels
+    assert (actual.spans == expected.spans).all()
     for name in ("examples", "log_odds", "nearest"):
-        one, other = getattr(found, name), getattr(expected, name)
-        assert one.indptr.tolist() == other.indptr.tolist()
-        assert one.data == pytest.approx(other.data, rel=1e-4, abs=1e-5)
+        left, other = getattr(actual, name), getattr(expected, name)
+        assert left.indptr.tolist() == other.indptr.tolist()
+        assert left.data == pytest.approx(other.data, rel=1e-4, abs=1e-5)
 
 
 def test_concepts_that_the_sample_misses_have_examples(tiny, frequencies, monkeypatch):
     monkeypatch.setattr(describing, "SAMPLE_TOKENS", 60)
     read = list(describing.spread(TEXTS, range(len(TEXTS)), 4 * 60))
     assert len(read) < len(TEXTS) // 2
-    found = describe(tiny, TEXTS, frequencies)
+    actual = describe(tiny, TEXTS, frequencies)
     fired, _, _ = brute_force(tiny, TEXTS)
     sampled, counts, tokens = brute_force(tiny, [TEXTS[n] for n in read])
-    assert found.tokens == tokens
-    assert found.firings.sum() == sum(counts.values())
+    assert actual.tokens == tokens
+    assert actual.firings.sum() == sum(counts.values())
     missed = fired.keys() - sampled.keys()
     assert missed
     for concept in fired:
-        assert row(found.examples, concept)[0]
+        assert row(actual.examples, concept)[0]
     for concept in missed:  # its first example is its largest activation in the collection
         best = max(max(words)[0] for words in fired[concept].values())
-        assert row(found.examples, concept)[1][0] == pytest.approx(best, rel=1e-4)
-        assert found.firings[concept] == 0
+        assert row(actual.examples, concept)[1][0] == pytest.approx(best, rel=1e-4)
+        assert actual.firings[concept] == 0
 
 
-def spelled(found: Findings, concept: int) -> dict[str, float]:
-    """The words of a concept, with their z-scores."""
-    words, z = row(found.log_odds, concept)
-    return dict(zip((found.words[word] for word in words), z, strict=True))
+def spelled(description: Findings, concept: int) -> dict[str, float]:
+    """The words of a concept, with z-scores."""
+    words, z = row(description.log_odds, concept)
+    return dict(zip((description.words[word] for word in words), z, strict=True))
 
 
 def test_words_are_compared_with_the_text_that_they_were_counted_in(tiny, frequencies, monkeypatch):
@@ -224,27 +226,27 @@ def test_words_are_compared_with_the_text_that_they_were_counted_in(tiny, freque
     with monkeypatch.context() as small:
         small.setattr(describing, "SAMPLE_TOKENS", 60)
         read = list(describing.spread(TEXTS, range(len(TEXTS)), 4 * 60))
-        found = describe(tiny, TEXTS, frequencies)
+        actual = describe(tiny, TEXTS, frequencies)
     # What the sample has is described as if there were nothing else.
     alone = describe(tiny, [TEXTS[n] for n in read], frequencies[read])
     reader = activations.FiringReader(tiny, TEXTS)
     reader.read(read, "", silent)
     sampled = reader.texts_fired >= describing.TEXTS
     for concept in np.flatnonzero(sampled):
-        assert spelled(found, concept) == pytest.approx(spelled(alone, concept))
+        assert spelled(actual, concept) == pytest.approx(spelled(alone, concept))
     missed = np.bincount(frequencies.indices, minlength=48) > 0
     missed &= ~sampled
     assert missed.any()
     for concept in np.flatnonzero(missed):  # compared with all that was read
-        assert spelled(found, concept)
+        assert spelled(actual, concept)
 
 
 def test_strongest_documents():
     frequencies = sp.csr_array([[1.0, 0, 5], [3.0, 0, 2], [3.0, 0, 9]])
 
-    def found(wanted, among):
-        pairs = strongest_documents(frequencies, np.array(wanted), np.array(among))
-        return [*zip(*(part.tolist() for part in pairs), strict=True)]
+    def found(expected, among):
+        pairs = strongest_documents(frequencies, np.array(expected), np.array(among))
+        return [*zip(*(pair.tolist() for pair in pairs), strict=True)]
 
     assert found([True, True, False], [True] * 3) == [(0, 1)]
     assert found([True] * 3, [True] * 3) == [(0, 1), (2, 2)]
@@ -262,10 +264,10 @@ def test_only_some_documents_are_read(tiny, frequencies, monkeypatch):
         return windows(self, texts, **options)
 
     monkeypatch.setattr(type(tiny.backbone), "windows", reading)
-    found = describe(tiny, TEXTS, frequencies, among=[7, 20, 3, 12])
+    actual = describe(tiny, TEXTS, frequencies, among=[7, 20, 3, 12])
     assert read[:2] == [TEXTS[3], TEXTS[12]]
     assert set(read[2:]) == {TEXTS[7], TEXTS[20]}  # for concepts that the sample missed
-    assert set(found.examples.indices.tolist()) == {3, 7, 12, 20}
+    assert set(actual.examples.indices.tolist()) == {3, 7, 12, 20}
 
 
 def test_what_is_read_for_missed_concepts_is_limited(tiny, frequencies, monkeypatch):
@@ -273,11 +275,11 @@ def test_what_is_read_for_missed_concepts_is_limited(tiny, frequencies, monkeypa
     monkeypatch.setattr(describing, "READ_TOGETHER", 1)
     everything = describe(tiny, TEXTS, frequencies)
     monkeypatch.setattr(describing, "MISSED_TOKENS", 1)
-    found = describe(tiny, TEXTS, frequencies)
+    actual = describe(tiny, TEXTS, frequencies)
     sampled = {*describing.spread(TEXTS, range(len(TEXTS)), 4 * 60)}
-    assert len({*found.examples.indices.tolist()} - sampled) == 1
+    assert len({*actual.examples.indices.tolist()} - sampled) == 1
     assert len({*everything.examples.indices.tolist()} - sampled) > 1
-    assert found.firings.tolist() == everything.firings.tolist()
+    assert actual.firings.tolist() == everything.firings.tolist()
 
 
 def test_a_vocabulary_keeps_its_terms(tmp_path):
@@ -286,19 +288,21 @@ def test_a_vocabulary_keeps_its_terms(tmp_path):
     head = VocabularyHead(torch.randn(25, d), None, WORDS, activation=None)
     encoder = Encoder.of(backbone, head)
     frequencies = encoder.encode_activations(TEXTS)
-    found = describe(encoder, TEXTS, frequencies)
-    assert found.labels == WORDS
-    assert set(found.sources) == {SOURCES.index("vocabulary")}
+    vectors = describe(encoder, TEXTS, frequencies)
+    assert vectors.labels == WORDS
+    assert set(vectors.sources) == {SOURCES.index("vocabulary")}
     counts = np.bincount(frequencies.indices, minlength=25)
-    assert (np.diff(found.examples.indptr) >= np.minimum(counts, activations.EXAMPLES)).all()
-    rows = head.rows[torch.from_numpy(counts > 0)]
-    rows = rows / rows.norm(dim=1, keepdim=True)
-    largest = (rows @ rows.T).fill_diagonal_(-2).max().item()
-    assert found.nearest.data.max() == pytest.approx(largest, abs=1e-5)
+    assert (np.diff(vectors.examples.indptr) >= np.minimum(counts, activations.EXAMPLES)).all()
+    weights = head.rows[torch.from_numpy(counts > 0)]
+    weights = weights / weights.norm(dim=1, keepdim=True)
+    largest = (weights @ weights.T).fill_diagonal_(-2).max().item()
+    assert vectors.nearest.data.max() == pytest.approx(largest, abs=1e-5)
 
 
 def test_words_are_one_line_and_not_endless(tiny):
     texts = ["ba\x1b[31m de", "k" * 99 + " lo", "   "]
-    found = describe(tiny, texts, tiny.encode_activations(texts))
-    assert all(word.isprintable() and len(word) <= activations.LONGEST_WORD for word in found.words)
-    assert all(label.isprintable() for label in found.labels)
+    vectors = describe(tiny, texts, tiny.encode_activations(texts))
+    assert all(
+        word.isprintable() and len(word) <= activations.LONGEST_WORD for word in vectors.words
+    )
+    assert all(label.isprintable() for label in vectors.labels)

@@ -68,9 +68,9 @@ def blocks_of(page: Path) -> list[Block]:
     for fence, after in zip_longest(fences, fences[1:]):
         language, _, flags = fence["info"].partition(" ")
         follows = after is not None and text[fence.end() : after.start()] == "\n\n"
-        shown = after["body"] if after and follows and after["info"] == "text" else ""
+        output = after["body"] if after and follows and after["info"] == "text" else ""
         line = text.count("\n", 0, fence.start()) + 1
-        blocks.append(Block(language, flags, fence["body"], shown, line))
+        blocks.append(Block(language, flags, fence["body"], output, line))
     return blocks
 
 
@@ -91,7 +91,7 @@ def pages(*languages: str) -> list[Any]:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with the files that the pages name, where their commands run."""
+    """A folder with the files named in the pages, to run commands in."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -108,7 +108,7 @@ def folder(tmp_path, monkeypatch):
 def write_collection(folder: Path) -> None:
     """Write a BEIR folder of 31 documents and 6 queries in each of three splits."""
     (folder / "qrels").mkdir(parents=True)
-    texts = [f"The {a}s {verb} {place}." for a, verb in ANIMALS.items() for place in PLACES]
+    texts = [f"The {a}s {verb} {anchor}." for a, verb in ANIMALS.items() for anchor in PLACES]
     documents = [
         {"_id": f"d{n}", "title": f"Number {n}", "text": text} for n, text in enumerate(texts)
     ]
@@ -118,12 +118,12 @@ def write_collection(folder: Path) -> None:
         {"_id": f"q{n}", "text": text.lower().rstrip(".")} for n, text in enumerate(texts[:18])
     ]
     for name, rows in (("corpus", documents), ("queries", queries)):
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        lines = "".join(json.dumps(line) + "\n" for line in rows)
         (folder / f"{name}.jsonl").write_text(lines)
-    for number, split in enumerate(("train", "dev", "test")):
-        rows = [f"q{n}\td{n}\t1\n" for n in range(number, 18, 3)]
+    for i, split in enumerate(("train", "dev", "test")):
+        rows = [f"q{n}\td{n}\t1\n" for n in range(i, 18, 3)]
         (folder / "qrels" / f"{split}.tsv").write_text(
-            "query-id\tcorpus-id\tscore\n" + "".join([*rows, f"q{number}\tanimals/cats.md\t0\n"])
+            "query-id\tcorpus-id\tscore\n" + "".join([*rows, f"q{i}\tanimals/cats.md\t0\n"])
         )
 
 
@@ -143,17 +143,17 @@ def test_the_snippets_of_a_page_run(page, folder, monkeypatch, capsys):
     for block in blocks_of(page):
         if block.flags == "no-run":
             continue
-        place = f"{page.relative_to(ROOT)}:{block.line}"
+        location = f"{page.relative_to(ROOT)}:{block.line}"
         if block.language == "python":
             exec(compile("\n" * block.line + block.body, str(page), "exec"), names)
         elif block.language == "sh":
             for words in lines_of(block):
-                run(words, place, monkeypatch)
+                run(words, location, monkeypatch)
         elif block.language == "yaml" and block.flags:
             save(block, folder)
         printed = capsys.readouterr().out
         if block.shown:
-            assert parts_of(printed) == parts_of(block.shown), place
+            assert parts_of(printed) == parts_of(block.shown), location
 
 
 def parts_of(printed: str) -> list[Any]:
@@ -163,7 +163,7 @@ def parts_of(printed: str) -> list[Any]:
     return [pytest.approx(float(p), rel=0.05) if i % 2 else p for i, p in enumerate(parts)]
 
 
-def run(words: list[str], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def run(words: list[str], path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     match words:
         case ["lexicept", *arguments]:
             for command, options in SMALL_COMMANDS.items():
@@ -172,38 +172,36 @@ def run(words: list[str], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(sys, "argv", ["lexicept", *arguments])
             with pytest.raises(SystemExit) as exit_:
                 main()
-            assert not exit_.value.code, f"{place}: {shlex.join(words)}"
+            assert not exit_.value.code, f"{path}: {shlex.join(words)}"
         case ["pip", "install", *arguments]:
-            check_installation(arguments, place)
+            check_installation(arguments, path)
         case ["make", target]:
-            assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), f"{place}: no target {target}"
+            assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), f"{path}: no target {target}"
         case ["git", "clone", *_] | ["cd", "lexicept"]:
             pass
         case _:
-            pytest.fail(f"{place}: mark the block as no-run: {shlex.join(words)}")
+            pytest.fail(f"{path}: mark the block as no-run: {shlex.join(words)}")
 
 
-def check_installation(arguments: list[str], place: str) -> None:
+def check_installation(arguments: list[str], path: str) -> None:
     match arguments:
         case ["-e", requirement]:
             extras = re.fullmatch(r"\.(?:\[(.*)\])?", requirement)
-            assert extras, f"{place}: {requirement}"
-            assert set((extras[1] or "").split(",")) - {""} <= set(EXTRAS), (
-                f"{place}: {requirement}"
-            )
+            assert extras, f"{path}: {requirement}"
+            assert set((extras[1] or "").split(",")) - {""} <= set(EXTRAS), f"{path}: {requirement}"
         case [torch]:
-            assert f"$(PIP) {torch}\n" in MAKEFILE, f"{place}: not the Makefile's version: {torch}"
+            assert f"$(PIP) {torch}\n" in MAKEFILE, f"{path}: not the Makefile's version: {torch}"
         case _:
-            pytest.fail(f"{place}: pip install {shlex.join(arguments)}")
+            pytest.fail(f"{path}: pip install {shlex.join(arguments)}")
 
 
 def save(block: Block, folder: Path) -> None:
     title = re.fullmatch(r'title="(.*)"', block.flags)
     assert title, block
-    content = yaml.safe_load(block.body)
+    config = yaml.safe_load(block.body)
     for section, values in SMALL_TRAINING.items():
-        content[section] = {**content.get(section, {}), **values}
-    (folder / title[1]).write_text(yaml.safe_dump(content))
+        config[section] = {**config.get(section, {}), **values}
+    (folder / title[1]).write_text(yaml.safe_dump(config))
 
 
 @pytest.mark.parametrize("page", pages("python", "sh"))
@@ -211,23 +209,23 @@ def test_what_does_not_run_is_at_least_right_in_form(page):
     for block in blocks_of(page):
         if block.flags != "no-run":
             continue
-        place = f"{page.relative_to(ROOT)}:{block.line}"
+        location = f"{page.relative_to(ROOT)}:{block.line}"
         if block.language == "python":
-            compile(block.body, place, "exec")
+            compile(block.body, location, "exec")
             continue
         for words in lines_of(block):
             while re.fullmatch(r"[A-Z_]+=.*", words[0]):
                 words = words[1:]
             if words[0] == "lexicept":
-                parse(words[1:], place)
+                parse(words[1:], location)
 
 
-def parse(arguments: list[str], place: str) -> None:
+def parse(arguments: list[str], path: str) -> None:
     """Parse a command as the application does, without running it."""
     try:
         make_app(arguments).parse_args(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        pytest.fail(f"{place}: {error}")
+        pytest.fail(f"{path}: {error}")
 
 
 OTHER_PAGES = [*(ROOT / "benchmarks").glob("*.md"), *(ROOT / "configs").glob("*.yaml")]
@@ -276,18 +274,20 @@ def test_links_lead_to_files():
 def anchors_of(text: str) -> set[str]:
     """The anchors of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.M)
-    return {re.sub(r"[^\w\s-]", "", one).strip().lower().replace(" ", "-") for one in headings}
+    return {
+        re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-") for heading in headings
+    }
 
 
 def test_the_comparison_links_every_cell():
     page = ROOT / "docs" / "comparison.md"
     text = page.read_text()
     sources = dict(re.findall(r"^\[(\w+)\]: (https://\S+)$", text, re.M))
-    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
-    rows = [[cell.strip() for cell in row] for row in rows if row[1].strip() != "lexicept"]
-    assert len(rows) > 15
+    lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
+    lines = [[cell.strip() for cell in cells] for cells in lines if cells[1].strip() != "lexicept"]
+    assert len(lines) > 15
     used = set()
-    for feature, ours, *theirs in rows:
+    for feature, ours, *theirs in lines:
         assert len(theirs) == 5, feature
         link = re.fullmatch(r"\[[^]]+\]\(([^)#]+)(?:#([^)]+))?\)", ours)
         assert link or ours == "no", feature

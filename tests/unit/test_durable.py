@@ -1,4 +1,4 @@
-"""Everything that is published is flushed to disk first, and as private as the umask says."""
+"""Everything published is flushed to disk first, and as private as the umask says."""
 
 import os
 import stat
@@ -26,8 +26,8 @@ class Disk:
         status = os.fstat(descriptor)
         self._times[status.st_dev, status.st_ino] = status.st_mtime_ns
         if stat.S_ISDIR(status.st_mode):
-            with os.scandir(descriptor) as entries:
-                self._names[status.st_ino] = {(entry.name, entry.inode()) for entry in entries}
+            with os.scandir(descriptor) as items:
+                self._names[status.st_ino] = {(item.name, item.inode()) for item in items}
 
     def _flushed(self, path: Path) -> bool:
         status = path.stat()

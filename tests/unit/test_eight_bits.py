@@ -60,7 +60,7 @@ def states(bert: OnnxBert, windows: Any) -> list[Any]:
 
 
 def error(x_hat: list[Any], x: list[Any]) -> float:
-    """The distance between states, by the distance of the exact ones from their mean."""
+    """The distance between states, by the distance of the exact states from their mean."""
     exact = np.concatenate(x)
     difference = np.linalg.norm(np.concatenate(x_hat) - exact)
     return float(difference / np.linalg.norm(exact - exact.mean(axis=0)))
@@ -76,23 +76,23 @@ def error(x_hat: list[Any], x: list[Any]) -> float:
         elements=st.floats(-100, 100, width=32),
     )
 )
-def test_packed_rows_are_within_half_a_step(rows):
-    weights = packed("x", rows)
+def test_packed_rows_are_within_half_a_step(records):
+    weights = packed("x", records)
     unpacked = PackedRows(weights, "x")[:]
     factors = weights["x.weight.factors"].astype(np.float32)
-    assert (factors <= np.maximum(np.abs(rows).max(axis=1, keepdims=True) / 30.9, 2**-14)).all()
-    assert (np.abs(unpacked - rows) <= 0.50001 * factors).all()
+    assert (factors <= np.maximum(np.abs(records).max(axis=1, keepdims=True) / 30.9, 2**-14)).all()
+    assert (np.abs(unpacked - records) <= 0.50001 * factors).all()
 
 
 def test_every_step_comes_back_exactly_in_three_quarters_of_the_bytes():
     steps = np.array([*range(-31, 32), 0], np.float32)
-    rows = np.stack([steps / 8, steps[::-1] * 2, 0 * steps])
-    weights = packed("x", rows)
+    directions = np.stack([steps / 8, steps[::-1] * 2, 0 * steps])
+    weights = packed("x", directions)
     assert weights["x.weight"].shape == (3, 48)
     unpacked = PackedRows(weights, "x")
     assert (len(unpacked), unpacked.shape) == (3, (3, 64))
-    assert (unpacked[:] == rows).all()
-    assert (unpacked[np.array([[2, 0], [1, 1]])] == rows[[[2, 0], [1, 1]]]).all()
+    assert (unpacked[:] == directions).all()
+    assert (unpacked[np.array([[2, 0], [1, 1]])] == directions[[[2, 0], [1, 1]]]).all()
 
 
 # States

@@ -87,29 +87,29 @@ def test_special_tokens_count_where_they_are_wanted(tmp_path):
     folder = save_bert(tmp_path / "bert")
     sae = SAE(32, 40, 4)
     left_out, counted = (
-        Encoder.of(Backbone.from_pretrained(folder, special_tokens=wanted), SAEHead(sae))
-        for wanted in (None, True)
+        Encoder.of(Backbone.from_pretrained(folder, special_tokens=required), SAEHead(sae))
+        for required in (None, True)
     )
     assert (left_out.backbone.special_tokens, counted.backbone.special_tokens) == (False, True)
-    content = "baba dede kiki"
-    (window,) = counted.backbone.windows([content])
+    text = "baba dede kiki"
+    (window,) = counted.backbone.windows([text])
     assert window.left_out == [0] * 5
     ids = torch.tensor([window.token_ids])
     with torch.inference_mode():
         states = counted.backbone.states(ids, torch.ones_like(ids))[0]
         acts, latents = sae.encode(states)
     expected = torch.zeros(5, 40).scatter(1, latents, acts)
-    found = counted.encode_activations([content]).toarray()[0]
-    np.testing.assert_allclose(found, expected.amax(dim=0), rtol=1e-5)
-    without = left_out.encode_activations([content]).toarray()[0]
+    vectors = counted.encode_activations([text]).toarray()[0]
+    np.testing.assert_allclose(vectors, expected.amax(dim=0), rtol=1e-5)
+    without = left_out.encode_activations([text]).toarray()[0]
     np.testing.assert_allclose(without, expected[1:-1].amax(dim=0), rtol=1e-5)
-    assert (found > without).any()
+    assert (vectors > without).any()
     counted.save(str(tmp_path / "model"), create_model_card=False)
     again = Encoder.load(tmp_path / "model")
     assert again.backbone.special_tokens
-    np.testing.assert_array_equal(again.encode_activations([content]).toarray()[0], found)
-    vector = again.encode_document([content]).to_dense()[0]
-    np.testing.assert_allclose(vector, np.log1p(found), rtol=1e-5)
+    np.testing.assert_array_equal(again.encode_activations([text]).toarray()[0], vectors)
+    vector = again.encode_document([text]).to_dense()[0]
+    np.testing.assert_allclose(vector, np.log1p(vectors), rtol=1e-5)
 
 
 def test_only_texts_are_encoded(encoder):
@@ -135,7 +135,7 @@ def test_vectors_decode_to_names(encoder, tmp_path):
     vectors[0, 7], vectors[0, 3], vectors[0, 200] = 1.0, 2.0, 1.0
     assert encoder.decode(vectors[0]) == [("#3", 2.0), ("#7", 1.0), ("#200", 1.0)]
     named = copy.copy(encoder)
-    named.names = [f"concept {number}" for number in range(256)]
+    named.names = [f"concept {i}" for i in range(256)]
     named.save(str(tmp_path / "named"), create_model_card=False)
     loaded = Encoder.load(tmp_path / "named")
     expected = [[("concept 3", 2.0), ("concept 7", 1.0)], []]

@@ -12,29 +12,29 @@ PRECISION = 1e-6
 """Relative error of a score."""
 
 
-def random_matrix(rows, columns, per_row, seed):
+def random_matrix(records, columns, per_row, seed):
     """Weights from .25 to 4.25; the first and the last row are empty, and so are columns."""
     random = np.random.default_rng(seed)
-    dense = np.zeros((rows, columns), np.float32)
-    for row in range(1, rows - 1):
-        chosen = random.choice(columns - 1, per_row, replace=False)
-        dense[row, chosen] = random.random(per_row) * 4 + 0.25
+    dense = np.zeros((records, columns), np.float32)
+    for i in range(1, records - 1):
+        selected = random.choice(columns - 1, per_row, replace=False)
+        dense[i, selected] = random.random(per_row) * 4 + 0.25
     return sp.csr_array(dense)
 
 
 def assert_exact(engine, documents, queries, top_k, offsets, factors):
-    """Scores are the product's at every rank, and those of the documents that are named."""
+    """Scores are the product's at every rank, and at the named documents."""
     tolerance = PRECISION
     product = (queries @ documents.T).toarray() + np.outer(factors, offsets)
     matched = ((queries > 0).astype(int) @ (documents > 0).astype(int).T).sum(axis=1) > 0
-    found = engine.search(queries, top_k, factors)
-    assert len(found) == queries.shape[0]
-    for scores, matches, (numbers, found_scores) in zip(product, matched, found, strict=True):
+    hits = engine.search(queries, top_k, factors)
+    assert len(hits) == queries.shape[0]
+    for scores, matches, (document_ids, found_scores) in zip(product, matched, hits, strict=True):
         best = np.sort(scores[scores > 0])[::-1][:top_k] if matches else []
-        assert len(set(numbers.tolist())) == len(numbers) == len(best)
+        assert len(set(document_ids.tolist())) == len(document_ids) == len(best)
         np.testing.assert_allclose(found_scores, best, rtol=tolerance)
-        np.testing.assert_allclose(found_scores, scores[numbers], rtol=tolerance)
-        order = list(zip(-found_scores, numbers, strict=True))
+        np.testing.assert_allclose(found_scores, scores[document_ids], rtol=tolerance)
+        order = list(zip(-found_scores, document_ids, strict=True))
         assert order == sorted(order)
 
 
@@ -67,34 +67,41 @@ def test_a_mask_leaves_the_results_that_it_allows(allowed):
     queries = random_matrix(8, 9, 3, seed=2)
     everything = engine.search(queries, 80)
     for top_k in (1, 3, 80):
-        found = engine.search(queries, top_k, mask=mask)
-        for (numbers, scores), (kept, own) in zip(everything, found, strict=True):
-            assert kept.tolist() == numbers[mask.allowed[numbers]][:top_k].tolist()
-            np.testing.assert_allclose(own, scores[mask.allowed[numbers]][:top_k], rtol=1e-6)
+        hits = engine.search(queries, top_k, mask=mask)
+        for (document_ids, scores), (masked_documents, masked_scores) in zip(
+            everything, hits, strict=True
+        ):
+            assert (
+                masked_documents.tolist()
+                == document_ids[mask.allowed[document_ids]][:top_k].tolist()
+            )
+            np.testing.assert_allclose(
+                masked_scores, scores[mask.allowed[document_ids]][:top_k], rtol=1e-6
+            )
 
 
 def test_no_offset_counts_without_a_factor():
     engine = ExactEngine.build(sp.csr_array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), [0.0, 2.0, 1.0])
     query = sp.csr_array([[3.0, 0.0]])
-    ((numbers, scores),) = engine.search(query)
-    assert (numbers.tolist(), scores.tolist()) == ([0], [3.0])
-    ((numbers, scores),) = engine.search(query, 10, [1.0])
-    assert (numbers.tolist(), scores.tolist()) == ([0, 1, 2], [3.0, 2.0, 1.0])
+    ((documents, scores),) = engine.search(query)
+    assert (documents.tolist(), scores.tolist()) == ([0], [3.0])
+    ((documents, scores),) = engine.search(query, 10, [1.0])
+    assert (documents.tolist(), scores.tolist()) == ([0, 1, 2], [3.0, 2.0, 1.0])
 
 
 def test_untidy_queries():
     engine = ExactEngine.build(sp.csr_array([[1.0, 0.0, 4.0], [0.0, 2.0, 0.0]]))
-    parts = (np.array([1.0, 0.0, 2.0, 0.5]), np.array([2, 1, 0, 2]), np.array([0, 4]))
-    ((numbers, scores),) = engine.search(sp.csr_array(parts, shape=(1, 3)))
-    assert (numbers.tolist(), scores.tolist()) == ([0], [8.0])
+    arrays = (np.array([1.0, 0.0, 2.0, 0.5]), np.array([2, 1, 0, 2]), np.array([0, 4]))
+    ((documents, scores),) = engine.search(sp.csr_array(arrays, shape=(1, 3)))
+    assert (documents.tolist(), scores.tolist()) == ([0], [8.0])
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0), (2, 3)])
 def test_nothing_to_find(shape):
     engine = ExactEngine.build(sp.csr_array(shape, dtype=np.float32))
     assert (engine.num_documents, engine.num_dimensions) == shape
-    for numbers, scores in engine.search(sp.csr_array(np.ones((2, shape[1])))):
-        assert numbers.size == scores.size == 0
+    for documents, scores in engine.search(sp.csr_array(np.ones((2, shape[1])))):
+        assert documents.size == scores.size == 0
     assert engine.search(sp.csr_array((0, shape[1]))) == []
 
 

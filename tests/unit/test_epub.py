@@ -1,4 +1,4 @@
-"""EPUB: chapters in the order of the spine, and books that can't be read."""
+"""EPUB: chapters in the order of the spine, and unreadable books."""
 
 import pytest
 

@@ -36,7 +36,7 @@ def as_lists(results):
 
 
 def dense_search(queries, documents, offsets, factors, top_k, mask=None):
-    """What the docstrings promise, from the dense product."""
+    """The promises of the docstrings, from the dense product."""
     Q, D = queries.toarray().astype(np.float64), documents.toarray().astype(np.float64)
     results = []
     for query, factor in zip(Q, factors, strict=True):
@@ -61,8 +61,8 @@ def masks(size):
 
 @given(collections(), st.integers(1, 15), st.integers(1, 15), st.sampled_from([1, 16]), st.data())
 def test_all_is_the_dense_product(pair, top_k, segment, few, data):
-    """Of weights with exact products, so that equal scores are really equal; in segments of any
-    size, and with allowed documents that count as few wherever there are any."""
+    """Weights with exact products, so that equal scores are really equal; segments of any size, and
+    allowed documents that count as few if there are any."""
     queries, documents = pair
     offsets = data.draw(quarters(documents.shape[0]))
     factors = data.draw(quarters(queries.shape[0]))
@@ -72,8 +72,8 @@ def test_all_is_the_dense_product(pair, top_k, segment, few, data):
         cut_into(patch, segment)
         patch.setattr("lexicept.engines.mask.FEW", few)
         engine = ExactEngine.build(documents, offsets)
-        found = engine.search(queries, top_k, factors, mask=mask)
-        assert as_lists(found) == dense_search(queries, documents, offsets, factors, top_k, mask)
+        hits = engine.search(queries, top_k, factors, mask=mask)
+        assert as_lists(hits) == dense_search(queries, documents, offsets, factors, top_k, mask)
         # Without offsets' factors, offsets count for nothing.
         zeros = np.zeros(queries.shape[0])
         expected = dense_search(queries, documents, offsets, zeros, top_k)
@@ -84,8 +84,8 @@ def test_all_is_the_dense_product(pair, top_k, segment, few, data):
         postings = engine.postings(slice(0, dimensions.size))
         assert postings[0].tolist() == numbers.tolist()
         assert postings[1].tolist() == dense[numbers, columns].tolist()
-        for number, weights in enumerate(dense.tolist()):
-            assert engine.document_weights(number, dimensions).tolist() == weights
+        for i, weights in enumerate(dense.tolist()):
+            assert engine.document_weights(i, dimensions).tolist() == weights
 
 
 @given(st.one_of(collections(), collections(REALS)), st.integers(1, 15), st.data())
@@ -97,16 +97,16 @@ def test_a_process_s_first_search_finds_what_later_ones_find(pair, top_k, data):
     engine = ExactEngine.build(documents, data.draw(quarters(documents.shape[0])), bits)
     factors = data.draw(quarters(queries.shape[0]))
     mask = data.draw(st.none() | masks(documents.shape[0]))
-    found = []
+    results = []
     for spent in (-math.inf, math.inf):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("lexicept.kernels.compiled._References.seconds", spent)
-            found.append(as_lists(engine.search(queries, top_k, factors, mask=mask)))
+            results.append(as_lists(engine.search(queries, top_k, factors, mask=mask)))
     singles = [
-        engine.search(queries[row : row + 1], top_k, factors[row : row + 1], mask=mask)[0]
-        for row in range(queries.shape[0])
+        engine.search(queries[i : i + 1], top_k, factors[i : i + 1], mask=mask)[0]
+        for i in range(queries.shape[0])
     ]
-    assert found[0] == found[1] == as_lists(singles)
+    assert results[0] == results[1] == as_lists(singles)
 
 
 def test_by_hand():
@@ -137,16 +137,16 @@ def sound(**settings):
 
 
 def test_postings_by_hand():
-    parts = sound()
-    assert parts["lengths"].tolist() == [[3, 0, 2]]
-    assert parts["widths"].tolist() == [[0, 4, 4]]
-    assert parts["gaps"].tolist() == [0x30, *[0] * MARGIN]
-    assert parts["marks"].tolist() == [0]
-    assert parts["df"].tolist() == [3, 0, 2]
-    assert parts["table"].tolist() == [1, 0, 1, 3]  # three of four documents
-    assert parts["weights"].tolist() == [2, 2]
-    assert parts["scales"].tolist() == [1, 1, 1]
-    engine = ExactEngine(**parts)
+    arrays = sound()
+    assert arrays["lengths"].tolist() == [[3, 0, 2]]
+    assert arrays["widths"].tolist() == [[0, 4, 4]]
+    assert arrays["gaps"].tolist() == [0x30, *[0] * MARGIN]
+    assert arrays["marks"].tolist() == [0]
+    assert arrays["df"].tolist() == [3, 0, 2]
+    assert arrays["table"].tolist() == [1, 0, 1, 3]  # three of four documents
+    assert arrays["weights"].tolist() == [2, 2]
+    assert arrays["scales"].tolist() == [1, 1, 1]
+    engine = ExactEngine(**arrays)
     assert (engine.num_documents, engine.num_postings) == (4, 5)
     assert engine.df.tolist() == [3, 0, 2]
     documents, weights = engine.postings(slice(0, 3))
@@ -154,11 +154,11 @@ def test_postings_by_hand():
 
 
 def test_rounded_weights_by_hand():
-    parts = sound(weight_bits=8)
-    assert parts["scales"].tolist() == pytest.approx([3 / 255, 1 / 255, 2 / 255])
-    assert parts["table"].tolist() == [85, 0, 85, 255, 255, 0, 0, 255]
-    assert parts["table"].dtype == parts["weights"].dtype == np.uint8
-    assert ExactEngine(**parts).largest == pytest.approx(3)
+    arrays = sound(weight_bits=8)
+    assert arrays["scales"].tolist() == pytest.approx([3 / 255, 1 / 255, 2 / 255])
+    assert arrays["table"].tolist() == [85, 0, 85, 255, 255, 0, 0, 255]
+    assert arrays["table"].dtype == arrays["weights"].dtype == np.uint8
+    assert ExactEngine(**arrays).largest == pytest.approx(3)
 
 
 @lru_cache
@@ -185,8 +185,8 @@ def test_threads_change_no_result(bits, factor, share, threads, monkeypatch):
     engine = skewed(factor != 0, bits)
     random = np.random.default_rng(1)
     mask = Mask(random.random(200_000) < share)
-    for number in range(24):
-        dimensions = np.flatnonzero(random.random(13) < (0.3, 0.6, 1)[number % 3])
+    for i in range(24):
+        dimensions = np.flatnonzero(random.random(13) < (0.3, 0.6, 1)[i % 3])
         if not dimensions.size:
             continue
         weights = random.integers(1, 4, dimensions.size) * np.float32(0.1)
@@ -195,9 +195,9 @@ def test_threads_change_no_result(bits, factor, share, threads, monkeypatch):
         scores[~mask.allowed] = 0
         ranking = np.lexsort((np.arange(200_000), -scores))
         for top_k in (1, 10, 300):
-            ((found, own),) = engine.search(query, top_k, [factor], threads, mask)
+            ((hits, own),) = engine.search(query, top_k, [factor], threads, mask)
             best = ranking[:top_k][scores[ranking[:top_k]] > 0]
-            assert found.tolist() == best.tolist()
+            assert hits.tolist() == best.tolist()
             assert own.tolist() == scores[best].tolist()
 
 
@@ -206,8 +206,8 @@ def test_scores_and_posting_lists_are_those_of_the_matrix(pair):
     queries, documents = pair
     engine = ExactEngine.build(documents)
     dense = documents.toarray().astype(np.float64)
-    for row in range(queries.shape[0]):
-        query = queries[[row]]
+    for i in range(queries.shape[0]):
+        query = queries[[i]]
         scores = engine.scores(query)
         assert scores == pytest.approx(dense @ query.toarray()[0], rel=1e-6)
         compiled = np.empty(len(dense), np.float32)
@@ -229,9 +229,9 @@ def test_rounding_moves_weights_by_half_a_step_at_most(pair):
     steps = exact.max(axis=0, initial=0) / 255
     # What would round to 0 keeps a whole step.
     assert (np.abs(rounded - exact) <= np.where(exact < steps / 2, 1, 0.5001) * steps).all()
-    for row, (numbers, scores) in enumerate(engine.search(queries, 20)):
-        expected = rounded.astype(np.float64) @ queries.toarray()[row]
-        assert scores == pytest.approx(expected[numbers], rel=1e-5)
+    for hit, (document_ids, scores) in enumerate(engine.search(queries, 20)):
+        expected = rounded.astype(np.float64) @ queries.toarray()[hit]
+        assert scores == pytest.approx(expected[document_ids], rel=1e-5)
 
 
 @given(collections(REALS), st.integers(1, 6), st.sampled_from([8, 32]), st.data())
@@ -245,17 +245,17 @@ def test_postings_come_block_by_block_and_in_groups_of_dimensions(pair, together
         cut_into(patch, 3)
         whole = ExactEngine.build(matrix, offsets, bits)
         patch.setattr("lexicept.engines.inverted.TOGETHER", together)
-        for place in (None, Path(folder)):
-            writer = PostingsWriter(largest_weights(matrix), bits, place)
+        for path in (None, Path(folder)):
+            writer = PostingsWriter(largest_weights(matrix), bits, path)
             for start, end in pairwise(bounds):
                 assert writer.add(sp.csr_array(matrix[start:end])) == start
-            found = ExactEngine.of(writer, offsets)
+            result = ExactEngine.of(writer, offsets)
             for field in fields(whole):
-                assert getattr(found, field.name).tolist() == getattr(whole, field.name).tolist()
+                assert getattr(result, field.name).tolist() == getattr(whole, field.name).tolist()
 
 
 @pytest.mark.parametrize(
-    ("part", "values"),
+    ("array_name", "values"),
     [
         ("gaps", [0x30]),
         ("marks", [0, 0]),
@@ -273,19 +273,19 @@ def test_postings_come_block_by_block_and_in_groups_of_dimensions(pair, together
         ("offsets", [0, 0, 0]),
     ],
 )
-def test_damaged_postings_are_refused(part, values):
-    parts = sound()
-    parts[part] = np.array(values, parts[part].dtype)
+def test_damaged_postings_are_refused(array_name, values):
+    arrays = sound()
+    arrays[array_name] = np.array(values, arrays[array_name].dtype)
     with pytest.raises(InputError, match="do not fit together"):
-        ExactEngine(**parts)
+        ExactEngine(**arrays)
 
 
 @pytest.mark.parametrize("spent", [-math.inf, math.inf])
 def test_postings_of_documents_that_are_not_there_are_refused_or_never_found(spent, monkeypatch):
     monkeypatch.setattr("lexicept.kernels.compiled._References.seconds", spent)
-    parts = sound()
-    parts["gaps"] = np.array([0xF0, *[0] * MARGIN], np.uint8)
-    damaged = ExactEngine(**parts)  # nothing is read before it is needed
+    arrays = sound()
+    arrays["gaps"] = np.array([0xF0, *[0] * MARGIN], np.uint8)
+    damaged = ExactEngine(**arrays)  # nothing is read before it is needed
     assert as_lists(damaged.search(sp.csr_array([[0.0, 0, 1]]))) == [([0], [2.0])]
     for use in (lambda: damaged.postings(slice(2, 3)), damaged.matrix):
         with pytest.raises(IndexFormatError, match="a document that is not there"):
@@ -295,15 +295,15 @@ def test_postings_of_documents_that_are_not_there_are_refused_or_never_found(spe
 @pytest.mark.parametrize("spent", [-math.inf, math.inf])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("allowed", [None, slice(0, 1), slice(0, 90), slice(None)])
-@pytest.mark.parametrize("part", ["weights", "table"])
-def test_weights_that_are_not_finite_are_one_error(spent, bad, allowed, part, monkeypatch):
+@pytest.mark.parametrize("array_name", ["weights", "table"])
+def test_weights_that_are_not_finite_are_one_error(spent, bad, allowed, array_name, monkeypatch):
     """Whatever else there is to find, with room for all results or for one."""
     monkeypatch.setattr("lexicept.kernels.compiled._References.seconds", spent)
     dense = np.zeros((100, 2), np.float32)
     dense[:20, 0] = dense[:90, 1] = 1
     engine = ExactEngine.build(sp.csr_array(dense))
     damaged = {f.name: getattr(engine, f.name).copy() for f in fields(engine)}
-    damaged[part][0] = bad  # the list and the row of the table of document 0
+    damaged[array_name][0] = bad  # the list and the row of the table of document 0
     mask = None
     if allowed is not None:
         mask = Mask(np.zeros(100, bool))
@@ -314,10 +314,10 @@ def test_weights_that_are_not_finite_are_one_error(spent, bad, allowed, part, mo
 
 
 def test_marks_that_are_not_the_documents_are_refused():
-    parts = sound()
-    parts["marks"] = np.array([1], np.uint16)
+    arrays = sound()
+    arrays["marks"] = np.array([1], np.uint16)
     with pytest.raises(IndexFormatError, match="marks are not the documents'"):
-        ExactEngine(**parts).matrix()
+        ExactEngine(**arrays).matrix()
 
 
 @st.composite
@@ -329,8 +329,8 @@ def scattered(draw):
     )
     dense = np.zeros((70_000, len(sizes)), np.float32)
     for column, size in zip(dense.T, sizes, strict=True):
-        own = random.choice(70_000, size, replace=False)
-        column[own] = random.integers(1, draw(st.sampled_from([2, 5, 1_000])), size)
+        documents = random.choice(70_000, size, replace=False)
+        column[documents] = random.integers(1, draw(st.sampled_from([2, 5, 1_000])), size)
     offsets = random.integers(-4, 5, 70_000) / 4
     bits = draw(st.sampled_from([8, 32]))
     return ExactEngine.build(sp.csr_array(dense), offsets, bits), dense, offsets
@@ -362,8 +362,10 @@ def test_far_documents_are_found_as_in_a_dense_product(case, data):
     scores[~mask.allowed] = 0
     best = np.lexsort((np.arange(70_000), -scores))[:top_k]
     best = best[scores[best] > 0] if dense[:, dimensions].any() else best[:0]
-    ((found, own),) = engine.search(sp.csr_array([np.float32(weights)]), top_k, [factor], mask=mask)
-    assert (found.tolist(), own.tolist()) == (best.tolist(), scores[best].tolist())
+    ((hits, values),) = engine.search(
+        sp.csr_array([np.float32(weights)]), top_k, [factor], mask=mask
+    )
+    assert (hits.tolist(), values.tolist()) == (best.tolist(), scores[best].tolist())
     for document in (0, 65_535, 65_536, 69_999):
         expected = matrix[document].tolist()
         assert engine.document_weights(document, np.arange(len(expected))).tolist() == expected

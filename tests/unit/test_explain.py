@@ -1,4 +1,4 @@
-"""``lexicept.explain``: the model's own score, and the words that made it, without an index."""
+"""``lexicept.explain``: the model's score and its words, without an index."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def autoencoder(masked: Path, *between: Any, mode: str = "mean", **settings: Any
 
 
 def similarity(model: SparseEncoder, query: str, documents: list[str]) -> torch.Tensor:
-    """The model's own scores [documents]; of dense vectors, since sparse ones of torch warn."""
+    """The model's scores [documents]; of dense vectors, since sparse tensors of torch warn."""
     vectors = model.encode_query([query], convert_to_sparse_tensor=False)
     others = model.encode_document(documents, convert_to_sparse_tensor=False)
     return model.similarity(vectors, others)[0]
@@ -82,12 +82,17 @@ def test_the_score_is_the_models_own(source, masked, tmp_path):
     for document, score in zip(DOCUMENTS, expected.tolist(), strict=True):
         explained = lexicept.explain(QUERY, document, folder)
         assert explained.score == pytest.approx(score, rel=1e-5, abs=1e-6)
-        parts = explained.contributions
-        assert math.fsum(part.score for part in parts) == explained.score
-        assert [part.score for part in parts] == [p.query_weight * p.document_weight for p in parts]
-        assert sorted(parts, key=lambda part: -part.score) == list(parts)
-        for part in parts:
-            for text, sources in ((QUERY, part.in_query), (document.strip(), part.in_document)):
+        contributions = explained.contributions
+        assert math.fsum(contribution.score for contribution in contributions) == explained.score
+        assert [contribution.score for contribution in contributions] == [
+            p.query_weight * p.document_weight for p in contributions
+        ]
+        assert sorted(contributions, key=lambda part: -part.score) == list(contributions)
+        for contribution in contributions:
+            for text, sources in (
+                (QUERY, contribution.in_query),
+                (document.strip(), contribution.in_document),
+            ):
                 assert all(text[start:end].strip() for start, end in sources.spans)
                 assert sum(sources.shares) <= 1 + 1e-6 or source.startswith("CSR")
     (empty,) = similarity(model, "", [""]).tolist()
@@ -102,25 +107,25 @@ def test_shares_are_those_of_the_logits(pooling, masked, tmp_path):
     features = model.preprocess([text])
     with torch.inference_mode():
         logits = model[0](features)["token_embeddings"][0]
-    parts = torch.log1p(torch.relu(logits.double()))
+    outputs = torch.log1p(torch.relu(logits.double()))
     spans = [None, Span(0, 4), Span(5, 9), Span(10, 14), None]
-    assert len(parts) == len(spans)
+    assert len(outputs) == len(spans)
     explained = lexicept.explain(text, text, model)
     assert len(explained.contributions) > 20
-    for part in explained.contributions:
-        column = parts[:, part.dimension]
+    for contribution in explained.contributions:
+        column = outputs[:, contribution.dimension]
         shares: dict[Span, float] = {}
-        for place, span in enumerate(spans):
-            share = float(column[place] / column.sum())
+        for position, span in enumerate(spans):
+            share = float(column[position] / column.sum())
             if pooling == "max":
-                share = float(place == int(column.argmax()))
+                share = float(position == int(column.argmax()))
             if span is not None and share:
                 shares[span] = shares.get(span, 0) + share
-        found = dict(zip(*part.in_document, strict=True))
-        assert found == pytest.approx(shares, rel=1e-4, abs=1e-6)
-        assert part.in_query == part.in_document
-        assert part.term == model.tokenizer.convert_ids_to_tokens(part.dimension)
-        assert part.vocabulary == "sub-words"
+        sources = dict(zip(*contribution.in_document, strict=True))
+        assert sources == pytest.approx(shares, rel=1e-4, abs=1e-6)
+        assert contribution.in_query == contribution.in_document
+        assert contribution.term == model.tokenizer.convert_ids_to_tokens(contribution.dimension)
+        assert contribution.vocabulary == "sub-words"
 
 
 def test_a_token_may_speak_against_a_latent(masked, tmp_path):
@@ -132,19 +137,23 @@ def test_a_token_may_speak_against_a_latent(masked, tmp_path):
     explained = lexicept.explain(text, text, folder)
     sae = model[2].double().requires_grad_(False)
     assert explained.contributions
-    for part in explained.contributions:
-        row = sae.encoder.weight[part.dimension]
-        addends = (states @ row / len(states)).tolist()
-        rest = float(sae.latent_bias[part.dimension] - sae.pre_bias @ row)
-        assert sum(addends) + rest == pytest.approx(part.document_weight, rel=1e-4)
-        found = dict(zip(*part.in_document, strict=True))
-        wanted = {Span(0, 4): addends[1], Span(5, 9): addends[2]}
-        assert found == pytest.approx(
-            {span: addend / part.document_weight for span, addend in wanted.items()}, rel=1e-3
+    for contribution in explained.contributions:
+        vector = sae.encoder.weight[contribution.dimension]
+        addends = (states @ vector / len(states)).tolist()
+        rest = float(sae.latent_bias[contribution.dimension] - sae.pre_bias @ vector)
+        assert sum(addends) + rest == pytest.approx(contribution.document_weight, rel=1e-4)
+        sources = dict(zip(*contribution.in_document, strict=True))
+        expected = {Span(0, 4): addends[1], Span(5, 9): addends[2]}
+        assert sources == pytest.approx(
+            {span: addend / contribution.document_weight for span, addend in expected.items()},
+            rel=1e-3,
         )
-        assert (part.vocabulary, part.term) == ("concepts", f"#{part.dimension}")
+        assert (contribution.vocabulary, contribution.term) == (
+            "concepts",
+            f"#{contribution.dimension}",
+        )
     longer = lexicept.explain(text, " ".join(WORDS), folder)
-    shares = [share for part in longer.contributions for share in part.document_shares]
+    shares = [share for c in longer.contributions for share in c.document_shares]
     assert min(shares) < 0 < max(shares)
 
 
@@ -152,10 +161,10 @@ def test_models_of_other_pooling_and_of_weights(masked, tmp_path):
     folder = save_library(tmp_path / "model", autoencoder(masked, mode="cls"))
     explained = lexicept.explain("kilo", "kilo muba", folder)
     assert explained.contributions
-    assert {part.document_spans for part in explained.contributions} == {()}
+    assert {contribution.document_spans for contribution in explained.contributions} == {()}
     folder = inference_free(tmp_path / "model2", masked)
     explained = lexicept.explain("kilo bade kilo", " ".join(WORDS), folder)
-    named = {part.term: part.in_query for part in explained.contributions}
+    named = {contribution.term: contribution.in_query for contribution in explained.contributions}
     assert named.keys() <= {"kilo", "bade"}
     assert named["kilo"].spans == (Span(0, 4), Span(10, 14))
     assert named["kilo"].shares == (0.5, 0.5)
@@ -170,7 +179,7 @@ def test_an_sae_over_a_backbone(tmp_path):
     encoder = Encoder.of(tiny_backbone(tmp_path / "again"), SAEHead.of_concepts(sae))
     (score,) = similarity(encoder, "bade kilo", ["kilo muba"]).tolist()
     assert explained.score == pytest.approx(score, rel=1e-5)
-    assert {part.vocabulary for part in explained.contributions} == {"concepts"}
+    assert {contribution.vocabulary for contribution in explained.contributions} == {"concepts"}
     encoder.save(str(tmp_path / "saved"), create_model_card=False)
     for model in (encoder, tmp_path / "saved"):
         again = lexicept.explain("bade kilo", "kilo muba", model)
@@ -204,14 +213,14 @@ def test_models_that_have_no_explanation(masked, tmp_path):
 
 def test_the_command(masked, tmp_path, run):
     command = ("explain", "--model", masked, "kilo <b>", "muba kilo")
-    found = run(*command, "--json").json
-    assert found["score"] == pytest.approx(sum(part["score"] for part in found["contributions"]))
-    assert found["contributions"][0]["share"] == pytest.approx(
-        found["contributions"][0]["score"] / found["score"]
+    output = run(*command, "--json").json
+    assert output["score"] == pytest.approx(sum(c["score"] for c in output["contributions"]))
+    assert output["contributions"][0]["share"] == pytest.approx(
+        output["contributions"][0]["score"] / output["score"]
     )
     table = run(*command).out
     assert "sub-word" in table
-    assert f"{found['score']:.4f}" in table
+    assert f"{output['score']:.4f}" in table
     page = tmp_path / "why.html"
     assert run(*command, "--out", page) == (0, "", "")
     assert "&lt;" in page.read_text()

@@ -55,42 +55,42 @@ SPANS = st.lists(
 )
 
 
-def token_by_token(encoder, content, task):
+def token_by_token(encoder, payload, task):
     """What each token adds to each dimension [tokens, size], taken for a text of its own, and the
     characters of its word, window by window."""
     backbone, head = encoder
-    parts, places = [], []
-    for window in backbone.windows([content]):
+    activations, positions = [], []
+    for window in backbone.windows([payload]):
         ((_, states),) = backbone.token_states([window])
         with torch.inference_mode():
-            parts.append(head.pool(states, torch.arange(len(states)), len(states), task))
+            activations.append(head.pool(states, torch.arange(len(states)), len(states), task))
         words = zip(window.word_spans(), window.left_out, strict=True)
-        places += [place for place, left_out in words if not left_out]
-    return torch.cat(parts).double(), places
+        positions += [position for position, left_out in words if not left_out]
+    return torch.cat(activations).double(), positions
 
 
-def sources_of(vectorizer, content, task):
+def sources_of(vectorizer, payload, task):
     dimensions = list(range(vectorizer.size))
     if task == "query":
-        found = vectorizer.encode_query(content).sources(dimensions)
+        explanation = vectorizer.encode_query(payload).sources(dimensions)
     else:
-        (found,) = vectorizer.document_sources([content], [dimensions])
-    assert list(found) == dimensions
-    return found
+        (explanation,) = vectorizer.document_sources([payload], [dimensions])
+    assert list(explanation) == dimensions
+    return explanation
 
 
 @KINDS
 @pytest.mark.parametrize("settings", [{}, {"query_k": 3, "document_k": 2}])
-def test_with_max_pooling_a_concept_is_where_its_largest_activation_is(bert, kind, settings):
-    encoder = make(bert, kind, **settings)
+def test_with_max_pooling_a_concept_is_where_its_largest_activation_is(bert, head_type, settings):
+    encoder = make(bert, head_type, **settings)
     vectorizer = ConceptVectorizer(encoder)
-    for task, content in (("query", text(3, 8, 3)), ("document", LONG)):
-        parts, places = token_by_token(encoder, content, task)
-        values, tokens = parts.max(dim=0)
+    for task, passage in (("query", text(3, 8, 3)), ("document", LONG)):
+        activations, positions = token_by_token(encoder, passage, task)
+        values, tokens = activations.max(dim=0)
         fired = torch.nonzero(values).ravel().tolist()
-        found = sources_of(vectorizer, content, task)
-        assert {d: sources for d, sources in found.items() if sources.spans} == {
-            d: ((places[tokens[d]],), (1.0,)) for d in fired
+        explanation = sources_of(vectorizer, passage, task)
+        assert {d: sources for d, sources in explanation.items() if sources.spans} == {
+            d: ((positions[tokens[d]],), (1.0,)) for d in fired
         }
         assert fired
     assert len(bert.windows([LONG])) > 3
@@ -100,27 +100,31 @@ def test_with_max_pooling_a_concept_is_where_its_largest_activation_is(bert, kin
 @KINDS
 @pytest.mark.parametrize("pooling", ["sum", "sqrt_sum"])
 @pytest.mark.parametrize("k", [None, 2])
-def test_with_sums_a_concept_is_where_all_that_adds_to_it_is(bert, kind, pooling, k):
-    encoder = make(bert, kind, pooling=pooling, query_k=k, document_k=k)
+def test_with_sums_a_concept_is_where_all_that_adds_to_it_is(bert, head_type, pooling, k):
+    encoder = make(bert, head_type, pooling=pooling, query_k=k, document_k=k)
     vectorizer = ConceptVectorizer(encoder)
-    for task, content in (("query", text(3, 8, 3)), ("document", LONG), ("document", PIECES)):
-        parts, places = token_by_token(encoder, content, task)
-        sums = parts.sum(dim=0)
-        pooled = encoder.encode_activations([content], task).toarray()[0]
+    for task, passage in (("query", text(3, 8, 3)), ("document", LONG), ("document", PIECES)):
+        activations, positions = token_by_token(encoder, passage, task)
+        sums = activations.sum(dim=0)
+        pooled = encoder.encode_activations([passage], task).toarray()[0]
         assert torch.allclose(
             sums.sqrt() if pooling == "sqrt_sum" else sums,
             torch.from_numpy(pooled).double(),
             rtol=1e-5,
         )
-        found = sources_of(vectorizer, content, task)
-        fired = {d for d, sources in found.items() if sources.spans}
+        explanation = sources_of(vectorizer, passage, task)
+        fired = {d for d, sources in explanation.items() if sources.spans}
         assert fired == set(torch.nonzero(sums).ravel().tolist()) != set()
         for dimension in fired:
             expected: dict[tuple[int, int], float] = {}
-            for part, place in zip(parts[:, dimension].tolist(), places, strict=True):
-                if part:
-                    expected[place] = expected.get(place, 0.0) + part / float(sums[dimension])
-            sources = found[dimension]
+            for activation, position in zip(
+                activations[:, dimension].tolist(), positions, strict=True
+            ):
+                if activation:
+                    expected[position] = expected.get(position, 0.0) + activation / float(
+                        sums[dimension]
+                    )
+            sources = explanation[dimension]
             assert dict(zip(*sources, strict=True)) == pytest.approx(expected, rel=1e-3, abs=1e-7)
             assert math.fsum(sources.shares) == pytest.approx(1, abs=1e-12)
             assert [*sources.shares] == sorted(sources.shares, reverse=True)
@@ -130,10 +134,12 @@ def test_with_sums_a_concept_is_where_all_that_adds_to_it_is(bert, kind, pooling
 
 def test_a_concept_takes_the_whole_word(bert):
     vectorizer = ConceptVectorizer(make(bert, "sae"))
-    content = PIECES
-    assert max(len(window.token_ids) for window in bert.windows([content])) > 9
-    (found,) = vectorizer.document_sources([content], [range(vectorizer.size)])
-    spelled = {content[start:end] for sources in found.values() for start, end in sources.spans}
+    passage = PIECES
+    assert max(len(window.token_ids) for window in bert.windows([passage])) > 9
+    (explanation,) = vectorizer.document_sources([passage], [range(vectorizer.size)])
+    spelled = {
+        passage[start:end] for sources in explanation.values() for start, end in sources.spans
+    }
     assert spelled <= {"Baba", "xyz", "-", "\u0061\u0301bc", "dede"}
     assert "xyz" in spelled
 
@@ -141,13 +147,17 @@ def test_a_concept_takes_the_whole_word(bert):
 def test_a_prompt_keeps_its_share(bert):
     encoder = make(bert, "sae", pooling="sqrt_sum")
     encoder.prompts = {"query": "baba ", "document": ""}
-    parts, places = token_by_token(encoder, "baba dede", "query")
-    shares = parts / parts.sum(dim=0)
-    found = sources_of(ConceptVectorizer(encoder), "dede", "query")
-    own = [number for number, (start, _) in enumerate(places) if start > 4]
-    assert (parts[own].sum(dim=0) < parts.sum(dim=0)).any()
-    for dimension, sources in found.items():
-        expected = float(shares[own, dimension].sum()) if parts[own, dimension].any() else 0.0
+    activations, positions = token_by_token(encoder, "baba dede", "query")
+    shares = activations / activations.sum(dim=0)
+    explanation = sources_of(ConceptVectorizer(encoder), "dede", "query")
+    second_word = [i for i, (start, _) in enumerate(positions) if start > 4]
+    assert (activations[second_word].sum(dim=0) < activations.sum(dim=0)).any()
+    for dimension, sources in explanation.items():
+        expected = (
+            float(shares[second_word, dimension].sum())
+            if activations[second_word, dimension].any()
+            else 0.0
+        )
         assert sum(sources.shares) == pytest.approx(expected, rel=1e-5)
         assert sources.spans in ((), ((0, 4),))
 
@@ -155,13 +165,16 @@ def test_a_prompt_keeps_its_share(bert):
 def test_special_tokens_that_count_keep_their_share(tmp_path):
     backbone = Backbone.from_pretrained(save_bert(tmp_path), special_tokens=True)
     encoder = make(backbone, "sae", pooling="sqrt_sum")
-    parts, places = token_by_token(encoder, "dede", "query")
-    assert places[0] == places[-1] == (0, 0)
-    found = sources_of(ConceptVectorizer(encoder), "dede", "query")
-    own = range(1, len(places) - 1)
-    assert (parts[list(own)].sum(dim=0) < parts.sum(dim=0)).any()
-    for dimension, sources in found.items():
-        share = float(parts[list(own), dimension].sum() / parts[:, dimension].sum().clamp(1e-9))
+    activations, positions = token_by_token(encoder, "dede", "query")
+    assert positions[0] == positions[-1] == (0, 0)
+    explanation = sources_of(ConceptVectorizer(encoder), "dede", "query")
+    text_tokens = range(1, len(positions) - 1)
+    assert (activations[list(text_tokens)].sum(dim=0) < activations.sum(dim=0)).any()
+    for dimension, sources in explanation.items():
+        share = float(
+            activations[list(text_tokens), dimension].sum()
+            / activations[:, dimension].sum().clamp(1e-9)
+        )
         assert sum(sources.shares) == pytest.approx(share, rel=1e-5)
         assert sources.spans in ((), ((0, 4),))
 
@@ -175,8 +188,8 @@ def test_scores_of_words_and_concepts_add_up(bert, tmp_path, limits, rra, poolin
     vectorizer = ConceptVectorizer(make(bert, "sae", pooling=pooling))
     concepts = vectorizer, VocabularySettings(BM25(k3=1.0), *limits)
     index = build_of(tmp_path / "index", documents, words, concepts, rra=rra)
-    for number in (3, 11):
-        query = f"{text(number, 2 * number)}, {text(number).upper()}"
+    for i in (3, 11):
+        query = f"{text(i, 2 * i)}, {text(i).upper()}"
         first, second, *_ = index.query_terms(query)
         names = [(term.vocabulary, term.dimension) for term in (first, second)]
         for steering in ({}, dict(zip(names, (0.0, 7.5), strict=True))):
@@ -185,20 +198,20 @@ def test_scores_of_words_and_concepts_add_up(bert, tmp_path, limits, rra, poolin
             scores = {hit.id: hit.score for hit in hits}
             assert len(scores) > 5
             for name in ("d1", "d3", "d11", "d20", "long"):
-                found = index.explain(parsed, name)
-                assert found.score == pytest.approx(scores.get(name, 0.0), rel=1e-6)
-                for part in found.contributions:
-                    assert part.query_spans
-                    assert part.document_spans
-                    for shares in (part.query_shares, part.document_shares):
-                        assert math.fsum(part.score * share for share in shares) == pytest.approx(
-                            part.score, rel=1e-12
-                        )
-                    if part.vocabulary == "words":
-                        strings = spellings(found.content, part.in_document)
-                        assert {word.lower() for word in strings} == {part.term}
-                kept = {(part.vocabulary, part.dimension) for part in found.contributions}
-                assert not steering or names[0] not in kept
+                explanation = index.explain(parsed, name)
+                assert explanation.score == pytest.approx(scores.get(name, 0.0), rel=1e-6)
+                for contribution in explanation.contributions:
+                    assert contribution.query_spans
+                    assert contribution.document_spans
+                    for shares in (contribution.query_shares, contribution.document_shares):
+                        assert math.fsum(
+                            contribution.score * share for share in shares
+                        ) == pytest.approx(contribution.score, rel=1e-12)
+                    if contribution.vocabulary == "words":
+                        strings = spellings(explanation.content, contribution.in_document)
+                        assert {word.lower() for word in strings} == {contribution.term}
+                dimensions = {(c.vocabulary, c.dimension) for c in explanation.contributions}
+                assert not steering or names[0] not in dimensions
 
 
 def test_spans_are_of_whole_words_in_title_and_text():
@@ -208,50 +221,50 @@ def test_spans_are_of_whole_words_in_title_and_text():
     assert whole("  ", 0, 2) == (2, 2)
     document = Document("d", "cat ", " A cat")
     assert document.content == "A cat cat"
-    (found,) = WordVectorizer("en", ["cat"]).document_sources([document.content], [[0]])
-    spans = found[0].spans
+    (explanation,) = WordVectorizer("en", ["cat"]).document_sources([document.content], [[0]])
+    spans = explanation[0].spans
     assert split_spans(document, spans) == (((3, 6),), ((0, 3),))
     assert split_spans(Document("d", "cat"), [Span(0, 3)]) == ((), ((0, 3),))
 
 
 def test_sources_and_spellings_by_hand():
     parts = [(Span(4, 7), 0.25), (Span(0, 3), 0.125), (Span(8, 9), 0.5), (Span(0, 3), 0.125)]
-    found = Sources.of(parts)
-    assert found == (((8, 9), (0, 3), (4, 7)), (0.5, 0.25, 0.25))
-    assert strong_and_weak(found) == ([(8, 9), (0, 3), (4, 7)], [])
+    merged = Sources.of(parts)
+    assert merged == (((8, 9), (0, 3), (4, 7)), (0.5, 0.25, 0.25))
+    assert strong_and_weak(merged) == ([(8, 9), (0, 3), (4, 7)], [])
     assert Sources.of([]) == Sources.alike([]) == ((), ())
     assert Sources.alike([Span(4, 5), Span(0, 1)]) == (((0, 1), (4, 5)), (0.5, 0.5))
     uneven = Sources.of([(Span(0, 1), 0.75), (Span(1, 2), 0.25)])
     assert strong_and_weak(uneven) == ([(0, 1)], [(1, 2)])
     content = "Cat cats cat dog owl"
-    places = [Span(0, 3), Span(4, 8), Span(9, 12), Span(13, 16), Span(17, 20)]
-    sources = Sources.of(zip(places, (0.125, 0.5, 0.125, 0.1875, 0.0625), strict=True))
+    positions = [Span(0, 3), Span(4, 8), Span(9, 12), Span(13, 16), Span(17, 20)]
+    sources = Sources.of(zip(positions, (0.125, 0.5, 0.125, 0.1875, 0.0625), strict=True))
     expected = {"cats": 0.5, "Cat": 0.25, "dog": 0.1875, "owl": 0.0625}
     assert spellings(content, sources) == expected
     assert spelled(content, sources) == "cats 50%, Cat 25%, dog 19%, owl 6%"
     assert spelled(content, sources, 2) == "cats 50%, Cat 25%, 2 more 25%"
-    assert spelled(content, Sources.alike([places[2], places[0]])) == "Cat"
+    assert spelled(content, Sources.alike([positions[2], positions[0]])) == "Cat"
     assert spelled(content, Sources()) == ""
 
 
 @given(st.text(" \tab\u0301", max_size=9), st.text(" \tcd\u0301", max_size=9), SPANS)
 def test_spans_of_title_and_text_hold_the_content_of_both(title, body, spans):
     document = Document("d", body, title)
-    parts = split_spans(document, spans)
+    spans_of_fields = split_spans(document, spans)
     for span in spans:
         halves = split_spans(document, [span])
-        found = "".join(
-            part[start:end]
-            for part, of_part in zip((title, body), halves, strict=True)
+        result = "".join(
+            fragment[start:end]
+            for fragment, of_part in zip((title, body), halves, strict=True)
             for start, end in of_part
         )
-        assert "".join(found.split()) == "".join(document.content[slice(*span)].split())
-    for of_part, part in zip(parts, (title, body), strict=True):
-        assert all(0 <= start < end <= len(part) for start, end in of_part)
+        assert "".join(result.split()) == "".join(document.content[slice(*span)].split())
+    for of_part, field in zip(spans_of_fields, (title, body), strict=True):
+        assert all(0 <= start < end <= len(field) for start, end in of_part)
 
 
 def test_a_query_and_its_hits_run_the_backbone_once_each(bert, tmp_path, monkeypatch):
-    texts = {str(number): text(number, number + 1) for number in range(12)}
+    texts = {str(i): text(i, i + 1) for i in range(12)}
     concepts = ConceptVectorizer(make(bert, "sae")), VocabularySettings(BM25(k3=1.0))
     index = build_of(tmp_path / "index", texts, concepts)
     index.search(["warm"])[0]  # loads the model, which runs to be measured
@@ -277,7 +290,7 @@ def test_a_query_and_its_hits_run_the_backbone_once_each(bert, tmp_path, monkeyp
 
 
 def test_an_explanation_that_is_not_the_score_is_a_damaged_index(tmp_path):
-    documents = [f"owl {'cat' if number % 2 else 'dog ' * 3}" for number in range(200)]
+    documents = [f"owl {'cat' if i % 2 else 'dog ' * 3}" for i in range(200)]
     path = tmp_path / "index"
     index = lexicept.build(documents, path, vocabulary="words")
     scores = [hit.score for hit in index.search("owl dog", 3, explain=True)]
@@ -285,20 +298,20 @@ def test_an_explanation_that_is_not_the_score_is_a_damaged_index(tmp_path):
     np.save(marks, np.full_like(np.load(marks), 5))
     damaged = lexicept.open(path)
     assert [hit.score for hit in damaged.search("owl dog", 3)] == scores
-    problem = r"damaged postings: the score of '\d+' is 0\.0\d+, not 0\.\d+"
-    with pytest.raises(IndexFormatError, match=problem):
+    message = r"damaged postings: the score of '\d+' is 0\.0\d+, not 0\.\d+"
+    with pytest.raises(IndexFormatError, match=message):
         damaged.search("owl dog", 200, explain=True)
-    with pytest.raises(IndexFormatError, match=problem):
+    with pytest.raises(IndexFormatError, match=message):
         damaged.explain("owl dog", "7")
 
 
 @given(st.text("a<>&\"' \n", max_size=50), SPANS)
-def test_highlighting_only_adds_marks(content, spans):
-    html = highlighted(content, spans)
-    assert unescape(re.sub("</?mark>", "", html)) == content
+def test_highlighting_only_adds_marks(payload, spans):
+    html = highlighted(payload, spans)
+    assert unescape(re.sub("</?mark>", "", html)) == payload
     inside = re.findall("<mark>(.*?)</mark>", html, re.DOTALL)
-    within = {place for span in spans for place in range(*span)}
-    expected = "".join(letter for place, letter in enumerate(content) if place in within)
+    within = {position for span in spans for position in range(*span)}
+    expected = "".join(letter for position, letter in enumerate(payload) if position in within)
     assert "".join(map(unescape, inside)) == expected
     assert "</mark><mark>" not in html
     assert set(re.findall("<[^>]*>", html)) <= {"<mark>", "</mark>"}
@@ -309,10 +322,10 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 def explained(document: Document) -> Explanation:
     owl = document.content.index("owl")
-    part = Contribution(
+    contribution = Contribution(
         "concepts", 7, HOSTILE, 3.0, 2.0, 1.5, (Span(0, 4),), (1.0,), (Span(owl, owl + 3),), (1.0,)
     )
-    return Explanation(f"OWLS {HOSTILE}", document.id, document.content, (part,), 1.0)
+    return Explanation(f"OWLS {HOSTILE}", document.id, document.content, (contribution,), 1.0)
 
 
 def test_a_page_of_hostile_texts():
@@ -332,7 +345,7 @@ def test_a_page_of_hostile_texts():
 
 def test_a_page_has_nothing_that_is_obeyed():
     bad = "\x1b[1m\u202e\ud800"
-    part = Contribution(
+    contribution = Contribution(
         "concepts",
         7,
         f"term{bad}",
@@ -344,7 +357,7 @@ def test_a_page_has_nothing_that_is_obeyed():
     for title in ("", f"title{bad}"):
         document = document._replace(title=title)
         page = explanation_page(
-            Explanation(f"{bad} owl", document.id, document.content, (part,), 0.0), document
+            Explanation(f"{bad} owl", document.id, document.content, (contribution,), 0.0), document
         )
         page.encode()
         assert not re.search("[\x00-\x09\x0b-\x1f\u202a-\u202e\u2066-\u2069]", page)
@@ -353,8 +366,8 @@ def test_a_page_has_nothing_that_is_obeyed():
 
 def test_json():
     document = Document("d", "an owl")
-    found = explained(document).to_json()
-    assert found == {
+    explanation = explained(document).to_json()
+    assert explanation == {
         "query": f"OWLS {HOSTILE}",
         "document_id": "d",
         "content": "an owl",
@@ -391,7 +404,7 @@ def shown(renderable) -> tuple[str, str]:
 
 
 def hit(document: Document, explanation: Explanation) -> Hit:
-    fields = SimpleNamespace(of=lambda number: {})
+    fields = SimpleNamespace(of=lambda n: {})
     stored = SimpleNamespace(titles=[document.title], texts=[document.text], fields=fields)
     return Hit(1, 4.0, document.id, stored, 0, explanation)
 
@@ -413,74 +426,87 @@ def test_results_and_explanations_on_a_terminal():
     assert "in the text" in plain
     document = Document("d", "an owl and a nest")
     sources = Sources.of([(Span(3, 6), 0.75), (Span(13, 17), 0.25)])
-    part = Contribution("concepts", 7, "bird", 3.0, 2.0, 1.5, (Span(0, 4),), (1.0,), *sources)
-    found = Explanation("owls", "d", document.content, (part,), 0.0)
-    page = explanation_page(found, document)
+    contribution = Contribution(
+        "concepts", 7, "bird", 3.0, 2.0, 1.5, (Span(0, 4),), (1.0,), *sources
+    )
+    explanation = Explanation("owls", "d", document.content, (contribution,), 0.0)
+    page = explanation_page(explanation, document)
     assert 'an <mark>owl</mark> and a <mark class="weak">nest</mark>' in page
     assert "owl 75%, nest 25%" in page
-    assert "owl 75%, nest 25%" in repr(found)
-    for view in (results_table("owls", [hit(document, found)]), explanation_view(found, document)):
+    assert "owl 75%, nest 25%" in repr(explanation)
+    for view in (
+        results_table("owls", [hit(document, explanation)]),
+        explanation_view(explanation, document),
+    ):
         plain, styled = shown(view)
         assert "owl 75%, nest 25%" in plain
         assert "\x1b[1;35mowl\x1b[0m" in styled
         assert "\x1b[35mnest\x1b[0m" in styled
-    both = part._replace(term="nest", document_spans=(Span(13, 17),), document_shares=(1.0,))
-    page = explanation_page(Explanation("owls", "d", document.content, (part, both), 0.0), document)
+    both = contribution._replace(
+        term="nest", document_spans=(Span(13, 17),), document_shares=(1.0,)
+    )
+    page = explanation_page(
+        Explanation("owls", "d", document.content, (contribution, both), 0.0), document
+    )
     assert "an <mark>owl</mark> and a <mark>nest</mark>" in page  # one dimension has it as strong
 
 
 def test_a_concept_without_a_name_is_called_after_what_fires_it():
     document = Document("d", "two fractures, or fractured bones")
     spans = (Span(18, 27), Span(4, 13))
-    part = Contribution(
+    contribution = Contribution(
         "concepts", 7, "#7", 3.0, 2.0, 1.5, (Span(2, 10),), (1.0,), spans, (0.6, 0.4)
     )
     query = "a Fracture"
-    found = Explanation(query, "d", document.content, (part,), 0.0)
-    assert shown_term(part, query, document.content) == "Fracture ↔ fractured"
-    assert "Fracture ↔ fractured  meaning  Fracture" in repr(found)
-    assert '<span class="concepts">Fracture ↔ fractured</span>' in explanation_page(found, document)
-    assert "Fracture ↔ fractured " in shown(explanation_view(found, document))[0]
+    explanation = Explanation(query, "d", document.content, (contribution,), 0.0)
+    assert shown_term(contribution, query, document.content) == "Fracture ↔ fractured"
+    assert "Fracture ↔ fractured  meaning  Fracture" in repr(explanation)
+    assert '<span class="concepts">Fracture ↔ fractured</span>' in explanation_page(
+        explanation, document
+    )
+    assert "Fracture ↔ fractured " in shown(explanation_view(explanation, document))[0]
     line = "100% Fracture ↔ fractured  meaning"
-    plain, _ = shown(results_table(query, [hit(document, found)]))
+    plain, _ = shown(results_table(query, [hit(document, explanation)]))
     assert f"{line}  Fracture → fractured 60%, fractures 40%" in plain
-    noted = replace(found, stop_words=("how", "\x1b"))
+    noted = replace(explanation, stop_words=("how", "\x1b"))
     for view in (shown(explanation_view(noted, document))[0], repr(noted)):
         assert "not searched as words: how, \ufffd" in view
     assert '<p class="legend">Not searched as words: how, \ufffd</p>' in noted._repr_html_()
-    single = part._replace(document_spans=spans[:1], document_shares=(1.0,))
-    one = replace(found, contributions=(single,))
-    plain, _ = shown(results_table(query, [hit(document, one)]))
+    single = contribution._replace(document_spans=spans[:1], document_shares=(1.0,))
+    cause = replace(explanation, contributions=(single,))
+    plain, _ = shown(results_table(query, [hit(document, cause)]))
     assert line in [text.strip() for text in plain.splitlines()[-2:]]
-    named = part._replace(term="bones #7")
+    named = contribution._replace(term="bones #7")
     assert shown_term(named, query, document.content) == "bones #7"
-    word = part._replace(vocabulary="words")
-    without = part._replace(query_spans=(), query_shares=())
+    word = contribution._replace(vocabulary="words")
+    without = contribution._replace(query_spans=(), query_shares=())
     for other in (word, without):
         assert shown_term(other, query, document.content) == "#7"
 
 
 def test_the_similarity_is_a_part_of_every_view_in_order_of_size():
     document = Document("d", "an owl and a nest")
-    part = Contribution("words", 7, "owl", 3.0, 2.0, 1.5, (Span(0, 4),), (1.0,), (), ())
-    weak = part._replace(dimension=8, term="nest", score=1.0)
-    found = Explanation("owls", "d", document.content, (part, weak), 0.5, similarity=5.5)
-    assert found.score == 10.0
-    assert [tuple(whole) for whole in found.whole_parts] == [
+    contribution = Contribution("words", 7, "owl", 3.0, 2.0, 1.5, (Span(0, 4),), (1.0,), (), ())
+    weak = contribution._replace(dimension=8, term="nest", score=1.0)
+    explanation = Explanation(
+        "owls", "d", document.content, (contribution, weak), 0.5, similarity=5.5
+    )
+    assert explanation.score == 10.0
+    assert [tuple(whole) for whole in explanation.whole_parts] == [
         ("similar as a whole", "similarity", 5.5, ""),
         ("document prior", "prior", 0.5, ""),
     ]
-    assert found.to_json()["similarity"] == 5.5
-    table, _ = shown(results_table("owls", [hit(document, found)]))
+    assert explanation.to_json()["similarity"] == 5.5
+    table, _ = shown(results_table("owls", [hit(document, explanation)]))
     assert re.findall(r"(\d+)% (similar as a whole|owls  word|document prior)", table) == [
         ("55", "similar as a whole"),
         ("30", "owls  word"),
         ("10", "owls  word"),
         ("5", "document prior"),
     ]
-    page = explanation_page(found, document)
+    page = explanation_page(explanation, document)
     shares = ["55.0%", "30.0%", "10.0%", "5.0%"]
-    for view in (repr(found), shown(explanation_view(found, document))[0], page):
+    for view in (repr(explanation), shown(explanation_view(explanation, document))[0], page):
         assert re.findall(r"\b(?:55|30|10|5)\.0%(?!\")", view) == shares
         assert "similar as a whole" in view
     assert '<th scope="row" class="similarity">similar as a whole</th>' in page
@@ -489,10 +515,10 @@ def test_the_similarity_is_a_part_of_every_view_in_order_of_size():
 
 def test_a_word_and_concepts_named_by_it_are_one_idea():
     query = "bone loss"
-    one, two = ((Span(0, 4),), (1.0,)), ((Span(0, 4), Span(5, 9)), (0.6, 0.4))
-    first = Contribution("concepts", 7, "bone #7", 3.0, 1.5, 2.0, *one, (), (), "bone")
+    left, two = ((Span(0, 4),), (1.0,)), ((Span(0, 4), Span(5, 9)), (0.6, 0.4))
+    first = Contribution("concepts", 7, "bone #7", 3.0, 1.5, 2.0, *left, (), (), "bone")
     second = Contribution("concepts", 9, "bone #9", 1.0, 2.0, 0.5, *two, (), (), "bone")
-    word = Contribution("words", 2, "bone", 3.5, 1.0, 3.5, *one, (), (), "bone")
+    word = Contribution("words", 2, "bone", 3.5, 1.0, 3.5, *left, (), (), "bone")
     other = Contribution("words", 3, "loss", 8.0, 1.0, 8.0, (), (), (), (), "loss")
     loss, bone = ideas_of([other, word, first, second], query, "bones")
     assert (loss.name, loss.score, loss.composition(16)) == ("loss", 8.0, "word")
@@ -505,11 +531,11 @@ def test_a_word_and_concepts_named_by_it_are_one_idea():
 
 
 def test_a_cosine_is_the_sum_over_pairs_of_words():
-    asked = WordStates([Span(0, 3), Span(4, 7)], np.array([[1, 0], [0, 2]], np.float32))
+    query_states = WordStates([Span(0, 3), Span(4, 7)], np.array([[1, 0], [0, 2]], np.float32))
     met = WordStates(
         [Span(0, 3), Span(4, 7), Span(8, 11)], np.array([[3, 1], [0, 1], [1, 0]], np.float32)
     )
-    pairs = word_pairs("cat the", asked, "Dog the dog", met, lambda word: [word])
+    pairs = word_pairs("cat the", query_states, "Dog the dog", met, lambda word: [word])
     # (1, 2) · (4, 2) = 8: cat meets dog twice, the meets both.
     assert pairs == (
         WordPair("cat", "dog", 0.5),
@@ -517,7 +543,9 @@ def test_a_cosine_is_the_sum_over_pairs_of_words():
         WordPair("the", "the", 0.25),
     )
     assert described(pairs) == "cat ↔ dog, the ↔ the"
-    terms = word_pairs("cat the", asked, "Dog the dog", met, lambda word: [word] * (word != "the"))
+    terms = word_pairs(
+        "cat the", query_states, "Dog the dog", met, lambda word: [word] * (word != "the")
+    )
     assert terms == pairs[:1]
-    opposite = WordStates(asked.spans, -asked.states)
+    opposite = WordStates(query_states.spans, -query_states.states)
     assert word_pairs("cat the", opposite, "Dog the dog", met, lambda word: [word]) == ()

@@ -1,4 +1,4 @@
-"""Exports read back by readers that are not lexicept's: json, protobuf, a Qdrant client."""
+"""Exports read back by other readers than lexicept: json, protobuf, a Qdrant client."""
 
 import json
 import re
@@ -63,16 +63,16 @@ def lines(folder: Path) -> list[str]:
     return [line for path in sorted(folder.iterdir()) for line in path.read_text().splitlines()]
 
 
-def matrix(rows: list[dict[str, float]], columns: int) -> Any:
-    dense = np.zeros((len(rows), columns), np.float32)
-    for number, row in enumerate(rows):
-        for dimension, weight in row.items():
-            dense[number, int(dimension)] = weight
+def matrix(vectors: list[dict[str, float]], columns: int) -> Any:
+    dense = np.zeros((len(vectors), columns), np.float32)
+    for i, vector in enumerate(vectors):
+        for dimension, weight in vector.items():
+            dense[i, int(dimension)] = weight
     return dense
 
 
 def assert_ranked_as(index: IndexReader, query: str, scores: Any, tolerance: float) -> None:
-    """Scores of all documents are those of the index, up to a factor."""
+    """Scores of all documents equal those of the index, up to a factor."""
     expected = np.zeros(len(index))
     for hit in index.search([query], 100)[0]:
         expected[index.document_number(hit.id)] = hit.score
@@ -80,29 +80,29 @@ def assert_ranked_as(index: IndexReader, query: str, scores: Any, tolerance: flo
 
 
 def impacts(index: IndexReader, bits: int = 8) -> Any:
-    """What the exports of integers must hold."""
+    """Expected content of the exports of integers."""
     weights = weights_of(ExportedIndex(index))
     return np.rint(weights * ((2**bits - 1) / weights.max()))
 
 
 def weights_of(source: ExportedIndex) -> np.ndarray:
     """The documents' weights as exports see them [N, num_dimensions]."""
-    found = np.zeros((len(source.index), source.num_dimensions), np.float32)
-    for number, row in enumerate(found):
-        dimensions, weights = source.document(number)
-        row[dimensions] = weights
-    return found
+    vectors = np.zeros((len(source.index), source.num_dimensions), np.float32)
+    for i, vector in enumerate(vectors):
+        dimensions, weights = source.document(i)
+        vector[dimensions] = weights
+    return vectors
 
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_anserini(index, bits):
     out = export(index, Anserini(), bits=bits)
-    rows = [json.loads(line) for line in lines(out / "documents")]
-    assert [row["id"] for row in rows] == list(TEXTS)
-    assert [row["contents"] for row in rows] == list(TEXTS.values())
+    records = [json.loads(line) for line in lines(out / "documents")]
+    assert [record["id"] for record in records] == list(TEXTS)
+    assert [record["contents"] for record in records] == list(TEXTS.values())
     width = ExportedIndex(index).num_dimensions
-    assert all(type(impact) is int for row in rows for impact in row["vector"].values())
-    documents = matrix([row["vector"] for row in rows], width)
+    assert all(type(impact) is int for record in records for impact in record["vector"].values())
+    documents = matrix([record["vector"] for record in records], width)
     assert documents.max() == 2**bits - 1
     assert (documents == impacts(index, bits)).all()
     # A query repeats the numbers of its dimensions, the largest 100 times.
@@ -116,15 +116,15 @@ def test_anserini(index, bits):
 
 
 def messages() -> dict[str, Any]:
-    """CIFF's messages, as its specification has them."""
+    """CIFF's messages, as in its specification."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-    kinds = descriptor_pb2.FieldDescriptorProto
+    field_types = descriptor_pb2.FieldDescriptorProto
     whole, long, real, text = (
-        kinds.TYPE_INT32,
-        kinds.TYPE_INT64,
-        kinds.TYPE_DOUBLE,
-        kinds.TYPE_STRING,
+        field_types.TYPE_INT32,
+        field_types.TYPE_INT64,
+        field_types.TYPE_DOUBLE,
+        field_types.TYPE_STRING,
     )
     fields = {
         "Header": [whole] * 5 + [long, real, text],
@@ -141,13 +141,11 @@ def messages() -> dict[str, Any]:
     file = descriptor_pb2.FileDescriptorProto(name="ciff.proto", package="c", syntax="proto3")
     for name, types in fields.items():
         message = file.message_type.add(name=name)
-        for number, (label, kind) in enumerate(zip(names[name].split(), types, strict=True), 1):
-            if kind == "Posting":
-                message.field.add(
-                    name=label, number=number, type=11, label=3, type_name=".c.Posting"
-                )
+        for i, (label, field_type) in enumerate(zip(names[name].split(), types, strict=True), 1):
+            if field_type == "Posting":
+                message.field.add(name=label, number=i, type=11, label=3, type_name=".c.Posting")
             else:
-                message.field.add(name=label, number=number, type=kind, label=1)
+                message.field.add(name=label, number=i, type=field_type, label=1)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {
@@ -156,38 +154,40 @@ def messages() -> dict[str, Any]:
     }
 
 
-def delimited(content: bytes) -> Iterator[bytes]:
-    while content:
+def delimited(data: bytes) -> Iterator[bytes]:
+    while data:
         size = shift = 0
         while True:
-            octet, content = content[0], content[1:]
+            octet, data = data[0], data[1:]
             size |= (octet & 127) << shift
             shift += 7
             if octet < 128:
                 break
-        yield content[:size]
-        content = content[size:]
+        yield data[:size]
+        data = data[size:]
 
 
 def test_ciff(index):
     out = export(index, CIFF())
-    kinds = messages()
-    parts = delimited((out / "index.ciff").read_bytes())
-    header = kinds["Header"].FromString(next(parts))
+    message_types = messages()
+    messages_read = delimited((out / "index.ciff").read_bytes())
+    header = message_types["Header"].FromString(next(messages_read))
     expected = impacts(index)
     documents = np.zeros_like(expected)
     terms = []
     for _ in range(header.lists):
-        found = kinds["PostingsList"].FromString(next(parts))
-        terms.append(found.term)
-        assert found.df == len(found.postings)
-        assert found.cf == sum(posting.tf for posting in found.postings)
-        numbers = np.cumsum([posting.docid for posting in found.postings])
-        documents[numbers, int(found.term)] = [posting.tf for posting in found.postings]
+        postings = message_types["PostingsList"].FromString(next(messages_read))
+        terms.append(postings.term)
+        assert postings.df == len(postings.postings)
+        assert postings.cf == sum(posting.tf for posting in postings.postings)
+        document_ids = np.cumsum([posting.docid for posting in postings.postings])
+        documents[document_ids, int(postings.term)] = [posting.tf for posting in postings.postings]
     assert (documents == expected).all()
     assert terms == sorted(terms)
-    records = [kinds["DocRecord"].FromString(next(parts)) for _ in range(header.records)]
-    assert next(parts, None) is None
+    records = [
+        message_types["DocRecord"].FromString(next(messages_read)) for _ in range(header.records)
+    ]
+    assert next(messages_read, None) is None
     assert [(r.docid, r.collection_docid) for r in records] == list(enumerate(TEXTS))
     assert [r.doclength for r in records] == expected.sum(axis=1).tolist()
     assert (header.version, header.all_lists, header.all_records) == (1, len(terms), len(TEXTS))
@@ -197,28 +197,28 @@ def test_ciff(index):
 @pytest.mark.parametrize("form", [OpenSearch(), Elasticsearch()], ids=lambda form: form.name)
 def test_bulk_requests(index, form):
     out = export(index, form)
-    content = [json.loads(line) for line in lines(out / "documents")]
-    actions, rows = content[::2], content[1::2]
+    lines_read = [json.loads(line) for line in lines(out / "documents")]
+    actions, records = lines_read[::2], lines_read[1::2]
     assert actions == [{"index": {"_id": name}} for name in TEXTS]
-    assert [row["text"] for row in rows] == list(TEXTS.values())
-    assert "vector" not in rows[0]
-    assert "vector" not in rows[-1]
+    assert [record["text"] for record in records] == list(TEXTS.values())
+    assert "vector" not in records[0]
+    assert "vector" not in records[-1]
     source = ExportedIndex(index)
-    documents = matrix([row.get("vector", {}) for row in rows], source.num_dimensions)
+    documents = matrix([record.get("vector", {}) for record in records], source.num_dimensions)
     assert (documents == weights_of(source)).all()
     mapping = json.loads((out / "mapping.json").read_text())["mappings"]["properties"]
-    kind = "rank_features" if form.name == "opensearch" else "sparse_vector"
-    assert mapping["vector"] == {"type": kind}
-    asked = [json.loads(line) for line in (out / "queries.jsonl").read_text().splitlines()]
-    assert [query["id"] for query in asked] == ["q1", "q2"]
-    ((clause, body),) = asked[0]["body"]["query"].items()
+    field_type = "rank_features" if form.name == "opensearch" else "sparse_vector"
+    assert mapping["vector"] == {"type": field_type}
+    queries = [json.loads(line) for line in (out / "queries.jsonl").read_text().splitlines()]
+    assert [query["id"] for query in queries] == ["q1", "q2"]
+    ((clause, body),) = queries[0]["body"]["query"].items()
     if form.name == "opensearch":
         assert clause == "neural_sparse"
         tokens = body["vector"]["query_tokens"]
     else:
         assert (clause, body["field"], body["prune"]) == ("sparse_vector", "vector", False)
         tokens = body["query_vector"]
-    assert [query["scale"] for query in asked] == [1.0, 1.0]
+    assert [query["scale"] for query in queries] == [1.0, 1.0]
     scores = documents @ matrix([tokens], source.num_dimensions)[0]
     assert_ranked_as(index, "cat1 dog2", scores, 1e-5)
 
@@ -236,7 +236,7 @@ def test_query_weights_that_formats_take():
         line = json.loads(Elasticsearch().query(Query("q", ""), vector, []))
         assert line["scale"] == scale
         tokens = line["body"]["query"]["sparse_vector"]["query_vector"]
-        assert tokens == {str(number): weight for number, weight in enumerate(written)}
+        assert tokens == {str(i): weight for i, weight in enumerate(written)}
     vector = Vector(np.array([3, 5, 9]), np.array([0.5, 2.0, 0.001], np.float32))
     dimensions, levels = query_impacts(vector)
     assert (dimensions.tolist(), levels.tolist()) == ([3, 5], [25, 100])
@@ -248,10 +248,10 @@ def test_lucene_takes_normal_document_weights(tmp_path, monkeypatch):
         Vector(np.arange(2), np.array([1.5, 2**-126], np.float32)),
         Vector(np.array([0]), np.array([2**-127], np.float32)),
     ]
-    monkeypatch.setattr(ExportedIndex, "document", lambda _, number: vectors[number])
-    rows = [json.loads(line) for line in lines(export(index, OpenSearch()) / "documents")][1::2]
-    assert rows[0]["vector"] == {"0": 1.5, "1": pytest.approx(2**-126)}
-    assert "vector" not in rows[1]
+    monkeypatch.setattr(ExportedIndex, "document", lambda _, value: vectors[value])
+    records = [json.loads(line) for line in lines(export(index, OpenSearch()) / "documents")][1::2]
+    assert records[0]["vector"] == {"0": 1.5, "1": pytest.approx(2**-126)}
+    assert "vector" not in records[1]
 
 
 def test_ids_that_elasticsearch_refuses(tmp_path):
@@ -289,7 +289,7 @@ def test_weights_and_vectors_together_score_as_the_index(form, tmp_path):
     index = build_similar(tmp_path / "index", SIMILAR, tiny_concepts(tmp_path))
     queries = [Query("q", "bade kilo")]
     export_index(index, form, tmp_path / "out", queries=queries)
-    asked = json.loads((tmp_path / "out" / "queries.jsonl").read_text())
+    written = json.loads((tmp_path / "out" / "queries.jsonl").read_text())
     assert "20 times the cosine of the fields similarity" in left_out(index, form)
     if form.name == "qdrant":
         (file,) = (tmp_path / "out" / "points").iterdir()
@@ -297,7 +297,7 @@ def test_weights_and_vectors_together_score_as_the_index(form, tmp_path):
         collection = json.loads((tmp_path / "out" / "collection.json").read_text())
         assert collection["vectors"] == {"similarity": {"size": 32, "distance": "Cosine"}}
         sparse = [dict(zip(*vector["text"].values(), strict=True)) for vector in vectors]
-        weights = dict(zip(*asked["body"]["query"].values(), strict=True))
+        weights = dict(zip(*written["body"]["query"].values(), strict=True))
     else:
         vectors = [json.loads(line) for line in lines(tmp_path / "out" / "documents")][1::2]
         mapping = json.loads((tmp_path / "out" / "mapping.json").read_text())
@@ -305,16 +305,16 @@ def test_weights_and_vectors_together_score_as_the_index(form, tmp_path):
         if form.name == "opensearch":
             assert mapping["settings"] == {"index.knn": True}
             assert field == {"type": "knn_vector", "dimension": 32, "space_type": "cosinesimil"}
-            weights = asked["body"]["query"]["neural_sparse"]["vector"]["query_tokens"]
+            weights = written["body"]["query"]["neural_sparse"]["vector"]["query_tokens"]
         else:
             assert field == {"type": "dense_vector", "dims": 32, "similarity": "cosine"}
-            weights = asked["body"]["query"]["sparse_vector"]["query_vector"]
+            weights = written["body"]["query"]["sparse_vector"]["query_vector"]
         sparse = [vector.get("vector", {}) for vector in vectors]
     assert "similarity" not in vectors[7]  # a text without tokens has no direction
     for hit in index.search([queries[0].text], 40)[0]:
         vector, of_words = vectors[hit.number], sparse[hit.number]
         score = sum(weight * of_words.get(dimension, 0) for dimension, weight in weights.items())
-        cosine = np.dot(vector.get("similarity", [0] * 32), asked["similarity"])
+        cosine = np.dot(vector.get("similarity", [0] * 32), written["similarity"])
         assert score + 20 * max(cosine, 0) == pytest.approx(hit.score, abs=0.02)
 
 
@@ -345,8 +345,8 @@ def test_fields_are_written_with_their_types(tmp_path):
     assert [point["payload"].get("fields", {}) for point in points] == FIELDS
     for form in (OpenSearch(), Elasticsearch()):
         export_index(index, form, tmp_path / form.name)
-        rows = [json.loads(line) for line in lines(tmp_path / form.name / "documents")][1::2]
-        assert [row.get("fields", {}) for row in rows] == FIELDS
+        records = [json.loads(line) for line in lines(tmp_path / form.name / "documents")][1::2]
+        assert [record.get("fields", {}) for record in records] == FIELDS
         mapping = json.loads((tmp_path / form.name / "mapping.json").read_text())["mappings"]
         assert mapping["properties"]["fields"] == {
             "properties": {
@@ -360,7 +360,7 @@ def test_fields_are_written_with_their_types(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("names", "problem"),
+    ("names", "message"),
     [
         (["a", "a.b"], "can't have the field 'a', which is an object in 'a.b'"),
         (["a.b.c", "a.b"], "can't have the field 'a.b', which is an object in 'a.b.c'"),
@@ -373,10 +373,10 @@ def test_fields_are_written_with_their_types(tmp_path):
         (["a.b", *(f"f{n}" for n in range(995))], None),
     ],
 )
-def test_names_of_fields_that_mappings_take(tmp_path, names, problem):
+def test_names_of_fields_that_mappings_take(tmp_path, names, message):
     index = build(tmp_path / "index", [Document("d", "cat", "", dict.fromkeys(names, 1))])
-    if problem is not None:
-        with pytest.raises(InputError, match=re.escape(problem)):
+    if message is not None:
+        with pytest.raises(InputError, match=re.escape(message)):
             export_index(index, OpenSearch(), tmp_path / "out")
         return
     export_index(index, OpenSearch(), tmp_path / "out")
@@ -396,7 +396,7 @@ def test_a_field_too_long_for_elasticsearch(tmp_path):
 
 
 def test_the_vocabulary_says_what_dimensions_are(index):
-    rows = [
+    records = [
         line.split("\t")
         for line in (export(index, Anserini()) / "vocabulary.tsv").read_text().splitlines()
     ]
@@ -404,7 +404,7 @@ def test_the_vocabulary_says_what_dimensions_are(index):
     expected = [[str(n), "words", str(n), term] for n, term in enumerate(terms)]
     if index.rra is not None:
         expected.append([str(len(terms)), "prior", "0", "RRA's prior of a document"])
-    assert rows == expected
+    assert records == expected
 
 
 @pytest.mark.parametrize("form", [Anserini(), Qdrant(), OpenSearch()], ids=lambda form: form.name)
@@ -420,14 +420,14 @@ def test_a_killed_export_goes_on(form, tmp_path, monkeypatch):
     inodes = {path.name: path.stat().st_ino for path in partial.glob("*/*")}
     export_index(index, form, tmp_path / "out", queries=QUERIES)
     assert not (tmp_path / "out.partial").exists()
-    contents = [
+    data = [
         {p.relative_to(root): p.read_bytes() for p in root.rglob("*") if p.is_file()}
         for root in (tmp_path / "whole", tmp_path / "out")
     ]
-    assert contents[0] == contents[1]
-    kept = [p.stat().st_ino == inodes.get(p.name) for p in sorted((tmp_path / "out").glob("*/*"))]
-    assert kept[0]
-    assert not kept[-1]
+    assert data[0] == data[1]
+    linked = [p.stat().st_ino == inodes.get(p.name) for p in sorted((tmp_path / "out").glob("*/*"))]
+    assert linked[0]
+    assert not linked[-1]
 
 
 def test_an_export_of_other_documents_is_refused(tmp_path, monkeypatch):
@@ -446,9 +446,9 @@ def test_an_export_of_other_documents_is_refused(tmp_path, monkeypatch):
 @given(st.lists(st.floats(2**-100, 2**100, width=32), max_size=20))
 def test_json_keeps_single_precision(weights):
     vector = Vector(np.arange(len(weights)), np.array(weights, np.float32))
-    found = json.loads(json.dumps(weights_by_dimension(vector)))
-    assert list(found) == [str(n) for n in range(len(weights))]
-    packed = [struct.unpack("f", struct.pack("f", weight))[0] for weight in found.values()]
+    result = json.loads(json.dumps(weights_by_dimension(vector)))
+    assert list(result) == [str(n) for n in range(len(weights))]
+    packed = [struct.unpack("f", struct.pack("f", weight))[0] for weight in result.values()]
     assert packed == weights
 
 

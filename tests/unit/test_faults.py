@@ -48,18 +48,18 @@ def whole(request, tmp_path_factory):
     return run_undisturbed(CASES[request.param], tmp_path_factory.mktemp("case"))
 
 
-def some(numbers: list[int], count: int) -> list[int]:
-    """Return some of the numbers, the first and the last among them."""
-    return sorted({*numbers[:: len(numbers) // count + 1], *numbers[-1:]})
+def some(indices: list[int], count: int) -> list[int]:
+    """Return some of the indices, with the first and the last."""
+    return sorted({*indices[:: len(indices) // count + 1], *indices[-1:]})
 
 
 @needs_filters
 def test_power_cuts(whole, tmp_path):
     """Short: ``python -m tests.faults`` cuts at every point."""
     changes = [call.name for call in whole.calls if call.name in disk.CHANGES]
-    moved = [number for number, name in enumerate(changes) if name == "rename"]
+    moved = [i for i, name in enumerate(changes) if name == "rename"]
     moved = moved if whole.case.act is build_words_first else moved[-2:]
-    tally = cut_power(whole, tmp_path, lambda numbers: some(numbers, 3) + moved)
+    tally = cut_power(whole, tmp_path, lambda indices: some(indices, 3) + moved)
     assert not tally.failures
     assert tally.counts["new"] > 0
     assert (tally.counts["early"] > 0) == (whole.case.act is build_words_first)
@@ -69,7 +69,7 @@ def test_power_cuts(whole, tmp_path):
 @pytest.mark.parametrize("name", ["build", "add"])
 def test_io_errors(name, tmp_path):
     whole = run_undisturbed(CASES[name], tmp_path / "case")
-    tally = fail_calls(whole, tmp_path, lambda numbers: some(numbers, 2))
+    tally = fail_calls(whole, tmp_path, lambda indices: some(indices, 2))
     assert not tally.failures
     assert tally.counts["old"] > 0
 
@@ -106,7 +106,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 def left(work: Callable[[Path], object], root: Path) -> dict[str, disk.Tree]:
-    """Return what a power cut leaves after some work in an empty folder, in each way."""
+    """Return the remains of a power cut after some work in an empty folder, in each way."""
     root.mkdir()
     with Disk(root) as surface:
 
@@ -162,7 +162,7 @@ def test_a_rename_lasts_once_its_folder_is_flushed(tmp_path):
             flush(root)
 
     whole = {"out": None, "out/file": b"12"}
-    for number, (flushes, expected) in enumerate(
+    for i, (flushes, expected) in enumerate(
         (
             (("new/file", "new", "."), whole),
             (("new/file", "new"), {}),
@@ -170,14 +170,14 @@ def test_a_rename_lasts_once_its_folder_is_flushed(tmp_path):
             (("new", "."), {"out": None, "out/file": b""}),
         )
     ):
-        trees = left(lambda root, f=flushes: publish(root, *f), tmp_path / str(number))
+        trees = left(lambda root, f=flushes: publish(root, *f), tmp_path / str(i))
         assert trees["flushed"] == expected
         assert trees["written"] == whole
 
 
 @needs_filters
 def test_every_kind_of_call_is_seen(tmp_path):
-    seen = []
+    states = []
 
     def work():
         os.chdir(tmp_path)
@@ -196,13 +196,13 @@ def test_every_kind_of_call_is_seen(tmp_path):
 
     def answer(call):
         if call.paths[0].startswith(f"{tmp_path}/"):
-            seen.append((call.name, *(os.path.relpath(path, tmp_path) for path in call.paths)))
+            states.append((call.name, *(os.path.relpath(path, tmp_path) for path in call.paths)))
 
     assert calls.run(work, answer) == 7
     expected = [("mkdir", "a"), ("create", "a/f"), ("write", "a/f"), ("fsync", "a/f")]
     expected += [("link", "a/f", "a/g"), ("rename", "a/g", "h"), ("open", "h"), ("read", "h")]
     expected += [("mmap", "h"), ("truncate", "h"), ("unlink", "a/f"), ("rmdir", "a")]
-    assert list(dict.fromkeys(call for call in seen if call != ("open", "a"))) == expected
+    assert list(dict.fromkeys(call for call in states if call != ("open", "a"))) == expected
 
 
 @needs_filters
@@ -249,11 +249,11 @@ def test_an_overwrite_that_fails_leaves_no_generation(tmp_path, monkeypatch):
 
 
 def test_of_several_builders_one_wins(tmp_path):
-    for number in range(3):
-        path = tmp_path / str(number)
+    for i in range(3):
+        path = tmp_path / str(i)
         assert race(lambda path=path: build(path, 5), 3) == 1
         assert len(IndexReader.open(path, checksums=True)) == 5
-        assert not path.with_name(f"{number}.partial").exists()
+        assert not path.with_name(f"{i}.partial").exists()
 
 
 def test_who_comes_when_another_has_just_finished(tmp_path, monkeypatch):

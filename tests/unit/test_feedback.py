@@ -1,4 +1,4 @@
-"""Relevance feedback, documents like one, spelling suggestions, totals, queries from a file."""
+"""Relevance feedback, similar documents, spelling suggestions, totals, queries from a file."""
 
 import json
 from dataclasses import replace
@@ -29,15 +29,15 @@ TEXTS = {
 
 @pytest.fixture
 def index(tmp_path, _vowels):
-    """Words, and vowels as their concepts."""
+    """Words, and vowels as concepts."""
     built = build(tmp_path / "index", TEXTS, concepts=VocabularySettings(Splade()))
     return lexicept.Index(built)
 
 
 def test_the_centroid_counts_documents_alike():
     documents = sp.csr_array(np.array([[3.0, 4.0, 0, 0], [0, 0, 0, 100.0], [0, 0, 0, 0]]))
-    found = centroid(documents, 4).toarray()
-    assert found == pytest.approx(np.array([[0.2, 4 / 15, 0, 1 / 3]]))
+    vector = centroid(documents, 4).toarray()
+    assert vector == pytest.approx(np.array([[0.2, 4 / 15, 0, 1 / 3]]))
     assert centroid(documents, 1).toarray() == pytest.approx(np.array([[0, 0, 0, 1 / 3]]))
 
 
@@ -68,15 +68,15 @@ def test_marked_documents_lead_to_others_like_them(index):
     assert {term.term for term in hits.added} == {"feline", "purring", "whiskers"}
     assert hits.total == 4
     explained = index.explain(hits.query, "3", vocabulary="words")
-    (part,) = explained.contributions
-    assert (part.term, part.query_spans) == ("whisker", ())
+    (contribution,) = explained.contributions
+    assert (contribution.term, contribution.query_spans) == ("whisker", ())
     assert explained.score == pytest.approx({hit.id: hit.score for hit in hits}["3"])
 
 
 def test_a_number_takes_the_first_results(index):
-    first = [hit.id for hit in index.search("whiskers milk", 2)]
+    top = [hit.id for hit in index.search("whiskers milk", 2)]
     taken = index.search("whiskers milk", feedback=2)
-    assert taken == index.search("whiskers milk", feedback=first)
+    assert taken == index.search("whiskers milk", feedback=top)
     assert taken.added
     assert {term.vocabulary for term in taken.added} == {"words", "concepts"}
     nothing = index.search("zzz", vocabulary="words", feedback=3)
@@ -85,7 +85,7 @@ def test_a_number_takes_the_first_results(index):
 
 def test_an_added_dimension_can_be_removed(index):
     hits = index.search("feline", vocabulary="words", feedback=["1"])
-    (term,) = (one for one in hits.added if one.term == "whiskers")
+    (term,) = (hit for hit in hits.added if hit.term == "whiskers")
     steering = {("words", term.dimension): 0.0}
     left = index.search(hits.query, vocabulary="words", steering=steering)
     assert [hit.id for hit in left] == ["1", "2"]
@@ -173,14 +173,14 @@ def test_several_queries_from_a_file(index, run, tmp_path):
     objects.write_text('{"_id": "q1", "text": "feline -milk"}\n{"_id": "q2", "text": "weather"}\n')
     for path, names in ((lines, ["1", "3"]), (objects, ["q1", "q2"])):
         options = ["--vocabulary", "words", "--json"]
-        found = run("search", str(index.path), "--queries", str(path), *options)
-        assert found.code == 0, found.err
-        answers = [json.loads(line) for line in found.out.splitlines()]
+        hits = run("search", str(index.path), "--queries", str(path), *options)
+        assert hits.code == 0, hits.err
+        answers = [json.loads(line) for line in hits.out.splitlines()]
         assert [answer["id"] for answer in answers] == names
         ids = [[hit["id"] for hit in answer["results"]] for answer in answers]
         assert ids == [["1"], ["5"]]
-    shown = run("search", str(index.path), "--queries", str(lines))
-    assert "3: weather" in shown.out
+    output = run("search", str(index.path), "--queries", str(lines))
+    assert "3: weather" in output.out
 
 
 def test_feedback_on_the_command_line(index, run):
@@ -190,8 +190,8 @@ def test_feedback_on_the_command_line(index, run):
     assert [hit["id"] for hit in marked["results"]] == [hit.id for hit in expected]
     assert marked["did_you_mean"] == "feline feline"
     assert len(marked["added"]) == 3
-    shown = run("search", path, "felnie", "--feedback", "2", *words)
-    assert "did you mean: feline" in shown.err
+    output = run("search", path, "felnie", "--feedback", "2", *words)
+    assert "did you mean: feline" in output.err
     like = run("search", path, "--like", "1", *words)
     assert "documents like 1" in like.out
     assert_error(run("search", path, "x", "--queries", "y"), "--queries can't be combined")

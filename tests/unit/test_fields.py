@@ -33,9 +33,9 @@ def count_values_reference(codes: Any, offsets: Any, allowed: Any, size: int) ->
     return counts
 
 
-def any_of_reference(places: Any, offsets: Any) -> Any:
+def any_of_reference(positions: Any, offsets: Any) -> Any:
     """``any_of``, in NumPy."""
-    return np.array([places[a:b].any() for a, b in pairwise(offsets.tolist())], bool)
+    return np.array([positions[a:b].any() for a, b in pairwise(offsets.tolist())], bool)
 
 
 pytestmark = pytest.mark.usefixtures("_no_leaks")
@@ -277,8 +277,8 @@ def test_fields_are_typed_and_take_no_space_where_there_are_none(tmp_path):
 
 
 def test_values_decide_the_kind_of_a_field(tmp_path):
-    rows = [{"text": "cats", "seen": "2020-01-01"}, {"text": "cats", "seen": "unknown"}]
-    index = build(tmp_path / "i", *rows)
+    records = [{"text": "cats", "seen": "2020-01-01"}, {"text": "cats", "seen": "unknown"}]
+    index = build(tmp_path / "i", *records)
     assert index.reader.fields.types == {"seen": FieldType("keyword")}
     assert [d.fields["seen"] for d in index.documents()] == ["2020-01-01", "unknown"]
     index = build(tmp_path / "i2", *({"text": "cats", "n": n} for n in (1, 2.5, 2**53)))
@@ -288,16 +288,16 @@ def test_values_decide_the_kind_of_a_field(tmp_path):
 
 
 def test_times_keep_their_instant(tmp_path):
-    rows = [
+    records = [
         {"text": "cats", "at": "2020-01-01T02:00+02:00"},
         {"text": "cats", "at": date(2020, 1, 2)},
     ]
-    assert [d.fields["at"] for d in build(tmp_path / "day", *rows).documents()] == [
+    assert [d.fields["at"] for d in build(tmp_path / "day", *records).documents()] == [
         "2020-01-01",
         "2020-01-02",
     ]
-    rows.append({"text": "cats", "at": "2020-01-01T12:00:00.000001"})
-    assert [d.fields["at"] for d in build(tmp_path / "time", *rows).documents()] == [
+    records.append({"text": "cats", "at": "2020-01-01T12:00:00.000001"})
+    assert [d.fields["at"] for d in build(tmp_path / "time", *records).documents()] == [
         "2020-01-01T00:00:00Z",
         "2020-01-02T00:00:00Z",
         "2020-01-01T12:00:00.000001Z",
@@ -331,9 +331,9 @@ def test_what_documents_do_not_agree_on_is_refused(tmp_path):
 
 
 def test_what_is_not_kept_is_listed(tmp_path):
-    rows = [{"id": str(n), "text": "cats", "by": [{"name": "A"}], "": 1} for n in range(3)]
+    records = [{"id": str(n), "text": "cats", "by": [{"name": "A"}], "": 1} for n in range(3)]
     with pytest.warns(LexiceptWarning) as caught:
-        index = build(tmp_path / "i", *rows)
+        index = build(tmp_path / "i", *records)
     assert sorted(str(warning.message) for warning in caught) == [
         "the field '' is not kept in document '0' and 2 more: a value without a printable name",
         "the field 'by' is not kept in document '0' and 2 more: an object",
@@ -385,9 +385,9 @@ def test_values_are_counted(tmp_path):
     assert index.facets(["year"], query="unknown") == {"year": []}
     assert index.facets(["tag"], filter="year = 2019", query="graze") == {"tag": [("farm", 1)]}
     index.reweight(1.25)
-    found = {hit.id for hit in index.search("sleep", 10)}
-    assert sum(one.documents for one in index.facets(["year"], query="sleep")["year"]) == len(
-        found - {"bats"}
+    hits = {hit.id for hit in index.search("sleep", 10)}
+    assert sum(facet.documents for facet in index.facets(["year"], query="sleep")["year"]) == len(
+        hits - {"bats"}
     )
     with pytest.raises(InputError, match="there is no field 'colour', only: year, tag, seen, lang"):
         index.facets(["colour"])
@@ -406,9 +406,9 @@ def test_counting_and_its_reference_are_twins(lists, data):
     offsets = np.cumsum([0, *map(len, lists)])
     counts = count_values(codes, offsets, allowed, 5)
     assert counts.tolist() == count_values_reference(codes, offsets, allowed, 5).tolist()
-    places = codes > 2
-    assert any_of(places, offsets).tolist() == any_of_reference(places, offsets).tolist()
-    assert any_of(places, offsets).tolist() == [any(code > 2 for code in own) for own in lists]
+    positions = codes > 2
+    assert any_of(positions, offsets).tolist() == any_of_reference(positions, offsets).tolist()
+    assert any_of(positions, offsets).tolist() == [any(code > 2 for code in own) for own in lists]
     for code in range(5):
         having = [
             code in own for own, counts_here in zip(lists, allowed, strict=True) if counts_here
@@ -420,7 +420,7 @@ def test_counting_and_its_reference_are_twins(lists, data):
 
 
 def test_fields_that_are_long_or_hardly_repeat_are_not_offered(tmp_path):
-    rows = [
+    records = [
         {
             **{"id": f"d{n}", "passages": ["sleep", "sleep"]},
             **{"year": n, "tag": [f"t{n % 51}", "pet"]},
@@ -429,7 +429,7 @@ def test_fields_that_are_long_or_hardly_repeat_are_not_offered(tmp_path):
         }
         for n in range(104)
     ]
-    index = build(tmp_path / "i", *rows)
+    index = build(tmp_path / "i", *records)
     assert index.reader.masks.offered == ["tag", "half", "author"]
     assert index.info()["unoffered_fields"] == ["year", "description", "aliases", "rare"]
     days = [{"text": "cats", "n": n / 3, "day": f"{1900 + n}-01-01"} for n in range(52)]
@@ -438,7 +438,7 @@ def test_fields_that_are_long_or_hardly_repeat_are_not_offered(tmp_path):
     assert build(tmp_path / "more", *days).reader.masks.offered == ["n", "day"]
     assert index.facets(["aliases"], most=1) == {"aliases": [("a0", 1)]}
     assert index.search("sleep", 1, filter="description = 'number 7'")[0].id == "d7"
-    few = build(tmp_path / "few", *rows[:48])
+    few = build(tmp_path / "few", *records[:48])
     assert few.reader.masks.offered == ["year", "tag", "description", "half", "author"]
 
 
@@ -459,16 +459,16 @@ def test_changes_keep_fields(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "problem"),
+    ("name", "value", "message"),
     [
         ("year", "soon", "the field 'year' is a number, but here 'soon'"),
         ("seen", "soon", "the field 'seen' is a date, but here 'soon'"),
         ("tag", 5, "the field 'tag' is a keyword, but here 5"),
     ],
 )
-def test_a_change_keeps_the_types(tmp_path, name, value, problem):
+def test_a_change_keeps_the_types(tmp_path, name, value, message):
     index = build(tmp_path / "i", CATS)
-    with pytest.raises(InputError, match=f"document 'new': {problem}"):
+    with pytest.raises(InputError, match=f"document 'new': {message}"):
         index.add([{"id": "new", "text": "cats", name: value}], strict=True)
     assert fields(index) == {"cats": dict(index.document("cats").fields)}
 
@@ -487,7 +487,7 @@ def test_members_of_json_and_columns_of_csv_are_fields(tmp_path):
         ",id,text,Price,Code,Day\n0,a,cats,3,007,2020-01-01\n1,b,dogs,,8,\n2,c,owls,-.5,9,\n"
     )
     index = lexicept.build(path, tmp_path / "i", vocabulary="words")
-    assert {n: str(kind) for n, kind in index.reader.fields.types.items()} == {
+    assert {n: str(type_) for n, type_ in index.reader.fields.types.items()} == {
         "column 1": "number",
         "Price": "keyword",
         "Code": "keyword",
@@ -520,8 +520,8 @@ def test_front_matter_is_fields(tmp_path):
         Document("d.md", "Text", "Head", {"year": 2020}),
     ]
     (notes / "e.md").write_text("---\na: b: c\n---\nBody")
-    problem = r"1 front matter ignored: .*e\.md: not YAML: line 1: mapping values"
-    with pytest.warns(LexiceptWarning, match=problem):
+    message = r"1 front matter ignored: .*e\.md: not YAML: line 1: mapping values"
+    with pytest.warns(LexiceptWarning, match=message):
         assert list(read_documents(notes, strict=True))[-1] == Document("e.md", "Body")
 
 
@@ -556,8 +556,10 @@ SCALARS = {
 def tables(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Draw documents with up to three fields, each of one type."""
     names = draw(st.lists(st.sampled_from("abc"), unique=True))
-    kinds = {name: SCALARS[draw(st.sampled_from(sorted(SCALARS)))] for name in names}
-    values = {name: kind | st.lists(kind, max_size=3) | st.none() for name, kind in kinds.items()}
+    types = {name: SCALARS[draw(st.sampled_from(sorted(SCALARS)))] for name in names}
+    values = {
+        name: type_ | st.lists(type_, max_size=3) | st.none() for name, type_ in types.items()
+    }
     return draw(st.lists(st.fixed_dictionaries({}, optional=values), min_size=1, max_size=8))
 
 
@@ -570,24 +572,24 @@ def kept(value: Any) -> Any:
 
 
 @settings(deadline=None, max_examples=60)
-@given(rows=tables())
-def test_what_is_written_is_read(rows, tmp_path_factory):
+@given(records=tables())
+def test_what_is_written_is_read(records, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fields")
     plain_rows = [
-        {name: one for name, value in row.items() if (one := plain(value)) is not None}
-        for row in rows
+        {name: one for name, value in record.items() if (one := plain(value)) is not None}
+        for record in records
     ]
     with FieldWriter(folder / "fields") as writer:
-        for number, row in enumerate(plain_rows):
-            writer.append(str(number), row)
+        for i, record in enumerate(plain_rows):
+            writer.append(str(i), record)
     assert [path.name for path in folder.iterdir()] in ([], ["fields"])
-    columns = FieldColumns(folder / "fields", len(rows))
-    for number, row in enumerate(plain_rows):
-        found = columns.of(number)
-        assert found.keys() == row.keys()
-        for name, value in row.items():
+    columns = FieldColumns(folder / "fields", len(records))
+    for i, record in enumerate(plain_rows):
+        result = columns.of(i)
+        assert result.keys() == record.keys()
+        for name, value in record.items():
             several = columns[name].type.multiple and not isinstance(value, list)
-            assert kept(found[name]) == kept([value] if several else value)
+            assert kept(result[name]) == kept([value] if several else value)
     for name in columns:
         columns[name].check()
 
@@ -602,4 +604,4 @@ def test_damage_is_found(tmp_path):
     (folder / "fields.json").write_text('{"a": {"kind": "odd", "many": false, "days": false}}')
     with pytest.raises(IndexFormatError, match=r"fields\.json is damaged"):
         FieldColumns(folder, 2)
-    assert any("fields.json" in problem for problem in verify(tmp_path / "i").problems)
+    assert any("fields.json" in message for message in verify(tmp_path / "i").problems)

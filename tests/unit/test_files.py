@@ -1,4 +1,4 @@
-"""Files as people have them: parsers, encodings, ids, and what is skipped."""
+"""Everyday files: parsers, encodings, ids, and skipped files."""
 
 import gzip
 import json
@@ -45,9 +45,9 @@ def test_utf_16_of_ascii_needs_no_mark(text):
 
 
 @given(st.binary())
-def test_any_bytes_are_a_text_or_binary(content):
+def test_any_bytes_are_a_text_or_binary(text):
     with suppress(BinaryError):
-        decode_text(content).encode()
+        decode_text(text).encode()
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_markdown_and_its_front_matter():
     text += "> ## quoted\n\n## Last `c`\n```\n# code\n```\n"
     parsed = parse_markdown(text)
     assert (parsed.title, parsed.fields) == ("The Title", {"year": 2020})
-    sections = [(part.text.strip(), part.title, part.anchor) for part in parsed.sections]
+    sections = [(s.text.strip(), s.title, s.anchor) for s in parsed.sections]
     assert sections == [
         ("intro", "", ""),
         ("x", "Set", "set"),
@@ -83,7 +83,7 @@ def test_markdown_and_its_front_matter():
     parsed = parse_markdown("---\ntitle: Given\n---\n# Other\ntext\n## Bare\n")
     assert parsed.title == "Given"
     assert parsed.text.startswith("Other")
-    assert [part.title for part in parsed.sections] == ["", "Other", "Other › Bare"]
+    assert [section.title for section in parsed.sections] == ["", "Other", "Other › Bare"]
     assert parsed.sections[2].text == "Bare"  # a heading without text is not lost
     parsed = parse_markdown('+++\ntitle = "Toml"\ndate = 2020-01-02\n+++\nx')
     assert (parsed.title, parsed.text, parsed.fields) == ("Toml", "x", {"date": date(2020, 1, 2)})
@@ -94,9 +94,9 @@ def test_nested_front_matter_is_fields_with_dots():
     fields = parse_markdown(f"---\n{front}---\nx").fields
     assert fields == {"params.level": 3, "params.deep.er": "x", "tags": ["u"]}
     front = "a0: &a0 1\n"
-    for number in range(1, 9):  # 9 ** 8 fields
-        members = ", ".join(f"k{member}: *a{number - 1}" for member in range(9))
-        front += f"a{number}: &a{number} {{{members}}}\n"
+    for i in range(1, 9):  # 9 ** 8 fields
+        members = ", ".join(f"k{member}: *a{i - 1}" for member in range(9))
+        front += f"a{i}: &a{i} {{{members}}}\n"
     assert parse_markdown(f"---\n{front}---\nx").fields == {}
 
 
@@ -127,7 +127,7 @@ def test_a_flaw_in_front_matter_costs_the_fields_alone(tmp_path, front):
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "rendered"),
     [
         ("---\ntitle: open\n\nBody", "title: open\n\nBody"),
         ("---\nA rule\n---\nBody", "A rule\n\nBody"),
@@ -135,8 +135,8 @@ def test_a_flaw_in_front_matter_costs_the_fields_alone(tmp_path, front):
         ("---\n---\nBody", "Body"),
     ],
 )
-def test_rules_are_no_front_matter(text, shown):
-    assert parse_markdown(text).text == shown
+def test_rules_are_no_front_matter(text, rendered):
+    assert parse_markdown(text).text == rendered
 
 
 def test_a_text_between_rules_is_kept(tmp_path):
@@ -147,7 +147,7 @@ def test_a_text_between_rules_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("source", "shown"),
+    ("source", "text"),
     [
         ("The _gearbox_, __clutch__ and ~~old~~ **a**b", ["The gearbox, clutch and old ab"]),
         ("caf&eacute; &#x41;&shy; max\\_speed \\{{ x }}", ["café A\xad max_speed {{ x }}"]),
@@ -188,8 +188,8 @@ def test_a_text_between_rules_is_kept(tmp_path):
         ("<div>\n<p>a<i>b</i></p>c<br>d</div>\n\n*e*", ["ab", "c", "d", "e"]),
     ],
 )
-def test_markdown_is_read_as_it_is_shown(source, shown):
-    assert markdown_blocks(source) == shown
+def test_markdown_is_read_as_it_is_shown(source, text):
+    assert markdown_blocks(source) == text
 
 
 def test_headings_in_html_and_with_anchors_of_their_own():
@@ -201,21 +201,21 @@ def test_headings_in_html_and_with_anchors_of_their_own():
 
 @given(st.text("# -=\n>ab\t*_~+", max_size=60))
 def test_no_letter_of_markdown_is_lost(text):
-    def letters(shown):
-        return [letter for letter in shown if letter in "ab"]
+    def letters(rendered):
+        return [letter for letter in rendered if letter in "ab"]
 
     parsed = parse_markdown(text)
     blocks = markdown_blocks(text)
     spelled = [block if isinstance(block, str) else block.text for block in blocks]
     assert letters("".join(spelled)) == letters(text)
-    found = "\n".join([parsed.title, *(f"{part.title}\n{part.text}" for part in parsed.sections)])
-    assert all(part in found for part in spelled)
+    found = "\n".join([parsed.title, *(f"{s.title}\n{s.text}" for s in parsed.sections)])
+    assert all(section in found for section in spelled)
 
 
 @given(st.text('{}%<># [](:)!^|`"\n-=?ab\x01', max_size=60))
 def test_any_text_is_markdown(text):
-    for part in parse_markdown(text).sections:
-        assert isinstance(part.text, str)
+    for section in parse_markdown(text).sections:
+        assert isinstance(section.text, str)
 
 
 # reStructuredText
@@ -238,7 +238,7 @@ def test_restructured_text_and_its_sections(capfd):
 
 
 @pytest.mark.parametrize(
-    ("source", "shown"),
+    ("source", "text"),
     [
         ("*em* **strong** ``co_de`` a_b caf\u00e9 \\*x", "em strong co_de a_b caf\u00e9 *x"),
         ("the manual_ `lab <http://a.b/c>`_\n\n.. _manual: http://oil.can", "the manual lab"),
@@ -264,8 +264,8 @@ def test_restructured_text_and_its_sections(capfd):
         (".. role:: loud\n\n:loud:`hey`", "hey"),
     ],
 )
-def test_restructured_text_is_read_as_it_is_shown(source, shown):
-    assert parse_restructured(source).text == shown
+def test_restructured_text_is_read_as_it_is_shown(source, text):
+    assert parse_restructured(source).text == text
 
 
 def test_docutils_is_left_as_it_was():
@@ -278,7 +278,7 @@ def test_docutils_is_left_as_it_was():
 @given(st.text("a_`*|:.[]=-\n \\<>", max_size=60))
 def test_any_text_is_restructured_text(text):
     parsed = parse_restructured(text)
-    assert all(isinstance(part.text, str) for part in parsed.sections)
+    assert all(isinstance(section.text, str) for section in parsed.sections)
 
 
 # HTML
@@ -306,10 +306,10 @@ def test_notebooks_are_their_cells(tmp_path):
     assert old == new
     damaged = {"a": "{", "b": "[]", "c": "3", "d": '{"cells": 1}', "e": '{"cells": [{}]}'}
     damaged |= {"f": '{"cells": [{"cell_type": "code", "source": 1}]}', "g": "[" * 100_000}
-    files = {f"{name}.ipynb": content for name, content in damaged.items()}
+    files = {f"{name}.ipynb": config for name, config in damaged.items()}
     files |= {"h.ipynb": json.dumps({"cells": []}), "i.ipynb": json.dumps({"cells": [code]})}
-    for name, content in files.items():
-        (tmp_path / name).write_text(content)
+    for name, data in files.items():
+        (tmp_path / name).write_text(data)
     with pytest.warns(UserWarning, match="can't be read as a notebook") as warned:
         assert [document.id for document in read_documents(tmp_path)] == ["i.ipynb"]
     (message,) = [str(warning.message) for warning in warned]
@@ -380,19 +380,19 @@ def test_the_time_for_a_pdf_is_bounded(tmp_path, monkeypatch):
         b"<</Length %d>>stream\n%s\nendstream" % (len(stream), stream),
         *[b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 3 0 R%s>>" % fonts] * 10,
     ]
-    content = b"%PDF-1.4\n" + b"".join(
-        b"%d 0 obj\n%s\nendobj\n" % (number, each) for number, each in enumerate(objects, 1)
+    pdf = b"%PDF-1.4\n" + b"".join(
+        b"%d 0 obj\n%s\nendobj\n" % (i, each) for i, each in enumerate(objects, 1)
     )
-    content += b"trailer<</Size 14/Root 1 0 R>>\nstartxref\n0\n%%EOF"
+    pdf += b"trailer<</Size 14/Root 1 0 R>>\nstartxref\n0\n%%EOF"
     path = tmp_path / "a.pdf"
-    path.write_bytes(content)
+    path.write_bytes(pdf)
     with pytest.raises(NothingToRead, match="slow, over 0 seconds of processor"):
-        Budget(str(path)).run(path, lambda: parse_pdf("a.pdf", content))
-    assert len(parse_pdf("a.pdf", content).sections) == 10
+        Budget(str(path)).run(path, lambda: parse_pdf("a.pdf", pdf))
+    assert len(parse_pdf("a.pdf", pdf).sections) == 10
 
 
 def test_the_time_for_a_file_is_bounded(tmp_path, monkeypatch):
-    """Texts that take long, each a tenth of a second and more, and files after them."""
+    """Texts that take a tenth of a second each or more, and files after them."""
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     texts = {
         "emphasis.md": "*a **a " * 4_000,
@@ -424,11 +424,11 @@ def test_damaged_pdfs_are_errors(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "sound.pdf"
     if not path.exists():
         write_pdf(path, ["text"])
-    content = bytearray(path.read_bytes())
+    raw = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 5))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     with suppress(InputError, NothingToRead):
-        assert isinstance(parse_pdf("a.pdf", bytes(content)), Parsed)
+        assert isinstance(parse_pdf("a.pdf", bytes(raw)), Parsed)
 
 
 # Folders
@@ -440,19 +440,19 @@ def by_id(path: Path, skipped: Skipped | None = None) -> dict[str, Document]:
 
 
 def test_a_folder(tmp_path):
-    found = by_id(write_files(tmp_path / "files"))
-    notes = [f"notes/{number}.md" for number in range(10)]
-    assert list(found) == [
+    documents = by_id(write_files(tmp_path / "files"))
+    notes = [f"notes/{i}.md" for i in range(10)]
+    assert list(documents) == [
         *("birds.pdf", "brief.txt", "fish.pdf"),
         *notes,
         *("stock.csv#2", "stock.csv#3"),
     ]
-    assert found["brief.txt"].text == "Die Küche ist größer."
-    assert found["notes/3.md"] == Document(
+    assert documents["brief.txt"].text == "Die Küche ist größer."
+    assert documents["notes/3.md"] == Document(
         "notes/3.md", "The dog of note 3.", "Note 3", {"year": 2018, "tags": ["dog", "pets"]}
     )
     bowl = Document("stock.csv#2", "name: bowl\nprice: 3", "", {"name": "bowl", "price": 3})
-    assert found["stock.csv#2"] == bowl
+    assert documents["stock.csv#2"] == bowl
 
 
 def test_records_of_files_have_ids_below_it(tmp_path):
@@ -465,15 +465,15 @@ def test_records_of_files_have_ids_below_it(tmp_path):
     pd.DataFrame({"text": ["row"]}).to_parquet(tmp_path / "h.parquet")
     skipped = Skipped("", KINDS)
     records = Folder(tmp_path, skipped).documents()
-    found = {document.id: document for document in checked(records, skipped)}
-    texts = {name: document.text for name, document in found.items()}
+    result = {document.id: document for document in checked(records, skipped)}
+    texts = {name: document.text for name, document in result.items()}
     assert texts == {
         **{"a.csv#x%20y": "eins", "a.csv#b": "größer", "b.csv#c": "breit"},
         **{"c.jsonl.gz#1": "one", "c.jsonl.gz#3": "two"},
         **{"d%23e.json#1": "all\nof it", "f.json#1": "p", "f.json#q": "q"},
         **{"g.tsv#r": "red", "g.tsv#s": "sea", "h.parquet#1": "row"},
     }
-    assert found["g.tsv#r"].fields == {"year": 2020}
+    assert result["g.tsv#r"].fields == {"year": 2020}
     assert skipped.errors == []
 
 
@@ -481,12 +481,12 @@ def test_what_is_skipped_has_a_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(folder, "LARGEST", 50)
     write_files(tmp_path / "files" / ".git")
     root = tmp_path / "files"
-    for name, content in {
+    for name, data in {
         **{"a.txt": b"x", "large.txt": b"x" * 51, "empty.md": b" \n", "binary.txt": b"\0\1\2"},
         **{"large.csv": b"id,text\n1," + b"x" * 50, "none.csv": b"id,text\n", "pic.png": b"x"},
         **{"noise.txt": bytes(range(1, 32)), "void.html": b"<p></p>", ".hidden.md": b"x"},
     }.items():
-        (root / name).write_bytes(content)
+        (root / name).write_bytes(data)
     (root / "loop").symlink_to(root)
     (root / "index").mkdir()
     (root / "index" / "a.md").write_text("x")
@@ -527,8 +527,8 @@ def test_a_file_without_permission(tmp_path):
 
 def test_hugging_face_data_sets():
     datasets = pytest.importorskip("datasets")
-    rows = {"id": ["a", "b"], "text": ["one", "two"], "title": ["T", None], "n": [1, 2]}
-    data = datasets.Dataset.from_dict(rows)
+    records = {"id": ["a", "b"], "text": ["one", "two"], "title": ["T", None], "n": [1, 2]}
+    data = datasets.Dataset.from_dict(records)
     expected = [Document("a", "one", "T", {"n": 1}), Document("b", "two", "", {"n": 2})]
     assert list(as_documents(data)) == expected
     assert list(as_documents(data.to_iterable_dataset())) == expected
@@ -544,40 +544,40 @@ def test_long_records_of_a_folder_are_cut_as_files_are(tmp_path):
     records = [{"id": "long", "text": long, "year": 2020}, {"id": "short", "text": "Owls."}, own]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)))
     (tmp_path / "b.csv").write_text(f"id,text\n7,{long}\n")
-    found = {one.id: one for one in read_documents(tmp_path)}
-    assert {name: len(one.passages) for name, one in found.items()} == {
+    documents = {document.id: document for document in read_documents(tmp_path)}
+    assert {name: len(document.passages) for name, document in documents.items()} == {
         **{"a.jsonl#long": 2, "a.jsonl#short": 0, "a.jsonl#own": 2, "b.csv#7": 2}
     }
-    assert found["a.jsonl#long"].fields == {"year": 2020}
-    assert found["a.jsonl#long"].text.split() == long.split()
-    assert [one.anchor for one in found["b.csv#7"].passages] == ["1", "2.2"]
+    assert documents["a.jsonl#long"].fields == {"year": 2020}
+    assert documents["a.jsonl#long"].text.split() == long.split()
+    assert [document.anchor for document in documents["b.csv#7"].passages] == ["1", "2.2"]
     (alone,) = read_documents(tmp_path / "b.csv")
     assert alone.passages == ()
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
 @given(
-    rows=st.lists(
+    records=st.lists(
         st.tuples(st.text("abc", min_size=1), st.text("xyz ."), st.text("01.e-", max_size=4)),
-        unique_by=lambda row: row[0],
+        unique_by=lambda cells: cells[0],
         min_size=1,
     )
 )
-def test_fields_of_tables(tmp_path_factory, name, rows):
+def test_fields_of_tables(tmp_path_factory, name, records):
     separator = "\t" if name == "a.tsv" else ","
     path = tmp_path_factory.getbasetemp() / name
-    lines = (separator.join(row) for row in [("id", "text", "n"), *rows])
+    lines = (separator.join(cells) for cells in [("id", "text", "n"), *records])
     path.write_text("".join(f"{line}\n" for line in lines))
-    values = [row[2] for row in rows if row[2]]
+    values = [cells[2] for cells in records if cells[2]]
     try:
-        numbers = [json.loads(value) for value in values]
+        values_of_row = [json.loads(value) for value in values]
     except ValueError:
-        numbers = None
-    for document, row in zip(read_documents(path), rows, strict=True):
-        assert document[:2] == row[:2]
-        if not row[2]:
+        values_of_row = None
+    for document, record in zip(read_documents(path), records, strict=True):
+        assert document[:2] == record[:2]
+        if not record[2]:
             assert document.fields == {}
-        elif numbers is None or any(value.strip() != value for value in values):
-            assert document.fields["n"] == row[2]
+        elif values_of_row is None or any(value.strip() != value for value in values):
+            assert document.fields["n"] == record[2]
         else:
-            assert document.fields["n"] == json.loads(row[2])
+            assert document.fields["n"] == json.loads(record[2])

@@ -1,4 +1,4 @@
-"""Filters: texts and dicts against a plain evaluation over documents, and what is refused."""
+"""Filters: texts and dicts against a plain evaluation over documents, and refusals."""
 
 import operator
 from contextlib import suppress
@@ -27,12 +27,12 @@ COMPARED = {
 }
 
 
-def columns(folder: Path, rows: list[dict[str, Any]]) -> FieldColumns:
+def columns(folder: Path, records: list[dict[str, Any]]) -> FieldColumns:
     with FieldWriter(folder / "fields") as writer:
-        for number, row in enumerate(rows):
-            kept = {name: plain(value) for name, value in row.items()}
-            writer.append(str(number), {n: value for n, value in kept.items() if value is not None})
-    return FieldColumns(folder / "fields", len(rows))
+        for i, record in enumerate(records):
+            fields = {name: plain(value) for name, value in record.items()}
+            writer.append(str(i), {n: value for n, value in fields.items() if value is not None})
+    return FieldColumns(folder / "fields", len(records))
 
 
 ROWS = [
@@ -98,7 +98,7 @@ def test_an_empty_dict_passes_all_and_an_empty_list_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("given", "message"),
     [
         ("", " at character 1: expected the name of a field, not, or (, found the end"),
         ("year", " at character 5: expected =, !=, <, <=, >, >=, in, not in or exists, found the"),
@@ -138,10 +138,10 @@ def test_an_empty_dict_passes_all_and_an_empty_list_none(tmp_path):
         ({"colour": 1}, ": there is no field 'colour', only: year, tag, "),
     ],
 )
-def test_refused(tmp_path, given, problem):
+def test_refused(tmp_path, given, message):
     with pytest.raises(InputError) as caught:
         matching(parse(given), columns(tmp_path, ROWS))
-    assert str(caught.value).startswith(f"filter{problem}")
+    assert str(caught.value).startswith(f"filter{message}")
 
 
 def test_a_dict_that_holds_itself_is_refused():
@@ -153,16 +153,16 @@ def test_a_dict_that_holds_itself_is_refused():
 
 @pytest.mark.parametrize("value", [2**53 + 1, 2.0**53, 2**63 - 1, -(2**63), 10**30, -1e300, 0.5])
 def test_numbers_are_compared_exactly(tmp_path, value):
-    """A comparison of a whole number with one in double precision must not round either."""
+    """A comparison of a whole number with a double must round neither."""
     whole = [0, 1, 2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1, -(2**63) + 1]
     fractions = [0.5, 2.0**53, 2.0**53 + 2, 1e30, -1e300, 1.5]
-    for name, numbers in (("whole", whole), ("fractions", fractions)):
+    for name, values in (("whole", whole), ("fractions", fractions)):
         folder = tmp_path / name
         folder.mkdir()
-        table = columns(folder, [{"n": number} for number in numbers])
+        table = columns(folder, [{"n": number} for number in values])
         for sign, compare in COMPARED.items():
             passing = matching(Condition("n", sign, (value,)), table)
-            assert passing.tolist() == [compare(number, value) for number in numbers], sign
+            assert passing.tolist() == [compare(number, value) for number in values], sign
 
 
 # Against a plain evaluation
@@ -202,8 +202,8 @@ expressions = st.recursive(
     conditions(),
     lambda inner: (
         inner.map(Not)
-        | st.lists(inner, min_size=2, max_size=3).map(lambda parts: All(tuple(parts)))
-        | st.lists(inner, min_size=2, max_size=3).map(lambda parts: Some(tuple(parts)))
+        | st.lists(inner, min_size=2, max_size=3).map(lambda operands: All(tuple(operands)))
+        | st.lists(inner, min_size=2, max_size=3).map(lambda operands: Some(tuple(operands)))
     ),
     max_leaves=8,
 )
@@ -215,7 +215,7 @@ def meets(document: dict[str, Any], expression: Expression) -> bool:
         return not meets(document, expression.expression)
     if isinstance(expression, All | Some):
         join = all if isinstance(expression, All) else any
-        return join(meets(document, part) for part in expression.expressions)
+        return join(meets(document, operand) for operand in expression.expressions)
     value = document.get(expression.field, [])
     values = value if isinstance(value, list) else [value]
     if expression.operator == "exists":
@@ -239,7 +239,7 @@ def as_text(expression: Expression) -> str:
         return f"not ({as_text(expression.expression)})"
     if isinstance(expression, All | Some):
         word = " and " if isinstance(expression, All) else " OR "
-        return word.join(f"({as_text(part)})" for part in expression.expressions)
+        return word.join(f"({as_text(operand)})" for operand in expression.expressions)
     values = [quoted(v, "'") if isinstance(v, str) else str(v) for v in expression.values]
     name = quoted(expression.field, "`") if " " in expression.field else expression.field
     if expression.operator == "in":
@@ -252,7 +252,7 @@ def as_dict(expression: Expression) -> dict[str, Any]:
         return {"not": as_dict(expression.expression)}
     if isinstance(expression, All | Some):
         word = "and" if isinstance(expression, All) else "or"
-        return {word: [as_dict(part) for part in expression.expressions]}
+        return {word: [as_dict(operand) for operand in expression.expressions]}
     if expression.operator == "exists":
         return {expression.field: {"exists": True}}
     several = expression.operator == "in"

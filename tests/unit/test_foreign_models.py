@@ -1,4 +1,4 @@
-"""Models of other libraries in every command that takes a model: opened alike, or refused alike."""
+"""Models of other libraries in every command with a model: opened alike, or refused alike."""
 
 import json
 import shutil
@@ -53,8 +53,8 @@ def vectors(model: SparseEncoder, texts: list[str]) -> torch.Tensor:
     return model.encode_document(texts, convert_to_sparse_tensor=False)
 
 
-def assert_same(one: torch.Tensor, other: torch.Tensor) -> None:
-    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+def assert_same(left: torch.Tensor, right: torch.Tensor) -> None:
+    torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -63,17 +63,17 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("places")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("inputs")
     save_collection(folder / "beir")
     return folder
 
 
 def configure(folder: Path, name: str = "config.json", **changes: Any) -> Path:
     """Change entries of a configuration; None removes one."""
-    content = {**json.loads((folder / name).read_bytes()), **changes}
-    kept = {key: value for key, value in content.items() if value is not None}
-    (folder / name).write_text(json.dumps(kept))
+    data = {**json.loads((folder / name).read_bytes()), **changes}
+    remaining = {key: value for key, value in data.items() if value is not None}
+    (folder / name).write_text(json.dumps(remaining))
     return folder
 
 
@@ -183,8 +183,8 @@ def test_special_tokens_without_an_embedding(what, masked, tmp_path):
     encoder = open_encoder(folder)
     assert_same(vectors(encoder, TEXTS), vectors(open_encoder(masked), TEXTS))
     # In a text such a token is an unknown token that no vector counts.
-    found = vectors(encoder, ["bade [new] kilo", "[new]"])
-    assert found.isfinite().all()
+    actual = vectors(encoder, ["bade [new] kilo", "[new]"])
+    assert actual.isfinite().all()
     if what != "no padding":
         windows = encoder.backbone.windows(["bade [new] kilo"])
         assert windows[0].token_ids[2] == encoder.backbone.tokenizer.unk_token_id
@@ -236,8 +236,8 @@ def test_the_quick_reader_leaves_such_tokenizers_to_the_encoder(tmp_path):
 
 
 def csr(folder: Path, masked: Path) -> Path:
-    content = [Transformer(str(masked)), Pooling(32), SparseAutoEncoder(32, 16, k=4)]
-    return save_library(folder, content)
+    config = [Transformer(str(masked)), Pooling(32), SparseAutoEncoder(32, 16, k=4)]
+    return save_library(folder, config)
 
 
 PROMPTS = {"query": "kilo ", "document": ""}
@@ -252,21 +252,24 @@ MODELS: dict[str, Callable[[Path, Path], Path]] = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_one_rule_for_all_commands(name, masked, places, tmp_path):
+def test_one_rule_for_all_commands(name, masked, inputs, tmp_path):
     folder = MODELS[name](tmp_path / "model", masked)
     index = lexicept.build(TEXTS, tmp_path / "index", vocabulary="concepts", model=folder)
     scores = {hit.id: hit.score for hit in index.search(QUERY)}
-    for number, text in enumerate(TEXTS, 1):
+    for i, text in enumerate(TEXTS, 1):
         expected = lexicept.explain(QUERY, text, folder).score
-        assert scores.get(str(number), 0) == pytest.approx(expected, rel=1e-4, abs=1e-5)
-    config = configuration(places, model={"start": str(folder)}, optimizer={"steps": 1})
+        assert scores.get(str(i), 0) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    config = configuration(inputs, model={"start": str(folder)}, optimizer={"steps": 1})
     if name == "prompts":
         with pytest.raises(InputError, match="model: it puts prompts before texts"):
             train(config, tmp_path / "run")
         return
     trained = Encoder.load(train(config, tmp_path / "run"))
-    settings, own = trained.head.settings, open_encoder(folder).head.settings
-    assert (settings.pooling, settings.double_log) == (own.pooling, own.double_log)
+    settings, head_settings = trained.head.settings, open_encoder(folder).head.settings
+    assert (settings.pooling, settings.double_log) == (
+        head_settings.pooling,
+        head_settings.double_log,
+    )
     assert settings.document_max_active_dims == (9 if name == "limited" else None)
 
 
@@ -288,12 +291,12 @@ REFUSED: dict[str, tuple[str, Callable[[Path, Path], Any]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_one_rule_of_refusal(name, masked, places, tmp_path, run):
+def test_one_rule_of_refusal(name, masked, inputs, tmp_path, run):
     message, make = REFUSED[name]
     folder = tmp_path / "model"
     make(folder, masked)
     (tmp_path / "model2").mkdir()
-    config = configuration(places, model={"start": str(folder)})
+    config = configuration(inputs, model={"start": str(folder)})
     for call in (
         lambda: lexicept.build(TEXTS, tmp_path / "index", model=folder),
         lambda: lexicept.train(config, tmp_path / "run"),
@@ -310,18 +313,18 @@ def test_one_rule_of_refusal(name, masked, places, tmp_path, run):
 # Training from parts of a model
 
 
-def parts(places: Path, folder: Path, **model: Any) -> Any:
+def parts(positions: Path, folder: Path, **model: Any) -> Any:
     settings = {"start": None, "backbone": str(folder), "head": "mlm", **model}
-    return load_models(configuration(places, model=settings))
+    return load_models(configuration(positions, model=settings))
 
 
-def test_a_backbone_s_head_keeps_its_settings(masked, places, tmp_path):
+def test_a_backbone_s_head_keeps_its_settings(masked, inputs, tmp_path):
     for name in ("sum", "two logarithms", "limited", "naver/splade"):
         folder = MODELS[name](tmp_path / name, masked)
-        assert parts(places, folder).head.settings == open_encoder(folder).head.settings
+        assert parts(inputs, folder).head.settings == open_encoder(folder).head.settings
 
 
-def test_a_backbone_that_would_lose_a_part_is_refused(masked, places, tmp_path):
+def test_a_backbone_that_would_lose_a_part_is_refused(masked, inputs, tmp_path):
     prompted = MODELS["prompts"](tmp_path / "prompts", masked)
     opensearch = Path(shutil.copytree(masked, tmp_path / "opensearch"))
     (opensearch / "idf.json").write_text('{"bade": 2.5}')
@@ -333,23 +336,23 @@ def test_a_backbone_that_would_lose_a_part_is_refused(masked, places, tmp_path):
         (cosine, "compared by cosine, not by dot products"),
     ):
         with pytest.raises(InputError, match=message):
-            parts(places, folder)
+            parts(inputs, folder)
     with pytest.raises(InputError, match="it puts prompts before texts"):
         lexicept.pretrain(TEXTS, tmp_path / "model", backbone=str(prompted), steps=1)
-    assert parts(places, opensearch, head="sae").head is None  # its blocks alone
+    assert parts(inputs, opensearch, head="sae").head is None  # its blocks alone
 
 
-def test_the_prompts_of_a_dense_backbone_are_left_out_aloud(masked, places, tmp_path):
+def test_the_prompts_of_a_dense_backbone_are_left_out_aloud(masked, inputs, tmp_path):
     folder = Path(shutil.copytree(masked, tmp_path / "dense"))
     (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": PROMPTS}))
     with pytest.warns(LexiceptWarning, match="dense: training leaves its prompts out"):
-        parts(places, folder, head="sae")
+        parts(inputs, folder, head="sae")
 
 
-def test_an_sae_has_one_size(places, tmp_path):
+def test_an_sae_has_one_size(inputs, tmp_path):
     folder = save_masked(tmp_path / "electra", "ElectraForMaskedLM")
     with pytest.raises(InputError, match="transforms states of size 32 to 16"):
-        parts(places, folder, head="sae", sae_input="transformed")
+        parts(inputs, folder, head="sae", sae_input="transformed")
     assert language_head(str(folder)).d_in == 32
 
 

@@ -1,4 +1,4 @@
-"""Every reader reads damaged files: a short, deterministic run. ``tests/fuzz`` has the long one."""
+"""Every reader reads damaged files: a short, deterministic run of ``tests/fuzz``."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,11 +28,11 @@ EDITS = st.lists(
 )
 
 
-def damaged(content: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
-    for place, removed, piece in edits:
-        place %= len(content) + 1
-        content = content[:place] + piece + content[place + removed :]
-    return content
+def damaged(data: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
+    for position, removed, chunk in edits:
+        position %= len(data) + 1
+        data = data[:position] + chunk + data[position + removed :]
+    return data
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -79,16 +79,18 @@ def test_only_errors_of_lexicept_are_expected(tmp_path):
 
 
 def test_compressed_files_are_damaged_outside_and_inside(tmp_path):
-    seen: list[bytes] = []
-    target = Target(files(a__gz="text"), lambda folder: seen.append((folder / "a.gz").read_bytes()))
+    recorded: list[bytes] = []
+    target = Target(
+        files(a__gz="text"), lambda folder: recorded.append((folder / "a.gz").read_bytes())
+    )
     bench = Bench(target, tmp_path)
     outside, inside = bench.seeds()
     assert outside[1:3] == b"\x1f\x8b"
     assert inside == b"\1text"
     bench.read(b"\0raw")
     bench.read(b"\1packed")
-    assert seen[1] == b"raw"
-    assert seen[2][:2] == b"\x1f\x8b"
+    assert recorded[1] == b"raw"
+    assert recorded[2][:2] == b"\x1f\x8b"
 
 
 def test_a_reader_that_takes_too_much_memory_is_found():

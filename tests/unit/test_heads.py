@@ -38,7 +38,7 @@ def activations(head, h):
 
 
 def plain(encoder, query, k=None, pooling="max"):
-    """One text's vector, token by token."""
+    """A text's vector, token by token."""
     backbone, head = encoder[0], encoder[1]
     pooled = torch.zeros(head.size)
     for window in backbone.windows([query]):
@@ -60,14 +60,14 @@ def plain(encoder, query, k=None, pooling="max"):
 @KINDS
 @pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
 @pytest.mark.parametrize("k", [None, 3])
-def test_vectors_are_the_equations(bert, kind, pooling, k):
-    encoder = make(bert, kind, pooling=pooling, document_k=k)
+def test_vectors_are_the_equations(bert, head_type, pooling, k):
+    encoder = make(bert, head_type, pooling=pooling, document_k=k)
     with torch.no_grad():
-        expected = torch.stack([plain(encoder, one, k, pooling) for one in TEXTS])
-    found = encoder.encode_document(TEXTS).to_dense()
-    assert torch.allclose(found, expected, atol=1e-4, rtol=1e-4)
-    assert not found[2].any()  # the empty text
-    assert (found > 0).any(dim=1).sum() == 5
+        expected = torch.stack([plain(encoder, sample, k, pooling) for sample in TEXTS])
+    vectors = encoder.encode_document(TEXTS).to_dense()
+    assert torch.allclose(vectors, expected, atol=1e-4, rtol=1e-4)
+    assert not vectors[2].any()  # the empty text
+    assert (vectors > 0).any(dim=1).sum() == 5
     activated = encoder.encode_activations(TEXTS).toarray()
     np.testing.assert_allclose(
         np.log1p(activated) if pooling == "max" else activated, expected, atol=1e-4, rtol=1e-4
@@ -76,19 +76,19 @@ def test_vectors_are_the_equations(bert, kind, pooling, k):
 
 @KINDS
 @pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
-def test_padding_and_the_order_of_a_batch_change_nothing(bert, kind, pooling):
-    encoder = make(bert, kind, pooling=pooling, document_k=4)
+def test_padding_and_the_order_of_a_batch_change_nothing(bert, head_type, pooling):
+    encoder = make(bert, head_type, pooling=pooling, document_k=4)
     together = encoder.encode_document(TEXTS).to_dense()
     order = [3, 0, 5, 2, 4, 1]
     mixed = encoder.encode_document([TEXTS[i] for i in order]).to_dense()
     assert torch.allclose(mixed, together[order], atol=1e-4)
-    for one, vector in zip(TEXTS, together, strict=True):
-        assert torch.allclose(encoder.encode_document(one).to_dense(), vector, atol=1e-4)
+    for sample, vector in zip(TEXTS, together, strict=True):
+        assert torch.allclose(encoder.encode_document(sample).to_dense(), vector, atol=1e-4)
 
 
 @KINDS
-def test_encode_gives_the_largest_activations_of_each_token(kind):
-    head = make_head(kind)
+def test_encode_gives_the_largest_activations_of_each_token(head_type):
+    head = make_head(head_type)
     states = torch.randn(6, 32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = torch.stack([activations(head, state) for state in states])
@@ -96,16 +96,16 @@ def test_encode_gives_the_largest_activations_of_each_token(kind):
         everything, where = head.encode(states)
     assert torch.allclose(acts.sort().values, expected.topk(4).values.flip(1), atol=1e-4)
     assert torch.allclose(expected.gather(1, dimensions), acts, atol=1e-4)
-    found = torch.zeros(6, head.size).scatter_add(1, where, everything)
-    assert torch.allclose(found, expected, atol=1e-4)
+    actual = torch.zeros(6, head.size).scatter_add(1, where, everything)
+    assert torch.allclose(actual, expected, atol=1e-4)
     assert everything.shape == (6, int((expected > 0).sum(dim=1).max()))
     head.configure(document_k=2)
     assert head.encode(states)[0].shape == (6, 2)
 
 
 @KINDS
-def test_each_side_has_its_own_k(bert, kind):
-    encoder = make(bert, kind, query_k=1, document_k=3)
+def test_each_side_has_its_own_k(bert, head_type):
+    encoder = make(bert, head_type, query_k=1, document_k=3)
     one = [text(5)]
     query, document = (
         (encode(one).to_dense() > 0).sum()
@@ -115,21 +115,21 @@ def test_each_side_has_its_own_k(bert, kind):
 
 
 @KINDS
-def test_each_side_has_its_own_max_active_dims(bert, kind):
-    encoder = make(bert, kind, query_max_active_dims=2, document_max_active_dims=5)
-    whole = make(bert, kind).encode_document(TEXTS).to_dense()
+def test_each_side_has_its_own_max_active_dims(bert, head_type):
+    encoder = make(bert, head_type, query_max_active_dims=2, document_max_active_dims=5)
+    whole = make(bert, head_type).encode_document(TEXTS).to_dense()
     for encode, limit in ((encoder.encode_query, 2), (encoder.encode_document, 5)):
         vectors = encode(TEXTS).to_dense()
-        kept = whole.topk(limit)
-        expected = torch.zeros_like(whole).scatter(1, kept.indices, kept.values)
+        largest = whole.topk(limit)
+        expected = torch.zeros_like(whole).scatter(1, largest.indices, largest.values)
         assert torch.allclose(vectors, expected, atol=1e-4)
     assert (encoder.encode(TEXTS).to_dense() > 0).sum(dim=1).max() > 5  # a text of neither side
     assert (encoder.encode_query(TEXTS, max_active_dims=7).to_dense() > 0).sum(dim=1).max() == 7
 
 
 @KINDS
-def test_only_queries_are_scaled(bert, kind):
-    before, after = make(bert, kind), make(bert, kind, query_scale=2.5)
+def test_only_queries_are_scaled(bert, head_type):
+    before, after = make(bert, head_type), make(bert, head_type, query_scale=2.5)
     queries = before.encode_query(TEXTS).to_dense()
     assert torch.allclose(after.encode_query(TEXTS).to_dense(), 2.5 * queries)
     assert torch.equal(after.encode_document(TEXTS).to_dense(), queries)
@@ -140,17 +140,17 @@ def test_only_queries_are_scaled(bert, kind):
 
 @KINDS
 @pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
-def test_gradients_reach_all_that_makes_a_vector(bert, kind, pooling):
-    encoder = make(bert, kind, pooling=pooling)
+def test_gradients_reach_all_that_makes_a_vector(bert, head_type, pooling):
+    encoder = make(bert, head_type, pooling=pooling)
     encoder.requires_grad_(True)
     features = encoder.preprocess(TEXTS)
     encoder(features, task="document")["sentence_embedding"].sum().backward()
     without = {n for n, p in encoder.named_parameters() if p.grad is None or not p.grad.any()}
     # The decoder of an SAE is kept for people.
     unused = {"sae": {"W_dec"}, "inner": {"W_dec"}, "threshold": {"W_dec", "b_dec"}}
-    left_out = {"1.inner.weight", "1.inner.offset"} if kind == "inner" else set()
-    assert without == {f"1.sae.{name}" for name in unused.get(kind, ())} | left_out
-    if kind != "vocabulary":
+    left_out = {"1.inner.weight", "1.inner.offset"} if head_type == "inner" else set()
+    assert without == {f"1.sae.{name}" for name in unused.get(head_type, ())} | left_out
+    if head_type != "vocabulary":
         encoder[1].freeze_unused(decoder=True)
         frozen = {n for n, p in encoder.named_parameters() if not p.requires_grad}
         assert frozen == without
@@ -160,9 +160,9 @@ def test_gradients_reach_all_that_makes_a_vector(bert, kind, pooling):
 
 @KINDS
 @pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
-def test_saved_and_loaded_it_is_the_same(bert, kind, pooling, tmp_path):
+def test_saved_and_loaded_it_is_the_same(bert, head_type, pooling, tmp_path):
     settings = {"pooling": pooling, "query_k": 6, "document_max_active_dims": 9, "query_scale": 1.5}
-    encoder = make(bert, kind, **settings)
+    encoder = make(bert, head_type, **settings)
     encoder.save(str(tmp_path / "model"), create_model_card=False)
     for loaded in (
         Encoder.load(tmp_path / "model"),
@@ -176,13 +176,13 @@ def test_saved_and_loaded_it_is_the_same(bert, kind, pooling, tmp_path):
         for name, tensor in encoder[1].state_dict().items():
             assert torch.equal(loaded[1].state_dict()[name], tensor), name
     loaded = Encoder.load(tmp_path / "model")
-    if kind == "vocabulary":
+    if head_type == "vocabulary":
         assert list(loaded[1].terms) == [f"term {n}" for n in range(40)]
         assert (loaded[1].activation, loaded[1].norm.eps) == ("relu", 1e-5)
     else:
         assert loaded[1].terms is None
-        assert loaded[1].sae.k == (None if kind == "threshold" else 5)
-        assert loaded[1].sae.centred == (kind != "threshold")
+        assert loaded[1].sae.k == (None if head_type == "threshold" else 5)
+        assert loaded[1].sae.centred == (head_type != "threshold")
         assert loaded[1].size == 60
 
 
@@ -211,11 +211,11 @@ def test_only_active_latents_of_a_threshold_sae_learn():
 def test_parts_of_a_head_that_do_not_fit():
     with pytest.raises(InputError, match="states of size 16 on a head of size 32"):
         SAEHead(SAE(16, 8, 2), inner=vocabulary_head())
-    rows, bias = torch.zeros(3, 2), torch.zeros(3)
+    weights, bias = torch.zeros(3, 2), torch.zeros(3)
     with pytest.raises(InputError, match="3 rows, 3 biases and 2 terms"):
-        VocabularyHead(rows, bias, ["a", "b"])
+        VocabularyHead(weights, bias, ["a", "b"])
     with pytest.raises(InputError, match="no activation function 'magic'"):
-        VocabularyHead(rows, bias, ["a", "b", "c"], activation="magic")
+        VocabularyHead(weights, bias, ["a", "b", "c"], activation="magic")
 
 
 @pytest.mark.parametrize(
@@ -249,10 +249,10 @@ def empty(path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "damage"),
+    ("head_type", "name", "damage"),
     [
-        (kind, name, damage)
-        for kind, names in (
+        (head_type, name, damage)
+        for head_type, names in (
             ("vocabulary", ["config.json", "model.safetensors", "terms.bin", "terms.offsets.npy"]),
             ("threshold", ["config.json", "sae.json", "sae.safetensors"]),
             ("inner", ["inner/config.json", "inner/model.safetensors"]),
@@ -261,8 +261,8 @@ def empty(path):
         for damage in (remove, truncate, empty)
     ],
 )
-def test_damaged_files_are_input_errors(tmp_path, kind, name, damage):
-    head = make_head(kind)
+def test_damaged_files_are_input_errors(tmp_path, head_type, name, damage):
+    head = make_head(head_type)
     head.save(str(tmp_path))
     assert type(head).read(tmp_path).size == head.size
     damage(tmp_path / name)
@@ -272,7 +272,7 @@ def test_damaged_files_are_input_errors(tmp_path, kind, name, damage):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("payload", "message"),
     [
         ("[]", "config.json: not a JSON object"),
         ("3", "config.json: not a JSON object"),
@@ -282,9 +282,9 @@ def test_damaged_files_are_input_errors(tmp_path, kind, name, damage):
         ('{"magic": 1}', "not a saved head"),
     ],
 )
-def test_configurations_of_no_head(tmp_path, content, message):
+def test_configurations_of_no_head(tmp_path, payload, message):
     vocabulary_head().save(str(tmp_path))
-    (tmp_path / "config.json").write_text(content)
+    (tmp_path / "config.json").write_text(payload)
     with pytest.raises(InputError, match=message):
         VocabularyHead.read(tmp_path)
 

@@ -1,4 +1,4 @@
-"""The words of a query that no document contains."""
+"""Words of a query that no document contains."""
 
 from contextlib import nullcontext
 
@@ -14,7 +14,7 @@ ONLY = "results are from concepts only"
 
 @pytest.fixture
 def index(tmp_path, _vowels):
-    """Words, and vowels as their concepts."""
+    """Words, and vowels as concepts."""
     texts = {"1": "Cats sleep.", "2": "Dogs bark."}
     return lexicept.Index(build(tmp_path / "index", texts, concepts=VocabularySettings(Splade())))
 
@@ -35,8 +35,8 @@ def index(tmp_path, _vowels):
 )
 def test_unmatched_words(index, query, unmatched, note):
     note = f"no document contains: {', '.join(unmatched)}" if note is None else note
-    (many,) = index.search_many([query])
-    for hits in (index.search(query), index.search(query, explain=True), many):
+    (batch,) = index.search_many([query])
+    for hits in (index.search(query), index.search(query, explain=True), batch):
         assert hits.unmatched_words == unmatched
         assert hits.note == note
     words = index.search(query, vocabulary="words")

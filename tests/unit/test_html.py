@@ -173,7 +173,7 @@ def test_few_tags_that_stand_for_many_elements_are_refused(tmp_path, monkeypatch
 def test_any_text_is_html(text):
     parsed = parse_html("a.html", b"<body>" * 9 + text.encode())
     assert not set("\x01\x02") & set(parsed.text)
-    assert all(part.title in parsed.text or part.title == parsed.title for part in parsed.sections)
+    assert all(s.title in parsed.text or s.title == parsed.title for s in parsed.sections)
 
 
 TAGS = ["main", "h1", "p", "pre", "svg", "text", "ruby", "rt", "title", "td", "select", "math", "b"]
@@ -181,7 +181,7 @@ PIECES = [*(f"<{tag}>" for tag in TAGS), *(f"</{tag}>" for tag in TAGS), "a", " 
 
 
 @given(st.lists(st.sampled_from(PIECES)), st.sampled_from(["a.html", "a.xhtml"]))
-def test_any_tags_are_html(pieces, path):
+def test_any_tags_are_html(fragments, path):
     with suppress(BinaryError):
-        parsed = parse_html(path, "".join(pieces).encode())
+        parsed = parse_html(path, "".join(fragments).encode())
         assert set(parsed.text) <= set("aé \n›")

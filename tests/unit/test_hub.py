@@ -69,11 +69,11 @@ class _Requests(BaseHTTPRequestHandler):
         if rest.startswith("/revision/") and rest != "/revision/main":
             self.answer(b"", 404, X_Error_Code="RevisionNotFound")
         elif path.startswith("/api/") and rest.startswith("/tree/"):
-            entries = [
-                {"type": "file", "path": file, "size": len(content), "oid": "0" * 40}
-                for file, content in files.items()
+            records = [
+                {"type": "file", "path": file, "size": len(data), "oid": "0" * 40}
+                for file, data in files.items()
             ]
-            self.answer(entries)
+            self.answer(records)
         elif path.startswith("/api/"):
             siblings = [{"rfilename": file} for file in files]
             self.answer({"id": name, "sha": sha, "private": False, "siblings": siblings})
@@ -104,7 +104,7 @@ def hub(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A saved encoder with names of its dimensions, and what must not be published with it."""
+    """A saved encoder with names of its dimensions, and things not to be published with it."""
     folder = tmp_path_factory.mktemp("model")
     backbone = tiny_backbone(folder / "bert")
     encoder = Encoder.of(backbone, language_head(str(folder / "bert")))
@@ -145,8 +145,8 @@ def test_an_index_of_a_pulled_model(hub, model, run, tmp_path, monkeypatch):
     corpus.mkdir()
     (corpus / "a.txt").write_text(TEXTS[0])
     out = tmp_path / "index"
-    made = ("--vocabulary", "concepts", "--model", "team/tiny", "--out", out)
-    assert run("build", corpus, *made).code == 0
+    encoder = ("--vocabulary", "concepts", "--model", "team/tiny", "--out", out)
+    assert run("build", corpus, *encoder).code == 0
     (hit,) = IndexReader.open(out).search(["bade"])[0]
     # It refers to the hub's weights, by the commit and their checksums.
     folder = next(out.glob("generation-*/concepts/model"))
@@ -159,8 +159,8 @@ def test_an_index_of_a_pulled_model(hub, model, run, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     assert IndexReader.open(out).search(["bade"])[0][0].score == hit.score
     copied = tmp_path / "copied"
-    made = (*made[:-1], copied, "--embed-model")
-    assert run("build", corpus, *made).code == 0
+    encoder = (*encoder[:-1], copied, "--embed-model")
+    assert run("build", corpus, *encoder).code == 0
     assert not [*copied.rglob("backbone.json")]
     assert IndexReader.open(copied).search(["bade"])[0][0].score == hit.score
 

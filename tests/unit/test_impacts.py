@@ -35,7 +35,7 @@ def arrays(derived):
 
 
 def over_processes(function, shards, *shared):
-    """A map over shards as another process would get its parts, and give its results back."""
+    """A map over shards, pickled as another process would get and return them."""
     for shard in shards:
         function_there, *arguments = pickle.loads(pickle.dumps((function, shard, *shared)))
         yield pickle.loads(pickle.dumps(function_there(*arguments)))
@@ -54,10 +54,10 @@ def test_sharding_and_disk_change_nothing(tmp_path_factory, words, concepts, rew
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "SIZE", 5)
         Derived.compute(stored, settings_of, reweighting, folder / "postings", over=over_processes)
-    found = arrays(Derived.load(folder / "postings"))
+    result = arrays(Derived.load(folder / "postings"))
     for name, expected in arrays(whole).items():
-        assert found[name].dtype == expected.dtype
-        np.testing.assert_allclose(found[name], expected, rtol=1e-6, atol=1e-6, err_msg=name)
+        assert result[name].dtype == expected.dtype
+        np.testing.assert_allclose(result[name], expected, rtol=1e-6, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("bits", [8, 32])

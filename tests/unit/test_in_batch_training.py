@@ -16,12 +16,12 @@ ALONE = {"kl": 0, "margin_mse": 0, "in_batch": 1, "in_batch_known": True, "words
 """ESPLADE's loss; its scale does not learn."""
 
 
-def esplade(places, **sections):
+def esplade(positions, **sections):
     sections = {"data": {"negatives": 0}, "teacher": {"bm25_weight": 0}, **sections}
-    return configuration(places, loss={**ALONE, "scale_learning_rate": 0}, **sections)
+    return configuration(positions, loss={**ALONE, "scale_learning_rate": 0}, **sections)
 
 
-def test_in_batch_negatives_alone_need_no_mining(places, tmp_path, monkeypatch):
+def test_in_batch_negatives_alone_need_no_mining(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr(collection, "mine", None)
     batches = []
     compute = Objective.components
@@ -32,7 +32,7 @@ def test_in_batch_negatives_alone_need_no_mining(places, tmp_path, monkeypatch):
         return compute(self, queries, documents, targets)
 
     monkeypatch.setattr(Objective, "components", watched)
-    train(esplade(places), tmp_path / "run")
+    train(esplade(inputs), tmp_path / "run")
     assert batches == [(3, 3, [1, 1, 1])] * 20  # 10 steps of two batches, one document for each
     told = metrics(tmp_path / "run")[0]
     assert "in_batch" in told
@@ -42,14 +42,14 @@ def test_in_batch_negatives_alone_need_no_mining(places, tmp_path, monkeypatch):
     assert config["query_scale"] == 1.0
 
 
-def test_a_judgement_of_an_unknown_document_is_found_before_training(places, tmp_path):
+def test_a_judgement_of_an_unknown_document_is_found_before_training(inputs, tmp_path):
     beir = tmp_path / "beir"
     (beir / "qrels").mkdir(parents=True)
     for name in ("corpus.jsonl", "queries.jsonl", "qrels/dev.tsv"):
-        (beir / name).write_bytes((places / "beir" / name).read_bytes())
+        (beir / name).write_bytes((inputs / "beir" / name).read_bytes())
     path = beir / "qrels" / "train.tsv"
-    path.write_text((places / "beir" / "qrels" / "train.tsv").read_text() + "q1\tnowhere\t1\n")
-    config = esplade(places, data={"negatives": 0, "queries": str(beir)})
+    path.write_text((inputs / "beir" / "qrels" / "train.tsv").read_text() + "q1\tnowhere\t1\n")
+    config = esplade(inputs, data={"negatives": 0, "queries": str(beir)})
     with pytest.raises(InputError, match="the document 'nowhere', which is unknown"):
         train(config, tmp_path / "run")
     path.write_text("query-id\tcorpus-id\tscore\nq1\td1\t0\n")
@@ -64,19 +64,19 @@ def test_a_judgement_of_an_unknown_document_is_found_before_training(places, tmp
         ({"kl": 1}, "loss.kl requires data.negatives of at least 1, or a teacher"),
     ],
 )
-def test_losses_that_compare_candidates_need_some(places, loss, message):
+def test_losses_that_compare_candidates_need_some(inputs, loss, message):
     with pytest.raises(InputError, match=message):
         configuration(
-            places, data={"negatives": 0}, teacher={"bm25_weight": 0}, loss={**ALONE, **loss}
+            inputs, data={"negatives": 0}, teacher={"bm25_weight": 0}, loss={**ALONE, **loss}
         )
 
 
 @pytest.mark.parametrize("trained", ["head", "all"])
-def test_frequencies_of_a_sample_survive_a_kill(places, tmp_path, monkeypatch, trained):
+def test_frequencies_of_a_sample_survive_a_kill(inputs, tmp_path, monkeypatch, trained):
     """A sample of 12 of 40 documents is counted at steps 0, 3, 6 and 9, and batches are not."""
     sampled = {"df_source": "sample", "df_texts": 12, "df_every": 3, "alpha": 0.2, "beta": 4}
     config = configuration(
-        places,
+        inputs,
         model={"trained": trained},
         document_regularizer=sampled,
         query_regularizer={"kind": "df_flops", **sampled, "df_texts": 500},

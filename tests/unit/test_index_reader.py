@@ -1,4 +1,4 @@
-"""Searching and explaining an opened index, and refusing what is not one."""
+"""Searching and explaining an opened index, and refusing anything else."""
 
 import json
 import shutil
@@ -54,8 +54,8 @@ def test_scores_are_the_matrix_product_of_bm25(tmp_path):
     documents = BM25().documents(vectorizer.documents(list(texts.values())))
     queries = ["owl", "river river moss", "stones lakes ferns unknown"]
     scores = (vectorizer.queries(queries) @ documents.T).toarray()
-    for query, row in zip(queries, scores, strict=True):
-        expected = {name: float(s) for name, s in zip(texts, row, strict=True) if s > 0}
+    for query, vector in zip(queries, scores, strict=True):
+        expected = {name: float(s) for name, s in zip(texts, vector, strict=True) if s > 0}
         assert as_scores(index, query) == pytest.approx(expected, rel=1e-5)
         ranked = [hit.score for hit in index.search([query], 100)[0]]
         assert ranked == sorted(ranked, reverse=True)
@@ -94,10 +94,10 @@ def test_titles_and_long_documents_are_searched(tmp_path):
 def test_query_weights_are_counts_of_known_words(tmp_path):
     index = build(tmp_path / "index", ANIMALS)
     query = "cat dog dogs of zebra"
-    found = index.query_vectors([query])
+    vectors = index.query_vectors([query])
     terms = index.vocabularies[0].terms
     assert terms is not None
-    counts = {terms[int(i)]: float(w) for i, w in zip(found.indices, found.data, strict=True)}
+    counts = {terms[int(i)]: float(w) for i, w in zip(vectors.indices, vectors.data, strict=True)}
     assert counts == Counter({"dog": 2, "cat": 1})
     for query in ("", "zebra", "the", "\0 ?!", "d"):
         assert index.search([query])[0] == []
@@ -106,8 +106,8 @@ def test_query_weights_are_counts_of_known_words(tmp_path):
 
 
 def test_empty_documents_are_kept_and_never_found(tmp_path):
-    for number, rra in enumerate((None, RRASettings(1.0))):
-        index = build(tmp_path / f"index{number}", ANIMALS, rra=rra)
+    for i, rra in enumerate((None, RRASettings(1.0))):
+        index = build(tmp_path / f"index{i}", ANIMALS, rra=rra)
         assert index.document("d").text == ""
         assert index.document_vectors().weights[[3]].nnz == 0
         assert set(as_scores(index, "cat dog")) == {"a", "b", "c"}
@@ -153,13 +153,15 @@ def test_explanations_add_up_to_the_score(tmp_path, rra, steering):
         for name in texts:
             found = index.explain(query, name, vocabulary)
             assert found.score == pytest.approx(hits.get(name, 0), rel=1e-6)
-            scores = [part.score for part in found.contributions]
+            scores = [contribution.score for contribution in found.contributions]
             assert scores == sorted(scores, reverse=True)
             assert all(score > 0 for score in scores)
-            for part in found.contributions:
-                assert part.score == part.query_weight * part.document_weight
-            kinds = {part.vocabulary for part in found.contributions}
-            assert kinds <= ({"words", "concepts"} if vocabulary is None else {vocabulary})
+            for contribution in found.contributions:
+                assert (
+                    contribution.score == contribution.query_weight * contribution.document_weight
+                )
+            vocabularies = {contribution.vocabulary for contribution in found.contributions}
+            assert vocabularies <= ({"words", "concepts"} if vocabulary is None else {vocabulary})
             priors += found.prior > 0
     assert (priors > 0) == (rra is not None)
     nothing = index.explain(ParsedQuery("zebra", steering=steering), "a", "words")
@@ -177,7 +179,7 @@ def test_an_explanation_in_words(tmp_path):
     expected = Explanation("dogs cats cats", "b", "cat dog", (cats, dog), 0.0)
     assert index.explain("dogs cats cats", "b") == expected
     none = ("query_spans", "query_shares", "document_spans", "document_shares")
-    bare = [part._replace(**dict.fromkeys(none, ())) for part in expected.contributions]
+    bare = [c._replace(**dict.fromkeys(none, ())) for c in expected.contributions]
     assert [*index.explain("dogs cats cats", "b", spans=False).contributions] == bare
     assert index.explain("zebra", "b").contributions == ()
     with pytest.raises(InputError, match="no document 'zz'"):
@@ -192,9 +194,9 @@ def test_steering_changes_the_weights_that_a_query_has(tmp_path):
     query = "cat ibex eee"  # a is the vowel that is pruned
 
     def weights(steering):
-        found = index.query_terms(ParsedQuery(query, steering=steering), "concepts")
-        assert [term.weight for term in found] == sorted((t.weight for t in found), reverse=True)
-        return {term.term: term.weight for term in found}
+        result = index.query_terms(ParsedQuery(query, steering=steering), "concepts")
+        assert [term.weight for term in result] == sorted((t.weight for t in result), reverse=True)
+        return {term.term: term.weight for term in result}
 
     whole = weights({})
     assert whole == {"e": pytest.approx(np.log(5)), "a": pytest.approx(np.log(2))}
@@ -241,8 +243,8 @@ def test_max_active_dims(tmp_path, pruning, kept):
     assert index.query_vectors(["aa uuu eee"]).nnz == 1
     # The words of the same query are not pruned.
     assert index.query_vectors(["aaaaee oou i"], "words").nnz == 2
-    found = {0: {"x", "y"}, 4: {"z"}}[kept]
-    assert set(as_scores(index, "aa uuu", "concepts")) == found
+    result = {0: {"x", "y"}, 4: {"z"}}[kept]
+    assert set(as_scores(index, "aa uuu", "concepts")) == result
     assert IndexReader.open(index.path).settings["concepts"].pruning == pruning
 
 
@@ -275,13 +277,13 @@ def test_no_index(tmp_path):
     (folder / "manifest.json").write_text('{"name": "a web app"}')
     empty = tmp_path / "empty"
     empty.mkdir()
-    for path, problem in [
+    for path, message in [
         (file, "no index here"),
         (tmp_path / "missing", "no index here"),
         (empty, "never finished"),
         (folder, "not a lexicept index"),
     ]:
-        with pytest.raises(IndexFormatError, match=problem):
+        with pytest.raises(IndexFormatError, match=message):
             IndexReader.open(path)
 
 
@@ -297,7 +299,7 @@ def test_a_damaged_manifest(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "problem"),
+    ("changes", "message"),
     [
         ({"version": 99}, f"index version 99; this lexicept reads version {VERSION}: a newer one"),
         ({"version": 1}, f"index version 1; this lexicept reads version {VERSION}: build it again"),
@@ -320,11 +322,11 @@ def test_a_damaged_manifest(tmp_path):
         ({"rra": "auto"}, "damaged"),
     ],
 )
-def test_a_manifest_of_another_kind(tmp_path, changes, problem):
+def test_a_manifest_of_another_kind(tmp_path, changes, message):
     path = tmp_path / "index"
     build(path, ANIMALS)
     edit_manifest(path, lambda manifest: manifest.update(changes))
-    with pytest.raises(IndexFormatError, match=problem):
+    with pytest.raises(IndexFormatError, match=message):
         IndexReader.open(path)
 
 
@@ -361,18 +363,18 @@ def test_every_truncated_or_missing_file_is_refused(tmp_path):
     files = files_below(path)
     assert len(files) >= 20
     for file in files:
-        content = file.read_bytes()
-        if content:
-            file.write_bytes(content[:-1])
+        data = file.read_bytes()
+        if data:
+            file.write_bytes(data[:-1])
             with pytest.raises(IndexFormatError, match=file.name):
                 IndexReader.open(path)
-        file.write_bytes(content + b"x")
+        file.write_bytes(data + b"x")
         with pytest.raises(IndexFormatError, match=file.name):
             IndexReader.open(path)
         file.unlink()
         with pytest.raises(IndexFormatError, match=file.name):
             IndexReader.open(path)
-        file.write_bytes(content)
+        file.write_bytes(data)
     (path / "manifest.json").rename(path / "kept")
     with pytest.raises(IndexFormatError, match="no manifest"):
         IndexReader.open(path)
@@ -385,21 +387,21 @@ def test_truncated_arrays_are_refused_although_the_manifest_agrees(tmp_path):
     path = tmp_path / "index"
     build(path, ANIMALS, concepts=VocabularySettings(BM25()))
     manifest = json.loads((path / "manifest.json").read_text())
-    for name, entry in manifest["files"].items():
-        content = (path / name).read_bytes()
+    for name, record in manifest["files"].items():
+        data = (path / name).read_bytes()
         if not name.endswith(".npy"):
             continue
-        (path / name).write_bytes(content[:-1])
-        smaller = {name: {**entry, "size": entry["size"] - 1}}
+        (path / name).write_bytes(data[:-1])
+        smaller = {name: {**record, "size": record["size"] - 1}}
         edit_manifest(path, lambda m, smaller=smaller: m["files"].update(smaller))
         if "/statistics." in name or name.endswith("/sizes.npy"):  # what only changes read
-            (problem,) = verify(path).problems
-            assert Path(name).name in problem
+            (message,) = verify(path).problems
+            assert Path(name).name in message
         else:
             with pytest.raises(IndexFormatError):
                 IndexReader.open(path).tf()
-        (path / name).write_bytes(content)
-        edit_manifest(path, lambda m, name=name, entry=entry: m["files"].update({name: entry}))
+        (path / name).write_bytes(data)
+        edit_manifest(path, lambda m, name=name, item=record: m["files"].update({name: item}))
 
 
 def test_altered_numbers_do_not_reach_the_compiled_search(tmp_path):
@@ -407,7 +409,7 @@ def test_altered_numbers_do_not_reach_the_compiled_search(tmp_path):
     build(path, ANIMALS)
     for name, value in [("gaps", 255), ("lengths", 2**16 - 1), ("widths", 3), ("widths", 15)]:
         file = path / "generation-000001" / "postings" / f"{name}.npy"
-        content = file.read_bytes()
+        data = file.read_bytes()
         array = np.load(file)
         array[-1 - MARGIN if name == "gaps" else 0] = value
         np.save(file, array)
@@ -420,18 +422,19 @@ def test_altered_numbers_do_not_reach_the_compiled_search(tmp_path):
             IndexReader.open(path).document_vectors()
         with pytest.raises(IndexFormatError, match=rf"{name}.npy does not match its checksum"):
             IndexReader.open(path, checksums=True)
-        file.write_bytes(content)
+        file.write_bytes(data)
 
 
 def test_parts_of_two_indexes(tmp_path):
     build(tmp_path / "one", ANIMALS)
     build(tmp_path / "two", {"a": "cat", "b": "yak gnu"})
-    for part in ("postings", "words"):
-        mixed = tmp_path / f"mixed-{part}"
+    for file_name in ("postings", "words"):
+        mixed = tmp_path / f"mixed-{file_name}"
         shutil.copytree(tmp_path / "one", mixed)
-        shutil.rmtree(mixed / "generation-000001" / part)
+        shutil.rmtree(mixed / "generation-000001" / file_name)
         shutil.copytree(
-            tmp_path / "two" / "generation-000001" / part, mixed / "generation-000001" / part
+            tmp_path / "two" / "generation-000001" / file_name,
+            mixed / "generation-000001" / file_name,
         )
         with pytest.raises(IndexFormatError):
             IndexReader.open(mixed)

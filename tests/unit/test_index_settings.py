@@ -45,10 +45,10 @@ def test_values_out_of_range(values, message):
 
 def test_an_encoder_keeps_them_in_a_file(encoder, tmp_path):
     settings = IndexSettings("splade", 0.9, 0.4, 16.0, 1.5)
-    made = Encoder.of(encoder.backbone, encoder.head, index_settings=settings)
-    made.save(str(tmp_path / "model"), create_model_card=False)
-    content = {"weighting": "splade", "k1": 0.9, "b": 0.4, "k3": 16.0, "query_max_qd_flops": 1.5}
-    assert json.loads((tmp_path / "model" / "lexicept.json").read_bytes()) == content
+    model = Encoder.of(encoder.backbone, encoder.head, index_settings=settings)
+    model.save(str(tmp_path / "model"), create_model_card=False)
+    data = {"weighting": "splade", "k1": 0.9, "b": 0.4, "k3": 16.0, "query_max_qd_flops": 1.5}
+    assert json.loads((tmp_path / "model" / "lexicept.json").read_bytes()) == data
     loaded = Encoder.load(tmp_path / "model")
     assert loaded.index_settings == settings
     assert loaded.weighting == Splade(1.0)
@@ -58,12 +58,12 @@ def test_an_encoder_keeps_them_in_a_file(encoder, tmp_path):
 def test_folders_without_them_or_with_others(encoder, tmp_path):
     folder = tmp_path / "model"
     encoder.save(str(folder), create_model_card=False)
-    for content, message in (
+    for data, message in (
         ("[]", "not a JSON object"),
         ('{"weighting": "tf"}', "weighting must be 'bm25' or"),
         ('{"weightin": 1}', "no setting 'weightin'; perhaps weighting?"),
     ):
-        (folder / "lexicept.json").write_text(content)
+        (folder / "lexicept.json").write_text(data)
         with pytest.raises(InputError, match=message):
             Encoder.load(folder)
     (folder / "lexicept.json").unlink()

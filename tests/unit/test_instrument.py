@@ -61,15 +61,15 @@ def test_limits_are_all_pairs():
 def test_differences_are_those_of_scipy_s_tests():
     random = np.random.default_rng(0)
     a, b = random.random((2, 40))
-    found = seeded_difference(a, b)
+    difference = seeded_difference(a, b)
     reference = stats.ttest_rel(a, b)
-    assert found.p() == pytest.approx(reference.pvalue)
-    assert found.interval() == pytest.approx(tuple(reference.confidence_interval()))
+    assert difference.p() == pytest.approx(reference.pvalue)
+    assert difference.interval() == pytest.approx(tuple(reference.confidence_interval()))
     a, b = [0.61, 0.64, 0.62, 0.66], [0.58, 0.63, 0.60]
-    found = trainings_difference(a, b)
+    difference = trainings_difference(a, b)
     reference = stats.ttest_ind(a, b, equal_var=False)
-    assert found.p() == pytest.approx(reference.pvalue)
-    assert found.freedom == pytest.approx(reference.df)
+    assert difference.p() == pytest.approx(reference.pvalue)
+    assert difference.freedom == pytest.approx(reference.df)
     # Against a constant it is the one-sample test.
     alone = trainings_difference(a, [0.6])
     assert alone.p() == pytest.approx(stats.ttest_1samp(a, 0.6).pvalue)
@@ -77,16 +77,18 @@ def test_differences_are_those_of_scipy_s_tests():
 
 def test_queries_and_trainings_by_hand():
     a = [[0.5, 0.7, 0.9], [0.7, 0.9, 0.8]]
-    found = seeded_difference(a, [[0.5, 0.6, 0.7]])
+    difference = seeded_difference(a, [[0.5, 0.6, 0.7]])
     # Queries: .1, .2, .15 with variance .0025; trainings' means .7 and .8 with variance .005.
     variance = 0.0025 / 3 + 0.005 / 2
-    assert found.difference == pytest.approx(0.15)
-    assert found.error == pytest.approx(variance**0.5)
-    assert found.freedom == pytest.approx(variance**2 / ((0.0025 / 3) ** 2 / 2 + 0.0025**2 / 1))
+    assert difference.difference == pytest.approx(0.15)
+    assert difference.error == pytest.approx(variance**0.5)
+    assert difference.freedom == pytest.approx(
+        variance**2 / ((0.0025 / 3) ** 2 / 2 + 0.0025**2 / 1)
+    )
 
 
 def test_the_interval_holds_where_queries_and_trainings_are_random():
-    """Of intervals for a true difference of .1 at least 95 % hold it, and p is uniform at most."""
+    """At least 95 % of intervals hold a true difference of .1, and p is uniform at most."""
     random = np.random.default_rng(1)
     held = 0
     for _ in range(400):

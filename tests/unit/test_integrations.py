@@ -1,4 +1,4 @@
-"""Indexes in PyTerrier, LangChain and LlamaIndex find what they find alone."""
+"""Indexes in PyTerrier, LangChain and LlamaIndex give the same results as alone."""
 
 import asyncio
 import pickle
@@ -27,7 +27,7 @@ def index(tmp_path_factory):
 
 
 def retriever_of(integration: str, library: str, name: str) -> Any:
-    """Return an integration's retriever; skip the test where the library is not installed."""
+    """Return an integration's retriever; skip the test if the library is not installed."""
     pytest.importorskip(library, reason=f"needs the library of lexicept.integrations.{integration}")
     return getattr(import_module(f"lexicept.integrations.{integration}"), name)
 
@@ -35,9 +35,9 @@ def retriever_of(integration: str, library: str, name: str) -> Any:
 def test_a_pickled_index_is_its_absolute_path(index, monkeypatch, tmp_path):
     monkeypatch.chdir(index.path.parent)
     with open_index("pets") as opened:
-        content = pickle.dumps(opened)
+        data = pickle.dumps(opened)
     monkeypatch.chdir(tmp_path)
-    loaded = pickle.loads(content)
+    loaded = pickle.loads(data)
     assert loaded.path == index.path
     assert [hit.id for hit in loaded.search("cats")] == ["d1", "d2"]
     loaded.close()
@@ -54,33 +54,33 @@ class TestPyTerrier:
         self.pt, self.pd = import_module("pyterrier"), import_module("pandas")
 
     def topics(self, *queries: object) -> object:
-        qids = [f"q{number}" for number in range(len(queries))]
+        qids = [f"q{i}" for i in range(len(queries))]
         return self.pd.DataFrame({"qid": qids, "query": list(queries), "kept": 1})
 
     def test_results_are_the_index_s(self, index):
-        found = self.retriever(index)(self.topics("dogs fight", "", "cats"))
-        assert [*found] == ["qid", "query", "kept", "docno", "score", "rank"]
-        rows = found[["qid", "docno", "score", "rank"]].itertuples(index=False, name=None)
+        hits = self.retriever(index)(self.topics("dogs fight", "", "cats"))
+        assert [*hits] == ["qid", "query", "kept", "docno", "score", "rank"]
+        records = hits[["qid", "docno", "score", "rank"]].itertuples(index=False, name=None)
         expected = [
             (qid, hit.id, hit.score, hit.rank - 1)
             for qid, query in (("q0", "dogs fight"), ("q2", "cats"))
             for hit in index.search(query)
         ]
-        assert list(rows) == expected
-        assert [row[1] for row in expected] == ["d2", "d3", "d1", "d2"]
+        assert list(records) == expected
+        assert [record[1] for record in expected] == ["d2", "d3", "d1", "d2"]
 
     def test_topics_without_results_keep_the_columns(self, index):
         for topics in (self.topics(""), self.topics()):
-            found = self.retriever(index)(topics)
-            assert found.empty
-            assert found["rank"].dtype == "int64"
-            assert found["score"].dtype == "float64"
-            assert [*found] == ["qid", "query", "kept", "docno", "score", "rank"]
+            hits = self.retriever(index)(topics)
+            assert hits.empty
+            assert hits["rank"].dtype == "int64"
+            assert hits["score"].dtype == "float64"
+            assert [*hits] == ["qid", "query", "kept", "docno", "score", "rank"]
 
     def test_operators(self, index):
         retriever = self.retriever(index)
-        one = (retriever % 1)(self.topics("cats"))
-        assert one["docno"].tolist() == ["d1"]
+        hit = (retriever % 1)(self.topics("cats"))
+        assert hit["docno"].tolist() == ["d1"]
         both = (retriever + 2 * retriever)(self.topics("dogs fight")).set_index("docno")
         alone = retriever(self.topics("dogs fight")).set_index("docno")
         assert both["score"].to_dict() == pytest.approx((3 * alone["score"]).to_dict())
@@ -88,10 +88,10 @@ class TestPyTerrier:
     def test_experiment(self, index):
         qrels = self.pd.DataFrame({"qid": ["q0", "q1"], "docno": ["d2", "d2"], "label": [1, 1]})
         systems = [self.retriever(index), self.retriever(index, top_k=1)]
-        found = self.pt.Experiment(
+        measured = self.pt.Experiment(
             systems, self.topics("dogs fight", "cats"), qrels, ["recip_rank"], names=["all", "one"]
         )
-        assert found["recip_rank"].tolist() == [0.75, 0.5]
+        assert measured["recip_rank"].tolist() == [0.75, 0.5]
 
     def test_an_experiment_has_short_names(self, index):
         qrels = self.pd.DataFrame({"qid": ["q0"], "docno": ["d2"], "label": [1]})
@@ -168,11 +168,11 @@ class TestLangChain:
 
     def test_a_filter(self, index):
         retriever = self.retriever(index=index, filter="year exists")
-        assert [found.id for found in retriever.invoke("dogs cats")] == ["d1", "d3"]
+        assert [document.id for document in retriever.invoke("dogs cats")] == ["d1", "d3"]
         for given in ("year > 2020", {"year": {">": 2020}}):
-            assert [found.id for found in retriever.invoke("dogs cats", filter=given)] == ["d3"]
-            found = asyncio.run(retriever.ainvoke("dogs cats", filter=given))
-            assert [document.id for document in found] == ["d3"]
+            assert [d.id for d in retriever.invoke("dogs cats", filter=given)] == ["d3"]
+            documents = asyncio.run(retriever.ainvoke("dogs cats", filter=given))
+            assert [document.id for document in documents] == ["d3"]
         with pytest.raises(InputError, match="there is no field 'colour', only: year, tag"):
             retriever.invoke("dogs", filter="colour = 1")
 
@@ -186,9 +186,9 @@ class TestLangChain:
     def test_the_syntax_of_queries_is_read_where_it_is_asked_for(self, index):
         query = "cats dogs -fight"
         plain = self.retriever(index=index).invoke(query)
-        assert {one.id for one in plain} == {"d1", "d2", "d3"}
+        assert {document.id for document in plain} == {"d1", "d2", "d3"}
         parsed = self.retriever(index=index, syntax=True).invoke(query)
-        assert {one.id for one in parsed} == {"d1", "d3"}
+        assert {document.id for document in parsed} == {"d1", "d3"}
 
 
 class TestLlamaIndex:
@@ -198,19 +198,19 @@ class TestLlamaIndex:
 
     def test_results_are_the_index_s(self, index):
         retriever = self.retriever(index, top_k=2)
-        found = retriever.retrieve("cats")
-        assert [(n.node.node_id, n.score) for n in found] == [
+        nodes = retriever.retrieve("cats")
+        assert [(n.node.node_id, n.score) for n in nodes] == [
             (hit.id, hit.score) for hit in index.search("cats", 2)
         ]
         known = {"year": 2019, "tag": ["pet"], "title": "On cats"}
-        assert [n.node.metadata for n in found] == [known, {}]
-        assert [n.text for n in found] == ["Cats sleep all day.", "Dogs and cats fight."]
-        assert asyncio.run(retriever.aretrieve("cats")) == found
+        assert [n.node.metadata for n in nodes] == [known, {}]
+        assert [n.text for n in nodes] == ["Cats sleep all day.", "Dogs and cats fight."]
+        assert asyncio.run(retriever.aretrieve("cats")) == nodes
         assert retriever.retrieve("") == []
 
     def test_a_filter(self, index):
         retriever = self.retriever(index, filter={"year": {">": 2020}})
-        assert [found.node.node_id for found in retriever.retrieve("dogs cats")] == ["d3"]
+        assert [node.node.node_id for node in retriever.retrieve("dogs cats")] == ["d3"]
 
     def test_bad_input(self, index):
         with pytest.raises(InputError, match="no vocabulary 'concepts'"):
@@ -219,5 +219,5 @@ class TestLlamaIndex:
     def test_the_syntax_of_queries_is_read_where_it_is_asked_for(self, index):
         query = '"dogs bark" year:2021'
         assert len(self.retriever(index).retrieve(query)) == 2
-        (found,) = self.retriever(index, syntax=True).retrieve(query)
-        assert found.node.node_id == "d3"
+        (node,) = self.retriever(index, syntax=True).retrieve(query)
+        assert node.node.node_id == "d3"

@@ -1,4 +1,4 @@
-"""Language heads: those of the library's models, means over sub-words, random rows."""
+"""Language heads: the library's models, means over sub-words, random rows."""
 
 import pytest
 import torch
@@ -34,10 +34,10 @@ def test_the_head_is_the_library_s(architecture, tmp_path):
     mask = torch.ones_like(ids)
     with torch.no_grad():
         expected = model(input_ids=ids, attention_mask=mask).logits[0]
-        found = logits(head, backbone.states(ids, mask)[0])
+        actual = logits(head, backbone.states(ids, mask)[0])
         acts, dimensions = head.encode(backbone.states(ids, mask)[0])
     assert expected.std() > 0.1
-    assert torch.allclose(found, expected, atol=1e-5)
+    assert torch.allclose(actual, expected, atol=1e-5)
     assert list(head.terms) == VOCABULARY
     assert torch.allclose(
         torch.zeros_like(expected).scatter(1, dimensions, acts), expected.relu(), atol=1e-5
@@ -71,10 +71,10 @@ def test_saved_and_loaded(bert, tmp_path):
 
 def test_expanded_rows_are_means_by_hand(bert):
     head = language_head(str(bert))
-    pieces = [VOCABULARY.index(token) for token in ("lov", "##e", "##ly")]
-    expanded = head.expanded([pieces[:1] + pieces[2:], [6], pieces], ["lovly", "cat", "lovely"])
+    tokens = [VOCABULARY.index(token) for token in ("lov", "##e", "##ly")]
+    expanded = head.expanded([tokens[:1] + tokens[2:], [6], tokens], ["lovly", "cat", "lovely"])
     assert list(expanded.terms) == ["lovly", "cat", "lovely"]
-    first, second, third = pieces
+    first, second, third = tokens
     by_hand = [
         (head.rows[first] + head.rows[third]) / 2,
         head.rows[6],
@@ -89,14 +89,14 @@ def test_expanded_rows_are_means_by_hand(bert):
     assert torch.allclose(expanded.bias, torch.stack(biases), atol=1e-6)
     # The rows are linear: a word's logit is the mean of its sub-words'.
     states = torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
-    mean = logits(head, states)[:, pieces].mean(dim=1)
+    mean = logits(head, states)[:, tokens].mean(dim=1)
     assert torch.allclose(logits(expanded, states)[:, 2], mean, atol=1e-5)
 
 
-@pytest.mark.parametrize("pieces", [[], [len(VOCABULARY)], [-1, 3]])
-def test_words_without_sub_words_of_the_head(bert, pieces):
+@pytest.mark.parametrize("fragments", [[], [len(VOCABULARY)], [-1, 3]])
+def test_words_without_sub_words_of_the_head(bert, fragments):
     with pytest.raises(InputError, match=f"'word' has no sub-words .* {len(VOCABULARY)}"):
-        language_head(str(bert)).expanded([[5], pieces], ["the", "word"])
+        language_head(str(bert)).expanded([[5], fragments], ["the", "word"])
 
 
 def test_random_and_derived_heads_leave_the_first_alone(bert):
@@ -146,15 +146,15 @@ def test_a_decoder_s_head_is_the_library_s(architecture, tied, tmp_path):
     for layer in (2, 4):
         backbone = Backbone.from_pretrained(folder, layer, bidirectional=False)
         with torch.no_grad():
-            found = logits(head, backbone.states(ids, mask)[0])
+            actual = logits(head, backbone.states(ids, mask)[0])
             every = model(ids, attention_mask=mask, output_hidden_states=True)
             # At an intermediate block the model's norm and output layer are applied to its state.
             state = model.model.norm(every.hidden_states[2])
             expected = model.lm_head(state)[0] if layer == 2 else every.logits[0]
         if architecture == "Gemma2" and layer == 4:
-            found = 30 * torch.tanh(found / 30)
+            actual = 30 * torch.tanh(actual / 30)
         assert expected.std() > 0.1
-        assert torch.allclose(found, expected, atol=1e-4)
+        assert torch.allclose(actual, expected, atol=1e-4)
 
 
 def test_a_decoder_s_head_has_norm_and_rows_alone(tmp_path):
@@ -163,7 +163,7 @@ def test_a_decoder_s_head_has_norm_and_rows_alone(tmp_path):
     assert [name for name, _ in head.named_parameters()] == ["weight", "final.weight"]
     head.save(str(tmp_path / "head"))
     states = torch.randn(5, 32, generator=torch.Generator().manual_seed(1))
-    every = [[number] for number in range(head.size)]
+    every = [[i] for i in range(head.size)]
     for derived in (VocabularyHead.read(tmp_path / "head"), head.expanded(every, head.terms)):
         assert torch.equal(logits(derived, states), logits(head, states))
         assert list(derived.terms) == list(head.terms)
@@ -174,23 +174,23 @@ def test_a_decoder_s_head_has_norm_and_rows_alone(tmp_path):
 def test_tokens_of_bytes_are_shown_as_text(tmp_path):
     tokenizer = decoder_tokenizer()
     terms = list(language_head(save_decoder(tmp_path)).terms)
-    shown = {token: terms[number] for token, number in tokenizer.get_vocab().items()}
-    assert shown["bade"] == "bade"
-    assert shown["Ġbade"] == "▁bade"
-    assert (shown["<s>"], shown["Ċ"], shown["Ã"]) == ("<s>", "Ċ", "Ã")  # no whole character
+    names = {token: terms[token_id] for token, token_id in tokenizer.get_vocab().items()}
+    assert names["bade"] == "bade"
+    assert names["Ġbade"] == "▁bade"
+    assert (names["<s>"], names["Ċ"], names["Ã"]) == ("<s>", "Ċ", "Ã")  # no whole character
     size = len(tokenizer)
     assert terms[size:] == [f"#{size}", f"#{size + 1}"]
 
 
 @pytest.mark.parametrize(
-    ("wrong", "problem"),
+    ("wrong", "message"),
     [
         ({"activation": "gulp"}, "no activation function 'gulp'"),
         ({"final_norm": "batch"}, "layer or rms, not 'batch'"),
         ({"bias": torch.zeros(2)}, "3 rows, 2 biases and 3 terms"),
     ],
 )
-def test_heads_that_can_t_be(wrong, problem):
-    own = {"bias": None, "terms": ["a", "b", "c"]}
-    with pytest.raises(InputError, match=problem):
-        VocabularyHead(torch.zeros(3, 4), **{**own, **wrong})
+def test_heads_that_can_t_be(wrong, message):
+    settings = {"bias": None, "terms": ["a", "b", "c"]}
+    with pytest.raises(InputError, match=message):
+        VocabularyHead(torch.zeros(3, 4), **{**settings, **wrong})

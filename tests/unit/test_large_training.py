@@ -25,29 +25,29 @@ pytestmark = pytest.mark.usefixtures("_hasty")
 
 
 @pytest.fixture
-def lists(places, tmp_path):
+def lists(inputs, tmp_path):
     """Lists with scores, in ColBERT's layout: each query's document and the two after it."""
-    rows = [
+    lines = [
         [f"q{n}", [f"d{n}", 9.0], [f"d{n + 1}", 2.0 + n / 10], [f"d{n + 2}", 1.0]]
         for n in range(20)
     ]
     path = tmp_path / "lists.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return str(path)
 
 
-def scored(places: Path, lists: str, **sections: dict[str, Any]) -> TrainingConfig:
+def scored(positions: Path, lists: str, **sections: dict[str, Any]) -> TrainingConfig:
     """Return the configuration of a run that learns from scored lists alone."""
-    beir = str(places / "beir")
-    content: dict[str, dict[str, Any]] = {
+    beir = str(positions / "beir")
+    data: dict[str, dict[str, Any]] = {
         "data": {"corpus": beir, "queries": beir, "lists": lists, "negatives": 2},
-        "model": {"start": str(places / "start"), "trained": "all"},
+        "model": {"start": str(positions / "start"), "trained": "all"},
         "optimizer": {"steps": 4, "batch_size": 3, "warmup_steps": 1},
         "validation": {"queries": beir, "every": 2},
     }
     for name, values in sections.items():
-        content[name] = {**content.get(name, {}), **values}
-    return from_mapping(TrainingConfig, content)
+        data[name] = {**data.get(name, {}), **values}
+    return from_mapping(TrainingConfig, data)
 
 
 def never(*_: Any, **__: Any) -> None:
@@ -56,18 +56,18 @@ def never(*_: Any, **__: Any) -> None:
 
 @pytest.fixture
 def _no_work(monkeypatch):
-    """Fails where documents are stored or indexed."""
+    """Fail if documents are stored or indexed."""
     monkeypatch.setattr(collection, "write_documents", never)
     monkeypatch.setattr(collection, "IndexBuilder", never)
 
 
-def test_words_are_not_indexed_where_lists_have_scores(places, lists, tmp_path, monkeypatch):
+def test_words_are_not_indexed_where_lists_have_scores(inputs, lists, tmp_path, monkeypatch):
     monkeypatch.setattr(collection, "IndexBuilder", never)
-    train(scored(places, lists), tmp_path / "run")
+    train(scored(inputs, lists), tmp_path / "run")
     assert not (tmp_path / "run" / "work" / "words").exists()
     assert (tmp_path / "run" / "work" / "documents" / "parts" / "000001" / "texts.bin").exists()
     with pytest.raises(AssertionError, match="minutes of work"):
-        train(scored(places, lists, teacher={"bm25_weight": 1.0}), tmp_path / "taught")
+        train(scored(inputs, lists, teacher={"bm25_weight": 1.0}), tmp_path / "taught")
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_words_are_not_indexed_where_lists_have_scores(places, lists, tmp_path, 
     ],
 )
 def test_what_needs_words(sections, expected):
-    content = {"teacher": {"dense": "x"}, **sections}
-    content["data"] = {"corpus": "x", **sections.get("data", {})}
-    assert collection.needs_words(from_mapping(TrainingConfig, content)) == expected
+    config = {"teacher": {"dense": "x"}, **sections}
+    config["data"] = {"corpus": "x", **sections.get("data", {})}
+    assert collection.needs_words(from_mapping(TrainingConfig, config)) == expected
 
 
 def pickled(folder: Path) -> str:
@@ -99,7 +99,7 @@ def pickled(folder: Path) -> str:
 
 @pytest.mark.usefixtures("_no_work")
 @pytest.mark.parametrize(
-    ("section", "name", "problem"),
+    ("section", "name", "message"),
     [
         ("model", "backbone", "backbone '.*pickled' can't be loaded"),
         ("model", "pretrained", "nowhere"),
@@ -111,14 +111,14 @@ def pickled(folder: Path) -> str:
         ("validation", "corpus", "nowhere"),
     ],
 )
-def test_what_is_missing_is_found_before_any_work(places, lists, tmp_path, section, name, problem):
-    bad = pickled(tmp_path / "pickled") if "pickled" in problem else str(tmp_path / "nowhere")
+def test_what_is_missing_is_found_before_any_work(inputs, lists, tmp_path, section, name, message):
+    bad = pickled(tmp_path / "pickled") if "pickled" in message else str(tmp_path / "nowhere")
     sections: dict[str, dict[str, Any]] = {section: {name: bad}}
     if section == "model":
         sections["model"] |= {"start": None, "head": "mlm" if name == "backbone" else "sae"}
-        sections["model"].setdefault("backbone", str(places / "bert"))
-    with pytest.raises(InputError, match=problem):
-        train(scored(places, lists, **sections), tmp_path / "run")
+        sections["model"].setdefault("backbone", str(inputs / "bert"))
+    with pytest.raises(InputError, match=message):
+        train(scored(inputs, lists, **sections), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -132,33 +132,33 @@ def test_pretraining_loads_its_model_before_it_stores_texts(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_lists_of_another_collection_are_found_before_training(places, lists, tmp_path):
+def test_lists_of_another_collection_are_found_before_training(inputs, lists, tmp_path):
     Path(lists).write_text(Path(lists).read_text().replace('"d7"', '"e7"'))
     with pytest.raises(InputError, match="names the document 'e7', which is unknown"):
-        train(scored(places, lists), tmp_path / "run")
+        train(scored(inputs, lists), tmp_path / "run")
     assert not (tmp_path / "run" / "work" / "checkpoints").exists()
 
 
-def test_workers_make_the_same_batches(places, tmp_path):
+def test_workers_make_the_same_batches(inputs, tmp_path):
     for workers in (0, 2):
         settings = {"trained": "all"}
         optimizer = {"steps": 5, "workers": workers}
-        train(configuration(places, model=settings, optimizer=optimizer), tmp_path / str(workers))
+        train(configuration(inputs, model=settings, optimizer=optimizer), tmp_path / str(workers))
     assert_same_model(tmp_path / "2" / "model", tmp_path / "0" / "model")
     assert metrics(tmp_path / "2") == metrics(tmp_path / "0")
 
 
 @given(st.lists(st.text(max_size=3), unique=True), st.text(max_size=3))
 def test_numbers_of_texts_are_those_of_the_sequence(texts, other):
-    number = NumberOf(texts)
-    assert [number.find(text) for text in texts] == list(range(len(texts)))
-    assert number.find(other) == (texts.index(other) if other in texts else None)
+    number_of = NumberOf(texts)
+    assert [number_of.find(text) for text in texts] == list(range(len(texts)))
+    assert number_of.find(other) == (texts.index(other) if other in texts else None)
 
 
 def test_texts_of_one_hash_are_told_apart(monkeypatch):
     monkeypatch.setattr(sequences, "_hash", len)
-    number = NumberOf(["ab", "c", "cd", "ef"])
-    assert [number.find(text) for text in ("ef", "cd", "ab", "c", "xy", "z", "")] == [
+    number_of = NumberOf(["ab", "c", "cd", "ef"])
+    assert [number_of.find(text) for text in ("ef", "cd", "ab", "c", "xy", "z", "")] == [
         *(3, 2, 0, 1),
         *(None, None, None),
     ]

@@ -1,4 +1,4 @@
-"""Lengths at which a model cuts queries and documents (SAE-SPLADE, appendix A: 32 and 256)."""
+"""Lengths of queries and documents (SAE-SPLADE, appendix A: 32 and 256)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPECIAL = 2  # [CLS] and [SEP]
 
 @pytest.fixture
 def encoder(tmp_path):
-    """Queries of 8 tokens, documents of 20; its windows have 64."""
+    """Queries of 8 tokens, documents of 20, windows of 64."""
     encoder = Encoder.of(
         tiny_backbone(tmp_path / "bert"), sae_head(), index_settings=IndexSettings("splade")
     )
@@ -78,11 +78,7 @@ def test_an_index_reads_as_much_as_the_model(encoder, run, tmp_path):
         np.testing.assert_allclose(index.query_vectors(TEXTS).toarray(), queries, atol=1e-5)
         # Nothing beyond the length fires a dimension.
         end = len(text(*range(12 - SPECIAL))) if options else len(text(*range(20 - SPECIAL)))
-        spans = [
-            span
-            for contribution in index.explain(LONG, "0").contributions
-            for span in contribution.document_spans
-        ]
+        spans = [span for c in index.explain(LONG, "0").contributions for span in c.document_spans]
         assert max(stop for _, stop in spans) == end
         encoder.backbone.cut(10, 12)
 
@@ -103,8 +99,8 @@ def test_a_search_reads_no_more_tokens_than_the_model(encoder, run, tmp_path):
     command = ("build", tmp_path / "texts.jsonl", "--out", tmp_path / "index", "--vocabulary")
     assert run(*command, "concepts", "--model", tmp_path / "model").code == 0
     index = IndexReader.open(tmp_path / "index")
-    one, whole = index.query_vectors([text(0), LONG]).toarray()
-    np.testing.assert_array_equal(one, whole)
+    short, whole = index.query_vectors([text(0), LONG]).toarray()
+    np.testing.assert_array_equal(short, whole)
 
 
 @pytest.mark.parametrize("length", [0, -1, "8", 2.5])
@@ -122,8 +118,8 @@ BY_RECALL = ("esplade/table5", "esplade/table6", "esplade/table7")
 
 @pytest.mark.parametrize("name", [n for n in find_recipes(RECIPES) if not n.startswith("rra")])
 def test_recipes_read_choose_and_prune_as_the_papers(name):
-    for row in load_recipe(RECIPES, name).rows:
-        for size, job in row.jobs.items():
+    for system in load_recipe(RECIPES, name).rows:
+        for size, job in system.jobs.items():
             if not isinstance(job, TrainingJob | OverlapJob):
                 continue
             training = job if isinstance(job, TrainingJob) else job.training
@@ -143,9 +139,9 @@ def test_recipes_read_choose_and_prune_as_the_papers(name):
             by_recall = size == "full" and name in BY_RECALL
             # sae_splade/pretraining is no table of the paper; its README says why.
             checkpoint = "best" if name == "sae_splade/pretraining" else "last"
-            by_rows = "last" if row.name.endswith("-last") else "best"
+            by_rows = "last" if system.name.endswith("-last") else "best"
             # Trials of trained are judged by effectiveness and cost, as its checks are.
             measure = "E2" if name.startswith("sae_splade/trained") else "nDCG@10"
-            chosen = (by_rows, "R@10") if by_recall else (checkpoint, measure)
-            assert (validation.checkpoint, validation.select) == chosen
+            checkpoint_and_measure = (by_rows, "R@10") if by_recall else (checkpoint, measure)
+            assert (validation.checkpoint, validation.select) == checkpoint_and_measure
             assert model.pruning == "weight"

@@ -60,11 +60,11 @@ def columns(longest: int) -> list[list[str]]:
     generator = torch.Generator().manual_seed(5)
 
     def text(words: int) -> str:
-        places = torch.randint(len(WORDS), (words,), generator=generator)
-        return " ".join(WORDS[place] for place in places)
+        word_ids = torch.randint(len(WORDS), (words,), generator=generator)
+        return " ".join(WORDS[word_id] for word_id in word_ids)
 
     lengths = (1, longest, longest // 2, 3)
-    return [[text(lengths[(row + column) % 4]) for row in range(4)] for column in range(4)]
+    return [[text(lengths[(i + column) % 4]) for i in range(4)] for column in range(4)]
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +87,8 @@ def masked(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plain(masked):
-    parts = [Transformer(str(masked), transformer_task="fill-mask"), SpladePooling()]
-    return SparseEncoder(modules=parts, device="cpu")
+    modules = [Transformer(str(masked), transformer_task="fill-mask"), SpladePooling()]
+    return SparseEncoder(modules=modules, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ class TextByText(nn.Module):
         self.encoder, self.texts = encoder, texts
 
     def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        alone = [self.texts[number] for number in features["input_ids"].ravel().tolist()]
+        alone = [self.texts[token_id] for token_id in features["input_ids"].ravel().tolist()]
         vectors = [
             self.encoder(self.encoder.preprocess([text]))["sentence_embedding"] for text in alone
         ]
@@ -117,8 +117,8 @@ class TextByText(nn.Module):
 def numbered(texts: list[list[str]]) -> list[dict[str, Tensor]]:
     """Columns of texts as columns of their numbers, for ``TextByText``."""
     size = len(texts[0])
-    numbers = [torch.arange(size)[:, None] + size * place for place in range(len(texts))]
-    return [{"input_ids": one, "attention_mask": torch.ones_like(one)} for one in numbers]
+    positions = [torch.arange(size)[:, None] + size * i for i in range(len(texts))]
+    return [{"input_ids": value, "attention_mask": torch.ones_like(value)} for value in positions]
 
 
 def loss_of(
@@ -126,10 +126,10 @@ def loss_of(
 ) -> Tensor:
     """Return a loss and the gradient of the output's bias, in one vector."""
     name, wrapper, documents = setting
-    kind, _, labels = LOSSES[name]
+    loss_class, _, labels = LOSSES[name]
     queries = None if documents else 0.3
     loss = WRAPPERS[wrapper](
-        model, kind(model), 0.1, queries, use_document_regularizer_only=documents
+        model, loss_class(model), 0.1, queries, use_document_regularizer_only=documents
     )
     model.zero_grad()
     total: Tensor = sum(loss(features, labels).values())
@@ -143,8 +143,8 @@ def test_short_texts_have_the_losses_of_a_plain_model(plain, own, setting):
     texts = columns(20)[: LOSSES[setting[0]][1]]
     bias = plain[0].model.get_output_embeddings().bias
     expected = loss_of(plain, list(map(plain.preprocess, texts)), bias, setting)
-    found = loss_of(own, list(map(own.preprocess, texts)), own.head.bias, setting)
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    actual = loss_of(own, list(map(own.preprocess, texts)), own.head.bias, setting)
+    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -153,8 +153,8 @@ def test_long_texts_have_the_losses_of_their_pooled_windows(own, setting):
     assert [window.text for window in own.backbone.windows(texts[0])] == [0, 1, 1, 1, 2, 3]
     alone = TextByText(own, [text for column in texts for text in column])
     expected = loss_of(alone, numbered(texts), own.head.bias, setting)
-    found = loss_of(own, list(map(own.preprocess, texts)), own.head.bias, setting)
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    actual = loss_of(own, list(map(own.preprocess, texts)), own.head.bias, setting)
+    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_their_trainer_takes_the_same_steps(plain, own, tmp_path):
@@ -171,7 +171,7 @@ def test_their_trainer_takes_the_same_steps(plain, own, tmp_path):
         loss = losses.CachedSpladeLoss(model, ranking, 0.1, 0.1, mini_batch_size=3)
         trainer = SparseEncoderTrainer(model, arguments, data, loss=loss)
         trainer.train()
-        return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        return [record["loss"] for record in trainer.state.log_history if "loss" in record]
 
     expected = steps(deepcopy(plain))
     assert len(expected) == 3

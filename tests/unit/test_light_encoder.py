@@ -41,9 +41,9 @@ def encoder(folder, **settings):
 
 
 def saved(folder, **settings):
-    made = encoder(folder, **settings)
-    made.save(str(folder / "model"), create_model_card=False)
-    return made, folder / "model"
+    model = encoder(folder, **settings)
+    model.save(str(folder / "model"), create_model_card=False)
+    return model, folder / "model"
 
 
 def loaded(folder):
@@ -54,9 +54,9 @@ def loaded(folder):
 
 @contextmanager
 def edited(file):
-    content = json.loads(file.read_bytes())
-    yield content
-    file.write_text(json.dumps(content))
+    data = json.loads(file.read_bytes())
+    yield data
+    file.write_text(json.dumps(data))
 
 
 def assert_equal(model, whole, texts=QUERIES, task="query"):
@@ -70,12 +70,12 @@ def assert_equal(model, whole, texts=QUERIES, task="query"):
 @pytest.mark.parametrize("task", ["query", "document"])
 @pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
 def test_activations_and_mean_states_are_the_encoder_s(tmp_path, pooling, task):
-    made = encoder(tmp_path, pooling=pooling)
-    made.prompts = {"query": "ki ", "document": "lo mu "}
-    made.save(str(tmp_path / "model"), create_model_card=False)
+    built = encoder(tmp_path, pooling=pooling)
+    built.prompts = {"query": "ki ", "document": "lo mu "}
+    built.save(str(tmp_path / "model"), create_model_card=False)
     model = loaded(tmp_path / "model")
     assert (model.head.size, model.head.d_in) == (64, 32)
-    assert_equal(model, made, task=task)
+    assert_equal(model, built, task=task)
     assert model.encode_activations([], task).shape == (0, 64)
 
 
@@ -91,8 +91,8 @@ def test_activations_and_mean_states_are_the_encoder_s(tmp_path, pooling, task):
 def test_settings_of_the_saved_model_hold(tmp_path, file, change):
     _, folder = saved(tmp_path)
     before = loaded(folder).encode_activations(QUERIES, "query")
-    with edited(folder / file) as content:
-        content.update(change)
+    with edited(folder / file) as data:
+        data.update(change)
     assert_equal(loaded(folder), Encoder.load(folder))
     assert (loaded(folder).encode_activations(QUERIES, "query") != before).nnz
 
@@ -110,19 +110,19 @@ def test_queries_encoded_together_do_not_change_each_other(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("pooling", ["max", "sqrt_sum"])
 def test_sources_are_the_encoder_s(tmp_path, pooling):
-    made, folder = saved(tmp_path, pooling=pooling)
+    built, folder = saved(tmp_path, pooling=pooling)
     model = loaded(folder)
     for task in ("query", "document"):
-        dimensions = [row.nonzero()[0].tolist() for row in _dense(made, task)]
+        dimensions = [row.nonzero()[0].tolist() for row in _dense(built, task)]
         dimensions[0].append(next(n for n in range(64) if n not in dimensions[0]))
-        expected = made.token_shares(made.read(QUERIES, task), dimensions, task)
+        expected = built.token_shares(built.read(QUERIES, task), dimensions, task)
         shares = model.token_shares(model.read(QUERIES, task), dimensions, task)
         for of_text, expected_of_text in zip(shares, expected, strict=True):
             assert of_text.keys() == expected_of_text.keys()
             for dimension, tokens in of_text.items():
                 assert sum(token.share for token in tokens) == pytest.approx(1)
-                places = {token[:2] for token in expected_of_text[dimension]}
-                assert {token[:2] for token in tokens} == places
+                positions = {token[:2] for token in expected_of_text[dimension]}
+                assert {token[:2] for token in tokens} == positions
 
 
 def _dense(made, task):
@@ -130,9 +130,9 @@ def _dense(made, task):
 
 
 def test_matrices_are_rounded_by_rows():
-    numbers = onnx_bert.rounded("x", np.array([[63.0, 1, -2], [0, 0, 0], [0.4, -1, 0]], np.float32))
-    assert numbers["x.weight"].T.tolist() == [[63, 1, -2], [0, 0, 0], [25, -63, 0]]
-    assert numbers["x.weight.factors"].tolist() == [1.0, 1.0, pytest.approx(1 / 63)]
+    rounded = onnx_bert.rounded("x", np.array([[63.0, 1, -2], [0, 0, 0], [0.4, -1, 0]], np.float32))
+    assert rounded["x.weight"].T.tolist() == [[63, 1, -2], [0, 0, 0], [25, -63, 0]]
+    assert rounded["x.weight.factors"].tolist() == [1.0, 1.0, pytest.approx(1 / 63)]
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_matrices_are_rounded_by_rows():
 )
 def test_models_of_another_kind_are_left_to_torch(tmp_path, file, change):
     _, folder = saved(tmp_path)
-    with edited(folder / file) as content:
-        content.update(change)
+    with edited(folder / file) as data:
+        data.update(change)
     assert LightEncoder.load(folder) is None
 
 
@@ -221,8 +221,8 @@ def test_an_index_answers_the_same_with_and_without_torch(tmp_path, monkeypatch)
     np.testing.assert_allclose(*vectors, rtol=1e-4, atol=1e-5)
     explained, expected = (index.explain("bade kilo", "d1") for index in (light, whole))
     assert explained.contributions
-    for one, other in zip(explained.contributions, expected.contributions, strict=True):
-        assert (one.query_spans, one.document_spans) == (other.query_spans, other.document_spans)
+    for left, other in zip(explained.contributions, expected.contributions, strict=True):
+        assert (left.query_spans, left.document_spans) == (other.query_spans, other.document_spans)
     assert sum(c.score for c in explained.contributions) == pytest.approx(explained.score)
 
 

@@ -17,10 +17,10 @@ def largest_outputs_reference(
     outputs = torch.addmm(bias, x, matrix.T).relu()
     maxima = outputs.new_zeros(num_texts, len(matrix))
     tokens = torch.zeros(num_texts, len(matrix), dtype=torch.long, device=x.device)
-    for number in text.unique().tolist():
-        (positions,) = torch.nonzero(text == number, as_tuple=True)
-        maxima[number], position = outputs[positions].max(dim=0)
-        tokens[number] = positions[position]
+    for text_id in text.unique().tolist():
+        (positions,) = torch.nonzero(text == text_id, as_tuple=True)
+        maxima[text_id], position = outputs[positions].max(dim=0)
+        tokens[text_id] = positions[position]
     return maxima, tokens
 
 
@@ -29,20 +29,20 @@ short = pytest.mark.usefixtures("_short")
 
 def draw(n, d, size, texts, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    x, rows = torch.randn(n, d, generator=generator), torch.randn(size, d, generator=generator)
+    x, weights = torch.randn(n, d, generator=generator), torch.randn(size, d, generator=generator)
     text = torch.randint(texts, (n,), generator=generator).sort().values
-    return x, text, texts, rows, torch.randn(size, generator=generator)
+    return x, text, texts, weights, torch.randn(size, generator=generator)
 
 
 def assert_same(*arguments, atol=1e-4):
-    x, text, _, rows, bias = arguments
+    x, text, _, weights, bias = arguments
     maxima, tokens = largest_outputs(*arguments)
     expected, _ = largest_outputs_reference(*arguments)
     assert torch.allclose(maxima, expected, atol=atol, equal_nan=True)
     where, dimension = torch.nonzero(maxima > 0, as_tuple=True)
     winners = tokens[where, dimension]
     assert torch.equal(text[winners], where)
-    values = (x[winners] * rows[dimension]).sum(dim=1) + bias[dimension]
+    values = (x[winners] * weights[dimension]).sum(dim=1) + bias[dimension]
     assert torch.allclose(values, maxima[where, dimension], atol=atol, equal_nan=True)
 
 
@@ -52,10 +52,10 @@ def assert_same(*arguments, atol=1e-4):
 def test_tiles_find_what_all_outputs_have(monkeypatch, offset, cells, tokens):
     monkeypatch.setattr(linear_topk, "TILE_CELLS", cells)
     monkeypatch.setattr(linear_max, "TOKENS", tokens)
-    x, text, texts, rows, bias = draw(300, 12, 500, 9)
-    maxima, _ = largest_outputs(x, text, texts, rows, bias - offset)
+    x, text, texts, weights, bias = draw(300, 12, 500, 9)
+    maxima, _ = largest_outputs(x, text, texts, weights, bias - offset)
     assert bool((maxima > 0).any()) == (offset < 50)
-    assert_same(x, text, texts, rows, bias - offset)
+    assert_same(x, text, texts, weights, bias - offset)
 
 
 @short
@@ -77,10 +77,10 @@ def test_the_first_of_equal_tokens_wins():
 @pytest.mark.parametrize("part", ["x", "rows", "bias"])
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
 def test_what_is_no_number_is_not_lost(part, broken):
-    x, text, texts, rows, bias = draw(100, 4, 70, 3)
-    {"x": x, "rows": rows, "bias": bias}[part][7] = broken
-    maxima, _ = largest_outputs(x, text, texts, rows, bias)
-    expected, _ = largest_outputs_reference(x, text, texts, rows, bias)
+    x, text, texts, weights, bias = draw(100, 4, 70, 3)
+    {"x": x, "rows": weights, "bias": bias}[part][7] = broken
+    maxima, _ = largest_outputs(x, text, texts, weights, bias)
+    expected, _ = largest_outputs_reference(x, text, texts, weights, bias)
     assert not expected.isfinite().all()
     assert torch.allclose(maxima, expected, atol=1e-4, equal_nan=True)
 

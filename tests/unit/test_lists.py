@@ -1,4 +1,4 @@
-"""Candidate lists: every format by its literal lines, what is refused and where, random access."""
+"""Candidate lists: every format by its literal lines, refusals and their lines, random access."""
 
 import gzip
 import json
@@ -26,16 +26,16 @@ OURS = '{"query_id": "q", "relevant": ["a"], "candidates": ["b", "c"], "scores":
 
 @pytest.fixture
 def write(tmp_path):
-    def write(content):
+    def write(text):
         path = tmp_path / "lists"
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
         return path
 
     return write
 
 
 def refusal(path: Path) -> str:
-    """The one error of a file that is opened and read."""
+    """The one error of a file, opened and read."""
     with pytest.raises(InputError) as caught:
         list(Lists.open(path))
     return str(caught.value)
@@ -111,7 +111,7 @@ def test_positions_and_missing_scores(write):
 
 
 @pytest.mark.parametrize(
-    ("first", "line", "problem"),
+    ("first", "line", "reason"),
     [
         (OURS, "nonsense", "not valid JSON: Expecting value (column 1)"),
         (OURS, "{nonsense}", "not valid JSON"),
@@ -160,15 +160,15 @@ def test_positions_and_missing_scores(write):
         ("1\t2\t3", "1\t2\t", "bad id ''"),
     ],
 )
-def test_bad_lines(write, first, line, problem):
+def test_bad_lines(write, first, line, reason):
     path = write(f"{first}\n\n{first}\n{line}\n{first}\n")
     message = refusal(path)
     assert message.startswith(f"{path}, line 4: ")
-    assert problem in message
+    assert reason in message
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"),
+    ("text", "message"),
     [
         ("", ": no lists; accepted: lexicept's lists"),
         ("\n \r\n", ": no lists"),
@@ -185,11 +185,11 @@ def test_bad_lines(write, first, line, problem):
         ),
     ],
 )
-def test_bad_files(write, content, problem):
-    path = write(content)
+def test_bad_files(write, text, message):
+    path = write(text)
     with pytest.raises(InputError) as caught:
         Lists.open(path)
-    assert str(caught.value).startswith(f"{path}{problem}")
+    assert str(caught.value).startswith(f"{path}{message}")
 
 
 def test_files_and_lines_that_are_refused(tmp_path, write):
@@ -262,7 +262,7 @@ def test_what_is_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("item", "problem"),
+    ("item", "message"),
     [
         (CandidateList("q", (), 0), "no documents"),
         (CandidateList("q", ("a", "b", "a"), 1), "'a' is there twice"),
@@ -275,10 +275,10 @@ def test_what_is_written(tmp_path):
         (CandidateList("q", ("a\n",), 1), "bad id"),
     ],
 )
-def test_what_is_not_written(tmp_path, item, problem):
+def test_what_is_not_written(tmp_path, item, message):
     path = tmp_path / "l.jsonl"
     write_lists(path, [CandidateList("old", ("a",), 1)])
-    with pytest.raises(InputError, match=problem) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         write_lists(path, [CandidateList("q", ("a",), 1), item])
     assert str(caught.value).startswith(f"{path}, line 2: ")
     assert [old.query_id for old in Lists.open(path)] == ["old"]
@@ -324,19 +324,19 @@ PIECES = st.sampled_from(
 )
 @example(b"\xef\xbb\xbf\n\xef\xbb\xbf1\t2\t3")
 @example(b"1\t2\t3\x0c\n\x0b")
-def test_any_bytes_are_lists_or_refused(tmp_path_factory, content):
+def test_any_bytes_are_lists_or_refused(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("any") / "l"
-    path.write_bytes(content)
+    path.write_bytes(text)
     try:
         items = list(Lists.open(path))
     except InputError as error:
-        problem = str(error)
+        message = str(error)
     else:
         # What is accepted is sound: it can be written and comes back.
         assert items
         assert list(write_lists(path.with_name("again"), items)) == items
         return
-    assert problem.startswith(str(path))
+    assert message.startswith(str(path))
 
 
 # Judgements
@@ -362,14 +362,14 @@ def test_lists_of_judgements(data, tmp_path):
 
 
 def test_texts_become_ids_and_margins_scores(tmp_path):
-    rows = [
+    records = [
         {"query": "one?", "positive": "yes", "negative": "no", "score": 2.5},
         {"anchor": "two?", "positive": "no", "negative_1": "yes", "negative_2": "ä"},
         {"query": "one?", "positive": "yes", "negative": "no", "negative_1": "yes",
          "labels": [3, 2, 1]},
         {"positive": "alone", "query": "one?", "label": 1},
     ]  # fmt: skip
-    lists = write_texts_dataset(iter(rows), tmp_path / "out")
+    lists = write_texts_dataset(iter(records), tmp_path / "out")
     # The first 20 digits of SHA-256, as sha256sum gives them.
     yes, no = "8a798890fe93817163b1", "9390298f3fb0c5b16049"
     documents = {d.text: d for d in read_documents(tmp_path / "out")}
@@ -378,26 +378,32 @@ def test_texts_become_ids_and_margins_scores(tmp_path):
     assert documents["no"] == Document(no, "no")
     queries = {q.text: q.id for q in read_queries(tmp_path / "out", "train")}
     assert list(queries) == ["one?", "two?"]
-    one, two = queries.values()
+    left, two = queries.values()
     assert list(lists) == [
-        CandidateList(one, (yes, no), 1, (0.0, -2.5)),
+        CandidateList(left, (yes, no), 1, (0.0, -2.5)),
         CandidateList(two, (no, yes, documents["ä"].id), 1),
-        CandidateList(one, (yes, no), 1, (3.0, 2.0)),
-        CandidateList(one, (documents["alone"].id,), 1, (1.0,)),
+        CandidateList(left, (yes, no), 1, (3.0, 2.0)),
+        CandidateList(left, (documents["alone"].id,), 1, (1.0,)),
     ]
     assert list(read_qrels(tmp_path / "out", "train")) == [
-        Qrel(one, yes, 1),
+        Qrel(left, yes, 1),
         Qrel(two, no, 1),
-        Qrel(one, documents["alone"].id, 1),
+        Qrel(left, documents["alone"].id, 1),
     ]
     assert os.listdir(tmp_path) == ["out"]
-    row = {"query": "q", "positive": "p", "negative_1": "m", "negative_2": "n", "score": [2, -1.5]}
-    (item,) = write_texts_dataset([row], tmp_path / "out2")
+    record = {
+        "query": "q",
+        "positive": "p",
+        "negative_1": "m",
+        "negative_2": "n",
+        "score": [2, -1.5],
+    }
+    (item,) = write_texts_dataset([record], tmp_path / "out2")
     assert item.scores == (0.0, -2.0, 1.5)
 
 
 @pytest.mark.parametrize(
-    ("row", "problem"),
+    ("record", "message"),
     [
         ({"positive": "x"}, "the column query must hold a text; columns: positive"),
         ({"query": "x"}, "the column positive must hold a text"),
@@ -409,11 +415,11 @@ def test_texts_become_ids_and_margins_scores(tmp_path):
         ({"query": "x", "positive": "y", "negative": "z", "score": [1, 2, 3]}, "3 scores for 2"),
     ],
 )
-def test_bad_rows(tmp_path, row, problem):
+def test_bad_rows(tmp_path, record, message):
     out = tmp_path / "out"
     good = {"query": "a", "positive": "b"}
-    with pytest.raises(InputError, match=problem) as caught:
-        write_texts_dataset([good, row], out)
+    with pytest.raises(InputError, match=message) as caught:
+        write_texts_dataset([good, record], out)
     assert str(caught.value).startswith(f"rows for {out}, row 2: ")
     assert not out.exists()
     assert len(write_texts_dataset([good], out)) == 1
@@ -424,15 +430,15 @@ def test_bad_rows(tmp_path, row, problem):
 def test_hugging_face_datasets(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    rows = [{"query": f"q{i}", "positive": f"p{i}", "score": i / 2} for i in range(3)]
-    table = datasets.Dataset.from_list(rows)
+    records = [{"query": f"q{i}", "positive": f"p{i}", "score": i / 2} for i in range(3)]
+    table = datasets.Dataset.from_list(records)
     table.save_to_disk(tmp_path / "one")
     datasets.DatasetDict(train=table, test=table.select([2])).save_to_disk(tmp_path / "dict")
     (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "files" / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     for name in ("one", "dict", "files"):
-        assert list(read_texts_dataset(str(tmp_path / name))) == rows
-    assert list(read_texts_dataset(str(tmp_path / "dict"), "test")) == rows[2:]
+        assert list(read_texts_dataset(str(tmp_path / name))) == records
+    assert list(read_texts_dataset(str(tmp_path / "dict"), "test")) == records[2:]
     for name, split in (("dict", "dev"), ("files", "dev"), ("missing", "train")):
         with pytest.raises(InputError, match=f"{name}.*split '{split}'"):
             list(read_texts_dataset(str(tmp_path / name), split))

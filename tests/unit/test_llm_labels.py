@@ -38,7 +38,7 @@ def chat(text: Any) -> bytes:
 
 
 class Stub(ThreadingHTTPServer):
-    """An endpoint on this machine; ``asked`` has what it was asked."""
+    """An endpoint on this machine; ``asked`` records its requests."""
 
     daemon_threads = True
 
@@ -65,21 +65,21 @@ class Handler(BaseHTTPRequestHandler):
         assert self.path == "/v1/chat/completions"
         self.server.asked.append(body)
         self.server.keys.append(self.headers.get("Authorization"))
-        status, headers, content = self.server.answer(body["messages"][-1]["content"])
+        status, headers, data = self.server.answer(body["messages"][-1]["content"])
         self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+        for name, value in {**headers, "Content-Length": str(len(data))}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(content)
+        self.wfile.write(data)
 
     def log_message(self, *_: Any) -> None:
         pass
 
 
 def words(said: str) -> str:
-    found = re.search(r"Words: (.*)", said)
-    assert found is not None
-    return found[1]
+    hits = re.search(r"Words: (.*)", said)
+    assert hits is not None
+    return hits[1]
 
 
 @pytest.fixture
@@ -99,13 +99,13 @@ def store(tmp_path):
 
 
 def test_what_is_asked(path, stub, store):
-    found = label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
+    labels = label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
     # Concept 0 has an explanation, 4 fires nowhere.
-    assert found == ({1: "about bee", 2: "about", 3: "about"}, {})
+    assert labels == ({1: "about bee", 2: "about", 3: "about"}, {})
     assert {body["model"] for body in stub.asked} == {"tiny"}
     assert stub.keys == [None] * 3
-    (asked,) = (said for b in stub.asked if "Words: bee" in (said := b["messages"][1]["content"]))
-    assert asked == "Words: bee\nPassages:\n- a b[[ee]]"
+    (request,) = (said for b in stub.asked if "Words: bee" in (said := b["messages"][1]["content"]))
+    assert request == "Words: bee\nPassages:\n- a b[[ee]]"
     title = prompt(IndexReader.open(path), 3)[1]["content"]
     assert title.endswith("- A title: d[[o]]g")
 
@@ -119,23 +119,23 @@ def test_the_most_frequent_first(path, stub, store):
 def test_words_that_name_themselves_are_not_sent(path, stub, run):
     sources = path / "generation-000001" / "concepts" / "atlas" / "sources.npy"
     np.save(sources, np.full(5, SOURCES.index("vocabulary"), np.uint8))
-    found = run("index", "label", path, "--endpoint", stub.url, "--model", "tiny")
-    assert_error(found, "its dimensions are words and need no labels")
+    output = run("index", "label", path, "--endpoint", stub.url, "--model", "tiny")
+    assert_error(output, "its dimensions are words and need no labels")
     assert not stub.asked
 
 
 def test_an_endpoint_that_is_busy_at_first(path, stub, store):
-    seen: set[str] = set()
+    recorded: set[str] = set()
 
     def answer(said):
-        if said not in seen:
-            seen.add(said)
+        if said not in recorded:
+            recorded.add(said)
             return 429, {"Retry-After": "0"}, b"slow down"
         return 200, {}, chat("fine")
 
     stub.answer = answer
-    found = label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
-    assert found.labels == {1: "fine", 2: "fine", 3: "fine"}
+    labels = label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
+    assert labels.labels == {1: "fine", 2: "fine", 3: "fine"}
     assert len(stub.asked) == 6
 
 
@@ -159,10 +159,10 @@ def test_nonsense_is_asked_for_again_and_left_out(path, stub, store):
         return 200, {}, chat("bees") if "bee" in said else b"<html>"
 
     stub.answer = answer
-    found = label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
-    assert found.labels == {1: "bees"}
-    assert found.refused.keys() == {2, 3}
-    assert found.refused[2] == "no chat completion: b'<html>'"
+    labels = label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
+    assert labels.labels == {1: "bees"}
+    assert labels.refused.keys() == {2, 3}
+    assert labels.refused[2] == "no chat completion: b'<html>'"
     assert len(stub.asked) == 1 + 2 * llm_labels.ATTEMPTS
     stub.answer = lambda _: (200, {}, chat("many words that are really no label"))
     with pytest.raises(InputError, match="no reply was a label; the first: no label of 1 to 5 wor"):
@@ -193,25 +193,25 @@ def test_a_run_that_is_cut_off_goes_on(path, stub, store):
 
 
 def test_an_interrupted_command_is_resumed_with_the_same_model(path, stub, tmp_path):
-    asked = threading.Event()
+    requested = threading.Event()
 
     def answer(said):
         if "bee" in said:
-            asked.set()
+            requested.set()
             return 200, {}, chat("bees")
-        assert asked.wait(60)  # refused once the other reply is on its way
+        assert requested.wait(60)  # refused once the other reply is on its way
         return 400, {}, b"no money"
 
     stub.answer = answer
     with pytest.raises(InputError, match="400 no money"):
         label_index(path, 10, stub.endpoint)
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["index", "index.labels.partial"]
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["index", "index.labels.partial"]
     stub.answer = lambda _: (200, {}, chat("late"))
     other = Endpoint(stub.endpoint.url, "other")
     with pytest.raises(InputError, match='model was "tiny" and is now "other"; --restart'):
         label_index(path, 10, other)
     assert label_index(path, 10, stub.endpoint).labels == {1: "bees", 2: "late", 3: "late"}
-    assert [entry.name for entry in tmp_path.iterdir()] == ["index"]
+    assert [item.name for item in tmp_path.iterdir()] == ["index"]
 
 
 @pytest.mark.parametrize(
@@ -259,24 +259,24 @@ def test_the_command(path, stub, run, monkeypatch, tmp_path):
     arguments = ("index", "label", path, "--endpoint", stub.url, "--model", "tiny")
     assert_error(run(*arguments, "--api-key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY is not set")
     monkeypatch.setenv("SOME_KEY", "secret")
-    found = run(*arguments, "--api-key-env", "SOME_KEY", "--json")
-    assert found.json == {"labelled": 3, "without": 0}
+    output = run(*arguments, "--api-key-env", "SOME_KEY", "--json")
+    assert output.json == {"labelled": 3, "without": 0}
     assert stub.keys == ["Bearer secret"] * 3
     atlas = IndexReader.open(path, checksums=True).atlas
     assert atlas is not None
     assert [atlas.source(n) for n in range(5)] == ["explanations", *["llm"] * 3, "words"]
     assert atlas.labels[1] == "about bee"
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["index"]
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["index"]
     stub.asked.clear()
     assert run(*arguments, "--json").json == {"labelled": 0, "without": 0}
     assert not stub.asked
 
 
 def test_the_types_of_openais_client(path, stub, store):
-    """Requests and replies are those of the ``openai`` package, which vLLM follows too."""
+    """Requests and replies follow the ``openai`` package, as vLLM does."""
     chat_types = pytest.importorskip("openai.types.chat", reason="needs openai")
     parameters = importlib.import_module("openai.types.chat.completion_create_params")
-    asked = TypeAdapter(parameters.CompletionCreateParamsNonStreaming)
+    request_type = TypeAdapter(parameters.CompletionCreateParamsNonStreaming)
 
     def answer(said):
         message = {"role": "assistant", "content": f"about {words(said)}", "refusal": None}
@@ -291,10 +291,10 @@ def test_the_types_of_openais_client(path, stub, store):
         return 200, {"Content-Type": "application/json"}, completion.model_dump_json().encode()
 
     stub.answer = answer
-    found = label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
-    assert found == ({1: "about bee", 2: "about", 3: "about"}, {})
+    labels = label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
+    assert labels == ({1: "about bee", 2: "about", 3: "about"}, {})
     for body in stub.asked:
-        assert set(asked.validate_python(body, strict=True)) == {"model", "messages"}
+        assert set(request_type.validate_python(body, strict=True)) == {"model", "messages"}
     # The client itself reads the same server.
     openai = importlib.import_module("openai")
     with openai.OpenAI(base_url=stub.url, api_key="none") as client:

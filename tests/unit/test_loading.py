@@ -40,7 +40,7 @@ class OwnModel(BertModel):
 
 @pytest.fixture
 def with_code(tmp_path: Path) -> Path:
-    """A model whose classes are in a file of its own."""
+    """A model with classes in a Python file."""
     folder = tmp_path / "own"
     save_bert(folder)
     config = json.loads((folder / "config.json").read_bytes())
@@ -100,15 +100,15 @@ def test_a_model_s_configuration_does_not_allow_pickles(tmp_path, name):
 def test_threads_do_not_see_each_other_s_states(backbone):
     ids = torch.tensor([[101, 2204, 102]])
     mask = torch.ones_like(ids)
-    seen: list[Tensor] = []
-    with backbone.hooked(2, seen.append):
+    recorded: list[Tensor] = []
+    with backbone.hooked(2, recorded.append):
         other = Thread(target=backbone.states, args=(ids, mask))
         other.start()
         other.join()
-        assert seen == []
+        assert recorded == []
         states = backbone.states(ids, mask)
-    assert len(seen) == 1
-    assert torch.equal(seen[0], states)
+    assert len(recorded) == 1
+    assert torch.equal(recorded[0], states)
 
 
 # Incomplete folders
@@ -128,7 +128,7 @@ def dense(folder: Path) -> None:
 
 
 def words(folder: Path) -> None:
-    """A BERT with its tokens in ``vocab.txt`` alone, as older models have them."""
+    """A BERT with its tokens in ``vocab.txt`` alone, as in older models."""
     save_bert(folder)
     tokenizer = json.loads((folder / "tokenizer.json").read_bytes())
     tokens = tokenizer["model"]["vocab"]
@@ -136,11 +136,11 @@ def words(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
 
 
-def encoder(kind: str) -> Callable[[Path], None]:
+def encoder(head_type: str) -> Callable[[Path], None]:
     def save(folder: Path) -> None:
         backbone = tiny_backbone(folder.with_name(f"{folder.name}-bert"))
-        made = Encoder.of(backbone, make_head(kind))
-        made.save(str(folder), create_model_card=False)
+        model = Encoder.of(backbone, make_head(head_type))
+        model.save(str(folder), create_model_card=False)
 
     return save
 

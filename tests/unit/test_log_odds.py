@@ -19,12 +19,12 @@ def test_weighted_log_odds():
         others = log((c + prior) / (1000 + 500 - c - prior))
         return (own - others) / sqrt(1 / (y + prior) + 1 / (c + prior))
 
-    found = weighted_log_odds(counts, background)
-    assert found.indptr.tolist() == [0, 1, 2, 2]  # the third word is used less than by the sample
-    assert found.indices.tolist() == [0, 1]
-    assert found.data == pytest.approx([z(3, 4, 3), z(2, 2, 2)])
-    assert found.data == pytest.approx([1.64491, 1.34552], abs=1e-5)
+    result = weighted_log_odds(counts, background)
+    assert result.indptr.tolist() == [0, 1, 2, 2]  # the third word is used less than by the sample
+    assert result.indices.tolist() == [0, 1]
+    assert result.data == pytest.approx([z(3, 4, 3), z(2, 2, 2)])
+    assert result.data == pytest.approx([1.64491, 1.34552], abs=1e-5)
     counts = sp.csr_array([[2.0, 9.0, 9.0]])
-    found = weighted_log_odds(counts, np.array([2.0, 9.0, 900.0]))
-    assert found.indices.tolist() == [1, 0]
+    result = weighted_log_odds(counts, np.array([2.0, 9.0, 900.0]))
+    assert result.indices.tolist() == [1, 0]
     assert weighted_log_odds(sp.csr_array([[2.0]]), np.array([5.0])).nnz == 0

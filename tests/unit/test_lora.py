@@ -1,4 +1,4 @@
-"""Adapters as folders: the same encoder as the merged weights, wherever its base is."""
+"""Adapters as folders: the same encoder as the merged weights, wherever the base is."""
 
 import json
 
@@ -82,9 +82,9 @@ def test_adapters_upon_adapters(bert, tmp_path):
     first.save(str(tmp_path / "first"), create_model_card=False)
     second = adapted(Encoder.load(tmp_path / "first"), seed=1)
     second.save(str(tmp_path / "second"), create_model_card=False)
-    found = vectors(Encoder.load(tmp_path / "second"))
-    torch.testing.assert_close(found, vectors(second), atol=1e-5, rtol=0)
-    assert (found - vectors(first)).abs().max() > 0.01
+    actual = vectors(Encoder.load(tmp_path / "second"))
+    torch.testing.assert_close(actual, vectors(second), atol=1e-5, rtol=0)
+    assert (actual - vectors(first)).abs().max() > 0.01
 
 
 def test_a_base_that_is_gone(bert, tmp_path):

@@ -104,8 +104,8 @@ def test_in_batch_softmax_of_one_query_and_of_a_shared_positive():
 
 def test_mask_top_k_by_hand():
     vectors = torch.tensor([[0.5, 3.0, 0.0, 2.0], [0.0, 0.0, 1.0, 0.0], [0.0] * 4])
-    one, two = mask_top_k(vectors, 1), mask_top_k(vectors, 2)
-    assert one.tolist() == [[0, 3, 0, 0], [0, 0, 1, 0], [0] * 4]
+    left, two = mask_top_k(vectors, 1), mask_top_k(vectors, 2)
+    assert left.tolist() == [[0, 3, 0, 0], [0, 0, 1, 0], [0] * 4]
     assert two.tolist() == [[0, 3, 0, 2], [0, 0, 1, 0], [0] * 4]
     assert mask_top_k(vectors, 4) is mask_top_k(vectors, 9) is vectors
     vectors = torch.tensor([[0.5, 3.0, 0.0, 2.0], [0.0, 0.0, 1.0, 0.0]], requires_grad=True)
@@ -119,15 +119,15 @@ def test_mask_top_k_by_hand():
 
 
 @given(
-    rows=st.lists(st.lists(st.integers(0, 3), min_size=5, max_size=5), max_size=4),
+    records=st.lists(st.lists(st.integers(0, 3), min_size=5, max_size=5), max_size=4),
     k=st.integers(1, 6),
 )
-def test_mask_top_k_keeps_the_largest(rows, k):
-    vectors = torch.tensor(rows, dtype=torch.float32).reshape(-1, 5)
+def test_mask_top_k_keeps_the_largest(records, k):
+    vectors = torch.tensor(records, dtype=torch.float32).reshape(-1, 5)
     masked = mask_top_k(vectors, k)
     assert bool(((masked == vectors) | (masked == 0)).all())
-    for row, cut in zip(vectors.tolist(), masked.tolist(), strict=True):
-        expected = sorted(row, reverse=True)[:k]
+    for values, cut in zip(vectors.tolist(), masked.tolist(), strict=True):
+        expected = sorted(values, reverse=True)[:k]
         assert sorted(cut, reverse=True)[:k] == expected
         assert sum(weight > 0 for weight in cut) <= k
 

@@ -1,4 +1,4 @@
-"""The manifest of an index: what it may state, and indexes that can't be read but replaced."""
+"""The manifest of an index: allowed values, and unreadable indexes that can be replaced."""
 
 import json
 import os
@@ -47,19 +47,19 @@ VALUES = st.recursive(
 )
 
 
-def keys_of(content, above=()):
+def keys_of(manifest, above=()):
     """The paths of all members of JSON objects and lists."""
-    if isinstance(content, dict | list):
-        pairs = content.items() if isinstance(content, dict) else enumerate(content)
+    if isinstance(manifest, dict | list):
+        pairs = manifest.items() if isinstance(manifest, dict) else enumerate(manifest)
         for key, value in pairs:
             yield (*above, key)
             yield from keys_of(value, (*above, key))
 
 
-def put(content, keys, value):
+def put(manifest, keys, value):
     for key in keys[:-1]:
-        content = content[key]
-    content[keys[-1]] = value
+        manifest = manifest[key]
+    manifest[keys[-1]] = value
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +71,10 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def members(path):
-    content = json.loads((path / "manifest.json").read_bytes())
-    files = sorted(content["files"])[2:]
-    kept = [keys for keys in keys_of(content) if not {*keys} & {*files, "sha256"}]
-    return [*kept, ("missing",), ("another",)]
+    manifest = json.loads((path / "manifest.json").read_bytes())
+    files = sorted(manifest["files"])[2:]
+    hashed = [keys for keys in keys_of(manifest) if not {*keys} & {*files, "sha256"}]
+    return [*hashed, ("missing",), ("another",)]
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def folder(tmp_path):
 def test_any_value_of_any_member_is_refused_or_read(path, members, data):
     keys, value = data.draw(st.sampled_from(members)), data.draw(VALUES)
     whole = (path / "manifest.json").read_bytes()
-    edit_manifest(path, lambda content: put(content, keys, value))
+    edit_manifest(path, lambda manifest: put(manifest, keys, value))
     try:
         with warnings.catch_warnings(), suppress(LexiceptError):
             warnings.simplefilter("ignore", LexiceptWarning)
@@ -127,7 +127,7 @@ def test_any_value_of_any_member_is_refused_or_read(path, members, data):
 )
 def test_a_manifest_of_other_types_is_damaged(path, tmp_path, changes):
     shutil.copytree(path, tmp_path / "copy")
-    edit_manifest(tmp_path / "copy", lambda content: content.update(changes))
+    edit_manifest(tmp_path / "copy", lambda manifest: manifest.update(changes))
     for work in (lexicept.open, verify, lambda path: lexicept.sync(os.curdir, path)):
         with pytest.raises(IndexFormatError, match=r"copy/manifest\.json is damaged: "):
             work(tmp_path / "copy")
@@ -139,9 +139,7 @@ def test_a_manifest_of_other_types_is_damaged(path, tmp_path, changes):
 )
 def test_a_vocabulary_of_other_types_is_damaged(path, tmp_path, name, value):
     shutil.copytree(path, tmp_path / "copy")
-    edit_manifest(
-        tmp_path / "copy", lambda content: content["vocabularies"][0].update({name: value})
-    )
+    edit_manifest(tmp_path / "copy", lambda m: m["vocabularies"][0].update({name: value}))
     with pytest.raises(IndexFormatError, match=r"copy/manifest\.json is damaged: "):
         lexicept.open(tmp_path / "copy")
 
@@ -150,11 +148,11 @@ def test_a_vocabulary_of_other_types_is_damaged(path, tmp_path, name, value):
 
 
 def older(path):
-    edit_manifest(path, lambda content: content.update(version=VERSION - 1))
+    edit_manifest(path, lambda manifest: manifest.update(version=VERSION - 1))
 
 
 def newer(path):
-    edit_manifest(path, lambda content: content.update(version=VERSION + 1))
+    edit_manifest(path, lambda manifest: manifest.update(version=VERSION + 1))
 
 
 def renamed(path):
@@ -166,7 +164,7 @@ DAMAGES = [
     older,
     newer,
     renamed,
-    lambda path: edit_manifest(path, lambda content: content.update(missing=5)),
+    lambda path: edit_manifest(path, lambda manifest: manifest.update(missing=5)),
     lambda path: (path / "manifest.json").write_bytes(b"\0" * 100),
     lambda path: (path / "manifest.json").write_bytes(b"{"),
     lambda path: (path / "manifest.json").unlink(),
@@ -193,7 +191,7 @@ def test_what_is_or_was_an_index_is_replaced_at_the_end(folder, tmp_path, damage
 
 
 @pytest.mark.parametrize(
-    "contents",
+    "payloads",
     [
         {},
         {"manifest.json": "{}"},
@@ -203,16 +201,16 @@ def test_what_is_or_was_an_index_is_replaced_at_the_end(folder, tmp_path, damage
         {"notes.txt": "mine"},
     ],
 )
-def test_a_folder_that_is_no_index_is_never_replaced(folder, tmp_path, contents):
+def test_a_folder_that_is_no_index_is_never_replaced(folder, tmp_path, payloads):
     path = tmp_path / "mine"
     path.mkdir()
-    for name, content in contents.items():
+    for name, data in payloads.items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_text(content)
+        (path / name).write_text(data)
     with pytest.raises(IndexFormatError, match="mine: no index, and not replaced"):
         lexicept.build(folder, path, vocabulary="words", overwrite=True)
     there = {str(f.relative_to(path)): f.read_text() for f in path.rglob("*") if f.is_file()}
-    assert there == contents
+    assert there == payloads
     assert not (tmp_path / "mine.partial").exists()
 
 

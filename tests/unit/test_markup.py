@@ -1,4 +1,4 @@
-"""Text formats with marks: what a reader sees."""
+"""Text formats with marks: the text shown to a reader."""
 
 import pytest
 from hypothesis import given
@@ -83,8 +83,8 @@ the night.
 def test_the_text_that_a_reader_sees(extension, text, title, sections):
     parsed = parse_markup(extension, text)
     assert parsed.title == title
-    shown = [(s.title, s.text.strip()) for s in parsed.sections]
-    assert [s for s in shown if s[1]] == [s for s in sections if s[1]]
+    rendered = [(s.title, s.text.strip()) for s in parsed.sections]
+    assert [s for s in rendered if s[1]] == [s for s in sections if s[1]]
 
 
 @given(st.sampled_from(EXTENSIONS), st.text("a {}[]<>\\*=_~-:#%\n1,.>`|TODO", max_size=200))

@@ -1,4 +1,4 @@
-"""Tools for language models: what they answer, within their limits, and over the protocol."""
+"""Tools for language models: their answers, their limits, and the protocol."""
 
 import json
 import os
@@ -49,9 +49,9 @@ def concepts(tmp_path_factory):
 
 
 def test_search(pets):
-    found = AgentTools(pets).search("sleeping cats", top_k=1)
+    answer = AgentTools(pets).search("sleeping cats", top_k=1)
     score = pets.search("sleeping cats", 1)[0].score
-    assert found == f"1. [cats] Cats (score {score:.4g})\nlegs: 4\nCats sleep all day."
+    assert answer == f"1. [cats] Cats (score {score:.4g})\nlegs: 4\nCats sleep all day."
     assert "[parrots]" in AgentTools(pets).search("sleep", filter="legs == 2")
     assert "[cats]" not in AgentTools(pets).search("sleep", filter="legs == 2")
     assert AgentTools(pets).search("axolotl").splitlines() == [
@@ -64,13 +64,13 @@ def test_search(pets):
 
 
 def test_explain(pets):
-    found = AgentTools(pets).explain("sleeping cats", "cats").splitlines()
-    assert found[0].startswith('[cats] for "sleeping cats": score ')
-    assert sorted(line.split(maxsplit=1)[1] for line in found[1:]) == [
+    explanation = AgentTools(pets).explain("sleeping cats", "cats").splitlines()
+    assert explanation[0].startswith('[cats] for "sleeping cats": score ')
+    assert sorted(line.split(maxsplit=1)[1] for line in explanation[1:]) == [
         "word:cat: cats → Cats",
         "word:sleep: sleeping → sleep",
     ]
-    shares = [float(line.split("%")[0]) for line in found[1:]]
+    shares = [float(line.split("%")[0]) for line in explanation[1:]]
     assert sum(shares) == pytest.approx(100, abs=0.2)
     assert "share no word" in AgentTools(pets).explain("sleep", "dogs")
     with pytest.raises(InputError, match="no document 'cow'"):
@@ -82,10 +82,10 @@ def test_a_long_document_comes_in_pages(tmp_path):
     index = lexicept.build([{"id": "a", "text": text}], tmp_path / "x", vocabulary="words")
     tools, read, start = AgentTools(index), "", 0
     while True:
-        heading, place, page = tools.get_document("a", start).split("\n", 2)
+        heading, location, page = tools.get_document("a", start).split("\n", 2)
         assert heading == "[a]"
         read += page
-        following = re.search(r"start=(\d+)$", place)
+        following = re.search(r"start=(\d+)$", location)
         if following is None:
             break
         start = int(following[1])
@@ -97,18 +97,18 @@ def test_a_long_document_comes_in_pages(tmp_path):
 def test_a_document_in_passages(tmp_path):
     book = {"id": "book", "title": "Book", "passages": ["One owl.", "Two cats and a dog."]}
     tools = AgentTools(lexicept.build([book], tmp_path / "x", vocabulary="words"))
-    found = tools.search("dog").splitlines()
-    assert found[0].startswith("1. [book] Book")
-    assert found[1:] == ["Two cats and a dog."]  # the best passage
+    lines = tools.search("dog").splitlines()
+    assert lines[0].startswith("1. [book] Book")
+    assert lines[1:] == ["Two cats and a dog."]  # the best passage
     assert "word:dog: dog → dog" in tools.explain("dog", "book")
     assert all(text in tools.get_document("book") for text in ("One owl.", "Two cats and a dog."))
 
 
 def test_similar_documents(pets):
     # Parrots sleep as cats do, and dogs share no word with them.
-    found = AgentTools(pets).similar_documents("cats")
-    assert found.startswith("1. [parrots]")
-    assert "[cats]" not in found
+    result = AgentTools(pets).similar_documents("cats")
+    assert result.startswith("1. [parrots]")
+    assert "[cats]" not in result
     with pytest.raises(InputError, match="no document 'cow'"):
         AgentTools(pets).similar_documents("cow")
 
@@ -127,7 +127,7 @@ def test_steering_weighs_removes_and_adds(pets):
 
 
 @pytest.mark.parametrize(
-    ("factors", "add", "problem"),
+    ("factors", "add", "message"),
     [
         ({"sleep": 0}, {}, "'sleep' is not word:TEXT or concept:NUMBER"),
         ({"word:axolotl": 0}, {}, "no document has the word 'axolotl'"),
@@ -139,8 +139,8 @@ def test_steering_weighs_removes_and_adds(pets):
         ({"concept:1": 0}, {}, "has no vocabulary 'concepts'"),
     ],
 )
-def test_what_is_no_steering(pets, factors, add, problem):
-    with pytest.raises(InputError, match=re.escape(problem)):
+def test_what_is_no_steering(pets, factors, add, message):
+    with pytest.raises(InputError, match=re.escape(message)):
         AgentTools(pets).steer("cats", factors, add)
 
 
@@ -152,19 +152,19 @@ def test_concepts(concepts):
     assert len(listed) == 5
     match = re.match(r"concept:(\d+) (.*), (\d+) documents", listed[1])
     assert match is not None
-    number, name, documents = int(match[1]), match[2], match[3]
-    shown = tools.get_concept(number).splitlines()
-    assert shown[0] == f"concept:{number} {name}, in {documents} documents"
-    assert any(line.startswith("words: ") for line in shown)
-    assert any(line.startswith("most of it: ") for line in shown)
-    (word,) = re.findall(r"(?m)^words: (\w+)", "\n".join(shown))
-    assert f"concept:{number} " in tools.list_concepts(find=word, top_k=100)
+    concept_id, name, documents = int(match[1]), match[2], match[3]
+    output = tools.get_concept(concept_id).splitlines()
+    assert output[0] == f"concept:{concept_id} {name}, in {documents} documents"
+    assert any(line.startswith("words: ") for line in output)
+    assert any(line.startswith("most of it: ") for line in output)
+    (word,) = re.findall(r"(?m)^words: (\w+)", "\n".join(output))
+    assert f"concept:{concept_id} " in tools.list_concepts(find=word, top_k=100)
     # Added by number or by name, a concept is the heaviest dimension of a query without others.
-    assert tools.steer("", add={f"concept:{number}": 1}).startswith(
-        f"weights: 1 concept:{number} {name}\n"
+    assert tools.steer("", add={f"concept:{concept_id}": 1}).startswith(
+        f"weights: 1 concept:{concept_id} {name}\n"
     )
     assert tools.steer("", add={f"concept:{name}": 1}) == tools.steer(
-        "", add={f"concept:{number}": 1}
+        "", add={f"concept:{concept_id}": 1}
     )
     with pytest.raises(InputError, match="no concept 64: the numbers are 0 to 63"):
         tools.get_concept(64)
@@ -225,16 +225,16 @@ async def use_pets(client: Any) -> None:
 
     async def text(name: str, **arguments: object) -> tuple[bool, str]:
         result = await client.call_tool(name, arguments)
-        (content,) = result.content
-        return result.is_error, content.text
+        (item,) = result.content
+        return result.is_error, item.text
 
-    failed, found = await text("search", query="sleep", top_k=2, filter="legs == 4")
-    assert (failed, "[cats]" in found) == (False, True)
+    failed, actual = await text("search", query="sleep", top_k=2, filter="legs == 4")
+    assert (failed, "[cats]" in actual) == (False, True)
     assert (await text("explain", query="sleep", document_id="cats"))[1].startswith("[cats] for")
     assert (await text("get_document", document_id="dogs"))[1].endswith("Dogs bark at night.")
     changed = await text("steer", query="cats", add={"word:bark": 5})
     assert "1. [dogs]" in changed[1]
-    for name, arguments, problem in (
+    for name, arguments, message in (
         ("get_document", {"document_id": "cow"}, "no document 'cow'"),
         ("search", {"query": "sleep", "filter": "legs >"}, "filter at character 7"),
         ("search", {"query": "sleep", "top_k": 21}, "top_k"),
@@ -248,7 +248,7 @@ async def use_pets(client: Any) -> None:
     ):
         failed, problem_told = await text(name, **arguments)
         assert failed
-        assert problem in problem_told
+        assert message in problem_told
 
 
 COMMAND = "from lexicept.cli import main; main()"
@@ -271,18 +271,18 @@ ABOUT = {
 }
 
 
-def request(number: Any, method: str, **params: Any) -> str:
-    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+def request(n: Any, method: str, **params: Any) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": n, "method": method, "params": params})
 
 
-def tool(number: Any, name: str, **arguments: Any) -> str:
-    return request(number, "tools/call", name=name, arguments=arguments)
+def tool(n: Any, name: str, **arguments: Any) -> str:
+    return request(n, "tools/call", name=name, arguments=arguments)
 
 
 def conversation(
     index: lexicept.Index, *lines: str | bytes, end: bytes = b"\n"
 ) -> list[dict[str, Any]]:
-    """The answers to lines on standard input, which ends with the last one."""
+    """The answers to lines on standard input, closed after the last line."""
     sent = b"\n".join(line if isinstance(line, bytes) else line.encode() for line in lines) + end
     arguments = [sys.executable, "-c", COMMAND, "mcp", index.path]
     done = subprocess.run(arguments, input=sent, capture_output=True, timeout=120)
@@ -313,7 +313,7 @@ UNREADABLE: list[str] = [
 ]
 INVALID: list[str] = [
     *("[]", f"[{request(1, 'ping')}]", "5", "null", '"text"', "{}", '{"jsonrpc":"2.0","id":1}'),
-    *(request(number, "ping") for number in (None, 1.5, True, [1], {})),
+    *(request(value, "ping") for value in (None, 1.5, True, [1], {})),
     '{"jsonrpc":"2.0","method":"notifications/a","params":3}',
 ]
 
@@ -359,8 +359,8 @@ def test_lines_that_ask_nothing_have_no_answer(pets):
 
 def test_a_request_with_a_lone_surrogate_is_read(pets):
     line = tool(1, "search", query="sleep\ud800")
-    ((number, text),) = told(pets, line)
-    assert (number, text[:9]) == (1, "1. [cats]")
+    ((id_, text),) = told(pets, line)
+    assert (id_, text[:9]) == (1, "1. [cats]")
 
 
 def test_requests_before_the_initialisation_are_answered(pets):
@@ -369,14 +369,14 @@ def test_requests_before_the_initialisation_are_answered(pets):
         pets, *lines, request(4, "initialize"), request(5, "initialize", **ABOUT)
     )
     by_id = {answer["id"]: answer for answer in answers}
-    assert [by_id[number]["error"]["code"] for number in (1, 2, 4)] == [-32602] * 3
+    assert [by_id[id_]["error"]["code"] for id_ in (1, 2, 4)] == [-32602] * 3
     assert by_id[3]["result"] == {}
     assert by_id[5]["result"]["serverInfo"]["name"] == "lexicept"
 
 
 @pytest.mark.parametrize("end", [b"", b"\n"])
 def test_requests_are_answered_although_the_input_has_ended(pets, end):
-    lines = [tool(number, "search", query="cats") for number in range(50)]
+    lines = [tool(i, "search", query="cats") for i in range(50)]
     answers = dict(told(pets, *lines, end=end))
     assert sorted(answers) == list(range(50))
     assert all(text.startswith("1. [cats]") for text in answers.values())
@@ -389,7 +389,7 @@ def test_a_half_line_at_the_end_is_answered(pets):
 
 @pytest.mark.parametrize("given", [7, "7"])
 def test_a_cancelled_request_does_not_keep_the_server(pets, given):
-    """The protocol forbids an answer; one that was on its way may still come."""
+    """The protocol forbids an answer; one on its way may still come."""
     cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
     cancelled["params"] = {"requestId": given}
     lines = [tool(7, "search", query="cats"), json.dumps(cancelled), request(8, "ping")]
@@ -413,30 +413,30 @@ def test_a_client_that_leaves_ends_the_server(pets):
 
 @pytest.fixture
 def numbered(tmp_path):
-    rows = [
+    records = [
         {"id": "7", "text": "Otters swim.", "year": 2020},
         {"id": "2.5", "text": "Badgers dig."},
         {"id": "a/b", "text": "Owls hoot."},
     ]
-    return lexicept.build(rows, tmp_path / "the index" / "numbered", vocabulary="words")
+    return lexicept.build(records, tmp_path / "the index" / "numbered", vocabulary="words")
 
 
 def test_a_blank_optional_argument_is_left_out(numbered):
     lines = [tool(1, "search", query="otters"), tool(2, "steer", query="otters")]
-    for number, blank in enumerate(("", "  ", None), 1):
+    for i, blank in enumerate(("", "  ", None), 1):
         optional = {"top_k": blank, "filter": blank}
         lines += [
-            tool(10 * number, "search", query="otters", vocabulary=blank, **optional),
-            tool(10 * number + 1, "steer", query="otters", factors=blank, add=blank, **optional),
-            tool(10 * number + 2, "get_document", document_id="7", start=blank),
-            tool(10 * number + 3, "similar_documents", document_id="7", top_k=blank),
+            tool(10 * i, "search", query="otters", vocabulary=blank, **optional),
+            tool(10 * i + 1, "steer", query="otters", factors=blank, add=blank, **optional),
+            tool(10 * i + 2, "get_document", document_id="7", start=blank),
+            tool(10 * i + 3, "similar_documents", document_id="7", top_k=blank),
         ]
     texts = dict(told(numbered, *lines))
     assert texts[1].startswith("1. [7]")
-    for number in (10, 20, 30):
-        assert [texts[number], texts[number + 1]] == [texts[1], texts[2]]
-        assert texts[number + 2] == "[7]\nyear: 2020\nOtters swim."
-        assert texts[number + 3] == "no document"
+    for i in (10, 20, 30):
+        assert [texts[i], texts[i + 1]] == [texts[1], texts[2]]
+        assert texts[i + 2] == "[7]\nyear: 2020\nOtters swim."
+        assert texts[i + 3] == "no document"
 
 
 def test_a_blank_query_is_a_query(numbered):
@@ -454,7 +454,7 @@ def test_a_number_is_an_id_by_its_digits(numbered):
     ]
     lines = [tool(n, "get_document", document_id=given) for n, (given, _) in enumerate(expected)]
     texts = dict(told(numbered, *lines))
-    assert [text in texts[number] for number, (_, text) in enumerate(expected)] == [True] * 10
+    assert [text in texts[i] for i, (_, text) in enumerate(expected)] == [True] * 10
 
 
 def test_numbers_are_texts_where_a_text_is_asked_for(numbered):
@@ -467,9 +467,9 @@ def test_numbers_are_texts_where_a_text_is_asked_for(numbered):
 
 
 def test_errors_name_no_folder_of_the_server(numbered, tmp_path):
-    """``conversation`` looks for the index's folder in all that the server writes."""
-    asked = ["8", "/etc/passwd", "../x", "C:\\x\\y"]
-    lines = [tool(number, "get_document", document_id=id_) for number, id_ in enumerate(asked)]
+    """``conversation`` looks for the index's folder in all output of the server."""
+    ids = ["8", "/etc/passwd", "../x", "C:\\x\\y"]
+    lines = [tool(i, "get_document", document_id=id_) for i, id_ in enumerate(ids)]
     lines += [tool(4, "steer", query="x", factors={"concept:1": 0})]
     texts = dict(told(numbered, *lines))
     assert texts[0] == "Error executing tool get_document: no document '8' in numbered"

@@ -53,7 +53,7 @@ def test_mean_length_and_explicit_zeros():
 
 @given(sparse_matrices())
 def test_mean_length_counts_non_zeros(matrix):
-    counts = [np.count_nonzero(row) for row in matrix.toarray()]
+    counts = [np.count_nonzero(vector) for vector in matrix.toarray()]
     assert mean_length(matrix) == pytest.approx(float(np.mean(counts)) if counts else 0.0)
 
 

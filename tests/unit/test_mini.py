@@ -1,4 +1,4 @@
-"""The concept model in the package as it is, and what else build takes concepts from."""
+"""The packaged concept model, and other sources of concepts for build."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_naming_the_weighting_that_it_has_changes_nothing(corpus, run, tmp_path)
 
 
 def test_names_outlive_what_these_documents_say(corpus, run, tmp_path):
-    """Those of concepts that do not fire here, and those that a language model gave."""
+    """Names of concepts that do not fire here, and names given by a language model."""
     index = tmp_path / "index"
     assert run("build", corpus, "--out", index).code == 0
     names = ConceptVectorizer.load(MINI).terms
@@ -64,8 +64,8 @@ def test_names_outlive_what_these_documents_say(corpus, run, tmp_path):
     assert run("index", "describe", index).code == 0
     atlas = IndexReader.open(index).atlas
     assert atlas is not None
-    for number in set(range(8192)) - fire:  # with its number where documents gave a name twice
-        assert atlas.labels[number] in (names[number], f"{names[number]} #{number}")
+    for i in set(range(8192)) - fire:  # with its number where documents gave a name twice
+        assert atlas.labels[i] in (names[i], f"{names[i]} #{i}")
     first, *_ = sorted(fire)
     relabel(index, {first: "what a model calls it"}, "llm")
     assert run("index", "describe", index).code == 0
@@ -80,9 +80,9 @@ def test_build_uses_it(corpus, run, tmp_path):
     opened = IndexReader.open(index)
     concepts = ConceptVectorizer.load(MINI)
     (vocabulary,) = (v for v in opened.vocabularies if v.name == "concepts")
-    for number, (term, name) in enumerate(zip(vocabulary.terms, concepts.terms, strict=True)):
+    for dimension, (term, name) in enumerate(zip(vocabulary.terms, concepts.terms, strict=True)):
         # Documents may name what has no name, also with a name that another concept has.
-        assert term in (name, f"{name} #{number}") or name == f"#{number}"
+        assert term in (name, f"{name} #{dimension}") or name == f"#{dimension}"
     assert opened.atlas is not None
     limits = concepts.encoder.index_settings
     lengths = opened.document_vectors().select("concepts").weights.sum(axis=1)
@@ -95,14 +95,14 @@ def test_describe_tells_what_concepts_are_here(corpus, run, tmp_path):
     index = tmp_path / "index"
     assert run("build", corpus, "--out", index, "--vocabulary", "concepts").code == 0
     before = IndexReader.open(index).search(["money"], top_k=5)[0]
-    found = run("index", "describe", index, "--json").json
+    output = run("index", "describe", index, "--json").json
     opened = IndexReader.open(index, checksums=True)
     assert opened.atlas is not None
-    assert found == {"concepts": 8192, "that fire": len(opened.atlas.most_frequent())}
+    assert output == {"concepts": 8192, "that fire": len(opened.atlas.most_frequent())}
     assert all(opened.atlas[n].examples for n in opened.atlas.most_frequent())
     assert opened.search(["money"], top_k=5)[0] == before
     assert (
-        run("index", "describe", index, "--json").json == found
+        run("index", "describe", index, "--json").json == output
     )  # again, in place of what was found
     assert run("build", corpus, "--out", tmp_path / "words", "--vocabulary", "words").code == 0
     assert_error(run("index", "describe", tmp_path / "words"), "has no concepts")
@@ -133,6 +133,6 @@ def test_options_that_do_not_go_together(corpus, run, tmp_path, arguments, messa
 
 @pytest.mark.parametrize("limit", [0, -1, "nan", "inf"])
 def test_impossible_limits_are_refused_before_any_work(corpus, run, tmp_path, limit):
-    found = run("build", corpus, "--out", tmp_path / "index", "--query-max-qd-flops", limit)
-    assert_error(found, "max_qd_flops must be a number above 0 or none, not")
+    output = run("build", corpus, "--out", tmp_path / "index", "--query-max-qd-flops", limit)
+    assert_error(output, "max_qd_flops must be a number above 0 or none, not")
     assert not list(tmp_path.glob("index*"))

@@ -32,8 +32,10 @@ def mine(
     **settings: Any,
 ) -> Any:
     """``mining.mine`` with settings by name."""
-    chosen = MiningSettings(**settings)
-    return mining.mine(index, queries, relevant, out, chosen, restart=restart, progress=progress)
+    mining_settings = MiningSettings(**settings)
+    return mining.mine(
+        index, queries, relevant, out, mining_settings, restart=restart, progress=progress
+    )
 
 
 DOCUMENTS = {
@@ -94,10 +96,10 @@ def test_the_score_of_a_relevant_document_is_that_of_a_search(index, tmp_path):
         ("rra", reweight(index.path, tmp_path / "rra", RRASettings(1.25))),
     ):
         vectors = opened.query_vectors(["apple banana", "cherry quince"])
-        for row, hits in enumerate(opened.rank(vectors)):
+        for i, hits in enumerate(opened.rank(vectors)):
             assert hits
             for hit in hits:
-                score = mining._score(opened, vectors, row, hit.id)
+                score = mining._score(opened, vectors, i, hit.id)
                 assert score == pytest.approx(hit.score, rel=1e-5), name
 
 
@@ -119,7 +121,7 @@ def large(tmp_path_factory):
 def random_part(
     index: IndexReader, out: Path, queries: dict[str, str], **arguments: Any
 ) -> list[Any]:
-    """The documents of each list that are not apples."""
+    """The documents of each list other than apples."""
     lists = mine(index, queries, {"q": ["d3", "d50"]}, out, depth=4, **arguments)
     return [item.documents[item.relevant + 4 :] for item in lists]
 
@@ -127,7 +129,7 @@ def random_part(
 def test_random_negatives(large, tmp_path):
     queries = {"q": "apple", "r": "apple"}
     drawn = random_part(large, tmp_path / "a", queries, random_negatives=20)
-    assert [len(set(part)) for part in drawn] == [20, 20]
+    assert [len(set(documents)) for documents in drawn] == [20, 20]
     assert "d50" not in drawn[0]
     # q finds d0 to d5, r d0 to d5 too (as many as the batch needs); none of them is drawn.
     assert not set(drawn[0] + drawn[1]) & {f"d{i}" for i in range(6)}
@@ -143,7 +145,7 @@ def test_random_negatives(large, tmp_path):
         path = tmp_path / f"seed{seed}"
         for name in random_part(large, path, {"q": "apple"}, random_negatives=30, seed=seed)[0]:
             counts[int(name[1:])] += 1
-    drawable = [count for number, count in enumerate(counts) if number > 5 and number != 50]
+    drawable = [count for i, count in enumerate(counts) if i > 5 and i != 50]
     assert min(drawable) > 3  # mean 50 · 30 / 93 = 16, deviation 3.3
     assert max(drawable) < 30
     (drawn,) = random_part(large, tmp_path / "a2", {"q": "apple"}, random_negatives=1000)
@@ -155,9 +157,9 @@ def test_documents_in_passages_are_mined_whole(tmp_path):
     short = [Document(name, f"fig {name}") for name in ("a", "b", "c")]
     lexicept.build([long, *short], tmp_path / "index", vocabulary="words")
     index = IndexReader.open(tmp_path / "index")
-    (found,) = mine(index, {"q": "apple"}, {}, tmp_path / "found", random_negatives=9)
-    assert found.documents[0] == "long"
-    assert sorted(found.documents[1:]) == ["a", "b", "c"]
+    (results,) = mine(index, {"q": "apple"}, {}, tmp_path / "found", random_negatives=9)
+    assert results.documents[0] == "long"
+    assert sorted(results.documents[1:]) == ["a", "b", "c"]
     # Its score is that of its best passage.
     vectors = index.query_vectors(["apple"])
     (hits,) = index.rank(vectors)
@@ -168,7 +170,7 @@ def test_documents_in_passages_are_mined_whole(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "problem"),
+    ("arguments", "message"),
     [
         ({"depth": -1}, "depth -1"),
         ({"depth": 0}, "nothing to mine"),
@@ -177,8 +179,8 @@ def test_documents_in_passages_are_mined_whole(tmp_path):
         ({"max_positive_share": float("nan")}, "max_positive_share"),
     ],
 )
-def test_arguments(index, tmp_path, arguments, problem):
-    with pytest.raises(InputError, match=problem):
+def test_arguments(index, tmp_path, arguments, message):
+    with pytest.raises(InputError, match=message):
         mine(index, QUERIES, RELEVANT, tmp_path / "out", **arguments)
     assert os.listdir(tmp_path) == ["index"]
 

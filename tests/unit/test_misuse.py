@@ -189,13 +189,13 @@ TEXTS = ["Cats sleep all day.", "Dogs bark at night.", "A kitten naps in the sun
 
 def vector(dimension: int) -> sp.csr_array:
     """Return the weights of one query over nine dimensions; SciPy does not check indices."""
-    parts = np.ones(1, np.float32), np.array([dimension], np.int32), np.array([0, 1], np.int32)
-    return sp.csr_array(parts, shape=(1, 9))
+    arrays = np.ones(1, np.float32), np.array([dimension], np.int32), np.array([0, 1], np.int32)
+    return sp.csr_array(arrays, shape=(1, 9))
 
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory):
-    """The names that the calls use."""
+    """The names used by the calls."""
     tmp = tmp_path_factory.mktemp("misuse")
     judged = {"test": "q1 0 1 1\nq2 0 2 1\n"}
     beir = write_beir(tmp / "beir", {}, {"q1": "cats", "q2": "dogs"}, judged)
@@ -221,10 +221,10 @@ def names(tmp_path_factory):
 
 @pytest.mark.parametrize("line", MISUSES.strip().splitlines())
 def test_misuse(line, names):
-    call, _, problem = line.partition(" -> ")
+    call, _, message = line.partition(" -> ")
     with pytest.raises(LexiceptError) as caught:
         eval(call, dict(names))
-    assert problem in str(caught.value)
+    assert message in str(caught.value)
     folder: Path = names["tmp"]
     assert {path.name for path in folder.iterdir()} == {"beir", "pets", "rra"}
     assert len(names["pets"]) == 3
@@ -246,7 +246,7 @@ def test_a_closed_index(call, names):
 
 
 class Odd:
-    """A value of no type that a parameter has."""
+    """A value of a type that no parameter has."""
 
 
 FUNCTIONS = [
@@ -295,11 +295,11 @@ def test_errors_of_the_callers_own_documents_pass(call, tmp_path, names):
 
 
 def test_what_is_odd_and_right(names):
-    """Defined results of what other libraries refuse."""
+    """Defined results for input that other libraries refuse."""
     pets = names["pets"]
-    one = [hit.id for hit in pets.search("cats dogs")]
-    assert [hit.id for hit in pets.search("cats dogs", np.int64(2))] == one
-    assert [hit.id for hit in pets.search("cats dogs", 10**30)] == one
+    ids = [hit.id for hit in pets.search("cats dogs")]
+    assert [hit.id for hit in pets.search("cats dogs", np.int64(2))] == ids
+    assert [hit.id for hit in pets.search("cats dogs", 10**30)] == ids
     assert pets.search("") == pets.search("\0") == pets.search("zebra") == []
     assert pets.search_many([]) == []
     assert pets.search_many(iter(["cats", ""]), np.int32(1), threads=np.int8(1))[1] == []

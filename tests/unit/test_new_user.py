@@ -14,8 +14,8 @@ def test_build_search_sync_filter_and_serve(tmp_path, run):
         **{"year": "number", "tags": "list of keywords"},
         **{"name": "keyword", "price": "number"},
     }
-    found = run("search", path, "eagles by day", "--json").json["results"]
-    assert [(hit["id"], hit["passage"]) for hit in found] == [("birds.pdf", "birds.pdf#page=2")]
+    hits = run("search", path, "eagles by day", "--json").json["results"]
+    assert [(hit["id"], hit["passage"]) for hit in hits] == [("birds.pdf", "birds.pdf#page=2")]
     assert "page 2" in run("search", path, "eagles by day", "--explain").out
     assert "Eagles" in run("explain", path, "eagles", "birds.pdf").out
     (folder / "notes" / "0.md").unlink()
@@ -27,8 +27,8 @@ def test_build_search_sync_filter_and_serve(tmp_path, run):
     cheap = run("search", path, "price", "--filter", "price < 5", "--json").json["results"]
     assert [hit["id"] for hit in cheap] == ["stock.csv#2"]
     with TestClient(create_app(path), base_url="http://127.0.0.1") as client:
-        (first,) = client.get("/search", params={"query": "owls"}).json()["results"]
-        assert first["title"] == "Birds › page 1"
+        (top,) = client.get("/search", params={"query": "owls"}).json()["results"]
+        assert top["title"] == "Birds › page 1"
         whole = client.get("/document?document_id=birds.pdf").json()
         assert [passage["anchor"] for passage in whole["passages"]] == ["page=1", "page=2"]
     assert run("index", "verify", path).code == 0

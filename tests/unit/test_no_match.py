@@ -1,4 +1,4 @@
-"""Queries that nothing in an index matches well."""
+"""Queries without a good match in an index."""
 
 from __future__ import annotations
 

@@ -23,19 +23,19 @@ def read(name: str):
 def write_squad(path: Path) -> None:
     """Write SQuAD 1.1's format: two articles of six paragraphs with five questions each."""
     animals = {"Cats": "sleep", "Dogs": "bark"}
-    places = ["in the sun", "at night", "by the river", "in the house", "in spring", "all day"]
+    phrases = ["in the sun", "at night", "by the river", "in the house", "in spring", "all day"]
     articles = [
         {
             "title": animal,
             "paragraphs": [
                 {
-                    "context": f"{animal} {verb} {place}. Many people watch them {place}.",
+                    "context": f"{animal} {verb} {phrase}. Many people watch them {phrase}.",
                     "qas": [
-                        {"question": f"{w} {verb} {place}?"}
+                        {"question": f"{w} {verb} {phrase}?"}
                         for w in ["who", "what", "why", "when", "how"]
                     ],
                 }
-                for place in places
+                for phrase in phrases
             ],
         }
         for animal, verb in animals.items()

@@ -61,49 +61,49 @@ def components(objective, step=0, **targets):
     return objective.components(QUERIES, DOCUMENTS, {**TARGETS, **targets})
 
 
-def values(found):
-    return {name: pytest.approx(float(value.detach()), rel=1e-5) for name, value in found.items()}
+def values(result):
+    return {name: pytest.approx(float(value.detach()), rel=1e-5) for name, value in result.items()}
 
 
 def test_kl_of_the_teacher_and_of_scored_lists():
-    found = components(
+    scores = components(
         make({"kl": 2.0, "temperature": 2.0, "scale": 3.0}), teacher=TEACHER, scores=SCORES
     )
     student = 3 / 2 * QUERIES @ DOCUMENTS.T
     expected = 2 * losses.kl_divergence(student, TEACHER)
-    assert values(found) == {"kl": float(expected)}
-    found = components(make({"kl": 0.5}), scores=SCORES)
+    assert values(scores) == {"kl": float(expected)}
+    scores = components(make({"kl": 0.5}), scores=SCORES)
     lists = (QUERIES @ DOCUMENTS.T).gather(1, TARGETS["columns"])
     expected = 0.5 * losses.kl_divergence(lists, SCORES, mask=TARGETS["mask"])
-    assert values(found) == {"kl": float(expected)}
+    assert values(scores) == {"kl": float(expected)}
 
 
 @pytest.mark.parametrize("scored", [True, False])
 def test_margin_mse_counts_lists_with_a_relevant_document(scored):
-    """By the lists' own scores where they have them, else by the teacher's."""
+    """By the lists' scores if there are any, else by the teacher's."""
     targets = {"teacher": TEACHER} | ({"scores": SCORES} if scored else {})
-    found = components(make({**NONE, "margin_mse": 2.0}), **targets)
+    actual = components(make({**NONE, "margin_mse": 2.0}), **targets)
     taught = SCORES if scored else TEACHER.gather(1, TARGETS["columns"])
     student = (QUERIES @ DOCUMENTS.T).gather(1, TARGETS["columns"])
     gaps = student - taught
     errors = [gaps[0, 0] - gaps[0, 1], gaps[0, 0] - gaps[0, 2], gaps[1, 0] - gaps[1, 1]]
     expected = 2 * torch.stack(errors).square().mean()
-    assert values(found) == {"margin_mse": float(expected)}
+    assert values(actual) == {"margin_mse": float(expected)}
 
 
 def test_in_batch_with_and_without_known_documents():
-    found = components(make({**NONE, "in_batch": 1.0}))
+    actual = components(make({**NONE, "in_batch": 1.0}))
     student = QUERIES @ DOCUMENTS.T
     first = -torch.log_softmax(student[0, :3], 0)[0]  # document 3 is relevant too
     second = -torch.log_softmax(student[1], 0)[1]
-    assert values(found) == {"in_batch": float((first + second) / 2)}
+    assert values(actual) == {"in_batch": float((first + second) / 2)}
     # Equation 1 in float64: every other document of the batch is a negative, relevant or not.
-    found = components(make({**NONE, "in_batch": 1.0, "in_batch_known": True}))
+    actual = components(make({**NONE, "in_batch": 1.0, "in_batch_known": True}))
     scores = QUERIES.double().numpy() @ DOCUMENTS.double().numpy().T
     terms = [-math.log(math.exp(scores[q, q]) / np.exp(scores[q]).sum()) for q in (0, 1)]
-    assert values(found) == {"in_batch": sum(terms) / 2}
+    assert values(actual) == {"in_batch": sum(terms) / 2}
     left_out = components(make({**NONE, "in_batch": 1.0}))  # document 3 is relevant to query 0
-    assert found["in_batch"] - left_out["in_batch"] > 1
+    assert actual["in_batch"] - left_out["in_batch"] > 1
 
 
 def test_a_batch_without_relevant_documents_has_nothing_to_rank():
@@ -111,9 +111,9 @@ def test_a_batch_without_relevant_documents_has_nothing_to_rank():
     nothing = torch.tensor([False] * 3)
     queries = QUERIES.clone().requires_grad_()
     targets = {**TARGETS, "relevant": nothing, "scores": SCORES}
-    found = objective.components(queries, DOCUMENTS, targets)
-    assert values(found) == {"in_batch": 0.0, "margin_mse": 0.0}
-    torch.stack(list(found.values())).sum().backward()
+    actual = objective.components(queries, DOCUMENTS, targets)
+    assert values(actual) == {"in_batch": 0.0, "margin_mse": 0.0}
+    torch.stack(list(actual.values())).sum().backward()
     assert not queries.grad.any()
 
 
@@ -134,12 +134,12 @@ def test_masked_and_whole_vectors():
     """ESPLADE: the loss on q_K and d_K, on whole vectors, and what is between them."""
     settings = {"query_top_k": 1, "document_top_k": 2, "mask_divergence": 0.5}
     objective = make({**settings, "in_batch": 2.0})
-    found = components(objective, teacher=TEACHER)
+    actual = components(objective, teacher=TEACHER)
     whole = QUERIES @ DOCUMENTS.T
     masked = losses.mask_top_k(QUERIES, 1) @ losses.mask_top_k(DOCUMENTS, 2).T
     plain = make({"in_batch": 2.0})
     expected = values(components(plain, teacher=TEACHER))
-    assert values(found) == {
+    assert values(actual) == {
         "kl": expected["kl"],
         "in_batch": expected["in_batch"],
         "masked_kl": float(losses.kl_divergence(masked, TEACHER)),
@@ -157,20 +157,20 @@ def test_masked_and_whole_vectors():
     assert sorted(alone) == ["mask_divergence", "masked_kl"]
 
 
-@pytest.mark.parametrize("kind", ["flops", "l1"])
-def test_regularizers_of_each_side(kind):
+@pytest.mark.parametrize("regularizer", ["flops", "l1"])
+def test_regularizers_of_each_side(regularizer):
     objective = make(
         {},
-        {"kind": kind, "weight": 0.5, "schedule": "constant"},
-        {"kind": kind, "weight": 2.0, "schedule": "constant"},
+        {"kind": regularizer, "weight": 0.5, "schedule": "constant"},
+        {"kind": regularizer, "weight": 2.0, "schedule": "constant"},
         {"weight": 4.0, "schedule": "constant"},
     )
-    found = values(components(objective, teacher=TEACHER))
-    measure = getattr(regularizers, kind)
-    assert found == {
+    actual = values(components(objective, teacher=TEACHER))
+    measure = getattr(regularizers, regularizer)
+    assert actual == {
         "kl": float(losses.kl_divergence(QUERIES @ DOCUMENTS.T, TEACHER)),
-        f"query_{kind}": float(0.5 * measure(QUERIES)),
-        f"document_{kind}": float(2.0 * measure(DOCUMENTS)),
+        f"query_{regularizer}": float(0.5 * measure(QUERIES)),
+        f"document_{regularizer}": float(2.0 * measure(DOCUMENTS)),
         "joint_flops": float(4.0 * regularizers.joint_flops(QUERIES, DOCUMENTS)),
     }
 
@@ -187,13 +187,13 @@ def test_regularizers_grow_with_the_step(schedule, shares):
     settings = {"weight": 2.0, "schedule": schedule, "steps": 8}
     objective = make({}, settings, settings, settings)
     for step, share in zip([0, 2, 4, 100], shares, strict=True):
-        found = components(objective, step, teacher=TEACHER)
+        actual = components(objective, step, teacher=TEACHER)
         expected = {
             "query_flops": 2 * regularizers.flops(QUERIES),
             "document_flops": 2 * regularizers.flops(DOCUMENTS),
             "joint_flops": 2 * regularizers.joint_flops(QUERIES, DOCUMENTS),
         }
-        got = {name: float(value.detach()) for name, value in found.items() if name != "kl"}
+        got = {name: float(value.detach()) for name, value in actual.items() if name != "kl"}
         assert got == pytest.approx(
             {name: share * float(value) for name, value in expected.items()} if share else {}
         )
@@ -202,12 +202,12 @@ def test_regularizers_grow_with_the_step(schedule, shares):
 def test_df_flops_counts_documents_while_training_only():
     settings = {"kind": "df_flops", "weight": 2.0, "schedule": "constant"}
     objective = make({}, None, settings)
-    found = components(objective, teacher=TEACHER)
+    actual = components(objective, teacher=TEACHER)
     ratios = torch.tensor([0.5, 0.5, 0.75])
     assert torch.allclose(objective.df["document"].ratios, ratios)
     penalties = regularizers.df_penalties(ratios)
     expected = float(2 * regularizers.df_flops(DOCUMENTS, penalties))
-    assert values(found)["document_df_flops"] == expected
+    assert values(actual)["document_df_flops"] == expected
     before = objective.own_state()
     before = {name: value.clone() for name, value in before.items()}
     objective.eval()
@@ -223,12 +223,12 @@ def test_alpha_and_beta_of_df_flops():
     """a = 1 / (1 + (x^(log_α 2) − 1)^β); with α 1/4, x 1/2 and β 2: (2 + √2) / 4."""
     settings = {"kind": "df_flops", "weight": 1.0, "schedule": "constant", "alpha": 0.25, "beta": 2}
     objective = make({}, None, {**settings, "df_texts": 4})
-    found = components(objective, teacher=TEACHER)
+    actual = components(objective, teacher=TEACHER)
     penalties = objective._df("document").penalties(0.25, 2)
     assert penalties.tolist() == pytest.approx([(2 + 2**0.5) / 4, (2 + 2**0.5) / 4, 0.9766270])
     mean = DOCUMENTS.double().mean(dim=0)
     expected = float((penalties.double() * mean).square().sum())
-    assert values(found)["document_df_flops"] == expected
+    assert values(actual)["document_df_flops"] == expected
     assert objective.df["document"].window == 4
 
 
@@ -240,10 +240,10 @@ def test_a_sample_takes_the_place_of_batches():
     objective.recount("document", [{"vectors": texts[:3]}, {"vectors": texts[3:]}])
     assert objective.df["document"].ratios.tolist() == [0.75, 0.25, 0.5]
     assert objective.model.training
-    found = components(objective, teacher=TEACHER)  # a batch with other frequencies
+    actual = components(objective, teacher=TEACHER)  # a batch with other frequencies
     assert objective.df["document"].ratios.tolist() == [0.75, 0.25, 0.5]
     penalties = regularizers.df_penalties(torch.tensor([0.75, 0.25, 0.5]))
-    assert values(found)["document_df_flops"] == float(regularizers.df_flops(DOCUMENTS, penalties))
+    assert values(actual)["document_df_flops"] == float(regularizers.df_flops(DOCUMENTS, penalties))
 
 
 class Embedding(nn.Module):
@@ -399,15 +399,15 @@ def trained_once(model, batch, cached, repeats=1):
     objective.train()
     torch.manual_seed(7)
     for _ in range(repeats):
-        found = objective(batch)
-        (torch.stack(list(found.values())).sum() / repeats).backward()
+        actual = objective(batch)
+        (torch.stack(list(actual.values())).sum() / repeats).backward()
     gradients = {
         name: p.grad.clone() for name, p in objective.named_parameters() if p.grad is not None
     }
     model.zero_grad()
     state = objective.own_state()
     counts = {n: value.clone() for n, value in state.items() if n.startswith("df")}
-    return found, gradients, counts, torch.get_rng_state()
+    return actual, gradients, counts, torch.get_rng_state()
 
 
 @pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
@@ -450,10 +450,10 @@ def test_mini_batches_are_one_batch_where_nothing_is_random(bert, tmp_path):
     torch.manual_seed(1)
     whole = make_batch(bert, tmp_path, None)
     torch.manual_seed(1)
-    parts = make_batch(bert, tmp_path / "parts", 2)
+    batches = make_batch(bert, tmp_path / "parts", 2)
     expected = {name: float(loss.detach()) for name, loss in objective(whole).items()}
-    found = {name: float(loss.detach()) for name, loss in objective(parts).items()}
-    assert found == pytest.approx(expected, rel=1e-5)
+    actual = {name: float(loss.detach()) for name, loss in objective(batches).items()}
+    assert actual == pytest.approx(expected, rel=1e-5)
 
 
 def test_without_gradients_nothing_is_cached(bert, tmp_path):
@@ -461,9 +461,9 @@ def test_without_gradients_nothing_is_cached(bert, tmp_path):
     objective = make({}, model=make_model(bert, "max"), size=30, cached=True).eval()
     expected = float(objective(batch)["kl"].detach())
     with torch.no_grad():
-        found = objective(batch)
-    assert not found["kl"].requires_grad
-    assert float(found["kl"]) == pytest.approx(expected)
+        actual = objective(batch)
+    assert not actual["kl"].requires_grad
+    assert float(actual["kl"]) == pytest.approx(expected)
 
 
 def test_caching_with_a_frozen_backbone_and_fixed_factors(bert, tmp_path):
@@ -493,22 +493,24 @@ def make_sae_model(bert, document_k):
 @pytest.mark.parametrize("unit", ["fraction", "squared"])
 @pytest.mark.parametrize(("document_k", "k"), [(2, 2), (None, 3)])
 def test_an_sae_that_also_reconstructs(bert, tmp_path, document_k, k, unit):
-    """The documents' tokens, as the SAE alone would; the backbone learns nothing from it."""
+    """The documents' tokens, as the SAE alone would; the backbone learns nothing from them."""
     model = make_sae_model(bert, document_k).eval()
     sae, batch = model[1].sae, make_batch(bert, tmp_path, None)
     loss = {**NONE, "reconstruction": 0.5, "reconstruction_error": unit}
     objective = make(loss, model=model, size=30, reconstruct=model[1].reconstruct).eval()
-    found = objective(batch)
+    actual = objective(batch)
     with torch.no_grad():
-        parts = [bert(dict(part)) for part in batch["document"]]
-    states = torch.cat([part["token_embeddings"][part["token_mask"]] for part in parts])
+        text_vectors = [bert(dict(mini_batch)) for mini_batch in batch["document"]]
+    states = torch.cat(
+        [vectors["token_embeddings"][vectors["token_mask"]] for vectors in text_vectors]
+    )
     acts, latents = sae.encode(states, k)
     x = sae.normalise(states)
     error = (sae.decode(acts / sae.scale, latents) - x).square().sum()
     expected = error / 2 / (len(x) if unit == "squared" else (x - x.mean(0)).square().sum())
-    assert found.keys() == {"reconstruction"}
-    assert float(found["reconstruction"].detach()) == pytest.approx(float(expected.detach()))
-    found["reconstruction"].backward()
+    assert actual.keys() == {"reconstruction"}
+    assert float(actual["reconstruction"].detach()) == pytest.approx(float(expected.detach()))
+    actual["reconstruction"].backward()
     learned = ((name, p.grad) for name, p in model.named_parameters())
     gradients = {name: gradient.clone() for name, gradient in learned if gradient is not None}
     of_the_sae = {name: gradients.pop(f"1.sae.{name}") for name, _ in sae.named_parameters()}

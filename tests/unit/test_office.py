@@ -1,4 +1,4 @@
-"""Office documents: text, headings, tables and fields, and files that are made to do harm."""
+"""Office documents: text, headings, tables and fields, and harmful files."""
 
 import pytest
 
@@ -41,10 +41,7 @@ def test_headings_and_fields_of_a_text_document():
     body = paragraph("Owls", "Titel1") + paragraph("They hoot.") + paragraph("Food", "Own")
     parsed = parse_office("a.docx", docx(body + paragraph("Mice &amp; voles.")))
     assert (parsed.title, parsed.text) == ("Owls", "They hoot.\n\nFood\n\nMice & voles.")
-    assert parsed.sections == (
-        Section("They hoot."),
-        Section("Mice & voles.", "Food", "food"),
-    )
+    assert parsed.sections == (Section("They hoot."), Section("Mice & voles.", "Food", "food"))
     assert parsed.fields == {"author": "Ann Lee", "modified": "2024-03-01T10:00:00Z"}
 
 
@@ -78,12 +75,12 @@ def test_a_table_has_a_line_for_each_row():
 def test_notes_stand_at_the_end():
     notes = f'<w:footnotes {W}><w:footnote w:type="separator"><w:p/></w:footnote>'
     notes += f"<w:footnote>{paragraph('A note.')}</w:footnote></w:footnotes>"
-    content = docx(
+    data = docx(
         paragraph("Text."),
         word__footnotes_dot_xml=notes,
         word___rels__document_dot_xml_dot_rels=relations(r1="footnotes.xml"),
     )
-    assert parse_office("a.docx", content).text == "Text.\n\nA note."
+    assert parse_office("a.docx", data).text == "Text.\n\nA note."
 
 
 def test_slides_in_order():
@@ -92,7 +89,7 @@ def test_slides_in_order():
     slide = (
         '<p:sld xmlns:p="urn:p" xmlns:a="urn:a"><p:cSld><p:spTree>{}</p:spTree></p:cSld></p:sld>'
     )
-    content = archive(
+    data = archive(
         ppt__presentation_dot_xml='<p:presentation xmlns:p="urn:p" xmlns:r="urn:r"><p:sldIdLst>'
         '<p:sldId id="256" r:id="r2"/><p:sldId id="257" r:id="r1"/></p:sldIdLst></p:presentation>',
         ppt___rels__presentation_dot_xml_dot_rels=relations(
@@ -103,7 +100,7 @@ def test_slides_in_order():
             shape.format("title", "Owls") + shape.format("body", "They hoot.")
         ),
     )
-    parsed = parse_office("a.pptx", content)
+    parsed = parse_office("a.pptx", data)
     assert (parsed.title, parsed.text) == ("Owls!", "They hoot.!\n\nslide 2\n\nThey purr.!")
 
 
@@ -130,7 +127,7 @@ def test_cells_are_shown_as_a_person_sees_them():
     )
     styles += '</numFmts><cellXfs><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="10"/>'
     styles += '<xf numFmtId="164"/><xf numFmtId="20"/></cellXfs></styleSheet>'
-    content = archive(
+    data = archive(
         xl__workbook_dot_xml=book,
         xl___rels__workbook_dot_xml_dot_rels=relations(
             r1="worksheets/sheet1.xml", r2="sharedStrings.xml", r3="styles.xml"
@@ -140,9 +137,9 @@ def test_cells_are_shown_as_a_person_sees_them():
         "<si><r><t>ow</t></r><r><t>ls</t></r></si></sst>",
         xl__styles_dot_xml=styles,
     )
-    parsed = parse_office("a.xlsx", content)
-    shown = "owls\t2024-03-01\t12.5%\t2024-03-01 18:00\t12:00\tTRUE\t12\tmice\t#DIV/0!"
-    assert parsed.sections[1] == Section(shown, "Birds", "birds")
+    parsed = parse_office("a.xlsx", data)
+    text = "owls\t2024-03-01\t12.5%\t2024-03-01 18:00\t12:00\tTRUE\t12\tmice\t#DIV/0!"
+    assert parsed.sections[1] == Section(text, "Birds", "birds")
     assert "Secret" not in parsed.text
 
 
@@ -157,8 +154,8 @@ def test_open_document():
     body += "</text:p></text:tracked-changes>"
     meta = '<office:document-meta xmlns:office="urn:o" xmlns:dc="urn:dc"><office:meta>'
     meta += "<dc:title>On owls</dc:title></office:meta></office:document-meta>"
-    content = archive(content_dot_xml=OPEN.format("text", body), meta_dot_xml=meta)
-    parsed = parse_office("a.odt", content)
+    data = archive(content_dot_xml=OPEN.format("text", body), meta_dot_xml=meta)
+    parsed = parse_office("a.odt", data)
     assert (parsed.title, parsed.text) == ("On owls", "Owls\n\nThey hoot often.")
 
 
@@ -166,8 +163,8 @@ def test_repeated_cells_of_a_sheet_are_bounded():
     cell = '<table:table-cell table:number-columns-repeated="{}">{}</table:table-cell>'
     row = cell.format(2, "<text:p>owl</text:p>") + cell.format(1_000_000, "")
     body = f'<table:table table:name="Birds"><table:table-row>{row}</table:table-row></table:table>'
-    content = archive(content_dot_xml=OPEN.format("spreadsheet", body))
-    assert parse_office("a.ods", content).text == "Birds\n\nowl\towl"
+    data = archive(content_dot_xml=OPEN.format("spreadsheet", body))
+    assert parse_office("a.ods", data).text == "Birds\n\nowl\towl"
 
 
 BILLION = '<!DOCTYPE a [<!ENTITY b "cats"><!ENTITY c "&b;&b;">]><a>&c;</a>'
@@ -182,7 +179,7 @@ def test_damaged_and_hostile_xml_is_skipped(xml):
 
 @pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx", "a.odt"])
 @pytest.mark.parametrize(
-    ("content", "reason"),
+    ("text", "reason"),
     [
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(500), "encrypted, or of an old format"),
         (b"cats", "damaged: File is not a zip file"),
@@ -190,17 +187,17 @@ def test_damaged_and_hostile_xml_is_skipped(xml):
         (archive(other="cats"), "damaged: .* is missing"),
     ],
 )
-def test_files_without_a_document_are_skipped(name, content, reason):
+def test_files_without_a_document_are_skipped(name, text, reason):
     with pytest.raises(NothingToRead, match=reason):
-        parse_office(name, content)
+        parse_office(name, text)
 
 
 def test_an_encrypted_open_document_is_skipped():
     manifest = '<m:manifest xmlns:m="urn:m"><m:file-entry><m:algorithm m:algorithm-name="AES"/>'
     manifest += "</m:file-entry></m:manifest>"
-    content = archive(**{"META-INF__manifest_dot_xml": manifest, "content_dot_xml": "?"})
+    data = archive(**{"META-INF__manifest_dot_xml": manifest, "content_dot_xml": "?"})
     with pytest.raises(NothingToRead, match="encrypted"):
-        parse_office("a.odt", content)
+        parse_office("a.odt", data)
 
 
 def test_a_bomb_is_skipped_and_other_files_are_read(tmp_path):

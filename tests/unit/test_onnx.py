@@ -24,38 +24,38 @@ TEXTS = ["bade kilo", "", " ".join(WORDS), "kilo [SEP] muba?", "kiba"]
 
 
 def vectors(folder: Path, encoder: Encoder, side: str) -> Any:
-    """What a graph makes of texts, with no other help than the tokenizer's."""
+    """Vectors by a graph, with no other help than the tokenizer's."""
     described = json.loads((folder / DESCRIPTION).read_text())
     session = onnxruntime.InferenceSession(str(folder / described["graphs"][side]))
     tokens = encoder.backbone.tokenizer(TEXTS, padding=True, return_tensors="np")
     inputs = {name: tokens[name] for name in described["inputs"]}
     text, dimension, weight = session.run(described["outputs"], inputs)
-    found = np.zeros((len(TEXTS), described["dimensions"]), np.float32)
-    found[text, dimension] = weight
+    actual = np.zeros((len(TEXTS), described["dimensions"]), np.float32)
+    actual[text, dimension] = weight
     assert (weight > 0).all()
-    return found
+    return actual
 
 
 @pytest.mark.parametrize(
-    ("kind", "special", "settings"),
+    ("head_type", "special", "settings"),
     [
         ("sae", False, {"query_k": 3, "document_k": 3}),
         ("threshold", True, {"pooling": "sqrt_sum", "document_max_active_dims": 7}),
         ("vocabulary", False, {"pooling": "sum", "query_scale": 0.5, "query_k": 4}),
     ],
 )
-def test_vectors_are_the_encoders(kind, special, settings, tmp_path):
+def test_vectors_are_the_encoders(head_type, special, settings, tmp_path):
     backbone = tiny_backbone(tmp_path / "bert")
     backbone.special_tokens = special
-    encoder = make(backbone, kind, **settings)
+    encoder = make(backbone, head_type, **settings)
     (tmp_path / "out").mkdir()
     described = write_onnx(encoder, tmp_path / "out")
-    assert len(set(described["graphs"].values())) == (1 if kind == "sae" else 2)
+    assert len(set(described["graphs"].values())) == (1 if head_type == "sae" else 2)
     for side, encode in (("document", encoder.encode_document), ("query", encoder.encode_query)):
         expected = encode(TEXTS, convert_to_sparse_tensor=False).numpy()
         assert expected.any()
-        found = vectors(tmp_path / "out", encoder, side)
-        np.testing.assert_allclose(found, expected, atol=1e-4)
+        actual = vectors(tmp_path / "out", encoder, side)
+        np.testing.assert_allclose(actual, expected, atol=1e-4)
 
 
 def test_a_model_is_exported_on_the_cpu_and_goes_back(tmp_path, monkeypatch):
@@ -76,9 +76,9 @@ def test_the_command(tmp_path, run):
     assert run(*command, "--number", "int8", "--json").json["dimensions"] == 60
     assert (out / "tokenizer.json").exists()
     assert json.loads((out / DESCRIPTION).read_text())["number"] == "int8"
-    found = vectors(out, encoder, "document")
+    actual = vectors(out, encoder, "document")
     expected = encoder.encode_document(TEXTS, convert_to_sparse_tensor=False).numpy()
-    cosine = (found * expected).sum() / np.linalg.norm(found) / np.linalg.norm(expected)
+    cosine = (actual * expected).sum() / np.linalg.norm(actual) / np.linalg.norm(expected)
     assert 0.8 < cosine < 1
     other = ("model", "convert", saved, "--to", "saelens", "--out", tmp_path / "x")
     assert_error(run(*other, "--number", "int8"), "number is a setting of ONNX graphs")

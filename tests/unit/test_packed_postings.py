@@ -1,4 +1,4 @@
-"""Packed posting lists: kernels, references and what they were packed from."""
+"""Packed posting lists: kernels, references and the original lists."""
 
 import numpy as np
 import pytest
@@ -31,23 +31,23 @@ def collections_of_lists(draw):
     spread = draw(st.sampled_from([300, 5_000, COUNT]))
     sizes = draw(st.lists(st.sampled_from([0, 1, 2, 5, 63, 64, 65, 250]), max_size=8))
     postings = np.array(sizes, np.int64)
-    own = [np.sort(random.choice(spread, size, replace=False)) for size in sizes]
-    documents = np.concatenate([np.empty(0), *own]).astype(np.int32)
+    lists = [np.sort(random.choice(spread, size, replace=False)) for size in sizes]
+    documents = np.concatenate([np.empty(0), *lists]).astype(np.int32)
     weights = random.integers(1, 256, documents.size).astype(np.uint8)
     widths = np.array(draw(st.lists(st.integers(4, 14), min_size=8, max_size=8)), np.uint8)
     return documents, weights, postings, widths[: postings.size], draw(st.integers(0, 200))
 
 
 def lists_of(packed, widths):
-    """One segment of them, which start with the first entry of all."""
+    """One segment of lists, from the first entry on."""
     sizes = num_bytes(packed.lengths, widths)
-    places, starts = np.cumsum(sizes) - sizes, np.cumsum(packed.lengths) - packed.lengths
+    positions, starts = np.cumsum(sizes) - sizes, np.cumsum(packed.lengths) - packed.lengths
     gaps = np.concatenate([packed.gaps, np.zeros(MARGIN, np.uint8)])
     return Postings(
         lengths=packed.lengths.astype(np.uint16)[None],
         widths=widths[None],
         starts=starts[None],
-        gap_starts=places[None],
+        gap_starts=positions[None],
         gaps=gaps,
         weights=packed.weights,
         marks=packed.marks,
@@ -77,12 +77,12 @@ def test_widths_leave_few_fillers():
 def test_kernels_and_references_are_twins(case):
     documents, weights, _, widths, first = case
     packed = pack_reference(*case)
-    for own, reference in zip(pack_lists(*case), packed, strict=True):
-        assert (own.dtype, own.tolist()) == (reference.dtype, reference.tolist())
+    for array, reference in zip(pack_lists(*case), packed, strict=True):
+        assert (array.dtype, array.tolist()) == (reference.dtype, reference.tolist())
     gaps = np.concatenate([packed.gaps, np.zeros(MARGIN, np.uint8)])
-    entries = unpack_reference(gaps, packed.lengths, widths)
-    assert unpack_lists(gaps, packed.lengths, widths).tolist() == entries.tolist()
-    assert entries[packed.weights > 0].tolist() == documents.tolist()
+    records = unpack_reference(gaps, packed.lengths, widths)
+    assert unpack_lists(gaps, packed.lengths, widths).tolist() == records.tolist()
+    assert records[packed.weights > 0].tolist() == documents.tolist()
     assert packed.weights[packed.weights > 0].tolist() == weights.tolist()
     assert packed.marks.size == len(range(-first % STEP, packed.weights.size, STEP))
 

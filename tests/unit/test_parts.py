@@ -1,4 +1,4 @@
-"""Parts of an index: which are merged, what is linked, and how many rows there may be."""
+"""Parts of an index: merges, links, and the largest number of rows."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -54,12 +54,12 @@ def test_parts_stay_few_and_a_row_is_written_once_a_level(steps, seed):
     for size in sizes:
         counts.append(size)
         kept, merged = plan_merges(counts, counts)
-        sums = [sum(counts[part] for part in group) for group in merged]
-        assert sorted([*kept, *(part for group in merged for part in group)]) == [
+        sums = [sum(counts[count] for count in group) for group in merged]
+        assert sorted([*kept, *(count for group in merged for count in group)]) == [
             *range(len(counts))
         ]
         written += size + sum(sums)
-        counts = [*(counts[part] for part in kept), *sums]
+        counts = [*(counts[count] for count in kept), *sums]
     levels = 1
     while LOWEST_LEVEL * MERGED_TOGETHER ** (levels - 1) <= sum(sizes):
         levels += 1
@@ -75,10 +75,10 @@ def test_adding_links_what_is_there(tmp_path):
     after = {f.name: f.stat().st_ino for f in (generation / "parts" / "000001").iterdir()}
     assert after == before
     assert not (generation / "order.npy").exists()
-    for number in range(MERGED_TOGETHER - 2):
-        update(path, named(5, 35 + 5 * number))
+    for n in range(MERGED_TOGETHER - 2):
+        update(path, named(5, 35 + 5 * n))
     index = IndexReader.open(path, checksums=True)
-    assert [place.name for place in index.parts.folders] == [f"{MERGED_TOGETHER + 1:06d}"]
+    assert [folder.name for folder in index.parts.folders] == [f"{MERGED_TOGETHER + 1:06d}"]
     assert list(index.ids) == [f"d{i}" for i in range(30 + 5 * (MERGED_TOGETHER - 1))]
 
 
@@ -118,17 +118,17 @@ def test_rows_and_texts_of_several_files(sizes, data):
     dense = np.arange(3 * total, dtype=np.float32).reshape(total, 3) % 5
     texts = [f"é{n}" * (n % 3) for n in range(total)]
     with TemporaryDirectory() as folder:
-        places = [Path(folder) / str(n) for n in range(len(sizes))]
+        folders = [Path(folder) / str(n) for n in range(len(sizes))]
         first = 0
-        for place, size in zip(places, sizes, strict=True):
-            save_csr(place, sp.csr_array(dense[first : first + size]))
-            TextStore.write(place, texts[first : first + size])
+        for part_folder, size in zip(folders, sizes, strict=True):
+            save_csr(part_folder, sp.csr_array(dense[first : first + size]))
+            TextStore.write(part_folder, texts[first : first + size])
             first += size
-        rows = JoinedRows(tuple(places), tuple(sizes), 3, order)
+        rows = JoinedRows(tuple(folders), tuple(sizes), 3, order)
         assert rows.load().toarray().tolist() == dense[order].tolist()
         assert np.diff(rows.indptr).tolist() == (dense[order] > 0).sum(axis=1).tolist()
         assert rows[1:3].load().toarray().tolist() == dense[order][1:3].tolist()
-        joined = JoinedTexts([TextStore(place) for place in places], order)
+        joined = JoinedTexts([TextStore(path) for path in folders], order)
         expected = [texts[n] for n in order]
         assert list(joined) == [joined[n] for n in range(order.size)] == expected
         with TextWriter(Path(folder) / "copy") as writer:
@@ -141,9 +141,9 @@ def test_rows_and_texts_of_several_files(sizes, data):
 def test_rows_are_mapped_where_they_are_neighbours(tmp_path):
     save_csr(tmp_path / "a", sp.csr_array(np.eye(4, dtype=np.float32)))
     order = np.array([1, 2, 3])
-    found = JoinedRows((tmp_path / "a",), (4,), 4, order).load()
-    assert not found.data.flags.owndata
-    assert (found != load_csr(tmp_path / "a", 4)[1:]).nnz == 0
+    result = JoinedRows((tmp_path / "a",), (4,), 4, order).load()
+    assert not result.data.flags.owndata
+    assert (result != load_csr(tmp_path / "a", 4)[1:]).nnz == 0
 
 
 # Fields.
@@ -167,34 +167,34 @@ def test_joined_columns_are_those_of_all_documents(old, new, data):
     order = order[: data.draw(st.integers(0, len(order)))]
     with TemporaryDirectory() as folder:
         first = columns(Path(folder) / "old", old)
-        kinds = first.types
-        if kinds.get("day") and kinds["day"].name != "date":
-            new = [{n: v for n, v in row.items() if n != "day"} for row in new]
-        if kinds.get("text") and kinds["text"].name == "date":
-            new = [{n: v for n, v in row.items() if n != "text"} for row in new]
-        second = columns(Path(folder) / "new", new, kinds)
+        types = first.types
+        if types.get("day") and types["day"].name != "date":
+            new = [{n: v for n, v in record.items() if n != "day"} for record in new]
+        if types.get("text") and types["text"].name == "date":
+            new = [{n: v for n, v in record.items() if n != "text"} for record in new]
+        second = columns(Path(folder) / "new", new, types)
         ids = [str(n) for n in order]
         join_columns(Path(folder) / "joined", first, second, np.array(order, np.int64), ids)
         joined = FieldColumns(Path(folder) / "joined", len(order))
         sources = [first.of(n) for n in range(len(old))] + [second.of(n) for n in range(len(new))]
-        kinds = {**first.types, **second.types}
-        expected = columns(Path(folder) / "expected", [sources[n] for n in order], kinds)
+        types = {**first.types, **second.types}
+        expected = columns(Path(folder) / "expected", [sources[n] for n in order], types)
         assert joined.types == expected.types
-        for number in range(len(order)):
-            assert joined.of(number) == expected.of(number)
+        for i in range(len(order)):
+            assert joined.of(i) == expected.of(i)
         for name in joined:
             joined[name].check()
 
 
 def columns(
     folder: Path,
-    rows: list[dict[str, object]],
-    kinds: dict[str, object] = {},  # noqa: B006
+    records: list[dict[str, object]],
+    types: dict[str, object] = {},  # noqa: B006
 ) -> FieldColumns:
-    with FieldWriter(folder, kinds) as writer:  # type: ignore[arg-type]
-        for number, row in enumerate(rows):
-            writer.append(str(number), row)
-    return FieldColumns(folder, len(rows))
+    with FieldWriter(folder, types) as writer:  # type: ignore[arg-type]
+        for i, record in enumerate(records):
+            writer.append(str(i), record)
+    return FieldColumns(folder, len(records))
 
 
 def test_a_number_that_fractions_would_change_is_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""Documents in passages: how they are cut and stored, and that searches find each once."""
+"""Documents in passages: cut and stored, and found once by a search."""
 
 import json
 from pathlib import Path
@@ -58,9 +58,9 @@ words = st.text("abc.!\n 。", max_size=60)
 
 @given(text=words, most=st.integers(1, 5))
 def test_pieces_hold_all_words_in_order_and_no_more_than_asked(text, most):
-    found = list(pieces(text, most))
-    assert all(piece.strip() == piece and 0 < num_words(piece) <= most for piece in found)
-    assert "".join("".join(found).split()) == "".join(text.split())
+    result = list(pieces(text, most))
+    assert all(chunk.strip() == chunk and 0 < num_words(chunk) <= most for chunk in result)
+    assert "".join("".join(result).split()) == "".join(text.split())
 
 
 def test_pieces_and_passages_by_hand():
@@ -84,13 +84,13 @@ passages = st.lists(st.builds(Passage, words, words, st.just("")), min_size=1, m
 
 @given(title=words, parts=passages)
 def test_rows_become_their_document_again(title, parts):
-    named = tuple(part._replace(anchor=str(n)) for n, part in enumerate(parts, 1))
+    named = tuple(text._replace(anchor=str(n)) for n, text in enumerate(parts, 1))
     document = from_rows("a#b", title, list(rows(Document("a#b", "", title, {}, named))))
     assert (document.id, document.title, document.passages) == ("a#b", title, named)
 
 
 @pytest.mark.parametrize(
-    ("value", "problem"),
+    ("value", "message"),
     [
         ({"passages": 5}, "the passages must be a list, not int"),
         ({"passages": [5]}, "a passage must be an object or a string, not int"),
@@ -103,10 +103,10 @@ def test_rows_become_their_document_again(title, parts):
         ({"passages": [{"text": "\ud800"}]}, "lone surrogate"),
     ],
 )
-def test_bad_passages(tmp_path, value, problem):
+def test_bad_passages(tmp_path, value, message):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"id": "a", **value}))
-    with pytest.raises(InputError, match=problem):
+    with pytest.raises(InputError, match=message):
         list(read_documents(path, strict=True))
 
 
@@ -184,17 +184,17 @@ def test_the_results_are_the_best_documents_exactly(tmp_path_factory, collection
         Document(str(n), "", "", {}, tuple(map(Passage, texts)))
         for n, texts in enumerate(collection)
     ]
-    flat = [row for document in documents for row in rows(document)]
+    flat = [i for document in documents for i in rows(document)]
     options = {"vocabulary": "words"}
     divided = lexicept.build(documents, folder / "divided", **options)
     whole = lexicept.build(flat, folder / "flat", **options)
     expected: dict[str, float] = {}
     for hit in whole.search(query, len(flat)):
         expected.setdefault(hit.id.partition("#")[0], hit.score)
-    found = [(hit.id, hit.score) for hit in divided.search(query, top_k)]
-    assert found == list(expected.items())[:top_k]
-    (many,) = divided.search_many([query], top_k)
-    assert [(hit.id, hit.score) for hit in many] == found
+    hits = [(hit.id, hit.score) for hit in divided.search(query, top_k)]
+    assert hits == list(expected.items())[:top_k]
+    (batch,) = divided.search_many([query], top_k)
+    assert [(hit.id, hit.score) for hit in batch] == hits
 
 
 # Changing
@@ -249,12 +249,12 @@ def test_the_server_answers_with_documents(index):
         def get(path, **parameters):
             answer = client.get(path, params=parameters)
             assert answer.status_code == 200, answer.text
-            content: dict[str, object] = answer.json()
-            return content
+            data: dict[str, object] = answer.json()
+            return data
 
-        first, second = get("/search", query="cats install")["results"]
-        assert (first["id"], first["passage"]) == ("guide.md", "guide.md#install")
-        assert (first["title"], first["excerpt"]) == ("Guide › Install", "Cats install with a paw.")
+        top, second = get("/search", query="cats install")["results"]
+        assert (top["id"], top["passage"]) == ("guide.md", "guide.md#install")
+        assert (top["title"], top["excerpt"]) == ("Guide › Install", "Cats install with a paw.")
         assert (second["id"], second["passage"]) == ("other", None)
         why = get("/explain", query="cats install", document_id="guide.md")
         assert (why["passage"], why["title"]) == ("guide.md#install", "Guide › Install")
@@ -274,9 +274,9 @@ def test_the_server_answers_with_documents(index):
 def test_evaluation_judges_documents(index, tmp_path):
     judged = {"test": "q 0 other 1\n"}
     folder = write_beir(tmp_path / "judged", {}, {"q": "cats install"}, judged)
-    found = lexicept.evaluate(index, folder)
-    assert list(found.run["q"]) == ["guide.md", "other"]
-    assert found.values["RR@10"] == 0.5
+    scores = lexicept.evaluate(index, folder)
+    assert list(scores.run["q"]) == ["guide.md", "other"]
+    assert scores.values["RR@10"] == 0.5
 
 
 def test_retrievers_return_the_best_passage(index):

@@ -1,4 +1,4 @@
-"""PDF: words that are divided at line ends, and titles that authors gave."""
+"""PDF: words divided at line ends, and titles given by authors."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Pipelines from Python: opened indexes or paths, and what the command line gives."""
+"""Pipelines from Python: opened indexes or paths, with the results of the command line."""
 
 import pytest
 
@@ -9,22 +9,22 @@ from support import sae_files
 
 
 def test_evaluate(index, beir, tmp_path, run):
-    found = lexicept.evaluate(index, beir, "train", measures=["P@1"], out=tmp_path / "out")
+    scores = lexicept.evaluate(index, beir, "train", measures=["P@1"], out=tmp_path / "out")
     # Two of three judged queries have a relevant document, and find it first.
-    assert found.values["RR@10"] == found.values["P@1"] == 2 / 3
-    assert {query: max(of, key=lambda d: of[d]) for query, of in found.run.items()}["q1"] == "d1"
+    assert scores.values["RR@10"] == scores.values["P@1"] == 2 / 3
+    assert {query: max(of, key=lambda d: of[d]) for query, of in scores.run.items()}["q1"] == "d1"
     with lexicept.open(index) as opened:
         again = lexicept.evaluate(opened, beir, "train", measures=["P@1"])
-    assert again == found
-    shown = run("evaluate", index, beir, "--split", "train", "--measure", "P@1", "--json").json
-    assert shown == {**found.to_json(), "ignore_identical_ids": False}
+    assert again == scores
+    output = run("evaluate", index, beir, "--split", "train", "--measure", "P@1", "--json").json
+    assert output == {**scores.to_json(), "ignore_identical_ids": False}
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"evaluation.json", "queries.csv", "runs"}
     written = tmp_path / "out" / "runs" / "words.run.gz"
-    assert read_run(written).keys() == {q for q, of in found.run.items() if of}
+    assert read_run(written).keys() == {q for q, of in scores.run.items() if of}
     tested = lexicept.evaluate(index, beir, "train", systems=["words", written])
-    assert {one.difference for one in tested.comparisons} == {0}
-    assert "systems=" not in repr(found)
+    assert {comparison.difference for comparison in tested.comparisons} == {0}
+    assert "systems=" not in repr(scores)
 
 
 def test_report(index, beir, tmp_path, run):
@@ -34,8 +34,8 @@ def test_report(index, beir, tmp_path, run):
     options = ("--queries", beir, "--split", "train")
     assert run("report", index, "--out", tmp_path / "c.html", *options).code == 0
     assert path == tmp_path / "a.html"
-    content = path.read_bytes()
-    assert content == (tmp_path / "b.html").read_bytes() == (tmp_path / "c.html").read_bytes()
+    data = path.read_bytes()
+    assert data == (tmp_path / "b.html").read_bytes() == (tmp_path / "c.html").read_bytes()
 
 
 def test_sweep(index, beir, tmp_path):
@@ -65,11 +65,11 @@ def test_sweep(index, beir, tmp_path):
 
 
 def test_convert(tmp_path):
-    made = sae_files.dictionary_learning(tmp_path / "source")
-    report = lexicept.convert(made.folder, tmp_path / "sae")
+    checkpoint = sae_files.dictionary_learning(tmp_path / "source")
+    report = lexicept.convert(checkpoint.folder, tmp_path / "sae")
     assert (report["found"], report["latents"]) == ("dictionary_learning", sae_files.M)
     with pytest.raises(InputError, match="splade is a layout of models"):
-        lexicept.convert(made.folder, tmp_path / "model", to="splade")
+        lexicept.convert(checkpoint.folder, tmp_path / "model", to="splade")
     assert not (tmp_path / "model").exists()
 
 

@@ -19,7 +19,7 @@ def pets(tmp_path):
 
 
 class NA:
-    """A missing value whose comparisons are neither true nor false, as pandas.NA."""
+    """A missing value with comparisons neither true nor false, as pandas.NA."""
 
     def __ne__(self, other: object) -> "NA":
         return self
@@ -41,20 +41,20 @@ class Frame:
 
 
 class Columns:
-    """An object that has columns and no rows."""
+    """An object with columns and without rows."""
 
     columns = ("text",)
 
 
 @pytest.mark.parametrize(
-    ("documents", "problem"),
+    ("documents", "message"),
     [
         (Frame("a cat", NA()), "the documents, document 2: the text must be a string, not null"),
         (Columns(), "documents must be a list, a data frame or a path, not one Columns"),
     ],
 )
-def test_bad_documents(documents, problem, tmp_path):
-    with pytest.raises(InputError, match=f"^{re.escape(problem)}"):
+def test_bad_documents(documents, message, tmp_path):
+    with pytest.raises(InputError, match=f"^{re.escape(message)}"):
         lexicept.build(documents, tmp_path / "new.index", vocabulary="words", strict=True)
     assert list(tmp_path.iterdir()) == []
 
@@ -74,8 +74,8 @@ def test_places_that_cannot_be_written(tmp_path):
 
 def test_documents_that_cannot_be_read_are_skipped_unless_strict(tmp_path):
     items: list[Any] = ["a cat", 5, {"id": "x"}, {"id": "dog {0}", "text": "x"}, "a kitten"]
-    problem = "the documents, document 2: a document is a text, a dict or a Document, not 5"
-    with pytest.raises(InputError, match=f"^{re.escape(problem)}$"):
+    message = "the documents, document 2: a document is a text, a dict or a Document, not 5"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         lexicept.build(items, tmp_path / "index", vocabulary="words", strict=True)
     with pytest.warns(LexiceptWarning) as caught:
         index = lexicept.build(items, tmp_path / "index", vocabulary="words")
@@ -83,7 +83,7 @@ def test_documents_that_cannot_be_read_are_skipped_unless_strict(tmp_path):
     (warning,) = caught
     head, *lines = str(warning.message).splitlines()
     assert head == "the documents: 3 documents skipped after an error"
-    assert lines[0] == f"  {problem}"
+    assert lines[0] == f"  {message}"
     assert lines[2].startswith("  the documents, document 4: bad id 'dog {0}'")
     with pytest.raises(InputError, match=re.escape("bad id 'dog {0}'")):
         index.add(items[3:], strict=True)
@@ -95,7 +95,14 @@ def test_documents_that_cannot_be_read_are_skipped_unless_strict(tmp_path):
 
 def test_queries_may_be_any_iterable(pets):
     queries = ["kitten", "dogs", "", "cats sleep"] * 5
-    one = [[(hit.id, hit.score) for hit in hits] for hits in pets.search_many(queries, threads=1)]
+    together = [
+        [(hit.id, hit.score) for hit in hits] for hits in pets.search_many(queries, threads=1)
+    ]
     lazily = pets.search_many((query for query in queries), threads=2)
-    assert [[(hit.id, hit.score) for hit in hits] for hits in lazily] == one
-    assert [[document for document, _ in hits] for hits in one[:4]] == [["3"], ["2"], [], ["1"]]
+    assert [[(hit.id, hit.score) for hit in hits] for hits in lazily] == together
+    assert [[document for document, _ in hits] for hits in together[:4]] == [
+        ["3"],
+        ["2"],
+        [],
+        ["1"],
+    ]

@@ -29,14 +29,14 @@ def bert(tmp_path):
 
 
 def test_texts_in_memory_pretrain_a_head(bert, tmp_path):
-    seen = []
+    recorded = []
 
     def watch(stage, done, total, detail=""):
-        seen.append((stage, done, total))
+        recorded.append((stage, done, total))
 
     out = lexicept.pretrain(TEXTS, tmp_path / "model", backbone=bert, **SMALL, progress=watch)
     assert out == tmp_path / "model"
-    assert seen == [("pretraining", done, 3) for done in (1, 2, 3)]
+    assert recorded == [("pretraining", done, 3) for done in (1, 2, 3)]
     assert list(Encoder.load(out).head.terms) == VOCABULARY
     with pytest.raises(InputError, match="model exists already"):
         lexicept.pretrain(TEXTS, out, backbone=bert, **SMALL)
@@ -72,8 +72,8 @@ def test_settings_that_do_not_go_together_leave_nothing_behind(bert, tmp_path, s
 def stage(bert, **pretraining):
     """A recipe's row that pretrains and then trains."""
     config = {"data": {"corpus": "texts"}, "model": {"backbone": bert, "head": "mlm"}}
-    content = {"config": config, "test": [{"name": "texts"}], "pretraining": pretraining}
-    return read_job({"training": content}, "row.small")
+    document = {"config": config, "test": [{"name": "texts"}], "pretraining": pretraining}
+    return read_job({"training": document}, "row.small")
 
 
 class Texts:
@@ -96,8 +96,8 @@ class Texts:
 def test_a_recipe_pretrains_random_rows_over_sub_words(bert, tmp_path):
     """Not the backbone's own rows."""
     (tmp_path / "texts.txt").mkdir()
-    for number, text in enumerate(TEXTS):
-        (tmp_path / "texts.txt" / f"{number}.txt").write_text(text)
+    for i, text in enumerate(TEXTS):
+        (tmp_path / "texts.txt" / f"{i}.txt").write_text(text)
     settings = {"masking": "subwords", "learning_rate": 1e-9, "seed": 1, **SMALL}
     job = stage(bert, corpus="texts", head="random", settings=settings)
     config = _pretrained(job, job.config, Texts(tmp_path / "texts.txt"))
@@ -115,8 +115,8 @@ def test_a_recipe_with_the_backbone_s_head_over_words_is_refused(bert):
 # Training
 
 
-def test_a_configuration_may_be_a_mapping_a_path_or_itself(places, tmp_path):
-    config = configuration(places, optimizer={"steps": 1})
+def test_a_configuration_may_be_a_mapping_a_path_or_itself(inputs, tmp_path):
+    config = configuration(inputs, optimizer={"steps": 1})
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(asdict(replace(config, model=config.model))))
     models = [
@@ -130,8 +130,8 @@ def test_a_configuration_may_be_a_mapping_a_path_or_itself(places, tmp_path):
         assert all(torch.equal(value, expected[name]) for name, value in tensors(model).items())
 
 
-def test_a_finished_run_is_kept_unless_it_is_restarted(places, tmp_path):
-    config = configuration(places, optimizer={"steps": 1})
+def test_a_finished_run_is_kept_unless_it_is_restarted(inputs, tmp_path):
+    config = configuration(inputs, optimizer={"steps": 1})
     lexicept.train(config, tmp_path / "run")
     with pytest.raises(InputError, match="this run is finished; name another folder, or --restart"):
         lexicept.train(config, tmp_path / "run")
@@ -139,12 +139,12 @@ def test_a_finished_run_is_kept_unless_it_is_restarted(places, tmp_path):
     with pytest.raises(InputError, match=r"learning_rate was 0\.001 and is now 0\.1"):
         lexicept.train(config, tmp_path / "run", changes=changes)
     lexicept.train(config, tmp_path / "run", changes=changes, restart=True)
-    content = yaml.safe_load(Path(tmp_path / "run" / "config.yaml").read_text())
-    assert content["optimizer"]["learning_rate"] == 0.1
+    document = yaml.safe_load(Path(tmp_path / "run" / "config.yaml").read_text())
+    assert document["optimizer"]["learning_rate"] == 0.1
 
 
-def test_a_mistyped_corpus_leaves_no_run_behind(places, tmp_path):
-    config = configuration(places, data={"corpus": "nowhere"})
+def test_a_mistyped_corpus_leaves_no_run_behind(inputs, tmp_path):
+    config = configuration(inputs, data={"corpus": "nowhere"})
     with pytest.raises(InputError, match="nowhere"):
         lexicept.train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -24,7 +24,7 @@ def pool_max_reference(tokens: Activations) -> Tensor:
 
 
 def of_inputs(pool, **settings):
-    """The function of what ``Activations`` holds."""
+    """The function of the values in ``Activations``."""
     return lambda *inputs: pool(Activations(*inputs), **settings)
 
 
@@ -37,7 +37,7 @@ both = pytest.mark.parametrize(("fast", "reference"), PAIRS, ids=["max", "sum of
 
 
 def combined(pool, values):
-    """What a pooling function makes of the activations of a text's tokens."""
+    """Pooled activations of a text's tokens."""
     if pool is maxima:
         return max(values)
     return sum(map(math.log1p, values)) if pool is logs else sum(values)
@@ -58,11 +58,11 @@ def random_threshold(size=6, seed=0, dtype=torch.float64):
     return (1.5 * drawn).index_fill(0, torch.tensor([0]), 0.0)
 
 
-def results(pool, x, text, num_texts, rows, bias, k, threshold=None):
+def results(pool, x, text, num_texts, records, bias, k, threshold=None):
     """The pooled vectors, and the gradients of x, rows and bias along a fixed direction."""
-    pooled = pool(x, text, num_texts, rows, bias, k, threshold)
+    pooled = pool(x, text, num_texts, records, bias, k, threshold)
     direction = torch.linspace(-1, 2, pooled.numel(), dtype=pooled.dtype).view_as(pooled)
-    gradients = torch.autograd.grad((pooled * direction).sum(), (x, rows, bias))
+    gradients = torch.autograd.grad((pooled * direction).sum(), (x, records, bias))
     return pooled.detach(), *gradients
 
 
@@ -86,22 +86,22 @@ def assert_same(fast, reference, *arguments, atol=1e-12):
 @pytest.mark.parametrize("k", [None, 5])
 @pytest.mark.parametrize("threshold", [None, 4 * random_threshold(300, dtype=torch.float32)])
 def test_the_fast_twin_is_the_reference_in_single_precision(fast, reference, k, threshold):
-    x, rows, bias = random_inputs(400, 16, 300, seed=1, dtype=torch.float32)
+    x, weights, bias = random_inputs(400, 16, 300, seed=1, dtype=torch.float32)
     text = torch.arange(400) * 7 % 20
-    assert_same(fast, reference, x, text, 20, rows, bias, k, threshold, atol=1e-4)
+    assert_same(fast, reference, x, text, 20, weights, bias, k, threshold, atol=1e-4)
 
 
 def test_by_hand():
     x = torch.tensor([[1.0], [3.0], [2.0], [-1.0]])
-    rows, bias = torch.tensor([[1.0], [-1.0]]), torch.tensor([0.5, 0.0])
+    weights, bias = torch.tensor([[1.0], [-1.0]]), torch.tensor([0.5, 0.0])
     text = torch.tensor([0, 0, 1, 1])
-    assert maxima(x, text, 2, rows, bias, None).tolist() == [[3.5, 0.0], [2.5, 1.0]]
+    assert maxima(x, text, 2, weights, bias, None).tolist() == [[3.5, 0.0], [2.5, 1.0]]
     expected = [[1.5 + 1.0, 0.0], [2.5, 1.0]]  # before log1p: 1.5 and 3.5, 2.5, 1
     expected[0][0] = float(torch.log1p(torch.tensor([1.5, 3.5])).sum())
     expected[1] = torch.log1p(torch.tensor([2.5, 1.0])).tolist()
-    assert torch.allclose(logs(x, text, 2, rows, bias, None), torch.tensor(expected))
+    assert torch.allclose(logs(x, text, 2, weights, bias, None), torch.tensor(expected))
     for k in (None, 1):  # the other entry of every token is below 0
-        pooled = sums(x, text, 2, rows, bias, k)
+        pooled = sums(x, text, 2, weights, bias, k)
         assert pooled.tolist() == [[5.0, 0.0], [2.5, 1.0]]
         roots = root_of_sums(pooled)
         assert torch.equal(roots, torch.tensor([[5**0.5, 0.0], [2.5**0.5, 1.0]]))
@@ -111,7 +111,11 @@ def test_by_hand():
 @pytest.mark.parametrize("gradient", [True, False])
 def test_thresholds_by_hand(fast, reference, gradient):
     x = torch.tensor([[1.0], [3.0], [2.0]], requires_grad=True)
-    text, rows, bias = torch.tensor([0, 0, 1]), torch.tensor([[1.0], [2.0], [0.5]]), torch.zeros(3)
+    text, weights, bias = (
+        torch.tensor([0, 0, 1]),
+        torch.tensor([[1.0], [2.0], [0.5]]),
+        torch.zeros(3),
+    )
     threshold = torch.tensor([3.0, 4.0, 0.0])  # 3 is not above 3, and 4 not above 4
 
     def f(*values):  # of a text's tokens in one dimension
@@ -121,7 +125,7 @@ def test_thresholds_by_hand(fast, reference, gradient):
         for k, first in ((None, f(0.5, 1.5)), (1, f(0.5))):
             # With k = 1 only 6 counts of (3, 6, 1.5); of (1, 2, .5) and (2, 4, 1) what is left.
             with torch.set_grad_enabled(gradient):
-                pooled = pool(x, text, 2, rows, bias, k, threshold)
+                pooled = pool(x, text, 2, weights, bias, k, threshold)
             expected = torch.tensor([[0.0, f(6.0), first], [0.0, 0.0, f(1.0)]])
             assert torch.allclose(pooled, expected)
 
@@ -129,14 +133,14 @@ def test_thresholds_by_hand(fast, reference, gradient):
 @both
 @pytest.mark.parametrize("k", [None, 2])
 def test_where_nothing_fires_all_is_zero(fast, reference, k):
-    x, rows, bias = random_inputs()
+    x, weights, bias = random_inputs()
     below = (bias - 100).detach().requires_grad_()
     text, high = torch.arange(9) % 3, torch.full((6,), 100.0)
     for settings in ((below, k), (below, k, random_threshold()), (bias, k, high)):
-        for part in results(fast, x, text, 3, rows, *settings):
-            assert (part == 0).all()
+        for actual in results(fast, x, text, 3, weights, *settings):
+            assert (actual == 0).all()
         with torch.no_grad():
-            assert (fast(x, text, 3, rows, *settings) == 0).all()
+            assert (fast(x, text, 3, weights, *settings) == 0).all()
 
 
 def test_the_root_has_no_gradient_where_nothing_fires():
@@ -154,10 +158,10 @@ def test_the_root_has_no_gradient_where_nothing_fires():
 def test_of_tokens_that_tie_the_first_gets_the_gradient(k):
     text = torch.tensor([1, 0, 1, 0, 1])
     x = torch.tensor([[1.0, 2.0]]).repeat(5, 1).requires_grad_()
-    rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], requires_grad=True)
+    weights = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], requires_grad=True)
     bias = torch.zeros(3, requires_grad=True)
-    pooled, of_x, of_rows, of_bias = results(maxima, x, text, 2, rows, bias, k)
-    shared = results(maxima_reference, x, text, 2, rows, bias, k)
+    pooled, of_x, of_rows, of_bias = results(maxima, x, text, 2, weights, bias, k)
+    shared = results(maxima_reference, x, text, 2, weights, bias, k)
     assert torch.equal(pooled, shared[0])
     assert of_x.any(dim=1).tolist() == [True, True, False, False, False]  # of texts 1 and 0
     per_text = torch.zeros(2, 2).index_add(0, text, of_x)
@@ -185,14 +189,14 @@ def test_any_shapes(fast, reference, data):
     text = torch.tensor(
         data.draw(st.lists(st.integers(0, num_texts - 1), min_size=n, max_size=n)), dtype=torch.long
     )
-    x, rows, bias = random_inputs(n, d, size, seed=data.draw(st.integers(0, 99)))
+    x, weights, bias = random_inputs(n, d, size, seed=data.draw(st.integers(0, 99)))
     threshold = random_threshold(size, seed=data.draw(st.integers(0, 99)))
     if data.draw(st.booleans()):
         threshold = None
     with pytest.MonkeyPatch.context() as patch:
         cut_small(patch, data.draw(st.integers(1, 20)), data.draw(st.integers(1, 9)))
-        assert_same(fast, reference, x, text, num_texts, rows, bias, k, threshold)
-        pooled = fast(x, text, num_texts, rows, bias, k, threshold)
+        assert_same(fast, reference, x, text, num_texts, weights, bias, k, threshold)
+        pooled = fast(x, text, num_texts, weights, bias, k, threshold)
     without_tokens = torch.bincount(text, minlength=num_texts) == 0
     assert (pooled[without_tokens] == 0).all()
 
@@ -200,8 +204,8 @@ def test_any_shapes(fast, reference, data):
 @pytest.mark.parametrize(("pool", "k"), [(maxima, None), (maxima, 5), (sums, 5), (logs, 5)])
 @pytest.mark.parametrize("threshold", [None, 4 * random_threshold(40, dtype=torch.float32)])
 def test_autocast_changes_nothing_on_a_processor(pool, k, threshold):
-    x, rows, bias = random_inputs(60, 16, 40, seed=3, dtype=torch.float32)
-    arguments = (x, torch.arange(60) % 4, 4, rows, bias, k, threshold)
+    x, weights, bias = random_inputs(60, 16, 40, seed=3, dtype=torch.float32)
+    arguments = (x, torch.arange(60) % 4, 4, weights, bias, k, threshold)
     expected = results(pool, *arguments)
     with torch.autocast("cpu", torch.bfloat16):
         ours = results(pool, *arguments)
@@ -212,20 +216,20 @@ def test_autocast_changes_nothing_on_a_processor(pool, k, threshold):
 
 @pytest.mark.parametrize("pool", [maxima, sums, logs])
 def test_states_of_low_precision_get_their_gradient_in_it(pool):
-    x, rows, bias = random_inputs(6, dtype=torch.float32)
+    x, weights, bias = random_inputs(6, dtype=torch.float32)
     x = x.detach().bfloat16().requires_grad_()  # as a layer under autocast may leave it
-    pooled, of_x, of_rows, of_bias = results(pool, x, torch.zeros(6).long(), 1, rows, bias, 2)
+    pooled, of_x, of_rows, of_bias = results(pool, x, torch.zeros(6).long(), 1, weights, bias, 2)
     assert pooled.dtype == of_rows.dtype == of_bias.dtype == torch.float32
     assert of_x.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("k", [None, 5])
 def test_sums_under_autocast_are_added_in_single_precision(k):
-    x, rows = torch.full((4000, 1), 1.0), torch.ones(20, 1)
+    x, weights = torch.full((4000, 1), 1.0), torch.ones(20, 1)
     text = torch.zeros(4000, dtype=torch.long)
     with torch.autocast("cpu", torch.bfloat16):
-        pooled = logs(x, text, 1, rows, torch.zeros(20), k)
-        plain = sums(x, text, 1, rows, torch.zeros(20), k)
+        pooled = logs(x, text, 1, weights, torch.zeros(20), k)
+        plain = sums(x, text, 1, weights, torch.zeros(20), k)
     assert pooled.dtype == plain.dtype == torch.float32
     assert float(pooled.max()) == pytest.approx(4000 * math.log(2), rel=1e-4)
     assert float(plain.max()) == 4000
@@ -237,7 +241,7 @@ def test_sums_under_autocast_are_added_in_single_precision(k):
 @pytest.mark.parametrize("cells", [1, 10**6])
 def test_a_state_that_is_no_number_is_not_lost(monkeypatch, fast, reference, k, autocast, cells):
     cut_small(monkeypatch, cells)
-    x, rows, bias = random_inputs(6, dtype=torch.float32)
+    x, weights, bias = random_inputs(6, dtype=torch.float32)
     broken = x.detach().clone()
     broken[1, 0] = torch.nan
     text = torch.tensor([0, 0, 0, 1, 1, 1])
@@ -247,6 +251,6 @@ def test_a_state_that_is_no_number_is_not_lost(monkeypatch, fast, reference, k, 
                 torch.autocast("cpu", torch.bfloat16, enabled=autocast),
                 torch.set_grad_enabled(gradient),
             ):
-                pooled = fast(broken, text, 2, rows, bias, k, threshold)
+                pooled = fast(broken, text, 2, weights, bias, k, threshold)
             assert pooled[0].isnan().any()
             assert not pooled[1].isnan().any()

@@ -1,4 +1,4 @@
-"""Masking by count and by chance, batches that go on anywhere, and heads that learn."""
+"""Masking by count and by chance, resumable batches, and heads that learn."""
 
 import math
 from collections import Counter
@@ -53,20 +53,20 @@ SMALL = PretrainingSettings(steps=12, batch_size=3, warmup_steps=2, learning_rat
 
 @pytest.fixture
 def model(tmp_path):
-    """Makes a tiny BERT, the same each time, and its head over the words of ``TEXTS``."""
+    """Make a tiny BERT, the same each time, and its head over the words of ``TEXTS``."""
     save(tmp_path / "bert", "Bert")
 
     def make():
         backbone = Backbone.from_pretrained(str(tmp_path / "bert"))
-        words, pieces = expanded_words(TEXTS, backbone.tokenizer, 100)
-        return backbone, language_head(str(tmp_path / "bert")).expanded(pieces, words)
+        words, tokens = expanded_words(TEXTS, backbone.tokenizer, 100)
+        return backbone, language_head(str(tmp_path / "bert")).expanded(tokens, words)
 
     return make
 
 
 @pytest.fixture
 def subwords(tmp_path):
-    """The same BERT with its own head."""
+    """The same BERT with its language head."""
     save(tmp_path / "bert", "Bert")
     folder = str(tmp_path / "bert")
     return Backbone.from_pretrained(folder), language_head(folder)
@@ -81,7 +81,7 @@ def masked(ids: list[int], spans: list[WordSpan], share: float = 0.15, seed: int
 
 def spans_of(ids):
     """Return a span for each token, special tokens aside."""
-    return [WordSpan(place, place + 1, i) for place, i in enumerate(ids) if i not in (2, 3)]
+    return [WordSpan(p, p + 1, i) for p, i in enumerate(ids) if i not in (2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -92,17 +92,17 @@ def spans_of(ids):
 def test_an_exact_share_of_the_tokens_is_masked(tokens, share, count):
     ids = [2, *[5 + i % 20 for i in range(tokens)], 3]
     spans = spans_of(ids)
-    chosen = Counter[int]()
+    counts = Counter[int]()
     for seed in range(50):
         window = masked(ids, spans, share, seed)
         assert len(set(window.positions)) == len(window.positions) == len(window.labels) == count
-        assert [ids[place] for place in window.positions] == window.labels
+        assert [ids[position] for position in window.positions] == window.labels
         others = set(range(len(ids))) - set(window.positions)
-        assert all(window.token_ids[place] == ids[place] for place in others)
-        chosen.update(window.positions)
-    assert set(chosen) <= set(range(1, tokens + 1))
+        assert all(window.token_ids[position] == ids[position] for position in others)
+        counts.update(window.positions)
+    assert set(counts) <= set(range(1, tokens + 1))
     if 50 * count > 20 * tokens:  # every place is chosen now and then
-        assert len(chosen) == tokens
+        assert len(counts) == tokens
 
 
 def test_masking_follows_the_seed_and_leaves_its_input():
@@ -119,19 +119,19 @@ def test_eighty_ten_ten():
     ids = [6] * 500  # 6 is one of 20 replacements
     spans = spans_of(ids)
     random = np.random.default_rng(0)
-    found = Counter[int]()
+    result = Counter[int]()
     for _ in range(100):
         window = mask(ids, spans, 0.2, MASK, REPLACEMENTS, random)
-        found.update(window.token_ids[place] for place in window.positions)
+        result.update(window.token_ids[position] for position in window.positions)
     total = 100 * 100
-    assert found.total() == total
+    assert result.total() == total
     # Standard deviations of these shares are at most 0.004.
-    assert found[MASK] / total == pytest.approx(0.8, abs=0.016)
-    assert found[6] / total == pytest.approx(0.1 + 0.1 / 20, abs=0.016)
-    others = [found[i] / total for i in REPLACEMENTS.tolist() if i != 6]
+    assert result[MASK] / total == pytest.approx(0.8, abs=0.016)
+    assert result[6] / total == pytest.approx(0.1 + 0.1 / 20, abs=0.016)
+    others = [result[i] / total for i in REPLACEMENTS.tolist() if i != 6]
     assert sum(others) == pytest.approx(0.1 * 19 / 20, abs=0.016)
     assert min(others) > 0
-    assert set(found) == {MASK, *REPLACEMENTS.tolist()}
+    assert set(result) == {MASK, *REPLACEMENTS.tolist()}
 
 
 def test_what_is_not_hidden_is_predicted_as_it_stands():
@@ -206,8 +206,8 @@ def test_words_of_a_batch_are_the_head_s(model):
                 assert "".join(tokens) == terms[dimension]
     few = head.with_rows(head.rows[:1], head.bias[:1], ["lovely"])
     batches = stream(backbone, few).batches(StreamPosition())
-    found = [example for _, batch in islice(batches, 4) for example in batch]
-    assert all([span.dimension for span in example.spans] == [0] for example in found)
+    result = [example for _, batch in islice(batches, 4) for example in batch]
+    assert all([span.dimension for span in example.spans] == [0] for example in result)
 
 
 def test_every_window_once_an_epoch_and_words_that_windows_cut_are_left_out(subwords, model):
@@ -244,8 +244,8 @@ def test_a_stream_goes_on_anywhere(model, monkeypatch):
     unbroken = list(islice(stream(backbone, head).batches(StreamPosition()), 15))
     assert {position.epoch for position, _ in unbroken} >= {0, 1}
     assert {position.document for position, _ in unbroken} == {0, 3, 6}
-    for place, (position, _) in enumerate(unbroken[:-1]):
-        assert next(stream(backbone, head).batches(position)) == unbroken[place + 1]
+    for i, (position, _) in enumerate(unbroken[:-1]):
+        assert next(stream(backbone, head).batches(position)) == unbroken[i + 1]
     other = list(islice(stream(backbone, head, seed=1).batches(StreamPosition()), 15))
     assert other != unbroken
 
@@ -261,8 +261,8 @@ def test_texts_with_nothing_to_mask(model, texts):
 
 def parameters(*modules: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {
-        f"{number}.{name}": value.detach().clone()
-        for number, module in enumerate(modules)
+        f"{i}.{name}": value.detach().clone()
+        for i, module in enumerate(modules)
         for name, value in module.state_dict().items()
     }
 
@@ -277,14 +277,14 @@ def losses(
     checkpoints: Path | None = None,
     texts: Sequence[str] = TEXTS,
 ) -> list[float]:
-    """Those of the steps of a whole pretraining."""
-    found: list[float] = []
+    """The losses of the steps of a whole pretraining."""
+    results: list[float] = []
 
     def watch(stage: str, done: int, total: int, detail: str = "") -> None:
-        found.append(loss_of(detail))
+        results.append(loss_of(detail))
 
     pretrain(*models, texts, settings, checkpoints, watch)
-    return found
+    return results
 
 
 def test_the_loss_is_cross_entropy_at_the_masked_places(model):
@@ -338,13 +338,13 @@ def test_a_step_clips_decays_matrices_and_follows_the_schedule(model, monkeypatc
 
 
 def test_every_step_masks_anew_and_never_with_special_tokens(model, monkeypatch):
-    found = []
+    results = []
 
     def watched(ids, spans, share, mask_id, *more):
         others, _, hidden = more
         assert (share, mask_id, others.tolist(), hidden) == (0.15, MASK, REPLACEMENTS.tolist(), 0.9)
-        found.append(mask(ids, spans, share, mask_id, *more))
-        return found[-1]
+        results.append(mask(ids, spans, share, mask_id, *more))
+        return results[-1]
 
     monkeypatch.setattr(pretraining, "mask", watched)
     for _ in range(2):
@@ -353,8 +353,8 @@ def test_every_step_masks_anew_and_never_with_special_tokens(model, monkeypatch)
         batch = first_batch(backbone, head, 3)
         trainer.step(batch)
         trainer.step(batch)
-    assert found[:6] == found[6:]
-    assert found[:3] != found[3:6]
+    assert results[:6] == results[6:]
+    assert results[:3] != results[3:6]
 
 
 def test_a_frozen_backbone_has_no_dropout(model):
@@ -381,10 +381,10 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(model, monkeypatch, trai
         gradients = {}
         monkeypatch.setattr(trainer.optimizer, "step", lambda: None)
         detail = trainer.step(batch)
-        for number, module in enumerate((backbone, head)):
+        for i, module in enumerate((backbone, head)):
             for name, parameter in module.named_parameters():
                 if parameter.grad is not None:
-                    gradients[f"{number}.{name}"] = parameter.grad.clone()
+                    gradients[f"{i}.{name}"] = parameter.grad.clone()
         changed.append((detail.split("tokens")[0].split("  ")[:2], gradients))
     (shown, whole), (again, parts) = changed
     assert shown == again
@@ -404,12 +404,12 @@ def test_heads_learn_from_the_context_and_a_frozen_backbone_stays(
     before = parameters(backbone, head)
     state = torch.random.get_rng_state()
     texts = ["the cat sat on a mat", "it ran away from the dogs"] * 8
-    found = losses((backbone, head), settings, texts=texts)
+    actual = losses((backbone, head), settings, texts=texts)
     assert torch.equal(torch.random.get_rng_state(), state)
-    assert len(found) == 100
+    assert len(actual) == 100
     # Of the 12 words one comes twice: who knows no more than that has a loss of 2.37.
     frequencies_alone = math.log(12) - math.log(2) / 6
-    assert sum(found[-20:]) / 20 < 0.6 * frequencies_alone
+    assert sum(actual[-20:]) / 20 < 0.6 * frequencies_alone
     changed = {n for n, v in parameters(backbone, head).items() if not torch.equal(v, before[n])}
     assert any(name.startswith("0.") for name in changed) == (trained == "all")
     assert {n.split(".")[1] for n in changed if n[0] == "1"} == {
@@ -500,7 +500,7 @@ def test_learning_rate_schedule():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "problem"),
+    ("wrong", "message"),
     [
         ({"steps": 0}, "steps must be at least 1, not 0"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
@@ -517,8 +517,8 @@ def test_learning_rate_schedule():
         ({"lora_rank": 0}, "lora_rank must be at least 1, not 0"),
     ],
 )
-def test_impossible_settings(wrong, problem):
-    with pytest.raises(InputError, match=problem):
+def test_impossible_settings(wrong, message):
+    with pytest.raises(InputError, match=message):
         PretrainingSettings(**wrong)
 
 
@@ -546,7 +546,7 @@ SENTENCES = [text(0, 1, 2, 3, 4, 5), text(6, 7, 8, 9, 10, 11)] * 8
 
 @pytest.fixture
 def decoder(tmp_path):
-    """Makes a tiny Llama, the same each time, and its head."""
+    """Make a tiny Llama, the same each time, and its head."""
     folder = save_decoder(tmp_path / "llama")
 
     def make(bidirectional=True):
@@ -571,10 +571,10 @@ def test_masked_tokens_are_recognised_from_the_place_before(decoder):
     for seed in range(300):
         found = task._hidden(example, np.random.default_rng(seed))
         assert len(found.positions) == 4
-        assert [tokens[place + 1] for place in found.positions] == found.labels
-        hidden = {place + 1 for place in found.positions}
-        for place, (before, now) in enumerate(zip(tokens, found.token_ids, strict=True)):
-            if place not in hidden:
+        assert [tokens[position + 1] for position in found.positions] == found.labels
+        hidden = {position + 1 for position in found.positions}
+        for position, (before, now) in enumerate(zip(tokens, found.token_ids, strict=True)):
+            if position not in hidden:
                 assert now == before
             else:
                 fates["blank" if now == underscore else "kept" if now == before else "other"] += 1
@@ -615,9 +615,9 @@ def test_decoders_learn_and_adapters_leave_the_head_alone(decoder, masking, trai
     backbone, head = decoder(bidirectional=masking == "mntp")
     settings = replace(SMALL, masking=masking, trained=trained, steps=60, batch_size=16)
     names, before = set(backbone.state_dict()), parameters(head)
-    found = losses((backbone, head), settings, texts=SENTENCES)
+    actual = losses((backbone, head), settings, texts=SENTENCES)
     # A sentence has six words: who knows all twelve and no more has a loss of 2.48.
-    assert sum(found[-10:]) / 10 < 0.5 * math.log(12)
+    assert sum(actual[-10:]) / 10 < 0.5 * math.log(12)
     assert set(backbone.state_dict()) == names  # adapters are merged
     same = all(torch.equal(value, before[name]) for name, value in parameters(head).items())
     assert same == (trained == "lora")
@@ -650,15 +650,15 @@ def test_texts_are_cut_and_so_is_no_word(model):
     terms = list(head.terms)
     settings = replace(SMALL, batch_size=1, max_tokens=8)
     texts = ["the cat sat on lovely mats", "a dog ran on a lovely dog", "the cat sat on a mat"]
-    found = {}
+    results = {}
     stream = WindowStream(backbone, head, texts, settings)
     for _, (example,) in islice(stream.batches(StreamPosition()), 9):
         assert len(example.token_ids) <= 8
-        found[tuple(example.token_ids)] = [terms[span.dimension] for span in example.spans]
+        results[tuple(example.token_ids)] = [terms[span.dimension] for span in example.spans]
     ids = backbone.tokenizer.convert_tokens_to_ids
     cut = [["the", "cat", "sat", "on"], ["a", "dog", "ran", "on", "a"]]
     whole = ["the", "cat", "sat", "on", "a", "mat"]
-    pieces = (["lov", "##e"], ["lov"], [])
-    assert found == {
-        (2, *ids(words + more), 3): words for words, more in zip([*cut, whole], pieces, strict=True)
+    tokens = (["lov", "##e"], ["lov"], [])
+    assert results == {
+        (2, *ids(words + more), 3): words for words, more in zip([*cut, whole], tokens, strict=True)
     }

@@ -1,4 +1,4 @@
-"""Training under a launcher: two processes do what one does with twice as many batches a step."""
+"""Training under a launcher: two processes do the work of one with twice as many batches a step."""
 
 import pytest
 import torch
@@ -38,16 +38,16 @@ for config in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory):
-    """The folder of two runs of two processes each, and the configurations that they had."""
+    """The folder of two runs of two processes each, and their configurations."""
     folder = tmp_path_factory.mktemp("launched")
-    content = launched_configuration(folder)
-    (folder / "all.yaml").write_text(yaml.safe_dump(content))
+    config = launched_configuration(folder)
+    (folder / "all.yaml").write_text(yaml.safe_dump(config))
     sae = {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100}  # the first one trains it
-    content["model"] = {"backbone": str(folder / "bert"), "sae": sae, "trained": "lora"}
-    content["model"] |= {"freeze_head": True, "lora_rank": 2}
-    content["document_regularizer"] |= {"kind": "df_flops"}
-    content["optimizer"] |= {"mini_batch": None}
-    (folder / "lora.yaml").write_text(yaml.safe_dump(content))
+    config["model"] = {"backbone": str(folder / "bert"), "sae": sae, "trained": "lora"}
+    config["model"] |= {"freeze_head": True, "lora_rank": 2}
+    config["document_regularizer"] |= {"kind": "df_flops"}
+    config["optimizer"] |= {"mini_batch": None}
+    (folder / "lora.yaml").write_text(yaml.safe_dump(config))
     launch(PROGRAM, folder, folder / "all.yaml", folder / "lora.yaml")
     return folder
 
@@ -71,23 +71,23 @@ def test_both_processes_end_with_the_same_weights_and_factors(launched, name, si
 
 
 def test_two_processes_are_one_with_twice_as_many_batches(launched, tmp_path, monkeypatch):
-    fit, kept = Trainer.fit, []
+    fit, trainers = Trainer.fit, []
 
     def fit_and_keep(self):
         fit(self)
-        kept.append({n: value.clone() for n, value in self.objective.state_dict().items()})
+        trainers.append({n: value.clone() for n, value in self.objective.state_dict().items()})
 
     monkeypatch.setattr(Trainer, "fit", fit_and_keep)
     config = load_config(launched / "all.yaml", ["optimizer.accumulation=2"])
     train(config, tmp_path / "run")
-    found = states(launched / "all")[0]
-    assert found.keys() == kept[0].keys()
-    for key, value in kept[0].items():
+    actual = states(launched / "all")[0]
+    assert actual.keys() == trainers[0].keys()
+    for key, value in trainers[0].items():
         if key.endswith("key.bias"):  # of a gradient that is 0 but for rounding AdamW makes steps
             continue
-        torch.testing.assert_close(found[key], value, atol=1e-5, rtol=1e-5, msg=key)
-    for one, other in zip(metrics(tmp_path / "run"), metrics(launched / "all"), strict=True):
-        assert one == pytest.approx(other, abs=2e-3)
+        torch.testing.assert_close(actual[key], value, atol=1e-5, rtol=1e-5, msg=key)
+    for left, other in zip(metrics(tmp_path / "run"), metrics(launched / "all"), strict=True):
+        assert left == pytest.approx(other, abs=2e-3)
 
 
 def test_documents_of_both_processes_are_counted(launched):

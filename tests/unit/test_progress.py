@@ -19,9 +19,9 @@ def test_each_stage_is_a_line_where_there_is_no_terminal(capsys, clock):
         report("words", 4, 4)
         report("[red]", 1, 2, "[blue]detail")
         report("searchable by words", 0, 0, "lexicept search index")
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.splitlines() == [
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.splitlines() == [
         "counting words (25%, 30 s left)",
         "[red] (50%, 10 s left)",
         "searchable by words: lexicept search index",

@@ -1,4 +1,4 @@
-"""Pseudo-queries: where they come from, and their seed."""
+"""Pseudo-queries: their sources, and their seed."""
 
 import os
 from collections import Counter
@@ -73,23 +73,23 @@ DOCUMENTS = [
 ]
 
 
-def by_document(kind: str, per_document: int = 100, seed: int = 0) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for document, query in generate(DOCUMENTS, kind, per_document, seed):
-        found.setdefault(document, []).append(query)
-    return found
+def by_document(source: str, per_document: int = 100, seed: int = 0) -> dict[str, list[str]]:
+    results: dict[str, list[str]] = {}
+    for document, query in generate(DOCUMENTS, source, per_document, seed):
+        results.setdefault(document, []).append(query)
+    return results
 
 
 def test_titles_sentences_and_spans():
     assert by_document("title") == {"d1": ["A title"], "d2": ["Only a title"]}
-    found = by_document("sentence")
-    assert sorted(found) == ["d1", "d4"]
-    assert sorted(found["d1"]) == ["One two three four five.", "Six seven eight nine ten!"]
-    assert found["d4"] == [" ".join(WORDS[:30])]
-    found = {query for seed in range(40) for query in by_document("span", seed=seed)["d4"]}
+    documents = by_document("sentence")
+    assert sorted(documents) == ["d1", "d4"]
+    assert sorted(documents["d1"]) == ["One two three four five.", "Six seven eight nine ten!"]
+    assert documents["d4"] == [" ".join(WORDS[:30])]
+    documents = {query for seed in range(40) for query in by_document("span", seed=seed)["d4"]}
     starts, lengths = set(), set()
     words = DOCUMENTS[3].text.split()
-    for query in found:
+    for query in documents:
         span = query.split()
         start = words.index(span[0])
         assert words[start : start + len(span)] == span
@@ -101,25 +101,27 @@ def test_titles_sentences_and_spans():
 
 
 def test_mixed_queries_are_of_every_kind_that_a_document_has():
-    kinds = Counter(
+    sources = Counter(
         "title" if query == "A title" else "sentence" if query[-1] in ".!" else "span"
         for seed in range(300)
         for query in by_document("mixed", 1, seed)["d1"]
     )
-    assert sorted(kinds) == ["sentence", "span", "title"]
-    assert min(kinds.values()) > 40
-    assert kinds.total() == 300
-    found = by_document("mixed")
-    assert found["d2"] == ["Only a title"]
-    assert "d3" not in found
-    assert {"A title", "One two three four five.", "Six seven eight nine ten!"} < set(found["d1"])
+    assert sorted(sources) == ["sentence", "span", "title"]
+    assert min(sources.values()) > 40
+    assert sources.total() == 300
+    documents = by_document("mixed")
+    assert documents["d2"] == ["Only a title"]
+    assert "d3" not in documents
+    assert {"A title", "One two three four five.", "Six seven eight nine ten!"} < set(
+        documents["d1"]
+    )
 
 
-@pytest.mark.parametrize("kind", ["sentence", "span", "mixed"])
+@pytest.mark.parametrize("source", ["sentence", "span", "mixed"])
 @pytest.mark.parametrize("per_document", [1, 2, 3])
-def test_queries_of_a_document_differ(kind, per_document):
+def test_queries_of_a_document_differ(source, per_document):
     repeated = Document("r", "one two three four five. " * 5)
-    for queries in by_document(kind, per_document).values():
+    for queries in by_document(source, per_document).values():
         assert len(set(queries)) == len(queries) <= per_document
     assert len(list(generate([repeated], "sentence", 9))) == 1
 

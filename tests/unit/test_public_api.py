@@ -1,4 +1,4 @@
-"""What ``import lexicept`` offers."""
+"""The names of ``import lexicept``."""
 
 import importlib
 
@@ -29,12 +29,6 @@ def test_unknown_names_are_attribute_errors():
     assert not hasattr(lexicept, "__wrapped__")
     with pytest.raises(ImportError):
         exec("from lexicept import Indx")
-
-
-def test_star_import():
-    names: dict[str, object] = {}
-    exec(f"from lexicept import {', '.join(NAMES)}", names)
-    assert names.keys() - {"__builtins__"} == set(NAMES)
 
 
 def test_every_error_is_a_lexicept_error():

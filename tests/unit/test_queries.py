@@ -153,8 +153,8 @@ def test_any_text_is_a_query(query):
     if not any(parsed.conditions):
         assert parsed.text == query
     # Nothing of what was written is lost but the signs of the syntax.
-    kept = parsed.text + "".join(parsed.phrases) + "".join(parsed.without)
-    assert set(kept) - {" "} <= set(query)
+    text = parsed.text + "".join(parsed.phrases) + "".join(parsed.without)
+    assert set(text) - {" "} <= set(query)
 
 
 @pytest.mark.parametrize(
@@ -183,12 +183,12 @@ def test_any_text_is_a_query(query):
 def test_results_meet_the_conditions(index, query, expected):
     hits = index.search(query)
     assert sorted(hit.id for hit in hits) == sorted(expected)
-    (many,) = index.search_many([query])
-    assert [hit.id for hit in many] == [hit.id for hit in hits]
+    (batch,) = index.search_many([query])
+    assert [hit.id for hit in batch] == [hit.id for hit in hits]
     assert [hit.id for hit in index.search(query, explain=True)] == [hit.id for hit in hits]
     counted = index.facets(["tag"], query=query)["tag"]
     tags = [tag for pet in PETS if pet["id"] in expected for tag in pet.get("tag", [])]
-    assert {one.value: one.documents for one in counted} == {t: tags.count(t) for t in tags}
+    assert {facet.value: facet.documents for facet in counted} == {t: tags.count(t) for t in tags}
 
 
 def test_scores_and_parsed_queries_are_those_of_the_words(index):
@@ -207,8 +207,8 @@ def test_conditions_alone_list_documents(index):
     assert [(hit.id, hit.score, hit.rank) for hit in hits] == [("b", 0.0, 1)]
     assert hits.note == ""
     assert index.explain("tag:vet", "b").score == 0
-    many = index.search_many(["tag:vet", "cats", "tag:bio", "cats tag:vet"])
-    assert [[hit.id for hit in hits] for hits in many] == [
+    batch = index.search_many(["tag:vet", "cats", "tag:bio", "cats tag:vet"])
+    assert [[hit.id for hit in hits] for hits in batch] == [
         ["b", "d"],
         ["a", "b"],
         ["a", "b"],
@@ -245,7 +245,7 @@ def test_phrases_need_words(tmp_path):
 
 @pytest.fixture
 def both(tmp_path, _vowels):
-    """Words, and vowels as their concepts."""
+    """Words, and vowels as concepts."""
     texts = {"1": "cat aaa", "2": "cat cat", "3": "dog a"}
     return lexicept.Index(build(tmp_path / "both", texts, concepts=VocabularySettings(Splade())))
 
@@ -274,7 +274,7 @@ def test_boosts_out_of_range(both, boosts):
 
 def test_the_command_line(both, run):
     plain = run("search", str(both.path), '"cat cat" -dog', "--json")
-    assert [row["id"] for row in plain.json["results"]] == ["2"]
+    assert [hit["id"] for hit in plain.json["results"]] == ["2"]
     boosted = run("search", str(both.path), "cat", "--boost", "words=0, concepts=.5", "--json")
     expected = both.search("cat", boosts={"words": 0, "concepts": 0.5})
-    assert [row["score"] for row in boosted.json["results"]] == [hit.score for hit in expected]
+    assert [hit["score"] for hit in boosted.json["results"]] == [hit.score for hit in expected]

@@ -1,4 +1,4 @@
-"""The cache of encoded queries: what it keeps, in how many bytes."""
+"""The cache of encoded queries: its entries and its bytes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ SIZE = 40
 
 
 def encoded(texts: list[str]) -> sp.csr_array:
-    """A row for each text: as many dimensions as it has characters."""
-    rows = np.zeros((len(texts), SIZE), np.float32)
-    for row, text in zip(rows, texts, strict=True):
-        row[: len(text)] = np.arange(1, len(text) + 1)
-    return sp.csr_array(rows)
+    """A row for each text, with a dimension for each character."""
+    matrix = np.zeros((len(texts), SIZE), np.float32)
+    for vector, text in zip(matrix, texts, strict=True):
+        vector[: len(text)] = np.arange(1, len(text) + 1)
+    return sp.csr_array(matrix)
 
 
 def entry_bytes(text: str) -> int:
-    """Memory of an entry: 4 bytes for a dimension, 4 for its tf."""
+    """Bytes of an entry: 4 for a dimension, 4 for its tf."""
     return ENTRY_OVERHEAD + getsizeof(text) + 8 * len(text)
 
 
@@ -33,14 +33,14 @@ def test_it_holds_the_last_ones_that_fit(texts, most_bytes):
     cache = QueryCache(most_bytes)
     for text in texts:
         cache.put([text], encoded([text]))
-    kept = [text for text in dict.fromkeys(texts) if cache.get(text) is not None]
-    assert len(cache) == len(kept)
-    assert cache.num_bytes == sum(map(entry_bytes, kept)) <= most_bytes
-    for text in kept:
-        row = cache.get(text)
-        assert row is not None
-        assert row.frequencies.tolist() == list(range(1, len(text) + 1))
-        assert row.dimensions.tolist() == list(range(len(text)))
+    cached_texts = [text for text in dict.fromkeys(texts) if cache.get(text) is not None]
+    assert len(cache) == len(cached_texts)
+    assert cache.num_bytes == sum(map(entry_bytes, cached_texts)) <= most_bytes
+    for text in cached_texts:
+        vector = cache.get(text)
+        assert vector is not None
+        assert vector.frequencies.tolist() == list(range(1, len(text) + 1))
+        assert vector.dimensions.tolist() == list(range(len(text)))
 
 
 def test_what_is_dropped_first_and_what_does_not_fit():
@@ -59,7 +59,7 @@ def test_what_is_dropped_first_and_what_does_not_fit():
 
 @given(st.lists(st.text("abc", max_size=8)))
 def test_rows_are_what_was_put(texts):
-    rows = QueryCache(0).put(texts, encoded(texts))
-    found = stack(rows, SIZE)
-    assert found.shape == (len(texts), SIZE)
-    assert found.toarray().tolist() == encoded(texts).toarray().tolist()
+    vectors = QueryCache(0).put(texts, encoded(texts))
+    actual = stack(vectors, SIZE)
+    assert actual.shape == (len(texts), SIZE)
+    assert actual.toarray().tolist() == encoded(texts).toarray().tolist()

@@ -41,7 +41,7 @@ def gpt2(tmp_path_factory):
     from lexicept.neural.backbones.loading import quiet_transformers
 
     folder = tmp_path_factory.mktemp("gpt2")
-    vocabulary = {word: number for number, word in enumerate(["<end>", "<unk>", *WORDS])}
+    vocabulary = {word: token_id for token_id, word in enumerate(["<end>", "<unk>", *WORDS])}
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     words.post_processor = processors.TemplateProcessing("<end> $A", special_tokens=[("<end>", 0)])
@@ -77,7 +77,7 @@ def by_hand(folder: Path, prompt: str, length: int, special: bool = True) -> str
 
 def test_greedy_queries_are_the_likeliest_words(gpt2, tmp_path):
     out = tmp_path / "out"
-    found = generate_queries(str(gpt2), DOCUMENTS, out)
+    result = generate_queries(str(gpt2), DOCUMENTS, out)
     prompts = {
         "d1": "w0 w9 w1 w2 w3 w1",
         "d2": "w0 w1",
@@ -86,19 +86,19 @@ def test_greedy_queries_are_the_likeliest_words(gpt2, tmp_path):
         "d5": "w0 w7 w1",
     }
     expected = {name: by_hand(gpt2, prompt, 6) for name, prompt in prompts.items()}
-    assert dict(found) == {name: query for name, query in expected.items() if query}
-    assert len(found) >= 3
+    assert dict(result) == {name: query for name, query in expected.items() if query}
+    assert len(result) >= 3
     lines = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [(line["document_id"], line["query"]) for line in lines] == found
+    assert [(line["document_id"], line["query"]) for line in lines] == result
     assert os.listdir(tmp_path) == ["out"]
 
 
 def test_a_text_is_cut_to_what_the_model_takes(gpt2, tmp_path, monkeypatch):
     monkeypatch.setattr(query_generation, "QUERY_TOKENS", 20)
     monkeypatch.setattr(query_generation, "TEXT_TOKENS", 384)
-    found = dict(generate_queries(str(gpt2), DOCUMENTS[2:3], tmp_path / "out"))
+    result = dict(generate_queries(str(gpt2), DOCUMENTS[2:3], tmp_path / "out"))
     # 48 positions, one for the start, 2 words of the prompt, 20 new tokens, 8 to spare.
-    assert found == {"d3": by_hand(gpt2, f"w0 {' '.join(WORDS[:17])} w1", 20)}
+    assert result == {"d3": by_hand(gpt2, f"w0 {' '.join(WORDS[:17])} w1", 20)}
     monkeypatch.setattr(query_generation, "QUERY_TOKENS", 45)
     with pytest.raises(InputError, match="prompt and answer take 48 of the model's 48 tokens"):
         generate_queries(str(gpt2), DOCUMENTS, tmp_path / "b")
@@ -117,8 +117,8 @@ def test_chat_templates_are_used(gpt2, tmp_path):
         "{% if add_generation_prompt %}w31{% endif %}"
     )
     tokenizer.save_pretrained(chat)
-    found = dict(generate_queries(str(chat), DOCUMENTS[:1], tmp_path / "out"))
-    assert found == {"d1": by_hand(gpt2, "w30 user w0 w9 w1 w2 w3 w1 w31", 6, special=False)}
+    result = dict(generate_queries(str(chat), DOCUMENTS[:1], tmp_path / "out"))
+    assert result == {"d1": by_hand(gpt2, "w30 user w0 w9 w1 w2 w3 w1 w31", 6, special=False)}
 
 
 @pytest.mark.parametrize(

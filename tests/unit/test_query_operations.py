@@ -27,9 +27,9 @@ def test_what_fits_a_budget_by_hand(choose, budget, most, kept):
     impact = np.array([2.0, 3.0, 1.0, 5.0, 5.0], np.float32)
     columns, indptr = np.array([0, 1, 2, 3, 4]), np.array([0, 3, 5])
     costs = np.array([2, 4, 1, 1, 1])
-    places, ends = choose(impact, columns, indptr, costs, budget, most)
-    assert places.tolist() == kept
-    assert ends.tolist() == [0, sum(place < 3 for place in kept), len(kept)]
+    positions, ends = choose(impact, columns, indptr, costs, budget, most)
+    assert positions.tolist() == kept
+    assert ends.tolist() == [0, sum(position < 3 for position in kept), len(kept)]
 
 
 @given(sparse_matrices(), st.sampled_from([0.0, 0.4, 1.0, 2.5]), st.integers(1, 4), st.data())
@@ -40,8 +40,8 @@ def test_pruned_rows_are_the_reference(matrix, budget, most, data):
     importance = np.array(data.draw(steps), np.float32)
     expected = np.zeros(matrix.shape)
     impact = matrix.data * importance[matrix.indices]
-    parts = (matrix.indices, matrix.indptr, costs, budget, most)
-    kept, indptr = kept_within_reference(impact, *parts)
+    arrays = (matrix.indices, matrix.indptr, costs, budget, most)
+    kept, indptr = kept_within_reference(impact, *arrays)
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(indptr))
     expected[rows, matrix.indices[kept]] = matrix.data[kept]
     pruned = prune_within(matrix, budget, costs, importance, most)

@@ -1,4 +1,4 @@
-"""The Top-K of a query: one choice of dimensions, whoever makes it."""
+"""The Top-K of a query: the same dimensions from every implementation."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ QUERIES = ["how do I join two file paths", "a sleeping kitten", "statistics of q
 
 def top_k(weights: np.ndarray, importance: np.ndarray) -> np.ndarray:
     """Return each row's K first weights by weight × importance, float64."""
-    kept = np.zeros(weights.shape)
-    for row, out in zip(weights.astype(np.float64), kept, strict=True):
-        order = sorted(np.flatnonzero(row), key=lambda t: (-row[t] * importance[t], t))[:K]
-        out[order] = row[order]
-    return kept
+    result = np.zeros(weights.shape)
+    for vector, out in zip(weights.astype(np.float64), result, strict=True):
+        order = sorted(np.flatnonzero(vector), key=lambda t: (-vector[t] * importance[t], t))[:K]
+        out[order] = vector[order]
+    return result
 
 
 @pytest.mark.parametrize("pruning", ["weight", "impact"])
@@ -57,11 +57,11 @@ def test_everything_keeps_the_same_dimensions(encoder, texts, tmp_path, pruning)
     # An encoder does not know the largest weights of documents, and leaves the choice to the index.
     encoded = encoder.encode_query(QUERIES).to_dense().numpy()
     np.testing.assert_allclose(encoded, expected if pruning == "weight" else whole, atol=1e-4)
-    ids = [str(number) for number in range(len(texts))]
-    names = [f"q{number}" for number in range(len(QUERIES))]
+    ids = [str(i) for i in range(len(texts))]
+    names = [f"q{i}" for i in range(len(QUERIES))]
     unpruned = Collection("tiny", ids, documents, names, sp.csr_array(whole), [])
-    row = pruned(unpruned, K, None, pruning)
-    np.testing.assert_allclose(row.queries.toarray(), expected, atol=1e-4)
+    vector = pruned(unpruned, K, None, pruning)
+    np.testing.assert_allclose(vector.queries.toarray(), expected, atol=1e-4)
     length = searched.nnz / len(QUERIES)
     qrels = [Qrel(name, "0", 1) for name in names]
     validation = RetrievalEvaluator(
@@ -83,9 +83,9 @@ def test_everything_keeps_the_same_dimensions(encoder, texts, tmp_path, pruning)
 def test_ties_are_the_same_dimensions_in_an_encoder_and_an_index():
     random = np.random.default_rng(0)
     weights = random.integers(0, 3, size=(20, 40)).astype(np.float32)
-    kept = prune_rows(sp.csr_array(weights), 5).toarray()
-    np.testing.assert_array_equal(_largest(torch.from_numpy(weights), 5).numpy(), kept)
-    assert (np.count_nonzero(kept, axis=1) == 5).all()
+    pruned_weights = prune_rows(sp.csr_array(weights), 5).toarray()
+    np.testing.assert_array_equal(_largest(torch.from_numpy(weights), 5).numpy(), pruned_weights)
+    assert (np.count_nonzero(pruned_weights, axis=1) == 5).all()
 
 
 def test_top_k_of_splare_s_query():

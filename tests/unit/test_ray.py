@@ -1,4 +1,4 @@
-"""Ray: the index that one machine makes, also where worker processes are killed in the middle."""
+"""Ray: the same index as on one machine, also with worker processes killed in the middle."""
 
 import os
 import signal
@@ -46,7 +46,7 @@ ALPHA = RRASettings(1.25, iterations=2)
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two workers, which find the modules that this process finds."""
+    """Two workers with the modules of this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
         patch.setenv("OMP_NUM_THREADS", "1")
@@ -99,8 +99,8 @@ def build(
 def contents(index: IndexReader) -> dict[str, bytes]:
     """All files but the model, whose names and headers may differ."""
     files = (path for path in sorted(index.folder.rglob("*")) if path.is_file())
-    found = {path.relative_to(index.folder).as_posix(): path.read_bytes() for path in files}
-    return {name: content for name, content in found.items() if "/model/" not in name}
+    result = {path.relative_to(index.folder).as_posix(): path.read_bytes() for path in files}
+    return {name: data for name, data in result.items() if "/model/" not in name}
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -128,7 +128,7 @@ def test_an_update_is_the_same_bytes(tmp_path, cluster, concepts, monkeypatch):
 
 
 class Logged(Vowels):
-    """Writes down every text that it encodes, and may kill its process at one of them, once."""
+    """Write down every encoded text, and kill the process at one of them, once."""
 
     def __init__(self, folder: Path, deadly: str | None = None) -> None:
         self.folder, self.deadly = folder, deadly

@@ -19,7 +19,7 @@ INSIDE_KERNELS = {"search_postings", "all_scores"}
 
 
 def calls_of_a_search(index: lexicept.Index) -> tuple[list[str], int]:
-    """Return the functions of lexicept that a two-word search calls, and the deepest stack."""
+    """Return the functions of lexicept called by a two-word search, and the deepest stack."""
     calls: list[str] = []
     depth = deepest = 0
 

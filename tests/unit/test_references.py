@@ -1,4 +1,4 @@
-"""An index refers to a backbone in a package by name and checksum, and copies one of a folder."""
+"""An index refers to a packaged backbone by name and checksum, and copies one from a folder."""
 
 import json
 from dataclasses import replace
@@ -80,9 +80,9 @@ def test_other_weights_are_refused(tmp_path):
     index = tmp_path / "index"
     lexicept.build(TEXTS, index, concepts=ConceptSettings(train=SETTINGS), vocabulary="concepts")
     path = model_of(index) / REFERENCE_FILE
-    content = json.loads(path.read_text())
-    content["files"]["model.safetensors"]["sha256"] = "0" * 64
-    write_json(path, content)
+    config = json.loads(path.read_text())
+    config["files"]["model.safetensors"]["sha256"] = "0" * 64
+    write_json(path, config)
     with pytest.raises(LexiceptError, match="does not match the checksum of the backbone"):
         scores(index)
 
@@ -99,7 +99,7 @@ def test_a_backbone_in_a_folder_is_copied(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content",
+    "settings",
     [
         {},
         {"name": 3, "revision": None, "files": {"a": {"size": 1, "sha256": "0"}}},
@@ -112,7 +112,7 @@ def test_a_backbone_in_a_folder_is_copied(tmp_path):
         {"name": "a/b", "revision": None, "files": {"a": 1}},
     ],
 )
-def test_damaged_references(content, tmp_path):
-    write_json(tmp_path / REFERENCE_FILE, content)
+def test_damaged_references(settings, tmp_path):
+    write_json(tmp_path / REFERENCE_FILE, settings)
     with pytest.raises(InputError, match="not a reference to a model"):
         Reference.read(tmp_path)

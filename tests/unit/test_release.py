@@ -1,4 +1,4 @@
-"""A release's tag, version and changes agree; the workflow and the images name what there is."""
+"""A release's tag, version and changes agree; the workflow and the images name existing things."""
 
 import json
 import subprocess
@@ -60,7 +60,9 @@ def test_images_install_extras_that_there_are():
     assert compose["lexicept"]["build"]["target"] == "${TARGET:-search}"
     for target in ("search", "torch"):
         assert f" AS {target}\n" in dockerfile
-    assert all(port.startswith("127.0.0.1:") for one in compose.values() for port in one["ports"])
+    assert all(
+        port.startswith("127.0.0.1:") for value in compose.values() for port in value["ports"]
+    )
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (401, True), (503, False)])
@@ -78,6 +80,6 @@ def test_the_health_check_needs_no_key(status, healthy):
     _, *arguments = json.loads(lines[after].strip().removeprefix("CMD "))
     with HTTPServer(("127.0.0.1", 0), Answer) as server:
         threading.Thread(target=server.handle_request).start()
-        own = [text.replace("8000", str(server.server_port)) for text in arguments]
-        code = subprocess.run([sys.executable, *own], timeout=30, check=False).returncode
+        command = [text.replace("8000", str(server.server_port)) for text in arguments]
+        code = subprocess.run([sys.executable, *command], timeout=30, check=False).returncode
     assert (code == 0) is healthy

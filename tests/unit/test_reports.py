@@ -1,4 +1,4 @@
-"""The report of an index: what it says, that it is complete in itself, and hostile text."""
+"""The report of an index: its statements, its completeness, and hostile text."""
 
 import re
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ JUDGED = JudgedQueries(QUERIES, QRELS)
 
 
 class Letters(Vowels):
-    """Vowels that may have other names."""
+    """Vowels with other names."""
 
     @classmethod
     def load(cls, folder: Path) -> "Letters":
@@ -57,7 +57,7 @@ def _letters(monkeypatch):
 
 
 class Structure(HTMLParser):
-    """Checks that elements nest; collects what tests look at."""
+    """Checks that elements nest; collects parts of the page."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -132,16 +132,16 @@ def findings(labels: Sequence[str], documents: int) -> Findings:
 
 def table(html: str, caption: str) -> list[list[str]]:
     """The cells of a table's rows, without tags."""
-    (found,) = re.findall(
+    (body,) = re.findall(
         rf"<caption>{re.escape(caption)}</caption>.*?<tbody>(.*?)</table>", html, re.S
     )
-    rows = re.findall(r"<tr>(.*?)</tr>", found, re.S)
-    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in rows]
-    return [[re.sub(r"<.*?>", "", cell) for cell in row] for row in cells]
+    lines = re.findall(r"<tr>(.*?)</tr>", body, re.S)
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in lines]
+    return [[re.sub(r"<.*?>", "", cell) for cell in cells_of_line] for cells_of_line in cells]
 
 
 def check(html: str) -> Structure:
-    """What holds for every report."""
+    """Assertions on every report."""
     page = Structure(html)
     assert page.elements[0] == ("html", {"lang": "en"})
     ids = page.all("id")
@@ -154,8 +154,8 @@ def check(html: str) -> Structure:
     assert tags.count("script") == tags.count("main") == tags.count("h1") == 1
     assert all(f"<{tag}" in html for tag in ("nav", "header", "footer"))
     assert not [name for _, attrs in page.elements for name in attrs if name.startswith("on")]
-    shown = " ".join(page.text)
-    assert not re.search(r"\bnan\b|\binf\b|None", shown)
+    text = " ".join(page.text)
+    assert not re.search(r"\bnan\b|\binf\b|None", text)
     return page
 
 
@@ -191,17 +191,17 @@ def test_numbers_are_those_of_the_index(tmp_path):
     index = build(tmp_path / "index")
     html = build_report(index, QUERIES, QRELS)
     searched = {"words": "words", "concepts": "concepts", "all together": None}
-    rows = {row[0]: row[1:] for row in table(html, "Effectiveness and cost")}
+    lines = {cells[0]: cells[1:] for cells in table(html, "Effectiveness and cost")}
     for name, vocabulary in searched.items():
-        found = evaluate_index(index, JUDGED, vocabulary).values
+        scores = evaluate_index(index, JUDGED, vocabulary).values
         names = ("nDCG@10", "R@100", "RR@10", "qd_flops", "e2")
-        assert rows[name][:5] == [f"{found[name]:.4f}" for name in names]
-    lengths = {row[0]: row[1:] for row in table(html, "Lengths and shared dimensions")}
+        assert lines[name][:5] == [f"{scores[name]:.4f}" for name in names]
+    lengths = {cells[0]: cells[1:] for cells in table(html, "Lengths and shared dimensions")}
     mean = index.document_vectors().select("concepts").weights.nnz / 5
     assert lengths["concepts"][0] == f"{mean:.1f}"
-    lists = {row[0]: row for row in table(html, "Posting lists")}
+    lists = {cells[0]: cells for cells in table(html, "Posting lists")}
     assert lists["concepts"][1] == "5"
-    shares = [row[1] for row in table(html, "Parts of the scores of the first 10 results")]
+    shares = [cells[1] for cells in table(html, "Parts of the scores of the first 10 results")]
     assert sum(float(share.rstrip("%")) for share in shares) == pytest.approx(100, abs=0.2)
     failures = table(html, "The queries with the lowest nDCG@10")
     assert failures[0][1] == "q3"  # its judged answer has no ibex
@@ -225,8 +225,8 @@ def test_a_sample_of_many_queries_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(measured, "JUDGED_QUERIES", 2)
     html = build_report(build(tmp_path / "index"), QUERIES, QRELS)
     assert "2 of 3 judged queries, drawn at random" in html
-    asked = ReportQueries.from_judged(QUERIES, QRELS)
-    assert {qrel.query_id for qrel in asked.qrels} == {query.id for query in asked.queries}
+    queries = ReportQueries.from_judged(QUERIES, QRELS)
+    assert {qrel.query_id for qrel in queries.qrels} == {query.id for query in queries.queries}
 
 
 def test_concepts_are_shown_by_their_atlas(tmp_path):
@@ -237,9 +237,9 @@ def test_concepts_are_shown_by_their_atlas(tmp_path):
     assert 1 <= len(cards) <= 5
     assert "<mark>About</mark> cat The cat sleeps" in html
     assert '<a href="#concept-0">vowel a</a>' in html
-    rows = {row[0]: row for row in table(html, "The 5 most frequent concepts")}
+    weights = {cells[0]: cells for cells in table(html, "The 5 most frequent concepts")}
     documents = int(index.engine.df[-5])
-    assert rows["vowel a"][1:] == ["vowel", str(documents), percent(documents / 5), "7.0%"]
+    assert weights["vowel a"][1:] == ["vowel", str(documents), percent(documents / 5), "7.0%"]
 
 
 HOSTILE = '</style><script>alert(1)</script><img src=x onerror="alert(2)">'
@@ -288,24 +288,24 @@ def test_a_dimension_that_all_have_alike_tells_nothing():
 def test_passages():
     assert passage("a <b> c", 2, 5) == "a <mark>&lt;b&gt;</mark> c"
     long = "word " * 40 + "here\nthere " + "more " * 40
-    shown = passage(long, 200, 204)
-    assert shown.startswith("… word ")
-    assert "word <mark>here</mark> there more" in shown
-    assert shown.endswith("more …")
-    assert len(shown) < 220
+    text = passage(long, 200, 204)
+    assert text.startswith("… word ")
+    assert "word <mark>here</mark> there more" in text
+    assert text.endswith("more …")
+    assert len(text) < 220
     unbroken = "x" * 500
     assert passage(unbroken, 200, 210).count("x") == 10 + 2 * 90
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "text"),
     [
         (0, "0.0%"), (1, "100.0%"), (0.1234, "12.3%"), (0.00123, "0.12%"), (0.0005, "0.050%"),
         (1e-9, "< 0.0001%"), (-0.5, "-50.0%"),
     ],
 )  # fmt: skip
-def test_shares(value, shown):
-    assert percent(value) == shown
+def test_shares(value, text):
+    assert percent(value) == text
 
 
 def test_tables_hold_raw_values_for_sorting(tmp_path):

@@ -45,27 +45,29 @@ def backward(backbone: Backbone) -> tuple[dict[str, torch.Tensor], int]:
     return {name: value.grad for name, value in named if value.grad is not None}, kept
 
 
-@pytest.mark.parametrize("kind", ["bert", "llama"])
-def test_checkpointed_blocks_have_the_same_gradients_and_keep_less(tmp_path, kind):
-    if kind == "bert":  # with dropout, which has to be the same when blocks are computed again
+@pytest.mark.parametrize("model_type", ["bert", "llama"])
+def test_checkpointed_blocks_have_the_same_gradients_and_keep_less(tmp_path, model_type):
+    if (
+        model_type == "bert"
+    ):  # with dropout, which has to be the same when blocks are computed again
         backbones = [tiny_backbone(tmp_path / str(n)) for n in range(2)]
     else:
         folder = save_decoder(tmp_path / "llama")
         backbones = [Backbone.from_pretrained(folder) for _ in range(2)]
     checkpoint_blocks(backbones[1])
-    (expected, whole), (found, less) = map(backward, backbones)
-    assert found.keys() == expected.keys()
-    assert len(found) > 10
+    (expected, whole), (result, less) = map(backward, backbones)
+    assert result.keys() == expected.keys()
+    assert len(result) > 10
     for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, msg=name)
+        torch.testing.assert_close(result[name], gradient, msg=name)
     assert less < 0.35 * whole
 
 
-def test_a_run_with_gradient_checkpointing_ends_with_the_same_model(places, tmp_path):
+def test_a_run_with_gradient_checkpointing_ends_with_the_same_model(inputs, tmp_path):
     model = {"trained": "lora", "freeze_head": True, "lora_rank": 3}
     for name, saves in (("plain", False), ("saving", True)):
         optimizer = {"steps": 4, "gradient_checkpointing": saves}
-        train(configuration(places, model=model, optimizer=optimizer), tmp_path / name)
+        train(configuration(inputs, model=model, optimizer=optimizer), tmp_path / name)
     assert_same_model(tmp_path / "saving" / "model", tmp_path / "plain" / "model")
     assert metrics(tmp_path / "saving") == metrics(tmp_path / "plain")
 
@@ -88,8 +90,8 @@ def test_adaptation_in_half_precision_is_saved_and_loaded_so(tmp_path):
     assert kinds(whole) == {torch.float32}
 
 
-def test_a_saved_start_may_be_trained_in_half_precision(places, tmp_path):
+def test_a_saved_start_may_be_trained_in_half_precision(inputs, tmp_path):
     model = {"trained": "lora", "freeze_head": True, "lora_rank": 3, "dtype": "bfloat16"}
-    train(configuration(places, model=model, optimizer={"steps": 2}), tmp_path / "run")
+    train(configuration(inputs, model=model, optimizer={"steps": 2}), tmp_path / "run")
     assert kinds(tmp_path / "run" / "model") == {torch.bfloat16}
     assert Encoder.load(tmp_path / "run" / "model").backbone.dtype == "bfloat16"

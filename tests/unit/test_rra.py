@@ -108,10 +108,10 @@ def test_sharding_changes_nothing(w, transform, alpha, iterations, data):
         return reduce(add, [hear(weights, priors, sent) for weights, priors in shards])
 
     dialogue = converse(hear_all, Dialogue.begin(*w.shape, alpha, transform), iterations)
-    parts = [read(weights, priors, dialogue) for weights, priors in shards]
+    shards_read = [read(weights, priors, dialogue) for weights, priors in shards]
     whole = reweight(w, alpha, iterations, prior, transform)
-    weights = np.vstack([part.toarray() for part, _ in parts])
-    scales = np.concatenate([part for _, part in parts])
+    weights = np.vstack([weights_of_shard.toarray() for weights_of_shard, _ in shards_read])
+    scales = np.concatenate([priors_of_shard for _, priors_of_shard in shards_read])
     close = {"rtol": 1e-9, "atol": 1e-9}
     np.testing.assert_allclose(weights, whole.weights.toarray(), **close)
     np.testing.assert_allclose(scales - scales.min(), whole.offsets, **close)

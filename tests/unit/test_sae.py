@@ -30,7 +30,7 @@ def states(n=300, d=16, seed=0):
 
 
 def make(d_in, num_latents, k, **settings):
-    """Double precision, biases, and thresholds from 0 to 2 where there is no k."""
+    """Double precision, biases, and thresholds from 0 to 2 if there is no k."""
     sae = SAE(d_in, num_latents, k, **settings).double()
     with torch.no_grad():
         sae.b_enc.copy_(torch.linspace(-0.1, 0.1, num_latents))
@@ -105,8 +105,8 @@ def test_an_active_latent_is_above_its_threshold_not_at_it():
         sae.threshold.copy_(torch.tensor([0.0, 2.0, 3.0]))
         sae.scale.fill_(10.0)
     acts, latents = sae.encode(torch.tensor([[30.0], [20.0], [-1.0]]))
-    found = torch.zeros(3, 3).scatter_add(1, latents, acts)
-    assert found.tolist() == [[30.0, 30.0, 0.0], [20.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    actual = torch.zeros(3, 3).scatter_add(1, latents, acts)
+    assert actual.tolist() == [[30.0, 30.0, 0.0], [20.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     assert sae.encode(torch.zeros(0, 1))[0].shape == (0, 1)
 
 
@@ -163,9 +163,9 @@ def test_every_latent_starts_at_a_token_of_its_own(monkeypatch):
     )
     monkeypatch.setattr(Loop, "step", lambda self, states: setattr(self, "steps", 1))
     settings = SAESettings(num_latents=60, k=4, tokens=1, batch_size=10)
-    train_on_states(lambda numbers: x[numbers], 64, settings)
-    rows, centred = begun[0].sae.W_dec, x - begun[0].sae.b_dec
-    nearest = (rows @ torch.nn.functional.normalize(centred, dim=1).T).argmax(dim=1)
+    train_on_states(lambda indices: x[indices], 64, settings)
+    weights, centred = begun[0].sae.W_dec, x - begun[0].sae.b_dec
+    nearest = (weights @ torch.nn.functional.normalize(centred, dim=1).T).argmax(dim=1)
     assert len(nearest.unique()) == 60  # of seven batches, not copies of the first one's ten
 
 
@@ -241,8 +241,8 @@ def test_a_damaged_file_is_an_input_error(tmp_path):
         (tmp_path / "sae.json").write_text(json.dumps({**json.loads(config), **changes}))
         with pytest.raises(InputError, match="not a saved SAE"):
             SAE.load(tmp_path)
-    for content in ("[]", "{}", "", "{"):
-        (tmp_path / "sae.json").write_text(content)
+    for document in ("[]", "{}", "", "{"):
+        (tmp_path / "sae.json").write_text(document)
         with pytest.raises(InputError, match="not a saved SAE"):
             SAE.load(tmp_path)
     with pytest.raises(InputError, match="not a saved SAE"):
@@ -318,12 +318,12 @@ def test_a_stream_gives_every_token_once_an_epoch_and_goes_on_anywhere(
     first = torch.cat([batch for position, batch in unbroken if position.epoch == 0])
     assert len(first) == len(every)
     assert torch.allclose(first.sum(0), every.sum(0), atol=1e-2)
-    for place in (0, len(unbroken) // 2, len(unbroken) - 2):
-        position, _ = unbroken[place]
+    for path in (0, len(unbroken) // 2, len(unbroken) - 2):
+        position, _ = unbroken[path]
         resumed = stream(backbone, texts, buffer_tokens).batches(position)
         next_position, batch = next(resumed)
-        assert next_position == unbroken[place + 1][0]
-        assert torch.equal(batch, unbroken[place + 1][1])
+        assert next_position == unbroken[path + 1][0]
+        assert torch.equal(batch, unbroken[path + 1][1])
 
 
 def test_sinks_are_left_out_and_what_is_not_finite_stays():
@@ -342,12 +342,12 @@ def test_a_stream_with_sinks_gives_what_one_without_them_does():
     with_sinks = torch.cat([states[:10], 1000 * states[:1], states[10:], 200 * states[5:7]])
 
     def first(read, drop_sinks=True):
-        reader = lambda numbers: read  # noqa: E731
+        reader = lambda indices: read  # noqa: E731
         stream = StateStream(reader, 1, Shuffling(16, 1000, 3, drop_sinks), _ignore)
         return [batch for _, (_, batch) in zip(range(5), stream.batches(Position()), strict=False)]
 
-    for found, expected in zip(first(with_sinks), first(states), strict=True):
-        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    for actual, expected in zip(first(with_sinks), first(states), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
     every = torch.cat(first(with_sinks, drop_sinks=False)[:3])
     assert len(every) == 43
     assert float(every.norm(dim=1).max()) == pytest.approx(1000, rel=1e-6)

@@ -1,4 +1,4 @@
-"""Neuronpedia's explanations: names of an SAE's latents, or one sentence on what is wrong."""
+"""Neuronpedia's explanations: names of an SAE's latents, or one sentence on the error."""
 
 import gzip
 import json
@@ -21,13 +21,13 @@ def sae():
 
 
 def line(index: object, description: object, layer: object = SOURCE) -> str:
-    row = {"modelId": "gemma-2-2b", "layer": layer, "index": index, "description": description}
-    return json.dumps({**row, "typeName": "oai_token-act-pair", "embedding": [0.5]}) + "\n"
+    record = {"modelId": "gemma-2-2b", "layer": layer, "index": index, "description": description}
+    return json.dumps({**record, "typeName": "oai_token-act-pair", "embedding": [0.5]}) + "\n"
 
 
 def write(path: Path, *lines: str) -> Path:
-    content = "".join(lines).encode()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    data = "".join(lines).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
 
 
@@ -60,7 +60,7 @@ def test_a_source_of_a_number_only_and_an_sae_of_unknown_layer(sae, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "problem"),
+    ("lines", "message"),
     [
         ([line(1, "a"), line(16, "b")], r"line 2: latent 16, but the SAE has 16 latents"),
         ([line(1, "a", "19-gemmascope-res-16k")], "line 1: .*'19-gemma.*, the SAE reads block 20"),
@@ -77,8 +77,8 @@ def test_a_source_of_a_number_only_and_an_sae_of_unknown_layer(sae, tmp_path):
         ([], "no explanations"),
     ],
 )
-def test_what_is_refused(lines, problem, sae, tmp_path):
-    with pytest.raises(InputError, match=problem):
+def test_what_is_refused(lines, message, sae, tmp_path):
+    with pytest.raises(InputError, match=message):
         read_explanations(write(tmp_path / "x.jsonl", *lines), sae)
 
 

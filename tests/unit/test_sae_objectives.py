@@ -1,4 +1,4 @@
-"""Every architecture's loss, gradients and inference are its paper's equations."""
+"""Every architecture's loss, gradients and inference follow its paper's equations."""
 
 import json
 
@@ -28,13 +28,15 @@ def states(n=20, d=D, seed=0):
 
 def objective(architecture, **settings):
     """In double precision, with biases."""
-    chosen = SAESettings(M, K, architecture=architecture, **settings)
-    made = OBJECTIVES[architecture](initial_sae(states().float(), chosen), chosen).double()
+    sae_settings = SAESettings(M, K, architecture=architecture, **settings)
+    criterion = OBJECTIVES[architecture](
+        initial_sae(states().float(), sae_settings), sae_settings
+    ).double()
     with torch.no_grad():
-        made.sae.b_enc.copy_(torch.linspace(-0.2, 0.2, M))
-        made.sae.b_dec.copy_(torch.linspace(-1, 1, D))
-        made.sae.W_enc.mul_(torch.linspace(0.8, 1.2, M)[:, None])
-    return made
+        criterion.sae.b_enc.copy_(torch.linspace(-0.2, 0.2, M))
+        criterion.sae.b_dec.copy_(torch.linspace(-1, 1, D))
+        criterion.sae.W_enc.mul_(torch.linspace(0.8, 1.2, M)[:, None])
+    return criterion
 
 
 def pre_acts(sae, x):
@@ -50,27 +52,27 @@ def loss_of(sae, x, z, latents=M):
     return (z[:, :latents] @ sae.W_dec[:latents] + sae.b_dec - x).square().sum(1).mean()
 
 
-def topk(made, x):
-    z = largest(pre_acts(made.sae, x), K)
-    return loss_of(made.sae, x, z), z
+def topk(criterion, x):
+    z = largest(pre_acts(criterion.sae, x), K)
+    return loss_of(criterion.sae, x, z), z
 
 
-def batch_topk(made, x):
-    p = pre_acts(made.sae, x)
+def batch_topk(criterion, x):
+    p = pre_acts(criterion.sae, x)
     z = p.relu() * (p >= p.ravel().topk(K * len(x)).values[-1])
-    return loss_of(made.sae, x, z), z
+    return loss_of(criterion.sae, x, z), z
 
 
-def hierarchical(made, x):
-    p = pre_acts(made.sae, x)
-    losses = [loss_of(made.sae, x, largest(p, k)) for k in (1, 2, 3)]
+def hierarchical(criterion, x):
+    p = pre_acts(criterion.sae, x)
+    losses = [loss_of(criterion.sae, x, largest(p, k)) for k in (1, 2, 3)]
     return sum(losses) / 3, largest(p, K)
 
 
-def matryoshka(made, x):
-    p = pre_acts(made.sae, x)
+def matryoshka(criterion, x):
+    p = pre_acts(criterion.sae, x)
     z = largest(p, K)
-    return sum(loss_of(made.sae, x, z, m) for m in (2, 5, 11, M)), z
+    return sum(loss_of(criterion.sae, x, z, m) for m in (2, 5, 11, M)), z
 
 
 DENSE = {
@@ -86,19 +88,19 @@ DENSE = {
 @pytest.mark.parametrize("shift", [0.0, -50.0])
 def test_loss_and_gradients_are_the_textbook_s(architecture, shift):
     dense, settings = DENSE[architecture]
-    made, x = objective(architecture, **settings), states()
+    criterion, x = objective(architecture, **settings), states()
     with torch.no_grad():
-        made.sae.b_enc.add_(shift)  # by -50 nothing is active
-    expected, z = dense(made, x)
+        criterion.sae.b_enc.add_(shift)  # by -50 nothing is active
+    expected, z = dense(criterion, x)
     z = z.relu()
-    gradients = torch.autograd.grad(expected, list(made.parameters()), allow_unused=True)
-    outcome = made(x, NONE)
+    gradients = torch.autograd.grad(expected, list(criterion.parameters()), allow_unused=True)
+    outcome = criterion(x, NONE)
     assert torch.allclose(outcome.loss, expected, atol=1e-12)
     assert torch.equal(outcome.active, (z > 0).sum(0))
-    error = x - z @ made.sae.W_dec - made.sae.b_dec
+    error = x - z @ criterion.sae.W_dec - criterion.sae.b_dec
     assert torch.allclose(outcome.error, error, atol=1e-12)
-    ours = torch.autograd.grad(outcome.loss, list(made.parameters()), allow_unused=True)
-    for (name, parameter), a, b in zip(made.named_parameters(), ours, gradients, strict=True):
+    ours = torch.autograd.grad(outcome.loss, list(criterion.parameters()), allow_unused=True)
+    for (name, parameter), a, b in zip(criterion.named_parameters(), ours, gradients, strict=True):
         a = torch.zeros_like(parameter) if a is None else a
         b = torch.zeros_like(parameter) if b is None else b
         assert torch.allclose(a, b, atol=1e-12), name
@@ -107,9 +109,9 @@ def test_loss_and_gradients_are_the_textbook_s(architecture, shift):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_what_inference_finds_is_what_training_did(architecture, tmp_path):
-    made, x = objective(architecture), states()
-    outcome = made(x, NONE)
-    sae = made.sae.requires_grad_(False)
+    criterion, x = objective(architecture), states()
+    outcome = criterion(x, NONE)
+    sae = criterion.sae.requires_grad_(False)
     acts, latents = sae.encode(x)
     error = x - sae(x)
     active = torch.bincount(latents[acts > 0], minlength=M)
@@ -119,7 +121,7 @@ def test_what_inference_finds_is_what_training_did(architecture, tmp_path):
     else:
         assert torch.equal(active, outcome.active)
         assert torch.allclose(error, outcome.error, atol=1e-12)
-    assert (sae.k is None) == (sae.threshold is not None) == made.settings.has_thresholds
+    assert (sae.k is None) == (sae.threshold is not None) == criterion.settings.has_thresholds
     assert sae.threshold is None or not sae.threshold.requires_grad
     sae.float().save(tmp_path)
     loaded = SAE.load(tmp_path)
@@ -128,15 +130,15 @@ def test_what_inference_finds_is_what_training_did(architecture, tmp_path):
 
 
 def test_a_running_estimate_of_the_batches_smallest_activation():
-    made = objective("batch_topk")
+    criterion = objective("batch_topk")
     smallest = []
     for seed in range(3):
-        made(states(seed=seed), NONE)
-        p = pre_acts(made.sae, states(seed=seed))
+        criterion(states(seed=seed), NONE)
+        p = pre_acts(criterion.sae, states(seed=seed))
         smallest.append(p.ravel().topk(K * 20).values[-1].item())
     first, second, third = smallest
     expected = 0.95 * (0.95 * first + 0.05 * second) + 0.05 * third
-    assert float(made.sae.threshold[0]) == pytest.approx(expected)
+    assert float(criterion.sae.threshold[0]) == pytest.approx(expected)
 
 
 def test_matryoshka_by_hand():
@@ -145,8 +147,8 @@ def test_matryoshka_by_hand():
     settings = SAESettings(3, 2, architecture="matryoshka", prefixes=(1, 2, 3))
     sae = SAE(3, 3, 2)
     with torch.no_grad():
-        for rows in (sae.W_enc, sae.W_dec):
-            rows.copy_(torch.eye(3))
+        for weights in (sae.W_enc, sae.W_dec):
+            weights.copy_(torch.eye(3))
     outcome = OBJECTIVES["matryoshka"](sae, settings)(torch.tensor([[3.0, 2.0, 1.0]]), NONE)
     assert outcome.loss.item() == 5 + 1 + 1
     assert outcome.error.tolist() == [[0.0, 0.0, 1.0]]
@@ -157,8 +159,8 @@ def test_small_activations_count_and_those_of_0_do_not(architecture):
     settings = SAESettings(3, 2, architecture=architecture, prefixes=(3,))
     sae = SAE(3, 3, None if SAESettings(architecture=architecture).has_thresholds else 2)
     with torch.no_grad():
-        for rows in (sae.W_enc, sae.W_dec):
-            rows.copy_(torch.eye(3))
+        for weights in (sae.W_enc, sae.W_dec):
+            weights.copy_(torch.eye(3))
     outcome = OBJECTIVES[architecture](sae, settings)(
         torch.tensor([[0.5, 0.25, -1.0], [0.0, 0.0, 0.75]]), NONE
     )
@@ -177,28 +179,28 @@ def test_small_activations_count_and_those_of_0_do_not(architecture):
     ("dead", "every"), [([15, 17, 18, 19, 20, 21, 22, 23], 1), ([15, 17], 1), ([15, 17], 3)]
 )
 def test_dead_latents_learn_through_the_auxiliary_loss(architecture, dead, every):
-    """They reconstruct what the others leave over: e, of the whole SAE, of some tokens."""
-    made, x = objective(architecture, auxiliary=0.25, auxiliary_every=every), states()
+    """They reconstruct the residual of the others: e, of the whole SAE, of some tokens."""
+    criterion, x = objective(architecture, auxiliary=0.25, auxiliary_every=every), states()
     with torch.no_grad():
-        made.sae.b_enc[15:] = 0.01 * torch.arange(9)
-        made.sae.W_enc[15:] *= 0.001  # above 0, but never among the largest
+        criterion.sae.b_enc[15:] = 0.01 * torch.arange(9)
+        criterion.sae.W_enc[15:] *= 0.001  # above 0, but never among the largest
     dead = torch.tensor(dead)
-    alone, revived = made(x, NONE), made(x, dead)
+    alone, revived = criterion(x, NONE), criterion(x, dead)
     assert not alone.active[15:].any()
-    p = pre_acts(made.sae, x)[::every, dead]
+    p = pre_acts(criterion.sae, x)[::every, dead]
     assert (p > 0).sum(dim=1).max() == len(dead)
     of_dead = largest(p, min(2 * K, len(dead)))
-    residual = of_dead @ made.sae.W_dec[dead] - alone.error.detach()[::every]
+    residual = of_dead @ criterion.sae.W_dec[dead] - alone.error.detach()[::every]
     extra = 0.25 * residual.square().sum(1).mean()
     assert torch.allclose(revived.loss, alone.loss + extra, atol=1e-12)
-    expected = torch.autograd.grad(alone.loss + extra, list(made.sae.parameters()))
+    expected = torch.autograd.grad(alone.loss + extra, list(criterion.sae.parameters()))
     revived.loss.backward()
-    for parameter, gradient in zip(made.sae.parameters(), expected, strict=True):
+    for parameter, gradient in zip(criterion.sae.parameters(), expected, strict=True):
         assert torch.allclose(parameter.grad, gradient, atol=1e-12)
-    assert made.sae.W_dec.grad[dead].any()
-    assert not made.sae.W_dec.grad[16].any()  # quiet, but not dead
-    made = objective(architecture, auxiliary=0.0)
-    assert made(x, dead).loss.item() == made(x, NONE).loss.item()
+    assert criterion.sae.W_dec.grad[dead].any()
+    assert not criterion.sae.W_dec.grad[16].any()  # quiet, but not dead
+    criterion = objective(architecture, auxiliary=0.0)
+    assert criterion(x, dead).loss.item() == criterion(x, NONE).loss.item()
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -207,8 +209,8 @@ def test_every_architecture_learns_sparse_directions(architecture):
     mixed = torch.randint(20, (4000, 3), generator=torch.Generator().manual_seed(4))
     x = directions[mixed].sum(1)
 
-    def read(numbers):
-        return x[torch.tensor(numbers)]
+    def read(indices):
+        return x[torch.tensor(indices)]
 
     settings = SAESettings(
         64, 3, 40_000, architecture, batch_size=200, learning_rate=1e-2, warmup_steps=10
@@ -251,13 +253,13 @@ def test_no_array_of_tokens_and_latents_is_made(architecture, short, monkeypatch
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_training_resumes_to_the_same_weights(architecture, tmp_path, monkeypatch):
     monkeypatch.setattr("lexicept.neural.sae.states.READ", 3)
-    texts = [states(7 * number, seed=number).float() for number in range(20)]
+    texts = [states(7 * i, seed=i).float() for i in range(20)]
     settings = SAESettings(
         32, 4, 3000, architecture, batch_size=100, buffer_tokens=400, dead_tokens=300
     )
 
-    def read(numbers):
-        return torch.cat([texts[number] for number in numbers])
+    def read(indices):
+        return torch.cat([texts[i] for i in indices])
 
     unbroken = train_on_states(read, len(texts), settings)
     monkeypatch.setattr("lexicept.training.loop.CHECKPOINT_SECONDS", 0)
@@ -281,9 +283,9 @@ def test_an_index_is_built_with_any_architecture(run, tmp_path):
     lines = [json.dumps({"_id": str(n), "text": text(n, n + 1, n * n)}) for n in range(30)]
     (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
     sizes = ("--num-latents", 16, "--k", 2, "--tokens", 2000, "--vocabulary", "concepts")
-    own = ("--train", "--backbone", tmp_path / "bert", "--architecture", "batch_topk")
+    arguments = ("--train", "--backbone", tmp_path / "bert", "--architecture", "batch_topk")
     index = tmp_path / "my.index"
-    assert run("build", tmp_path / "corpus.jsonl", "--out", index, *sizes, *own).code == 0
+    assert run("build", tmp_path / "corpus.jsonl", "--out", index, *sizes, *arguments).code == 0
     (folder,) = {path.parent for path in index.rglob("sae.json")}
     sae = SAE.load(folder)
     assert (sae.architecture, sae.k, sae.num_latents) == ("batch_topk", None, 16)

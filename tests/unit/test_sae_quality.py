@@ -48,8 +48,8 @@ def test_a_report_is_brute_force_s(bert, monkeypatch, threshold, together):
     monkeypatch.setattr(module, "READ", together)
     monkeypatch.setattr(module, "TOGETHER", together)
     sae = some_sae(threshold)
-    seen = []
-    report = report_sae(bert, sae, TEXTS, progress=lambda *arguments: seen.append(arguments))
+    recorded = []
+    report = report_sae(bert, sae, TEXTS, progress=lambda *arguments: recorded.append(arguments))
     h = states_of(bert, TEXTS).double()
     acts, latents = sae.encode(h.float())
     fired = torch.zeros(len(h), 60).scatter_add(1, latents, acts) > 0
@@ -67,15 +67,15 @@ def test_a_report_is_brute_force_s(bert, monkeypatch, threshold, together):
     ]
     assert list(report.histogram) == counts
     assert sum(counts) == round((1 - report.dead) * 60)
-    assert seen[-1] == ("states", 6, 6)
+    assert recorded[-1] == ("states", 6, 6)
 
 
 def test_a_perfect_sae_and_none(bert):
     """Rows of +1 and −1 for every coordinate reconstruct a state exactly."""
     sae = SAE(2, 4, 4, centred=False).requires_grad_(False)
-    rows = torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
-    sae.W_enc.copy_(rows)
-    sae.W_dec.copy_(rows)
+    weights = torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
+    sae.W_enc.copy_(weights)
+    sae.W_dec.copy_(weights)
     report = report_states([torch.tensor([[3.0, -2.0]]), torch.tensor([[5.0, 0.0]])], sae)
     assert (report.tokens, report.fvu, report.l0, report.dead) == (2, 0.0, 1.5, 0.5)
     assert report.histogram == (0,) * 12 + (2,)  # on all tokens, and on half of them
@@ -101,21 +101,21 @@ def model(tmp_path):
     torch.manual_seed(0)
     sae = SAE(backbone.get_embedding_dimension(), 40, 3)
     Encoder.of(backbone, SAEHead(sae)).save(str(tmp_path / "model"), create_model_card=False)
-    rows = ["the cat sat on a mat", "a dog ran away from the cats"]
-    lines = [json.dumps({"_id": str(n), "text": row}) for n, row in enumerate(rows)]
+    texts = ["the cat sat on a mat", "a dog ran away from the cats"]
+    lines = [json.dumps({"_id": str(n), "text": row}) for n, row in enumerate(texts)]
     (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
     return tmp_path
 
 
 def test_the_command(run, model):
     arguments = ("sae", "report", model / "model", model / "corpus.jsonl")
-    found = run(*arguments, "--json").json
-    assert found["l0"] <= 3
-    assert found["fvu"] > 0
-    assert len(found["histogram"]) == len(EDGES)
-    assert sum(found["histogram"]) == round(40 * (1 - found["dead"]))
-    shown = run(*arguments).out
-    assert f"FVU {found['fvu']:.4f}" in " ".join(shown.split())
+    output = run(*arguments, "--json").json
+    assert output["l0"] <= 3
+    assert output["fvu"] > 0
+    assert len(output["histogram"]) == len(EDGES)
+    assert sum(output["histogram"]) == round(40 * (1 - output["dead"]))
+    printed = run(*arguments).out
+    assert f"FVU {output['fvu']:.4f}" in " ".join(printed.split())
 
 
 def test_models_that_have_nothing_to_report(run, model):

@@ -1,4 +1,4 @@
-"""The training of an SAE step by step: each rule of it as literal values or an algebraic fact."""
+"""The training of an SAE step by step: each rule as literal values or an algebraic fact."""
 
 import pytest
 import torch
@@ -60,7 +60,7 @@ def test_an_sae_of_no_tokens_is_random_projections_of_states():
     )
     x = states(300)
     sae, other = (
-        train_on_states(lambda numbers, h=h: h[numbers], 300, settings)
+        train_on_states(lambda indices, h=h: h[indices], 300, settings)
         for h in (x, states(300, seed=5))
     )
     assert torch.equal(sae.W_enc, other.W_enc)
@@ -71,7 +71,7 @@ def test_an_sae_of_no_tokens_is_random_projections_of_states():
 
 
 class Scripted(TopK):
-    """An objective whose active latents are given, which records the dead ones it is told of."""
+    """An objective with given active latents, which records the dead latents passed to it."""
 
     script: tuple = ()
 
@@ -100,9 +100,9 @@ def test_a_latent_is_dead_after_so_many_tokens_without_activity_and_no_longer_on
     objective = Scripted(SAE(2, 3, 1), settings)
     objective.script = ([9, 0, 0], [1, 0, 0], [1, 0, 1], [0, 1, 0], [0, 5, 0], [0, 0, 0])
     loop = Loop(SAETask(objective, settings))
-    shown = [loop.step(states(10, 2)).split("dead ")[1].split()[0] for _ in range(6)]
+    dead_counts = [loop.step(states(10, 2)).split("dead ")[1].split()[0] for _ in range(6)]
     assert objective.told == told
-    assert shown == shares.split()
+    assert dead_counts == shares.split()
 
 
 def test_progress_shows_fvu_and_active_latents_per_token():
@@ -122,11 +122,11 @@ def test_progress_shows_fvu_and_active_latents_per_token():
 @pytest.mark.parametrize("architecture", ["topk", "batch_topk"])
 def test_a_step_s_gradient_turns_decoder_rows_and_does_not_stretch_them(architecture):
     task = SAETask.begin(states(), SAESettings(64, 4, architecture=architecture))
-    rows = task.sae.W_dec.detach().clone()
+    weights = task.sae.W_dec.detach().clone()
     Loop(task).step(states(100, seed=1))
     gradient = task.sae.W_dec.grad
     assert (gradient.norm(dim=1) > 1e-3).sum() > 32
-    assert torch.allclose((gradient * rows).sum(dim=1), torch.zeros(64), atol=1e-6)
+    assert torch.allclose((gradient * weights).sum(dim=1), torch.zeros(64), atol=1e-6)
     assert torch.allclose(task.sae.W_dec.norm(dim=1), torch.ones(64), atol=1e-6)
 
 
@@ -145,13 +145,13 @@ def test_adamw_has_an_epsilon_and_weight_decay():
 
 
 def test_only_what_is_parallel_to_a_row_is_removed():
-    rows = nn.Parameter(torch.tensor([[0.6, 0.8], [1.0, 0.0]]))
-    remove_parallel_gradient(rows)  # without a gradient nothing happens
-    assert rows.grad is None
-    rows.grad = torch.tensor([[5.0, 0.0], [2.0, 3.0]])  # parallel parts: 3 and 2
-    remove_parallel_gradient(rows)
+    weights = nn.Parameter(torch.tensor([[0.6, 0.8], [1.0, 0.0]]))
+    remove_parallel_gradient(weights)  # without a gradient nothing happens
+    assert weights.grad is None
+    weights.grad = torch.tensor([[5.0, 0.0], [2.0, 3.0]])  # parallel parts: 3 and 2
+    remove_parallel_gradient(weights)
     expected = torch.tensor([[5 - 3 * 0.6, -3 * 0.8], [0.0, 3.0]])
-    assert torch.allclose(rows.grad, expected)
+    assert torch.allclose(weights.grad, expected)
 
 
 @pytest.mark.parametrize(("num_latents", "tokens"), [(20, 20), (21, 30)])
@@ -167,7 +167,7 @@ def test_training_begins_from_whole_batches_of_at_least_one_token_per_latent(
     monkeypatch.setattr(SAETask, "begin", begin)
     x = states(60)
     with pytest.raises(KilledError):
-        train_on_states(lambda numbers: x[numbers], 60, SAESettings(num_latents, 1, batch_size=10))
+        train_on_states(lambda indices: x[indices], 60, SAESettings(num_latents, 1, batch_size=10))
     assert begun[0].shape == (tokens, 16)
     assert (begun[0][:, None] == x).all(dim=2).any(dim=1).all()
 
@@ -185,19 +185,19 @@ def test_the_batches_that_training_begins_from_are_its_first(monkeypatch):
     monkeypatch.setattr(Loop, "step", step)
     x = states(60)
     settings = SAESettings(20, 1, tokens=40, batch_size=10)
-    train_on_states(lambda numbers: x[numbers], 60, settings)
+    train_on_states(lambda indices: x[indices], 60, settings)
     assert torch.equal(torch.cat(trained[:2]), begun[0])
     assert len(torch.cat(trained).unique(dim=0)) == 40
 
 
 def test_progress_tells_that_states_are_read_and_counts_tokens_up_to_those_asked_for():
-    x, seen = states(30), []
+    x, recorded = states(30), []
     settings = SAESettings(4, 1, tokens=25, batch_size=10, buffer_tokens=10)
     sae = train_on_states(
-        lambda numbers: x[numbers], 30, settings, progress=lambda *report: seen.append(report)
+        lambda indices: x[indices], 30, settings, progress=lambda *report: recorded.append(report)
     )
-    assert seen[0] == ("training", 0, 25, "reading states 30")
-    assert [report[:3] for report in seen[1:]] == [
+    assert recorded[0] == ("training", 0, 25, "reading states 30")
+    assert [report[:3] for report in recorded[1:]] == [
         ("training", 10, 25),
         ("training", 20, 25),
         ("training", 25, 25),
@@ -225,18 +225,18 @@ def test_rows_start_near_tokens_or_at_random():
 @pytest.mark.parametrize("initialisation", ["data", "random"])
 def test_rows_at_the_start_are_of_the_seed(initialisation):
     settings = [SAESettings(64, 4, initialisation=initialisation, seed=seed) for seed in (3, 3, 4)]
-    first, same, other = (initial_sae(states(10), one) for one in settings)
+    first, same, other = (initial_sae(states(10), setting) for setting in settings)
     assert torch.equal(first.W_dec, same.W_dec)
     assert not torch.isclose(first.W_dec, other.W_dec).all(dim=1).any()
 
 
 def test_training_goes_on_from_an_sae_which_stays_as_it_is():
     x = states(400)
-    first = train_on_states(lambda numbers: x[numbers], 400, SAESettings(32, 4, 400, batch_size=50))
+    first = train_on_states(lambda indices: x[indices], 400, SAESettings(32, 4, 400, batch_size=50))
     first.centred, first.decoder, first.origin = False, False, {"model": "a"}
     before = {name: tensor.clone() for name, tensor in first.state_dict().items()}
     settings = SAESettings(32, 2, 10_000, batch_size=50)
-    after = train_on_states(lambda numbers: x[numbers], 400, settings, start=first)
+    after = train_on_states(lambda indices: x[indices], 400, settings, start=first)
     assert all(torch.equal(before[name], tensor) for name, tensor in first.state_dict().items())
     assert (first.k, after.k, after.centred, after.decoder) == (4, 2, False, True)
     assert after.origin == {"model": "a"}
@@ -253,7 +253,7 @@ def test_training_that_goes_on_without_a_rate_changes_nothing():
     x = states(100)
     settings = SAESettings(32, 4, 200, batch_size=50, learning_rate=1e-30)
     first = initial_sae(x, settings)
-    after = train_on_states(lambda numbers: x[numbers], 100, settings, start=first)
+    after = train_on_states(lambda indices: x[indices], 100, settings, start=first)
     for name, tensor in first.state_dict().items():
         assert torch.allclose(tensor, after.state_dict()[name], atol=1e-6), name
 
@@ -300,13 +300,13 @@ def test_training_that_goes_on_resumes_to_the_same_weights(tmp_path, monkeypatch
 )
 def test_an_sae_that_can_t_be_trained_on(start, settings, message):
     with pytest.raises(InputError, match=message):
-        train_on_states(lambda numbers: states()[numbers], 300, settings, start=start)
+        train_on_states(lambda indices: states()[indices], 300, settings, start=start)
 
 
 def test_a_checkpoint_is_loaded_to_the_device_to_train_on(tmp_path):
     x, settings = states(60), SAESettings(8, 2, tokens=100, batch_size=20)
-    found = [
-        train_on_states(lambda numbers: x[numbers], 60, settings, tmp_path, device=device)
+    actual = [
+        train_on_states(lambda indices: x[indices], 60, settings, tmp_path, device=device)
         for device in (torch.device("cpu"), torch.device("meta"))
     ]
-    assert [sae.W_enc.device.type for sae in found] == ["cpu", "meta"]
+    assert [sae.W_enc.device.type for sae in actual] == ["cpu", "meta"]

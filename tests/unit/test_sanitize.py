@@ -1,4 +1,4 @@
-"""Text as it is shown: nothing in it is obeyed, and passages end between words."""
+"""Displayed text: nothing in it is obeyed, and passages end between words."""
 
 import pytest
 from hypothesis import given
@@ -17,10 +17,10 @@ def test_what_is_obeyed_is_not_shown():
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=30))
 def test_it_keeps_its_length_and_can_be_written(text):
-    shown = safe(text)
-    assert len(shown) == len(text)
-    assert safe(shown) == shown
-    shown.encode()
+    rendered = safe(text)
+    assert len(rendered) == len(text)
+    assert safe(rendered) == rendered
+    rendered.encode()
 
 
 @pytest.mark.parametrize(

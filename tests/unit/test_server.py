@@ -1,4 +1,4 @@
-"""The HTTP API: what every address answers, what it refuses, and that nothing is a server error."""
+"""The HTTP API: what every address answers and refuses; nothing is a server error."""
 
 import asyncio
 import os
@@ -83,13 +83,13 @@ def get(client: TestClient, address: str, **parameters: Any) -> Any:
 
 @pytest.mark.parametrize("vocabulary", [None, "words", "concepts"])
 def test_search_is_the_indexs(client, index, vocabulary):
-    chosen = {} if vocabulary is None else {"vocabulary": vocabulary}
-    found = get(client, "/search", query=QUERY, top_k=5, **chosen)
+    options = {} if vocabulary is None else {"vocabulary": vocabulary}
+    answer = get(client, "/search", query=QUERY, top_k=5, **options)
     hits = [(hit.id, hit.score) for hit in index.search([QUERY], 5, vocabulary)[0]]
-    assert found["query"] == QUERY
-    assert [(one["id"], one["score"]) for one in found["results"]] == hits
-    assert [one["rank"] for one in found["results"]] == [1, 2, 3, 4, 5]
-    for one in found["results"]:
+    assert answer["query"] == QUERY
+    assert [(hit["id"], hit["score"]) for hit in answer["results"]] == hits
+    assert [hit["rank"] for hit in answer["results"]] == [1, 2, 3, 4, 5]
+    for one in answer["results"]:
         document = index.document(one["id"])
         assert (one["title"], one["excerpt"]) == (document.title, document.text)
         assert one["fields"] == document.fields
@@ -97,19 +97,19 @@ def test_search_is_the_indexs(client, index, vocabulary):
 
 @pytest.mark.parametrize("vocabulary", [None, "words"])
 def test_filters_and_counts(client, index, vocabulary):
-    chosen = {} if vocabulary is None else {"vocabulary": vocabulary}
+    options = {} if vocabulary is None else {"vocabulary": vocabulary}
     given = "number < 20 and part in ['odd']"
-    found = get(client, "/search", query=QUERY, filter=given, facet=["part", "day"], **chosen)
+    answer = get(client, "/search", query=QUERY, filter=given, facet=["part", "day"], **options)
     everything = index.search([QUERY], 31, vocabulary)[0]
     odd = [hit for hit in everything if hit.number < 20 and hit.number % 2]
     expected = [(hit.id, hit.score) for hit in odd][:10]
-    assert [(one["id"], one["score"]) for one in found["results"]] == expected
-    assert found["results"][0]["fields"] == odd[0].fields
-    assert found["facets"]["part"] == [
+    assert [(hit["id"], hit["score"]) for hit in answer["results"]] == expected
+    assert answer["results"][0]["fields"] == odd[0].fields
+    assert answer["facets"]["part"] == [
         {"value": value, "documents": len(odd)} for value in ("all", "odd")
     ]
     days = sorted(f"2020-01-{hit.number + 1:02}" for hit in odd)
-    assert found["facets"]["day"] == [{"value": day, "documents": 1} for day in days]
+    assert answer["facets"]["day"] == [{"value": day, "documents": 1} for day in days]
     assert get(client, "/search", query=QUERY)["facets"] == {}
 
 
@@ -124,28 +124,28 @@ def test_fields(client):
 
 
 def test_search_names_the_words_that_no_document_contains(client):
-    found = get(client, "/search", query="zzaxqv")
-    assert found["unmatched_words"] == ["zzaxqv"]
-    assert found["note"] == "no document contains: zzaxqv; results are from concepts only"
-    assert found["results"]
-    found = get(client, "/search", query=QUERY)
-    assert (found["unmatched_words"], found["note"]) == ([], "")
+    answer = get(client, "/search", query="zzaxqv")
+    assert answer["unmatched_words"] == ["zzaxqv"]
+    assert answer["note"] == "no document contains: zzaxqv; results are from concepts only"
+    assert answer["results"]
+    answer = get(client, "/search", query=QUERY)
+    assert (answer["unmatched_words"], answer["note"]) == ([], "")
 
 
 def test_steering(client, index):
     weights = {(t.vocabulary, t.dimension): t.weight for t in index.query_terms(QUERY)}
-    name, number = next(key for key in weights if key[0] == "concepts")
-    steer = [f"{name}:{number}:0", "words:1:2.5"]
-    steering = {(name, number): 0.0, ("words", 1): 2.5}
-    found = get(client, "/search", query=QUERY, steer=steer)["results"]
-    assert [(one["id"], one["score"]) for one in found] == [
+    name, concept_id = next(key for key in weights if key[0] == "concepts")
+    steer = [f"{name}:{concept_id}:0", "words:1:2.5"]
+    steering = {(name, concept_id): 0.0, ("words", 1): 2.5}
+    hits = get(client, "/search", query=QUERY, steer=steer)["results"]
+    assert [(hit["id"], hit["score"]) for hit in hits] == [
         (hit.id, hit.score) for hit in index.search([ParsedQuery(QUERY, steering=steering)])[0]
     ]
-    assert found != get(client, "/search", query=QUERY)["results"]
+    assert hits != get(client, "/search", query=QUERY)["results"]
     terms = get(client, "/query", query=QUERY, steer=steer)["terms"]
     left = {(term["vocabulary"], term["dimension"]): term["weight"] for term in terms}
     expected = {key: weight * steering.get(key, 1) for key, weight in weights.items()}
-    del expected[name, number]
+    del expected[name, concept_id]
     assert left == pytest.approx(expected)
 
 
@@ -176,14 +176,16 @@ def test_contributions_add_up_to_the_score(client, index):
     for hit in index.search([QUERY], 3)[0]:
         why = get(client, "/explain", query=QUERY, document_id=hit.id)
         assert why["content"] == hit.document.content
-        total = sum(part["score"] for part in why["contributions"]) + why["prior"]
+        total = sum(contribution["score"] for contribution in why["contributions"]) + why["prior"]
         assert why["similarity"] == 0  # an index without vectors
         assert total == pytest.approx(why["score"])
         assert why["score"] == pytest.approx(hit.score)
-        for part in why["contributions"]:
-            assert part["score"] == pytest.approx(part["query_weight"] * part["document_weight"])
+        for contribution in why["contributions"]:
+            assert contribution["score"] == pytest.approx(
+                contribution["query_weight"] * contribution["document_weight"]
+            )
             for side in ("query_spans", "document_spans"):
-                assert sum(span["share"] for span in part[side]) == pytest.approx(1)
+                assert sum(span["share"] for span in contribution[side]) == pytest.approx(1)
 
 
 def test_stop_words_and_punctuation_get_no_spans(index):
@@ -198,77 +200,86 @@ def test_a_prefix_of_links_is_an_address(path):
 
 def test_hostile_text_is_json_text(client):
     assert get(client, "/document", document_id=HOSTILE.id) == HOSTILE._asdict() | {"passages": []}
-    found = get(client, "/explain", query="kilo", document_id=HOSTILE.id, vocabulary="words")
-    assert found["title"] == HOSTILE.title
-    (part,) = found["contributions"]
-    spans = [found["content"][span["start"] : span["end"]] for span in part["document_spans"]]
+    explanation = get(client, "/explain", query="kilo", document_id=HOSTILE.id, vocabulary="words")
+    assert explanation["title"] == HOSTILE.title
+    (contribution,) = explanation["contributions"]
+    spans = [
+        explanation["content"][span["start"] : span["end"]]
+        for span in contribution["document_spans"]
+    ]
     assert spans == ["kilo", "kilo"]  # counted in code points: one is behind an emoji
 
 
 def test_concepts(client, index):
     listed = get(client, "/concepts", top_k=1000)
     counts = [concept["documents"] for concept in listed["concepts"]]
-    numbers = [n for concept in listed["concepts"] for n in (concept["number"], *concept["alike"])]
-    assert sorted(numbers) == sorted(index.atlas.useful)
-    assert numbers[0] == index.atlas.useful[0]
+    dimensions = [n for c in listed["concepts"] for n in (c["number"], *c["alike"])]
+    assert sorted(dimensions) == sorted(index.atlas.useful)
+    assert dimensions[0] == index.atlas.useful[0]
     assert len(counts) == listed["total"]
     words = [word for word, _ in index.atlas[listed["concepts"][0]["number"]].words[:6]]
     assert listed["concepts"][0]["words"] == words
-    number = listed["concepts"][0]["number"]
-    one = get(client, f"/concepts/{number}", top_k=5)
+    concept_id = listed["concepts"][0]["number"]
+    one = get(client, f"/concepts/{concept_id}", top_k=5)
     assert one["label"] == listed["concepts"][0]["label"]
     assert one["documents"] == counts[0]
     vectors = index.document_vectors().select("concepts").weights.tocsc()
-    column = vectors[:, [number]].toarray()[:, 0]
+    column = vectors[:, [concept_id]].toarray()[:, 0]
     weights = [document["weight"] for document in one["top_documents"]]
     assert weights == sorted(column.tolist(), reverse=True)[:5]
     for document in one["top_documents"]:
         assert column[index.document_number(document["id"])] == document["weight"]
     named = get(client, "/concepts", search=one["label"].upper())["concepts"]
-    assert number in [concept["number"] for concept in named]
+    assert concept_id in [concept["number"] for concept in named]
     assert get(client, "/concepts", search="no such label")["total"] == 0
 
 
 def test_activations_of_a_text(client, index):
     text = "the cat sat"
-    found = get(client, "/activations", text=text)
-    assert found == index.activations(text).to_json()
-    pieces = [text[one["start"] : one["end"]] for one in found["tokens"]]
-    assert "".join(pieces) == text.replace(" ", "")
-    one = found["tokens"][0]["activations"][0]
-    assert one["label"] == index.atlas.labels[one["number"]]
+    output = get(client, "/activations", text=text)
+    assert output == index.activations(text).to_json()
+    tokens = [text[token["start"] : token["end"]] for token in output["tokens"]]
+    assert "".join(tokens) == text.replace(" ", "")
+    token = output["tokens"][0]["activations"][0]
+    assert token["label"] == index.atlas.labels[token["number"]]
 
 
 def test_a_concept_is_the_atlas(client, index):
     assert index.atlas is not None
-    number = index.atlas.most_frequent()[0]
-    concept = index.atlas[number]
-    shown = get(client, f"/concepts/{number}")
-    assert (shown["source"], shown["firing_frequency"]) == (
+    concept_id = index.atlas.most_frequent()[0]
+    concept = index.atlas[concept_id]
+    response = get(client, f"/concepts/{concept_id}")
+    assert (response["source"], response["firing_frequency"]) == (
         concept.source,
         concept.firing_frequency,
     )
-    assert [(one["word"], one["z"]) for one in shown["words"]] == list(concept.words)
-    nearest = [(one["number"], one["cosine"]) for one in shown["nearest"]]
+    assert [(one["word"], one["z"]) for one in response["words"]] == list(concept.words)
+    nearest = [(one["number"], one["cosine"]) for one in response["nearest"]]
     assert nearest == list(concept.nearest)
-    assert shown["nearest"][0]["label"] == index.atlas.labels[nearest[0][0]]
-    assert len(shown["examples"]) == len(concept.examples) > 0
-    for one, example in zip(shown["examples"], concept.examples, strict=True):
-        content = index.document(example.document_id).content
-        assert one["fired"] == content[example.start : example.end]
-        assert one["before"] + one["fired"] + one["after"] == content  # short documents
+    assert response["nearest"][0]["label"] == index.atlas.labels[nearest[0][0]]
+    assert len(response["examples"]) == len(concept.examples) > 0
+    for served_example, example in zip(response["examples"], concept.examples, strict=True):
+        text = index.document(example.document_id).content
+        assert served_example["fired"] == text[example.start : example.end]
+        assert (
+            served_example["before"] + served_example["fired"] + served_example["after"] == text
+        )  # short documents
 
 
 def test_concepts_that_were_never_described(tmp_path):
     with TestClient(create_app(save_index(tmp_path, atlas=False)), base_url=BASE) as client:
         listed = get(client, "/concepts", search="#", top_k=1000)
         assert listed["total"] == len(listed["concepts"]) > 10
-        number = listed["concepts"][0]["number"]
-        one = get(client, f"/concepts/{number}")
-        assert one["label"] == f"#{number}"
-        assert one["documents"] == listed["concepts"][0]["documents"] > 0
-        assert (one["source"], one["firing_frequency"], one["words"]) == (None, None, [])
-        assert one["top_documents"]
+        concept_id = listed["concepts"][0]["number"]
+        concept = get(client, f"/concepts/{concept_id}")
+        assert concept["label"] == f"#{concept_id}"
+        assert concept["documents"] == listed["concepts"][0]["documents"] > 0
+        assert (concept["source"], concept["firing_frequency"], concept["words"]) == (
+            None,
+            None,
+            [],
+        )
+        assert concept["top_documents"]
 
 
 def test_health(client, words_only):
@@ -286,8 +297,8 @@ def test_metrics_count_by_route(words_only):
         return float(text.partition(line)[2].partition("\n")[0] or 0)
 
     before = count()
-    for number in range(3):
-        words_only.get(f"/document?document_id=unknown-{number}")
+    for i in range(3):
+        words_only.get(f"/document?document_id=unknown-{i}")
     assert count() == before + 3
 
 
@@ -297,11 +308,7 @@ BAD = [
     ("/search?query=a&top_k=-1", 422, "top_k: Input should be greater than or equal to 1"),
     ("/search?query=a&top_k=1000000000", 422, "top_k: Input should be less than or equal to 1000"),
     ("/search?query=a&top_k=ten", 422, "top_k: Input should be a valid integer"),
-    (
-        "/search?query=a&vocabulary=both",
-        422,
-        "vocabulary: Input should be 'words' or 'concepts'",
-    ),
+    ("/search?query=a&vocabulary=both", 422, "vocabulary: Input should be 'words' or 'concepts'"),
     ("/search?query=a&steer=concepts:1", 422, "steer.0"),
     ("/search?query=a&steer=words:1:2&steer=words:1:nan", 422, "steer.1"),
     ("/search?query=a&steer=words:1:-2", 422, "steer.0"),
@@ -389,12 +396,12 @@ def test_no_other_site_can_read_it(client):
 def test_the_page_is_complete_and_asks_no_other_machine(client):
     page = client.get("/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
-    wanted = re.findall(r'(?:src|href)="(/[^"]*)"', page.text)
-    assert {"/page.js", "/page.css", "/icon.svg"} <= set(wanted)
-    for address in wanted:
+    paths = re.findall(r'(?:src|href)="(/[^"]*)"', page.text)
+    assert {"/page.js", "/page.css", "/icon.svg"} <= set(paths)
+    for address in paths:
         assert client.get(address).status_code == 200
-    for content, _ in FILES.values():
-        text = content.decode().replace("http://www.w3.org/2000/svg", "")
+    for data, _ in FILES.values():
+        text = data.decode().replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"https?:|url\(|@import|innerHTML|insertAdjacentHTML|eval\(", text)
 
 
@@ -426,41 +433,43 @@ def test_searches_answered_together_are_those_answered_alone(index):
 
 
 def test_pages_of_results_and_their_number(client, index):
-    asked = {"query": f"{QUERY} -bade", "count": True, "top_k": 4}
-    first = client.get("/search", params=asked).json()
-    second = client.get("/search", params={**asked, "offset": 4}).json()
-    query = index.parse(asked["query"])
+    parameters = {"query": f"{QUERY} -bade", "count": True, "top_k": 4}
+    top = client.get("/search", params=parameters).json()
+    second = client.get("/search", params={**parameters, "offset": 4}).json()
+    query = index.parse(parameters["query"])
     hits = index.search([query], 100)[0]
-    assert first["total"] == second["total"] == len(hits)
-    found = [(one["id"], one["rank"]) for one in first["results"] + second["results"]]
+    assert top["total"] == second["total"] == len(hits)
+    found = [(hit["id"], hit["rank"]) for hit in top["results"] + second["results"]]
     assert found == [(hit.id, hit.rank) for hit in hits[:8]]
     assert client.get("/search", params={"query": QUERY}).json()["total"] is None
-    assert client.get("/search", params={**asked, "offset": 999}).json()["results"] == []
+    assert client.get("/search", params={**parameters, "offset": 999}).json()["results"] == []
 
 
 def test_feedback_is_what_is_added(client, index):
     hits = index.search([QUERY], 3)[0]
-    asked = {"query": QUERY, "document_id": [hit.id for hit in hits]}
-    terms = client.get("/feedback", params=asked).json()["terms"]
+    parameters = {"query": QUERY, "document_id": [hit.id for hit in hits]}
+    terms = client.get("/feedback", params=parameters).json()["terms"]
     assert terms == client.get("/feedback", params={"query": QUERY}).json()["terms"]
     expected = with_feedback(index, ParsedQuery(QUERY), 3)
     key = {(term["vocabulary"], term["dimension"]): term["weight"] for term in terms}
     assert key == expected.added
-    add = [f"{name}:{number}:{weight}" for (name, number), weight in key.items()]
-    found = client.get("/search", params={"query": QUERY, "add": add, "boost": "words:0.5"}).json()
+    add = [f"{name}:{dimension}:{weight}" for (name, dimension), weight in key.items()]
+    answer = client.get("/search", params={"query": QUERY, "add": add, "boost": "words:0.5"}).json()
     boosted = replace(expected, boosts={"words": 0.5})
-    assert [one["id"] for one in found["results"]] == [hit.id for hit in index.search([boosted])[0]]
-    shown = client.get("/query", params={"query": QUERY, "add": add}).json()["terms"]
-    assert {(term["vocabulary"], term["dimension"]) for term in shown} >= set(key)
+    assert [hit["id"] for hit in answer["results"]] == [
+        hit.id for hit in index.search([boosted])[0]
+    ]
+    response = client.get("/query", params={"query": QUERY, "add": add}).json()["terms"]
+    assert {(term["vocabulary"], term["dimension"]) for term in response} >= set(key)
     unknown = client.get("/feedback", params={"query": QUERY, "document_id": "none"})
     assert unknown.status_code == 404
     assert client.get("/search", params={"query": "x", "add": "words:9999:1"}).status_code == 404
 
 
 def test_documents_like_one(client, index):
-    found = client.get("/search", params={"query": "", "like": "d3"}).json()
+    answer = client.get("/search", params={"query": "", "like": "d3"}).json()
     expected = index.search([like(index, "d3")])[0]
-    assert [one["id"] for one in found["results"]] == [hit.id for hit in expected]
+    assert [hit["id"] for hit in answer["results"]] == [hit.id for hit in expected]
     why = client.get(
         "/explain", params={"query": "", "like": "d3", "document_id": expected[0].id}
     ).json()
@@ -469,18 +478,18 @@ def test_documents_like_one(client, index):
 
 
 def test_what_feedback_adds_is_added_to_what_a_document_like_one_has(client, index):
-    asked = {"query": "", "like": "d3"}
-    terms = client.get("/feedback", params=asked | {"document_id": "d1"}).json()["terms"]
+    parameters = {"query": "", "like": "d3"}
+    terms = client.get("/feedback", params=parameters | {"document_id": "d1"}).json()["terms"]
     added = [f"{term['vocabulary']}:{term['dimension']}:{term['weight']:.6f}" for term in terms]
-    found = client.get("/search", params=asked | {"add": added}).json()["results"]
+    hits = client.get("/search", params=parameters | {"add": added}).json()["results"]
     expected = index.search([with_feedback(index, like(index, "d3"), ["d1"])])[0]
-    assert [one["id"] for one in found] == [hit.id for hit in expected]
-    assert [one["score"] for one in found] == pytest.approx([h.score for h in expected], rel=1e-4)
+    assert [hit["id"] for hit in hits] == [hit.id for hit in expected]
+    assert [hit["score"] for hit in hits] == pytest.approx([h.score for h in expected], rel=1e-4)
 
 
 def test_misspelled_words_and_bad_conditions(client):
-    found = client.get("/search", params={"query": "kilox muki", "vocabulary": "words"}).json()
-    assert found["did_you_mean"] == "kilo muki"
+    answer = client.get("/search", params={"query": "kilox muki", "vocabulary": "words"}).json()
+    assert answer["did_you_mean"] == "kilo muki"
     for query in ("number:many", '"to be"'):
         refused = client.get("/search", params={"query": query})
         assert refused.status_code == 422
@@ -497,8 +506,8 @@ def test_who_finds_too_many_waiting_is_turned_away(path, monkeypatch):
         search = partial(served.search, by_all)
         word_search = replace(by_all, vocabulary="words")
         async with served.running():
-            found = await asyncio.gather(*(search() for _ in range(5)), return_exceptions=True)
-            assert [type(one) for one in found] == [list] * 2 + [reader.BusyError] * 3
+            responses = await asyncio.gather(*(search() for _ in range(5)), return_exceptions=True)
+            assert [type(response) for response in responses] == [list] * 2 + [reader.BusyError] * 3
             waiting = [asyncio.create_task(search()), asyncio.create_task(search())]
             await asyncio.sleep(0)
             with pytest.raises(reader.BusyError):
@@ -507,7 +516,7 @@ def test_who_finds_too_many_waiting_is_turned_away(path, monkeypatch):
             waiting[0].cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
             again = await search()  # alone in its batch, which rounds otherwise
-            assert [hit.id for hit in again] == [hit.id for hit in found[0]]
+            assert [hit.id for hit in again] == [hit.id for hit in responses[0]]
 
     asyncio.run(flood())
 
@@ -548,13 +557,13 @@ def test_the_top_of_a_posting_list():
     index: Any = SimpleNamespace(
         engine=ExactEngine.build(sp.csr_array(np.array(weights, np.float32))),
         span=lambda _: slice(1, 3),
-        stored=lambda number: Document(f"{number}", ""),
+        stored=lambda concept_id: Document(f"{concept_id}", ""),
         document_ids=list(map(str, range(6))),
     )
     order = ["1", "3", "5", "2", "4", "0"]  # ties in document order
     for top_k in (1, 2, 3, 4, 5, 6, 7):
-        found = top_documents(index, "concepts", 0, top_k)
-        assert [one["id"] for one in found] == order[:top_k]
+        hits = top_documents(index, "concepts", 0, top_k)
+        assert [hit["id"] for hit in hits] == order[:top_k]
     assert top_documents(index, "concepts", 1, 3) == []
 
 
@@ -574,7 +583,7 @@ def test_an_update_is_served(tmp_path, monkeypatch):
         assert get(client, "/search", query="zebra")["results"] == []
         updates.update(path, [Document("new", "A zebra.")])
         assert generation_becomes("generation-000002")
-        assert [one["id"] for one in get(client, "/search", query="zebra")["results"]] == ["new"]
+        assert [hit["id"] for hit in get(client, "/search", query="zebra")["results"]] == ["new"]
         updates.delete(path, ["new"])
         assert generation_becomes("generation-000003")
         assert get(client, "/search", query="zebra")["results"] == []
@@ -588,11 +597,11 @@ def test_workers_need_the_index_s_name(monkeypatch):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_command_binds_to_this_machine(path, monkeypatch, workers):
-    seen: dict[str, Any] = {}
+    recorded: dict[str, Any] = {}
 
     def run(application, **settings):
         shared = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
-        seen.update(settings, shared=shared is not None and Path(shared).is_dir())
+        recorded.update(settings, shared=shared is not None and Path(shared).is_dir())
         assert application == "lexicept.server.app:from_environment"
         assert os.environ["LEXICEPT_INDEX"] == str(path)
         assert os.environ["LEXICEPT_HOST"] == "127.0.0.1"
@@ -602,8 +611,8 @@ def test_the_command_binds_to_this_machine(path, monkeypatch, workers):
     before = dict(os.environ)
     lexicept.serve(path, workers=workers)
     assert os.environ == before
-    assert (seen["host"], seen["port"], seen["workers"]) == ("127.0.0.1", 8000, workers)
-    assert seen["shared"] is (workers > 1)  # otherwise each worker would show its own numbers
+    assert (recorded["host"], recorded["port"], recorded["workers"]) == ("127.0.0.1", 8000, workers)
+    assert recorded["shared"] is (workers > 1)  # otherwise each worker would show its own numbers
 
 
 def test_workers_add_up_their_numbers(tmp_path):
@@ -650,8 +659,8 @@ def test_no_request_is_a_server_error(openapi, address, mode):
     @given(case=openapi[address]["GET"].as_strategy(generation_mode=mode))
     def check(case):
         # No schema says which filters fit the fields, or which phrases have a word.
-        own = {"query", "filter"} & set(case.query or {})
-        excluded = [positive_data_acceptance] if own else []
+        parameters = {"query", "filter"} & set(case.query or {})
+        excluded = [positive_data_acceptance] if parameters else []
         case.call_and_validate(excluded_checks=excluded)
 
     check()
@@ -671,8 +680,8 @@ def test_no_request_is_a_server_error(openapi, address, mode):
 )
 def test_a_search_s_parameters_are_read_as_fastapi_reads_them(client, path, given):
     app = create_app(path)
-    app.router.routes = [one for one in app.routes if getattr(one, "path", "") != "/search"]
+    app.router.routes = [route for route in app.routes if getattr(route, "path", "") != "/search"]
     app.add_api_route("/search", routes.search)
     with TestClient(app, base_url=BASE) as usual:
-        ours, theirs = (one.get("/search", params=given) for one in (client, usual))
+        ours, theirs = (caller.get("/search", params=given) for caller in (client, usual))
     assert (ours.status_code, ours.json()) == (theirs.status_code, theirs.json())

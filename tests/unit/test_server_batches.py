@@ -1,4 +1,4 @@
-"""Searches that wait for the model together, and those whose query it has encoded before."""
+"""Searches that wait for the model together, and searches with a query encoded before."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wanted(index: IndexReader, query: str, **steering: float) -> SearchRequest:
 
 
 class Model:
-    """What the model is asked to encode; it can be held up."""
+    """Requests to the model, which can be held up."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.batches: list[list[str]] = []
@@ -82,10 +82,10 @@ async def one_at_work(path: Path, model: Model, **options: Any) -> AsyncIterator
     async with served.running():
         model.batches.clear()
         with model.held():
-            first = asyncio.create_task(served.search(wanted(served.served.index, "first")))
+            top = asyncio.create_task(served.search(wanted(served.served.index, "first")))
             await asyncio.sleep(0.05)
             yield served
-        await first
+        await top
 
 
 def asked(served: Reader, query: str, **steering: float) -> asyncio.Task[Any]:
@@ -98,11 +98,11 @@ def test_what_arrives_while_the_model_works_is_one_batch(path, model):
             tasks = [asked(served, query, w1=0.5) for query in QUERIES]
             tasks.append(asked(served, "bade"))
             await asyncio.sleep(0)
-        found = await asyncio.gather(*tasks)
+        results = await asyncio.gather(*tasks)
         assert model.batches == [["first"], [*QUERIES, "bade"]]
         index = IndexReader.open(path)
         searches = [*(wanted(index, query, w1=0.5) for query in QUERIES), wanted(index, "bade")]
-        for search, hits in zip(searches, found, strict=True):
+        for search, hits in zip(searches, results, strict=True):
             (alone,) = reader.search_together([search])
             assert [hit.id for hit in hits] == [hit.id for hit in alone]
             scores = [hit.score for hit in alone]
@@ -117,8 +117,8 @@ def test_an_error_is_that_of_its_query_alone(path, model):
             model.fails_on = "muki"
             tasks = [asked(served, query) for query in QUERIES]
             await asyncio.sleep(0)
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(one) for one in found] == [list, ValueError, list, list]
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(result) for result in results] == [list, ValueError, list, list]
 
     asyncio.run(run())
 
@@ -157,11 +157,11 @@ def test_a_known_query_needs_no_model(path, model):
         index = served.served.index
         async with served.running():
             model.batches.clear()
-            first = await served.search(wanted(index, "bade kilo"))
+            top = await served.search(wanted(index, "bade kilo"))
             again = await served.search(wanted(index, "bade kilo"))
             steered = await served.search(wanted(index, "bade kilo", w1=0.0))
         assert model.batches == [["bade kilo"]]
-        assert [(hit.id, hit.score) for hit in again] == [(hit.id, hit.score) for hit in first]
+        assert [(hit.id, hit.score) for hit in again] == [(hit.id, hit.score) for hit in top]
         search = wanted(IndexReader.open(path), "bade kilo", w1=0.0)
         (expected,) = reader.search_together([search])
         assert [hit.id for hit in steered] == [hit.id for hit in expected]
@@ -203,8 +203,8 @@ def test_an_update_is_searched_with_known_queries(tmp_path, model, monkeypatch, 
     with TestClient(create_app(path), base_url=BASE) as client:
 
         def search():
-            found = client.get("/search", params={"query": "bade kilo", "top_k": 40}).json()
-            return [one["id"] for one in found["results"]]
+            hits = client.get("/search", params={"query": "bade kilo", "top_k": 40}).json()
+            return [hit["id"] for hit in hits["results"]]
 
         assert "new" not in search()
         updates.update(path, [Document("new", "bade kilo")])
@@ -225,20 +225,20 @@ def until(true: Callable[[], bool]) -> None:
 
 def test_a_client_that_leaves_takes_its_query_along(path, model):
     with serving(path) as address:
-        place = urlsplit(address)
-        assert place.hostname is not None
-        assert place.port is not None
+        url = urlsplit(address)
+        assert url.hostname is not None
+        assert url.port is not None
         model.batches.clear()
 
         def ask(query):
-            client = socket.create_connection((place.hostname, place.port), 30)
+            client = socket.create_connection((url.hostname, url.port), 30)
             client.sendall(
                 f"GET /search?query={query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
             )
             return client
 
         def metrics():
-            with socket.create_connection((place.hostname, place.port), 30) as client:
+            with socket.create_connection((url.hostname, url.port), 30) as client:
                 head = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
                 client.sendall(head.encode())
                 return b"".join(iter(lambda: client.recv(65536), b"")).decode()

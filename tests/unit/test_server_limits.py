@@ -40,23 +40,23 @@ def address(path):
 
 
 def connect(address: str) -> socket.socket:
-    parts = urlsplit(address)
-    return socket.create_connection((parts.hostname, parts.port), timeout=60)
+    url = urlsplit(address)
+    return socket.create_connection((url.hostname, url.port), timeout=60)
 
 
 def rest(connection: socket.socket) -> bytes:
-    """Return what comes until the server closes the connection."""
+    """Return all bytes until the server closes the connection."""
     received = b""
     try:
-        while piece := connection.recv(2**16):
-            received += piece
+        while chunk := connection.recv(2**16):
+            received += chunk
     except ConnectionError:
         pass
     return received
 
 
 def answer(address: str, request: bytes) -> tuple[int, dict[bytes, bytes], bytes]:
-    """Return the status, the headers and the body that a raw request gets."""
+    """Return the status, the headers and the body of the response to a raw request."""
     with connect(address) as connection:
         connection.sendall(request)
         head, _, body = rest(connection).partition(b"\r\n\r\n")
@@ -311,7 +311,7 @@ def test_refusals_are_counted_and_described(locked, path):
 
 
 @pytest.mark.parametrize(
-    ("content", "key"),
+    ("text", "key"),
     [
         (KEY, KEY),
         (KEY + "\n", KEY),
@@ -326,9 +326,9 @@ def test_refusals_are_counted_and_described(locked, path):
         ("schlüssel-schlüssel", None),
     ],
 )
-def test_a_key_file_holds_one_line(tmp_path, content, key):
+def test_a_key_file_holds_one_line(tmp_path, text, key):
     file = tmp_path / "key"
-    file.write_bytes(content.encode())
+    file.write_bytes(text.encode())
     if key is None:
         with pytest.raises(InputError, match=f"{file}: an API key is one line of 16 to 1,024"):
             read_key(file)

@@ -61,7 +61,7 @@ class Served:
         return health["generation"], health["status"], health["reason"]
 
     def search(self, query: str) -> list[str]:
-        return [one["id"] for one in self.get("/search", query=query)["results"]]
+        return [hit["id"] for hit in self.get("/search", query=query)["results"]]
 
 
 @pytest.fixture
@@ -81,16 +81,16 @@ def test_a_generation_is_closed_when_the_next_one_is_served(tmp_path, no_collect
     opened = []
     with TestClient(create_app(path), base_url=BASE) as client:
         served = Served(client)
-        for number in range(1, 6):
-            assert served.state() == (f"generation-{number:06d}", "ok", None)
+        for i in range(1, 6):
+            assert served.state() == (f"generation-{i:06d}", "ok", None)
             opened.append(weakref.ref(served.reader.served.index))
             assert served.search("bade")
             assert served.get("/query", query="bade")["terms"]
-            updates.update(path, [Document(f"new{number}", "bade kilo")])
+            updates.update(path, [Document(f"new{i}", "bade kilo")])
             served.check()
-            assert [index() is None for index in opened] == [True] * number
+            assert [index() is None for index in opened] == [True] * i
         # The last update could not remove the generation that was served while it ran.
-        folders = sorted(entry.name for entry in path.iterdir() if entry.is_dir())
+        folders = sorted(item.name for item in path.iterdir() if item.is_dir())
         assert folders == ["generation-000005", "generation-000006"]
 
 
@@ -109,7 +109,7 @@ def test_an_update_keeps_the_loaded_model(tmp_path):
 
 def test_health_says_that_an_update_can_not_be_opened(served, path):
     manifest = path / "manifest.json"
-    content = manifest.read_text()
+    text = manifest.read_text()
     manifest.write_text("{")
     served.check()
     generation, status, reason = served.state()
@@ -117,7 +117,7 @@ def test_health_says_that_an_update_can_not_be_opened(served, path):
     assert reason is not None
     assert "manifest.json" in reason
     assert served.search("bade")  # the last good generation is served
-    manifest.write_text(content)
+    manifest.write_text(text)
     served.check()
     assert served.state() == ("generation-000001", "ok", None)
 
@@ -218,19 +218,19 @@ def test_a_truncated_file_stops_searches_before_the_system_stops_the_server(
 ):
     monkeypatch.setattr(reader, "MOST_SECONDS", 0.0)
     texts = path / "generation-000001" / "parts" / "000001" / "texts.bin"
-    content = texts.read_bytes()
+    data = texts.read_bytes()
     before = served.get("/search", query="bade kilo")
     with texts.open("r+b") as file:
         file.truncate(0)
     served.check()
-    reason = f"generation-000001/parts/000001/texts.bin has 0 bytes instead of {len(content)}"
+    reason = f"generation-000001/parts/000001/texts.bin has 0 bytes instead of {len(data)}"
     assert served.state() == ("generation-000001", "damaged", reason)
     for address in ("/search?query=bade", "/query?query=bade", "/document?document_id=d1"):
         response = served.client.get(address)
         assert response.status_code == 503
         assert response.json() == {"detail": f"the index is damaged: {reason}"}
     with texts.open("r+b") as file:
-        file.write(content)
+        file.write(data)
     served.check()
     assert served.state() == ("generation-000001", "ok", None)
     assert served.get("/search", query="bade kilo") == before
@@ -278,6 +278,6 @@ def test_long_summaries_are_not_kept(path, monkeypatch):
     for _ in range(2):
         assert cards.of(long).startswith('"id":"long","title":"a title a title')
     assert cards._cards == {}
-    for row in range(4):
-        assert cards.of(row) == cards.of(row)
+    for i in range(4):
+        assert cards.of(i) == cards.of(i)
         assert len(cards._cards) <= 3

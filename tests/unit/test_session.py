@@ -28,8 +28,10 @@ def test_queries_and_an_explanation(index, run, type_in):
     type_in("bark", "", "cats", ":explain 2", ":help", ":quit", "night")
     code, out, err = run("search", index)
     assert (code, err) == (0, "")
-    parts = [out.index(text) for text in ("dogs bark", "naps", "cats sleep", "word", ":explain N")]
-    assert parts == sorted(parts)
+    contributions = [
+        out.index(text) for text in ("dogs bark", "naps", "cats sleep", "word", ":explain N")
+    ]
+    assert contributions == sorted(contributions)
     assert "100.0%" in out
     assert "night" not in out[out.index("naps") :]
 

@@ -24,10 +24,10 @@ def test_shards_hold_all_rows_in_order(tmp_path_factory, a, b, size):
     save_csr(prefix, b)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "SIZE", size)
-        found = pickle.loads(pickle.dumps(shards_of([a, StoredRows(prefix, b.shape[1])])))
-    parts = [shard.load() for shard in found]
-    for whole, pieces in zip((a, b), zip(*parts, strict=True), strict=True):
-        assert sp.vstack(pieces).toarray().tolist() == whole.toarray().tolist()
+        result = pickle.loads(pickle.dumps(shards_of([a, StoredRows(prefix, b.shape[1])])))
+    parts = [shard.load() for shard in result]
+    for whole, fragments in zip((a, b), zip(*parts, strict=True), strict=True):
+        assert sp.vstack(fragments).toarray().tolist() == whole.toarray().tolist()
     largest_row = max(np.diff(a.indptr) + np.diff(b.indptr), default=0)
     for x, y in parts:
         assert x.shape[0] == y.shape[0]
@@ -39,10 +39,10 @@ def test_a_shard_takes_no_more_with_it_than_its_rows():
     matrix = sp.csr_array(np.ones((1000, 10), np.float32))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "SIZE", 110)
-        found = shards_of([matrix])
-    assert len(found) == 100
-    assert len(pickle.dumps(found[0])) < len(pickle.dumps(matrix)) / 20
-    assert np.shares_memory(found[0].load()[0].data, matrix.data)
+        result = shards_of([matrix])
+    assert len(result) == 100
+    assert len(pickle.dumps(result[0])) < len(pickle.dumps(matrix)) / 20
+    assert np.shares_memory(result[0].load()[0].data, matrix.data)
 
 
 def test_results_come_in_order_until_an_error():

@@ -1,4 +1,4 @@
-"""A short run of the server's soak, and what the long run would report."""
+"""A short run of the server's soak, and the reports of the long run."""
 
 from collections import Counter
 from pathlib import Path
@@ -19,7 +19,7 @@ def test_a_short_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("last", "statuses", "problem"),
+    ("last", "statuses", "message"),
     [
         (Figures(500, 60, 1), {200: 9, 404: 1}, None),
         (Figures(565, 60, 1), {200: 9}, "memory grew from 500 to 565 MB"),
@@ -28,6 +28,6 @@ def test_a_short_run(tmp_path):
         (Figures(500, 60, 1), {200: 9, 503: 2}, "server errors: {503: 2}"),
     ],
 )
-def test_what_a_run_reports(last, statuses, problem):
-    problems = list(problems_of([Figures(500, 60, 1), last], Counter(statuses)))
-    assert problems == ([] if problem is None else [problem])
+def test_what_a_run_reports(last, statuses, message):
+    messages = list(problems_of([Figures(500, 60, 1), last], Counter(statuses)))
+    assert messages == ([] if message is None else [message])

@@ -1,4 +1,4 @@
-"""Model soups: weights averaged one by one, and models that can't be averaged."""
+"""Model soups: weights averaged one by one, and refused models."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def bert(tmp_path_factory):
 
 @pytest.fixture
 def save(bert, tmp_path):
-    """Saves an encoder whose weights all are this much larger than the first one's."""
+    """Save an encoder with all weights this much larger than the first one's."""
 
     def make(name, more=0.0, head="words", size=None, **settings):
         backbone = Backbone.from_pretrained(bert)
@@ -34,9 +34,9 @@ def save(bert, tmp_path):
         else:
             size = size or len(backbone.tokenizer)
             terms = [f"{head}{n}" for n in range(size)]
-            rows = torch.randn(size, 32)
+            directions = torch.randn(size, 32)
             found = VocabularyHead(
-                rows, torch.zeros(size), terms, settings=replace(HeadSettings(), **settings)
+                directions, torch.zeros(size), terms, settings=replace(HeadSettings(), **settings)
             )
         encoder = Encoder.of(backbone, found)
         with torch.no_grad():
@@ -49,21 +49,23 @@ def save(bert, tmp_path):
 
 
 def weights(folder):
-    found = {}
+    results = {}
     for path in sorted(folder.rglob("*.safetensors")):
-        found |= {f"{path.relative_to(folder)}:{n}": v for n, v in load_file(path).items()}
-    return found
+        results |= {f"{path.relative_to(folder)}:{n}": v for n, v in load_file(path).items()}
+    return results
 
 
 @pytest.mark.parametrize("form", [{"head": "words"}, {"head": "sae"}])
 def test_every_weight_is_the_mean(save, tmp_path, form):
     models = [save(f"m{n}", more, query_scale=more, **form) for n, more in enumerate([0, 1, 5])]
     soup(models, tmp_path / "soup")
-    found, each = weights(tmp_path / "soup"), [weights(model) for model in models]
-    assert found.keys() == each[0].keys()
+    result, each = weights(tmp_path / "soup"), [weights(model) for model in models]
+    assert result.keys() == each[0].keys()
     moved = 0
-    for name, value in found.items():
-        mean = torch.stack([one[name].double() for one in each]).mean(dim=0)
+    for name, value in result.items():
+        mean = torch.stack([weights_of_model[name].double() for weights_of_model in each]).mean(
+            dim=0
+        )
         assert torch.equal(value, mean.to(value.dtype)), name
         moved += int(not torch.equal(value, each[0][name]))
     assert moved > 20

@@ -1,4 +1,4 @@
-"""Chosen outputs and sums over them are their references."""
+"""Chosen outputs and sums over them equal their references."""
 
 import pytest
 import torch
@@ -26,11 +26,14 @@ def draw(n, d, size, seed=0, dtype=torch.float32):
 
 def test_by_hand():
     x = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
-    rows, bias = torch.tensor([[1.0, 1.0], [-1.0, 3.0]]), torch.tensor([0.5, 0.0])
-    chosen = Chosen(torch.tensor([[0, 0], [1, 0]]))
-    outputs = chosen_outputs(x, rows, bias, chosen)
+    weights, bias = torch.tensor([[1.0, 1.0], [-1.0, 3.0]]), torch.tensor([0.5, 0.0])
+    chosen_columns = Chosen(torch.tensor([[0, 0], [1, 0]]))
+    outputs = chosen_outputs(x, weights, bias, chosen_columns)
     assert outputs.tolist() == [[1.5, 1.5], [6.0, 2.5]]
-    assert sum_chosen(outputs, chosen, rows).tolist() == [[3.0, 3.0], [2.5 - 6.0, 2.5 + 18.0]]
+    assert sum_chosen(outputs, chosen_columns, weights).tolist() == [
+        [3.0, 3.0],
+        [2.5 - 6.0, 2.5 + 18.0],
+    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -40,16 +43,19 @@ def test_by_hand():
 def test_outputs_and_sums_with_gradients(monkeypatch, dtype, gathered, k, n, size):
     """Of as many outputs of every token, also twice the same."""
     monkeypatch.setattr(sparse_linear, "GATHERED", gathered)
-    x, rows, bias, other = draw(n, 5, size, dtype=dtype)
+    x, weights, bias, other = draw(n, 5, size, dtype=dtype)
     columns = torch.randint(size, (n, k), generator=torch.Generator().manual_seed(1))
     results = []
-    for outputs_of, sums_of, chosen in (
+    for outputs_of, sums_of, columns_chosen in (
         (chosen_outputs, sum_chosen, Chosen(columns)),
         (chosen_outputs_reference, sum_chosen_reference, columns),
     ):
-        inputs = [part.clone().requires_grad_() for part in (x, rows, bias, rows + other[:, None])]
-        outputs = outputs_of(*inputs[:3], chosen)
-        sums = sums_of(outputs.square(), chosen, inputs[3])
+        inputs = [
+            tensor.clone().requires_grad_()
+            for tensor in (x, weights, bias, weights + other[:, None])
+        ]
+        outputs = outputs_of(*inputs[:3], columns_chosen)
+        sums = sums_of(outputs.square(), columns_chosen, inputs[3])
         direction = torch.linspace(-1, 2, sums.numel(), dtype=dtype).view_as(sums)
         results.append([outputs, sums, *torch.autograd.grad((sums * direction).sum(), inputs)])
     for ours, expected in zip(*results, strict=True):
@@ -59,25 +65,28 @@ def test_outputs_and_sums_with_gradients(monkeypatch, dtype, gathered, k, n, siz
 
 
 def test_tokens_of_lower_precision_are_multiplied_in_that_of_the_rows():
-    x, rows, bias, _ = draw(5, 3, 7)
+    x, weights, bias, _ = draw(5, 3, 7)
     columns = torch.arange(10).view(5, 2) % 7
-    outputs = chosen_outputs(x.bfloat16(), rows, bias, Chosen(columns))
+    outputs = chosen_outputs(x.bfloat16(), weights, bias, Chosen(columns))
     assert outputs.dtype == torch.float32
-    expected = chosen_outputs_reference(x.bfloat16().float(), rows, bias, columns)
+    expected = chosen_outputs_reference(x.bfloat16().float(), weights, bias, columns)
     assert torch.allclose(outputs, expected)
 
 
 def test_rows_that_nobody_chose_get_no_gradient():
-    x, rows, bias, _ = (part.requires_grad_() for part in draw(5, 3, 4))
-    chosen_outputs(x, rows, bias, Chosen(torch.tensor([[0, 2]]).expand(5, 2))).sum().backward()
-    assert (rows.grad[[1, 3]] == 0).all()
+    x, weights, bias, _ = (tensor.requires_grad_() for tensor in draw(5, 3, 4))
+    chosen_outputs(x, weights, bias, Chosen(torch.tensor([[0, 2]]).expand(5, 2))).sum().backward()
+    assert (weights.grad[[1, 3]] == 0).all()
     assert (bias.grad == torch.tensor([5.0, 0, 5, 0])).all()
 
 
 def test_sums_by_group_by_hand():
-    rows = torch.tensor([[1.0, 0], [0, 1], [5, 5]])
+    directions = torch.tensor([[1.0, 0], [0, 1], [5, 5]])
     weights, group = torch.tensor([2.0, 3, 4]), torch.tensor([3, 0, 3])
-    summed = sum_by_group(weights, group, torch.tensor([0, 1, 1]), rows, 4)
+    summed = sum_by_group(weights, group, torch.tensor([0, 1, 1]), directions, 4)
     assert summed.tolist() == [[0.0, 3], [0, 0], [0, 0], [2, 4]]
-    assert sum_by_group(weights[:0], group[:0], group[:0], rows, 2).tolist() == [[0.0, 0], [0, 0]]
-    assert sum_by_group(weights[:0], group[:0], group[:0], rows, 0).shape == (0, 2)
+    assert sum_by_group(weights[:0], group[:0], group[:0], directions, 2).tolist() == [
+        [0.0, 0],
+        [0, 0],
+    ]
+    assert sum_by_group(weights[:0], group[:0], group[:0], directions, 0).shape == (0, 2)

@@ -1,4 +1,4 @@
-"""What needs no model imports none of the packages that models need."""
+"""Commands without a model import none of the packages that models need."""
 
 import subprocess
 import sys

@@ -113,7 +113,7 @@ def test_arrays_are_read_again_and_in_threads(tmp_path):
 
 def test_many_texts_are_read_to_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr("lexicept.storage.texts.MANY", 2)
-    texts = [f"{number} é" for number in range(7)]
+    texts = [f"{i} é" for i in range(7)]
     TextStore.write(tmp_path / "t", texts)
     store = TextStore(tmp_path / "t")
     assert [*store] == [*store] == texts
@@ -136,23 +136,23 @@ def test_missing_files_and_arrays_of_another_type_are_refused(tmp_path):
 def test_damaged_arrays_are_refused_or_read(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("array") / "a.npy"
     save_array(path, np.arange(4, dtype=np.int64))
-    content = bytearray(path.read_bytes())
-    for place in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=3)):
-        content[place] = data.draw(st.integers(0, 255))
-    path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    raw = bytearray(path.read_bytes())
+    for position in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=3)):
+        raw[position] = data.draw(st.integers(0, 255))
+    path.write_bytes(raw[: data.draw(st.integers(0, len(raw)))])
     try:
         array = load_array(path, np.int64)
     except IndexFormatError as error:
-        problem = str(error)
+        message = str(error)
     else:
         assert (array.dtype, array.ndim) == (np.int64, 1)
         return
-    assert str(path) in problem
+    assert str(path) in message
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"PK\x05\x06" + bytes(18), b"text"])
-def test_other_files_are_no_arrays(tmp_path, content):
-    (tmp_path / "a.npy").write_bytes(content)
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"PK\x05\x06" + bytes(18), b"text"])
+def test_other_files_are_no_arrays(tmp_path, data):
+    (tmp_path / "a.npy").write_bytes(data)
     with pytest.raises(IndexFormatError, match=r"a\.npy"):
         load_array(tmp_path / "a.npy", np.int64)
 
@@ -172,9 +172,9 @@ def matrix(tmp_path):
     return tmp_path / "m"
 
 
-@pytest.mark.parametrize("part", ["indptr", "indices", "data"])
-def test_truncated_and_missing_parts_are_refused(matrix, part):
-    path = matrix.with_name(f"m.{part}.npy")
+@pytest.mark.parametrize("array_name", ["indptr", "indices", "data"])
+def test_truncated_and_missing_parts_are_refused(matrix, array_name):
+    path = matrix.with_name(f"m.{array_name}.npy")
     truncate(path)
     with pytest.raises(IndexFormatError, match=path.name):
         load_csr(matrix, 3)
@@ -184,7 +184,7 @@ def test_truncated_and_missing_parts_are_refused(matrix, part):
 
 
 @pytest.mark.parametrize(
-    ("part", "array"),
+    ("array_name", "array"),
     [
         ("indptr", np.array([], np.int64)),
         ("indptr", np.array([1, 2, 2, 3])),
@@ -196,8 +196,8 @@ def test_truncated_and_missing_parts_are_refused(matrix, part):
         ("data", np.ones(4, np.float32)),
     ],
 )
-def test_inconsistent_parts_are_refused(matrix, part, array):
-    save_array(matrix.with_name(f"m.{part}.npy"), array)
+def test_inconsistent_parts_are_refused(matrix, array_name, array):
+    save_array(matrix.with_name(f"m.{array_name}.npy"), array)
     with pytest.raises(IndexFormatError, match="do not fit together"):
         load_csr(matrix, 3)
 
@@ -293,25 +293,25 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text("abé"), JSON, max_size=4))
-def test_json_comes_back(tmp_path_factory, content):
+def test_json_comes_back(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("json") / "f.json"
-    write_json(path, content)
-    assert read_json(path) == content
+    write_json(path, data)
+    assert read_json(path) == data
 
 
 @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
-def test_any_bytes_are_a_json_object_or_refused(tmp_path_factory, content):
+def test_any_bytes_are_a_json_object_or_refused(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("json") / "f.json"
-    value = read_bytes(read_json, content, path, IndexFormatError)
+    value = read_bytes(read_json, data, path, IndexFormatError)
     if value is not None:
-        assert value == json.loads(content)
+        assert value == json.loads(data)
         assert isinstance(value, dict)
 
 
-@pytest.mark.parametrize("content", [b"[1]", b"", b"\xff", b"{", b"[" * 100_000])
-def test_what_is_no_json_object_is_refused(tmp_path, content):
+@pytest.mark.parametrize("data", [b"[1]", b"", b"\xff", b"{", b"[" * 100_000])
+def test_what_is_no_json_object_is_refused(tmp_path, data):
     path = tmp_path / "f.json"
-    path.write_bytes(content)
+    path.write_bytes(data)
     with pytest.raises(IndexFormatError, match=r"f\.json"):
         read_json(path)
 
@@ -329,11 +329,13 @@ def test_blocks_are_written_as_the_whole(tmp_path_factory, blocks, data):
         for block in blocks:
             writer.append(block)
             done += block.shape[0]
-            rows = data.draw(st.lists(st.integers(0, max(done - 1, 0)), max_size=min(done, 3)))
-            assert writer.rows(rows, 4).toarray().tolist() == whole[rows].toarray().tolist()
+            weights = data.draw(st.lists(st.integers(0, max(done - 1, 0)), max_size=min(done, 3)))
+            assert writer.rows(weights, 4).toarray().tolist() == whole[weights].toarray().tolist()
     save_csr(folder / "whole", whole)
-    for part in ("indptr", "indices", "data"):
-        written, expected = ((folder / f"{n}.{part}.npy").read_bytes() for n in ("blocks", "whole"))
+    for array_name in ("indptr", "indices", "data"):
+        written, expected = (
+            (folder / f"{n}.{array_name}.npy").read_bytes() for n in ("blocks", "whole")
+        )
         assert written == expected
 
 
@@ -343,7 +345,7 @@ def test_neighbouring_rows(tmp_path_factory, matrix, data):
     prefix = tmp_path_factory.mktemp("rows") / "m"
     save_csr(prefix, matrix)
     start, stop = sorted(data.draw(st.tuples(*[st.integers(0, matrix.shape[0])] * 2)))
-    rows = StoredRows(prefix, 4)[start:stop]
-    assert rows.load().toarray().tolist() == matrix[start:stop].toarray().tolist()
-    assert np.diff(rows.indptr).tolist() == np.diff(matrix[start:stop].indptr).tolist()
-    assert rows[1:].load().toarray().tolist() == matrix[start:stop][1:].toarray().tolist()
+    stored = StoredRows(prefix, 4)[start:stop]
+    assert stored.load().toarray().tolist() == matrix[start:stop].toarray().tolist()
+    assert np.diff(stored.indptr).tolist() == np.diff(matrix[start:stop].indptr).tolist()
+    assert stored[1:].load().toarray().tolist() == matrix[start:stop][1:].toarray().tolist()

@@ -1,17 +1,10 @@
-"""The layout of the repository: few files at the root, short modules, imports that run one way."""
+"""The layout of the package: short modules, imports that run one way, and its page."""
 
-import ast
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 PACKAGE = TESTS.parent / "src" / "lexicept"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-
-
-def test_the_root_holds_few_files():
-    names = [path.name for path in PACKAGE.iterdir() if path.is_file()]
-    assert "vectors.py" in names
-    assert len(names) <= 11, names
 
 
 def test_modules_are_short():
@@ -34,18 +27,3 @@ def test_the_page_of_the_architecture_lists_every_module():
     del expected["server/page/"]
     listed["server/"].remove("page/")
     assert listed == expected
-
-
-def imported(path: Path) -> set[str]:
-    """Return the modules that a file imports, anywhere in it."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    return names | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
-
-
-def test_no_test_imports_another_test():
-    files = sorted(TESTS.rglob("test_*.py"))
-    names = {path.stem for path in files}
-    assert Path(__file__).stem in names
-    guilty = {path.name: imported(path) & names for path in files}
-    assert {name: modules for name, modules in guilty.items() if modules} == {}

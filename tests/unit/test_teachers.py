@@ -1,4 +1,4 @@
-"""Teachers: BM25 as an index has it, networks as their library has them, blends by hand."""
+"""Teachers: BM25 as in an index, networks as in their library, blends by hand."""
 
 import os
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class Fixed:
 
     def prepare(self, queries: Any, documents: Any, folder: Path, progress: Any = silent) -> Any:
         scores = dict(self.scores)
-        return lambda _, ids: [np.array([scores[d] for d in some]) for some in ids]
+        return lambda _, ids: [np.array([scores[d] for d in names]) for names in ids]
 
 
 def fixed(**scores: float) -> Fixed:
@@ -66,8 +66,8 @@ def test_bm25_is_that_of_an_index(tmp_path):
         item._replace(scores=None) for item in LISTS
     ]
     for item in lists:
-        found = {hit.id: hit.score for hit in index.search([QUERIES[item.query_id]])[0]}
-        assert item.scores == pytest.approx([found.get(d, 0.0) for d in item.documents])
+        hits = {hit.id: hit.score for hit in index.search([QUERIES[item.query_id]])[0]}
+        assert item.scores == pytest.approx([hits.get(d, 0.0) for d in item.documents])
     # d2 has cat twice among 5 words, 2 of 5 documents have it; 4, 5, 0, 3, 5 words: mean 3.4.
     assert lists[0].scores is not None
     assert lists[0].scores[1] == pytest.approx(
@@ -121,19 +121,19 @@ def test_settings_tell_teachers_apart():
             Blend({BM25Teacher(): 1, BM25Teacher("de"): 1}),
         )
     ]
-    assert all(settings.count(entry) == 1 for entry in settings)
+    assert all(settings.count(record) == 1 for record in settings)
 
 
 # Lists
 
 
 def test_texts_that_are_missing(tmp_path):
-    for items, problem in (
+    for items, message in (
         ([LISTS[0], CandidateList("x", ("d1",), 1)], "list 2: no text for the query 'x'"),
         ([LISTS[0], CandidateList("q1", ("d1", "y"), 1)], "list 2: no text for the document 'y'"),
         ([], "no lists"),
     ):
-        with pytest.raises(InputError, match=problem):
+        with pytest.raises(InputError, match=message):
             score_lists(items, QUERIES, DOCUMENTS, BM25Teacher(), tmp_path / "out")
     assert os.listdir(tmp_path) == []
 
@@ -206,7 +206,7 @@ def test_other_work_is_refused_until_it_restarts(tmp_path, monkeypatch, change):
 
 
 def expected_similarity(name: str) -> list[list[float]]:
-    """What the library itself says of LISTS."""
+    """The library's scores of LISTS."""
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(name)
@@ -223,11 +223,11 @@ def test_dense_scores_are_the_librarys(dense_encoder, tmp_path):
     from lexicept.training.ranking.neural_teachers import DenseTeacher
 
     teacher = DenseTeacher(str(dense_encoder))
-    found = scores_of(score_lists(LISTS, QUERIES, DOCUMENTS, teacher, tmp_path / "out"))
+    scores = scores_of(score_lists(LISTS, QUERIES, DOCUMENTS, teacher, tmp_path / "out"))
     expected = expected_similarity(str(dense_encoder))
     assert np.ptp(np.concatenate(expected)) > 0.1
     assert max(map(max, expected)) > 2  # no cosine
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(scores, expected, strict=True):
         assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-3)
     assert os.listdir(tmp_path) == ["out"]
 
@@ -238,15 +238,15 @@ def test_the_default_is_the_packaged_model(tmp_path):
     from lexicept.training.ranking.neural_teachers import DenseTeacher
 
     teacher = DenseTeacher()
-    found = scores_of(score_lists(LISTS, QUERIES, DOCUMENTS, teacher, tmp_path / "out"))
+    scores = scores_of(score_lists(LISTS, QUERIES, DOCUMENTS, teacher, tmp_path / "out"))
     expected = expected_similarity(resolve("sentence-transformers/all-MiniLM-L6-v2"))
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(scores, expected, strict=True):
         assert ours == pytest.approx(theirs, abs=1e-3)
-    assert found[0][0] > found[2][0]  # cats sleep, rivers don't
+    assert scores[0][0] > scores[2][0]  # cats sleep, rivers don't
 
 
 def count_texts(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """The texts that dense teachers embed from now on."""
+    """Texts embedded by dense teachers from now on."""
     from sentence_transformers import SentenceTransformer
 
     counted: dict[str, list[str]] = {"encode_query": [], "encode_document": []}
@@ -343,17 +343,17 @@ def test_cross_encoder_scores_are_the_networks_logits(cross_encoder, tmp_path):
     from lexicept.training.ranking.neural_teachers import CrossEncoderTeacher
 
     teacher = CrossEncoderTeacher(str(cross_encoder))
-    found = scores_of(score_lists(LISTS, QUERIES, DOCUMENTS, teacher, tmp_path / "out"))
+    scores = scores_of(score_lists(LISTS, QUERIES, DOCUMENTS, teacher, tmp_path / "out"))
     tokenizer = AutoTokenizer.from_pretrained(cross_encoder)
     model = AutoModelForSequenceClassification.from_pretrained(cross_encoder).eval()
-    for item, ours in zip(LISTS, found, strict=True):
+    for item, ours in zip(LISTS, scores, strict=True):
         for document, score in zip(item.documents, ours, strict=True):
             texts = ([QUERIES[item.query_id]], [DOCUMENTS[document]])
             pair = tokenizer(*texts, return_tensors="pt", truncation=True)
             with torch.inference_mode():
                 assert score == pytest.approx(float(model(**pair).logits[0, 0]), abs=1e-4)
-    assert np.ptp(np.concatenate(found)) > 0.01
-    assert min(map(min, found)) < 0 or max(map(max, found)) > 1  # no sigmoid
+    assert np.ptp(np.concatenate(scores)) > 0.01
+    assert min(map(min, scores)) < 0 or max(map(max, scores)) > 1  # no sigmoid
 
 
 def test_models_that_are_refused(cross_encoder, tmp_path):
@@ -364,9 +364,9 @@ def test_models_that_are_refused(cross_encoder, tmp_path):
 
     empty, two = tmp_path / "empty", tmp_path / "two"
     empty.mkdir()
-    for kind in (DenseTeacher, CrossEncoderTeacher):
+    for teacher_class in (DenseTeacher, CrossEncoderTeacher):
         with pytest.raises(InputError, match=r"teacher '.*empty' can't be loaded"):
-            score_lists(LISTS, QUERIES, DOCUMENTS, kind(str(empty)), tmp_path / "out")
+            score_lists(LISTS, QUERIES, DOCUMENTS, teacher_class(str(empty)), tmp_path / "out")
     with quiet_transformers():
         model = AutoModelForSequenceClassification.from_pretrained(
             cross_encoder, num_labels=2, ignore_mismatched_sizes=True

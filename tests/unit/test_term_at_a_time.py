@@ -45,7 +45,7 @@ def ranked(kernel, gaps=(1, 0), factor=1.0, top_k=5, allowed=(), few=(), segment
     mask = AllowedDocuments(
         np.array(allowed, bool),
         np.array([sum(allowed[first : first + 2]) for first in (0, 2, 4)], np.int64),
-        np.array([number for numbers in few for number in numbers], np.uint16),
+        np.array([document for numbers in few for document in numbers], np.uint16),
         np.cumsum([0, *map(len, few)]),
     )
     query = WeightedQuery(np.array([0, 1], np.int64), np.array([1, 1], np.float32), factor)
@@ -65,7 +65,7 @@ def test_segments_by_hand(kernel, top_k):
 
 def assert_scored_as_among_all(ranking, documents):
     score_of = dict(zip(SCORED["documents"], SCORED["scores"], strict=True))
-    assert ranking == (documents, [score_of[number] for number in documents])
+    assert ranking == (documents, [score_of[document] for document in documents])
 
 
 @KERNELS

@@ -1,4 +1,4 @@
-"""Encoding by shards: identical texts once, what is finished not again, what is damaged again."""
+"""Encoding by shards: identical texts once, finished shards not again, damaged shards again."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,10 +44,10 @@ def test_first_occurrences(texts):
 def test_identical_texts_are_encoded_once(texts):
     Vowels.encoded.clear()
     with TemporaryDirectory() as folder:
-        found = write_tf(Path(folder) / "v", Vowels(), texts, None, silent)
+        result = write_tf(Path(folder) / "v", Vowels(), texts, None, silent)
         words = WordVectorizer("en")
         grown = write_tf(Path(folder) / "w", words, texts, None, silent)
-        assert found.toarray().tolist() == Vowels().queries(texts).toarray().tolist()
+        assert result.toarray().tolist() == Vowels().queries(texts).toarray().tolist()
         assert grown.toarray().tolist() == words.queries(texts).toarray().tolist()
     assert Vowels.encoded == list(dict.fromkeys(texts))
 
@@ -76,16 +76,16 @@ def cut_off(path: Path) -> None:
 
 
 def alter(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, cut_off, alter])
-@pytest.mark.parametrize("part", ["indptr", "indices", "data"])
-def test_a_damaged_shard_is_encoded_again(tmp_path, damage, part):
+@pytest.mark.parametrize("array_name", ["indptr", "indices", "data"])
+def test_a_damaged_shard_is_encoded_again(tmp_path, damage, array_name):
     encode(tmp_path)
     Vowels.encoded.clear()
-    damage(tmp_path / "shards" / f"000000000002.{part}.npy")
+    damage(tmp_path / "shards" / f"000000000002.{array_name}.npy")
     assert encode(tmp_path).toarray().tolist() == COUNTS
     assert Vowels.encoded == ["owl"]  # the other text of this shard is in the first one

@@ -1,4 +1,4 @@
-"""Encodings of texts: damaged UTF-8, labels, UTF-16 without a mark, and what says so."""
+"""Encodings of texts: damaged UTF-8, labels, UTF-16 without a mark, and warnings."""
 
 import pytest
 from hypothesis import given
@@ -51,18 +51,18 @@ def test_utf_16_of_any_script_needs_no_mark(text):
 
 
 def test_zeros_elsewhere_are_binary():
-    for content in (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"\x7fELF\2\1\1\0\0\0\0\0", b"\0\1\0\2"):
+    for data in (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"\x7fELF\2\1\1\0\0\0\0\0", b"\0\1\0\2"):
         with pytest.raises(BinaryError):
-            decode_text(content)
+            decode_text(data)
 
 
 @given(st.text("äßж楽", min_size=9), st.data())
 def test_a_damaged_byte_is_a_replacement(text, data):
-    content = text.encode()
+    raw = text.encode()
     position = data.draw(st.integers(0, len(text)))
     damaged = text[:position].encode() + b"\xff" + text[position:].encode()
     assert decode_text(damaged) == f"{text[:position]}\ufffd{text[position:]}"
-    truncated = decode_text(content[:-1])
+    truncated = decode_text(raw[:-1])
     assert truncated == text[:-1] + "\ufffd"
 
 
@@ -74,8 +74,8 @@ def test_replacements_in_the_text_are_no_damage():
 
 
 def test_blocks_may_divide_characters():
-    content = "楽器の修理".encode() + b"\xff"
-    assert encoding_of(content[index : index + 1] for index in range(len(content))) == "utf-8"
+    data = "楽器の修理".encode() + b"\xff"
+    assert encoding_of(data[index : index + 1] for index in range(len(data))) == "utf-8"
     assert encoding_of([b"caf", b"\xe9"]) != "utf-8"
 
 
@@ -93,12 +93,10 @@ def test_files_of_every_format_are_read_with_replacements_and_named(tmp_path):
         "a.json": b'[{"id": 1, "text": "' + damaged + b'"}]',
         "sound.txt": good.encode(),
     }
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
     with pytest.warns(LexiceptWarning) as caught:
-        documents = {
-            document.id.split("#")[0]: document.text for document in read_documents(tmp_path)
-        }
+        documents = {d.id.split("#")[0]: d.text for d in read_documents(tmp_path)}
     assert documents == dict.fromkeys(files, f"{good} \ufffd x") | {"sound.txt": good}
     (message,) = [str(warning.message) for warning in caught]
     assert message == (

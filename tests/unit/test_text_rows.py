@@ -40,7 +40,7 @@ def test_a_row_of_bge():
 
 
 @pytest.mark.parametrize(
-    ("changes", "problem"),
+    ("changes", "message"),
     [
         ({"query": None}, "the column query must hold a text; columns: query, pos"),
         ({"query": "\ud800"}, "the column query: surrogates not allowed"),
@@ -58,33 +58,33 @@ def test_a_row_of_bge():
         ({"pos": [], "neg": [], "pos_scores": [], "neg_scores": []}, "pos and neg are empty"),
     ],
 )
-def test_rows_that_are_refused(changes, problem):
+def test_rows_that_are_refused(changes, message):
     with pytest.raises(InputError) as caught:
         to_row(PLACE, {**SCORED, **changes})
-    assert str(caught.value).startswith(f"rows, line 3: {problem}")
+    assert str(caught.value).startswith(f"rows, line 3: {message}")
 
 
 def test_rows_become_lists_of_ids(tmp_path):
-    """Both positives are judged; a text that comes again keeps its first score."""
+    """Both positives are judged; a repeated text keeps its first score."""
     lists = write_texts_dataset([SCORED, PLAIN, SCORED], tmp_path / "out")
     ids = {document.text: document.id for document in read_documents(tmp_path / "out")}
     assert list(ids) == ["she did", "he did", "nobody", "rain", "today"]
-    asked = {query.text: query.id for query in read_queries(tmp_path / "out", "train")}
+    ids_of_queries = {query.text: query.id for query in read_queries(tmp_path / "out", "train")}
     names = tuple(ids[text] for text in ("she did", "he did", "nobody", "rain"))
-    first = CandidateList(asked["who wrote it?"], names, 2, (9.5, 3.0, 0.25, -7.0))
-    second = CandidateList(asked["when?"], (ids["today"], ids["rain"]), 1)
+    first = CandidateList(ids_of_queries["who wrote it?"], names, 2, (9.5, 3.0, 0.25, -7.0))
+    second = CandidateList(ids_of_queries["when?"], (ids["today"], ids["rain"]), 1)
     assert list(lists) == [first, second, first]
     assert list(read_qrels(tmp_path / "out", "train")) == [
-        Qrel(asked["who wrote it?"], ids["she did"], 1),
-        Qrel(asked["who wrote it?"], ids["he did"], 1),
-        Qrel(asked["when?"], ids["today"], 1),
+        Qrel(ids_of_queries["who wrote it?"], ids["she did"], 1),
+        Qrel(ids_of_queries["who wrote it?"], ids["he did"], 1),
+        Qrel(ids_of_queries["when?"], ids["today"], 1),
     ]
 
 
 def test_unscored_rows_are_left_out(tmp_path):
-    """SPLARE, Appendix A: only samples that the reranker annotated."""
-    (one,) = write_texts_dataset([PLAIN, SCORED], tmp_path / "out", scored_only=True)
-    assert one.scores == (9.5, 3.0, 0.25, -7.0)
+    """SPLARE, Appendix A: only samples annotated by the reranker."""
+    (dataset,) = write_texts_dataset([PLAIN, SCORED], tmp_path / "out", scored_only=True)
+    assert dataset.scores == (9.5, 3.0, 0.25, -7.0)
     assert "today" not in [document.text for document in read_documents(tmp_path / "out")]
     with pytest.raises(InputError, match="no lists to write"):
         write_texts_dataset([PLAIN], tmp_path / "none", scored_only=True)
@@ -100,10 +100,10 @@ def test_the_command_reads_a_folder_of_files(run, tmp_path):
         file.write(json.dumps(PLAIN, ensure_ascii=False) + "\n")
     arguments = ("data", "import", folder, "--out", out)
     assert run(*arguments, "--json").json == {"lists": 2, "folder": str(out)}
-    assert [len(one.documents) for one in Lists.open(out / "lists.jsonl")] == [4, 2]
+    assert [len(candidates.documents) for candidates in Lists.open(out / "lists.jsonl")] == [4, 2]
     assert_error(run(*arguments), "out exists already")
-    one = ("data", "import", folder / "en.jsonl", "--out", tmp_path / "one", "--scored-only")
-    assert run(*one, "--json").json["lists"] == 1
+    command = ("data", "import", folder / "en.jsonl", "--out", tmp_path / "one", "--scored-only")
+    assert run(*command, "--json").json["lists"] == 1
     (folder / "en.jsonl").write_text(json.dumps(SCORED) + '\n{"query": "q", "pos": 3}\n')
     failed = run("data", "import", folder, "--out", tmp_path / "bad")
     assert_error(failed, f"{folder / 'en.jsonl'}, line 2: pos must be a list of texts")
@@ -119,30 +119,32 @@ NUMBERS = st.floats(-1e6, 1e6)
 
 @given(st.data())
 def test_any_rows_come_back(tmp_path_factory, data):
-    rows = []
+    records = []
     for _ in range(data.draw(st.integers(1, 4))):
-        row: dict[str, Any] = {"query": data.draw(TEXTS)}
-        row["pos"] = data.draw(st.lists(TEXTS, min_size=1, max_size=3))
-        row["neg"] = data.draw(st.lists(TEXTS, max_size=3))
+        record: dict[str, Any] = {"query": data.draw(TEXTS)}
+        record["pos"] = data.draw(st.lists(TEXTS, min_size=1, max_size=3))
+        record["neg"] = data.draw(st.lists(TEXTS, max_size=3))
         if data.draw(st.booleans()):
             for name in ("pos", "neg"):
-                size = len(row[name])
-                row[f"{name}_scores"] = data.draw(st.lists(NUMBERS, min_size=size, max_size=size))
-        rows.append(row)
+                size = len(record[name])
+                record[f"{name}_scores"] = data.draw(
+                    st.lists(NUMBERS, min_size=size, max_size=size)
+                )
+        records.append(record)
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
     lists = import_texts(str(path), path.with_name("out"))
     texts = {document.id: document.text for document in read_documents(path.with_name("out"))}
-    for row, found in zip(rows, lists, strict=True):
-        listed = dict.fromkeys(row["pos"] + row["neg"])
-        assert [texts[name] for name in found.documents] == list(listed)
-        assert found.relevant == len(set(row["pos"]))
-        if "pos_scores" in row:
-            values = row["pos_scores"] + row["neg_scores"]
-            first = dict(reversed(list(zip(row["pos"] + row["neg"], values, strict=True))))
-            assert found.scores == tuple(float(first[text]) for text in listed)
+    for record, result in zip(records, lists, strict=True):
+        listed = dict.fromkeys(record["pos"] + record["neg"])
+        assert [texts[name] for name in result.documents] == list(listed)
+        assert result.relevant == len(set(record["pos"]))
+        if "pos_scores" in record:
+            values = record["pos_scores"] + record["neg_scores"]
+            first = dict(reversed(list(zip(record["pos"] + record["neg"], values, strict=True))))
+            assert result.scores == tuple(float(first[text]) for text in listed)
         else:
-            assert found.scores is None
+            assert result.scores is None
 
 
 KEYS = st.sampled_from(["query", "pos", "neg", "pos_scores", "neg_scores", "positive", "score"])
@@ -152,16 +154,16 @@ VALUES = st.recursive(
 
 
 @given(st.lists(st.dictionaries(KEYS, VALUES), max_size=3), st.binary(max_size=8))
-def test_any_lines_are_rows_or_refused(tmp_path_factory, rows, rest):
+def test_any_lines_are_rows_or_refused(tmp_path_factory, records, rest):
     path = tmp_path_factory.mktemp("any") / "rows.jsonl"
-    path.write_bytes("".join(json.dumps(row) + "\n" for row in rows).encode() + rest)
+    path.write_bytes("".join(json.dumps(record) + "\n" for record in records).encode() + rest)
     out = path.with_name("out")
     try:
         lists = import_texts(str(path), out)
     except InputError as error:
-        problem = str(error)
+        message = str(error)
     else:
         assert len(lists) == len(list(lists)) > 0
         return
-    assert str(path.parent) in problem
+    assert str(path.parent) in message
     assert not out.exists()

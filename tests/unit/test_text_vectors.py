@@ -12,6 +12,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 from fastapi.testclient import TestClient
+from lexicept.reports.comparison import Duel, _lead
+from lexicept.reports.effectiveness import effectiveness
 
 import lexicept
 from lexicept.corpora import Document, Qrel, Query
@@ -39,8 +41,6 @@ from lexicept.integrations.agents import AgentTools
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.pipelines.systems import resolve_systems
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.reports.comparison import Duel, _lead
-from lexicept.reports.effectiveness import effectiveness
 from lexicept.reports.measured import MeasuredIndex, ReportQueries
 from lexicept.server.app import create_app
 from lexicept.server.reader import Reader, SearchRequest, search_together
@@ -98,11 +98,11 @@ def expected_scores(index: IndexReader, queries: list[str]) -> np.ndarray:
 
 def opened_vectors(folder: Path, vectors: np.ndarray) -> TextVectors:
     """Vectors of a part of its own, as they are read."""
-    part = folder / "parts" / part_name(1)
-    part.mkdir(parents=True)
+    part_folder = folder / "parts" / part_name(1)
+    part_folder.mkdir(parents=True)
     for name in TEXTS:
-        TextStore.write(part / name, map(str, range(len(vectors))))
-    with VectorWriter(part, vectors.shape[1]) as writer:
+        TextStore.write(part_folder / name, map(str, range(len(vectors))))
+    with VectorWriter(part_folder, vectors.shape[1]) as writer:
         writer.append(sp.csr_array(vectors))
     return TextVectors(Parts.open(folder), VectorSettings(vectors.shape[1]))
 
@@ -118,31 +118,28 @@ def test_a_cosine_is_that_of_the_vectors_up_to_their_rounding(tmp_path):
     restored = records["steps"] * (largest / STEPS)[:, None]
     assert (np.abs(restored - units) <= (largest / (2 * STEPS))[:, None] * 1.0001).all()
     for query in (units[7], units[200], np.zeros(48, np.float32)):
-        found = stored.similarities(query, np.arange(300)) / SIMILARITY
+        result = stored.similarities(query, np.arange(300)) / SIMILARITY
         # An error of length e turns a unit vector by arcsin(e) at most.
         turned = np.arcsin(np.sqrt(48) * largest / (2 * STEPS)) + 1e-6
         turned += np.arcsin(np.sqrt(48) * np.abs(query).max() / (2 * QUERY_STEPS))
-        assert (np.abs(found - np.maximum(units @ query, 0)) <= turned).all()
-    found = stored.similarities(units[7], np.array([7, 5, 6]))
-    assert found == pytest.approx([20, 0, 0], abs=1e-2)
+        assert (np.abs(result - np.maximum(units @ query, 0)) <= turned).all()
+    result = stored.similarities(units[7], np.array([7, 5, 6]))
+    assert result == pytest.approx([20, 0, 0], abs=1e-2)
     assert (stored.similarities(np.zeros(48, np.float32), np.arange(300)) == 0).all()
-    assert stored.records(np.array([5, 7]))["length"].tolist() == [
-        0,
-        records["length"][7],
-    ]
+    assert stored.records(np.array([5, 7]))["length"].tolist() == [0, records["length"][7]]
 
 
 def test_a_vector_is_the_mean_of_the_states_of_tokens_also_of_several_windows(concepts):
     encoder = concepts.concepts.encoder
-    contents = [document.content for document in DOCUMENTS]
-    vectors = concepts.documents(contents).toarray()[:, concepts.concepts.size :]
-    for number in (0, 7, 11):
-        windows = encoder.backbone.windows([contents[number]])
-        states = [found for _, found in encoder.backbone.token_states(windows)]
+    texts = [document.content for document in DOCUMENTS]
+    vectors = concepts.documents(texts).toarray()[:, concepts.concepts.size :]
+    for i in (0, 7, 11):
+        windows = encoder.backbone.windows([texts[i]])
+        states = [actual for _, actual in encoder.backbone.token_states(windows)]
         mean = torch.cat(states).mean(0) if windows and len(states[0]) else torch.zeros(32)
-        assert vectors[number] == pytest.approx(unit_rows(mean.numpy()[None])[0], abs=1e-4)
+        assert vectors[i] == pytest.approx(unit_rows(mean.numpy()[None])[0], abs=1e-4)
     assert not vectors[7].any()
-    assert len(encoder.backbone.windows([contents[11]])) > 1
+    assert len(encoder.backbone.windows([texts[11]])) > 1
 
 
 def test_concepts_and_vectors_come_from_one_pass(concepts, monkeypatch):
@@ -192,18 +189,18 @@ def test_an_explanation_adds_up_to_the_score(concepts, tmp_path, rra):
     vectors = index.weigh(QUERIES).text_vectors
     assert vectors is not None
     cosines = dense_cosines(index, vectors)
-    for number in (0, 1, 3):
-        (hits,) = index.search([QUERIES[number]], 40, explain=True)
+    for i in (0, 1, 3):
+        (hits,) = index.search([QUERIES[i]], 40, explain=True)
         assert hits
         for hit in hits:
-            found = hit.explanation
-            assert found is not None
-            parts = [part.score for part in found.contributions]
-            assert sum(parts) + found.prior + found.similarity == pytest.approx(hit.score)
-            cosine = cosines[number, hit.number]
-            assert found.similarity == pytest.approx(SIMILARITY * cosine, abs=1e-4)
-            alone = index.explain(QUERIES[number], hit.id)
-            assert alone.similarity == pytest.approx(found.similarity)
+            result = hit.explanation
+            assert result is not None
+            contributions = [contribution.score for contribution in result.contributions]
+            assert sum(contributions) + result.prior + result.similarity == pytest.approx(hit.score)
+            cosine = cosines[i, hit.number]
+            assert result.similarity == pytest.approx(SIMILARITY * cosine, abs=1e-4)
+            alone = index.explain(QUERIES[i], hit.id)
+            assert alone.similarity == pytest.approx(result.similarity)
             assert alone.score == pytest.approx(hit.score)
 
 
@@ -213,8 +210,8 @@ def test_without_rescore_a_score_is_the_sparse_product(index):
     opened = lexicept.Index(index)
     for query, scores in zip(QUERIES, products, strict=True):
         hits = opened.search(ParsedQuery(query), 40, rescore=False, explain=True)
-        (many,) = opened.search_many([ParsedQuery(query)], 40, rescore=False)
-        assert ids_and_scores(hits) == ids_and_scores(many)
+        (batch,) = opened.search_many([ParsedQuery(query)], 40, rescore=False)
+        assert ids_and_scores(hits) == ids_and_scores(batch)
         assert len(hits) == np.count_nonzero(scores)
         for hit in hits:
             assert hit.score == pytest.approx(scores[hit.number], rel=1e-5)
@@ -231,11 +228,11 @@ def test_without_rescore_a_score_is_the_sparse_product(index):
 def test_feedback_takes_the_first_results_of_its_own_search(index):
     opened = lexicept.Index(index)
     for rescore in (True, False):
-        first = opened.search("mu ba delo", 1, rescore=rescore)[0].id
-        found = opened.search("mu ba delo", 5, feedback=1, rescore=rescore)
-        expected = opened.search("mu ba delo", 5, feedback=[first], rescore=rescore)
-        assert found.added == expected.added
-        assert ids_and_scores(found) == ids_and_scores(expected)
+        top = opened.search("mu ba delo", 1, rescore=rescore)[0].id
+        hits = opened.search("mu ba delo", 5, feedback=1, rescore=rescore)
+        expected = opened.search("mu ba delo", 5, feedback=[top], rescore=rescore)
+        assert hits.added == expected.added
+        assert ids_and_scores(hits) == ids_and_scores(expected)
 
 
 def test_added_dimensions_without_a_text_have_no_similarity(index):
@@ -264,8 +261,8 @@ def test_a_batch_is_ranked_as_each_query_alone(index):
     queries = [*QUERIES, "mu", "kilo de", "ba ba lo"]
     weighted = index.weigh(queries)
     together = index.rank(weighted, 40)
-    for number, hits in enumerate(together):
-        (alone,) = index.rank(weighted.select([number]), 40)
+    for i, hits in enumerate(together):
+        (alone,) = index.rank(weighted.select([i]), 40)
         assert ids_and_scores(hits) == ids_and_scores(alone)
 
 
@@ -315,8 +312,8 @@ def test_a_changed_index_has_the_vectors_of_a_new_one(concepts, tmp_path):
     assert hits[0] == pytest.approx(hits[1], abs=0.2)
     assert verify(path).problems == []
     before = records_by_id(updated)
-    for number in range(12):  # parts of few documents are merged
-        updates.update(path, [Document(f"new{number}", text(number, number + 1))])
+    for i in range(12):  # parts of few documents are merged
+        updates.update(path, [Document(f"new{i}", text(i, i + 1))])
     grown = IndexReader.open(path)
     assert len(grown.parts.folders) < 12
     assert records_by_id(grown).items() >= before.items()
@@ -329,7 +326,7 @@ def test_damaged_vectors_are_named(concepts, tmp_path):
     path = build(tmp_path / "index", DOCUMENTS, concepts).path
     (file,) = path.rglob("vectors.npy")
     whole = np.load(file)
-    for damaged, problem in (
+    for damaged, message in (
         (whole[:-1], "39 vectors of 40 documents"),
         (whole["length"], "vectors.npy"),
         (None, "vectors.npy"),
@@ -340,16 +337,16 @@ def test_damaged_vectors_are_named(concepts, tmp_path):
         else:
             np.save(file, damaged)
         redescribe(path)
-        with pytest.raises(IndexFormatError, match=problem):
+        with pytest.raises(IndexFormatError, match=message):
             IndexReader.open(path).search(["mu ba"])
-        (found,) = verify(path).problems
-        assert problem in found
+        (result,) = verify(path).problems
+        assert message in result
     whole["length"] += 1
     file.unlink()
     np.save(file, whole)
     redescribe(path)
-    (found,) = verify(path).problems
-    assert "vectors.npy: lengths that are not the vectors'" in found
+    (result,) = verify(path).problems
+    assert "vectors.npy: lengths that are not the vectors'" in result
 
 
 def passages_of(number: int) -> Document:
@@ -395,18 +392,18 @@ def test_a_document_counts_by_all_its_words_and_by_its_two_best_passages(divided
     (hits,) = divided.search([query], 20, explain=True)
     assert len(hits) == len(expected)
     sparse = {hit.id: hit.number for hit in divided.search([query], 20, rescore=False)[0]}
-    numbers = [divided.passages.document_numbers[hit.number] for hit in hits]
-    assert [hit.score for hit in hits] == pytest.approx(expected[numbers], rel=1e-5)
-    assert numbers == np.argsort(-expected, kind="stable").tolist()
+    documents = [divided.passages.document_numbers[hit.number] for hit in hits]
+    assert [hit.score for hit in hits] == pytest.approx(expected[documents], rel=1e-5)
+    assert documents == np.argsort(-expected, kind="stable").tolist()
     for hit in hits:
-        entries = divided.entries_of(hit.id)
-        assert passages[hit.number] == pytest.approx(passages[list(entries)].max(), rel=1e-6)
+        records = divided.entries_of(hit.id)
+        assert passages[hit.number] == pytest.approx(passages[list(records)].max(), rel=1e-6)
         changed += sparse.get(hit.id) != hit.number
         alone = divided.explain(query, hit.id)
         assert alone.score == pytest.approx(hit.score)
         assert alone.passage == hit.passage
         assert alone.further == hit.explanation.further
-        assert len(alone.further) == (len(entries) > 1)
+        assert len(alone.further) == (len(records) > 1)
         assert alone.contributions == hit.explanation.contributions
     assert changed
 
@@ -431,13 +428,13 @@ def test_a_large_index_of_passages_has_as_many_results_as_are_wanted(divided, mo
 
 def test_a_server_adds_the_similarity_unless_it_is_told_not_to(index):
     query = ParsedQuery("bade kilo")
-    asked = [
+    requests = [
         SearchRequest(index, query, 3, None, None),
         SearchRequest(index, query, 3, None, None, rescore=False),
         SearchRequest(index, query, 2, "words", None),
     ]
-    found = search_together(asked)
-    for request, hits in zip(asked, found, strict=True):
+    found = search_together(requests)
+    for request, hits in zip(requests, found, strict=True):
         options = {"rescore": request.rescore}
         (alone,) = index.search([query], request.top_k, request.vocabulary, **options)
         assert ids_and_scores(hits) == ids_and_scores(alone)
@@ -462,13 +459,13 @@ def test_a_request_leaves_the_similarity_out(index):
         for rescore in (True, False):
             (hits,) = index.search(["bade kilo"], 5, rescore=rescore)
             found = get("/search", top_k=5, rescore=rescore)["results"]
-            assert [(one["id"], one["score"]) for one in found] == [
+            assert [(hit["id"], hit["score"]) for hit in found] == [
                 (hit.id, pytest.approx(hit.score, rel=1e-6)) for hit in hits
             ]
             why = get("/explain", document_id=hits[0].id, rescore=rescore)
             assert (why["similarity"] > 0) is rescore
-            parts = sum(part["score"] for part in why["contributions"])
-            assert parts + why["similarity"] == pytest.approx(hits[0].score)
+            contributions = sum(contribution["score"] for contribution in why["contributions"])
+            assert contributions + why["similarity"] == pytest.approx(hits[0].score)
         assert (
             get("/search", top_k=5)["results"] == get("/search", top_k=5, rescore=True)["results"]
         )
@@ -480,11 +477,13 @@ def test_agents_and_commands_show_the_similarity(index, run):
         r"([\d.]+)% similar as a whole",
         AgentTools(lexicept.Index(index)).explain("bade kilo", "d0"),
     )
-    found = index.explain("bade kilo", "d0")
+    explanation = index.explain("bade kilo", "d0")
     assert line is not None
-    assert float(line[1]) == pytest.approx(100 * found.similarity / found.score, abs=0.06)
-    shown = run("explain", index.path, "bade kilo", "d0", "--json").json
-    assert shown["similarity"] == pytest.approx(found.similarity)
+    assert float(line[1]) == pytest.approx(
+        100 * explanation.similarity / explanation.score, abs=0.06
+    )
+    output = run("explain", index.path, "bade kilo", "d0", "--json").json
+    assert output["similarity"] == pytest.approx(explanation.similarity)
     without = run("explain", index.path, "bade kilo", "d0", "--no-rescore", "--json").json
     assert without["similarity"] == 0
     (hit,) = run("search", index.path, "bade kilo", "--top-k", "1", "--explain", "--json").json[
@@ -502,10 +501,10 @@ def test_reports_and_evaluations_tell_the_similarity_apart(index, concepts, tmp_
     queries = [Query(f"q{n}", query) for n, query in enumerate(QUERIES[:2])]
     qrels = [Qrel("q0", "d0", 1), Qrel("q1", "d4", 1)]
     judged = JudgedQueries(queries, qrels)
-    found = {rescore: evaluate_index(index, judged, rescore=rescore) for rescore in (True, False)}
-    assert found[True].run != found[False].run
+    scores = {rescore: evaluate_index(index, judged, rescore=rescore) for rescore in (True, False)}
+    assert scores[True].run != scores[False].run
     for cost in ("qd_flops", "query_length", "document_length"):
-        assert found[True].values[cost] == found[False].values[cost]
+        assert scores[True].values[cost] == scores[False].values[cost]
     resolved = resolve_systems(["all", "sparse"], index)
     assert {name: system.rescore for name, system in resolved.items()} == {
         "all": True,
@@ -514,24 +513,24 @@ def test_reports_and_evaluations_tell_the_similarity_apart(index, concepts, tmp_
     measured = MeasuredIndex(index, "index", ReportQueries.from_judged(queries, qrels))
     section = effectiveness(measured)
     (parts,) = [b for b in section.blocks if getattr(b, "caption", "").startswith("Parts of")]
-    shares = {row[0]: row[1] for row in parts.rows}
+    shares = {cells[0]: cells[1] for cells in parts.rows}
     assert list(shares) == ["words", "concepts", "similar as a whole"]
     assert sum(shares.values()) == pytest.approx(1)
     explained = [h.explanation for h in index.search(QUERIES[:1], 10, explain=True)[0]]
     explained += [h.explanation for h in index.search(QUERIES[1:2], 10, explain=True)[0]]
-    mean = np.mean([one.similarity / one.score for one in explained])
+    mean = np.mean([explanation.similarity / explanation.score for explanation in explained])
     assert shares["similar as a whole"] == pytest.approx(mean, abs=1e-5)
     other = build(tmp_path / "other", DOCUMENTS[::-1], concepts, RRASettings(1.25))
     duel = Duel("d0", "d4")
     lead = _lead(MeasuredIndex(other, "other", None), queries[0], duel)
-    names = [row[0] for row in lead.rows]
+    names = [cells[0] for cells in lead.rows]
     assert "similar as a whole" in names
-    assert sum(row[4] for row in lead.rows) == pytest.approx(lead.total[4], abs=1e-4)
+    assert sum(cells[4] for cells in lead.rows) == pytest.approx(lead.total[4], abs=1e-4)
 
 
 def test_an_idea_is_a_word_of_the_query_that_fires_a_concept(index):
     (hits,) = index.search(["bade kilo"], 5, explain=True)
-    ideas = {part.idea for hit in hits for part in hit.explanation.contributions}
+    ideas = {contribution.idea for hit in hits for contribution in hit.explanation.contributions}
     assert ideas
     assert ideas <= set(index.weigher.stems("bade kilo"))
     for hit in hits:

@@ -1,4 +1,4 @@
-"""An index and an encoder shared by threads give each the results that it would get alone."""
+"""An index and an encoder shared by threads give each the same results as alone."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -27,8 +27,8 @@ def test_threads_share_an_encoder(encoder):
     expected = [vectorizer.encode_query(query).tf.toarray() for query in queries]
     with ThreadPoolExecutor(8) as pool:
         for _ in range(4):
-            found = pool.map(lambda query: vectorizer.encode_query(query).tf.toarray(), queries)
-            assert all(map(np.array_equal, found, expected))
+            vectors = pool.map(lambda query: vectorizer.encode_query(query).tf.toarray(), queries)
+            assert all(map(np.array_equal, vectors, expected))
 
 
 def test_threads_replace_states_for_themselves_only(encoder):

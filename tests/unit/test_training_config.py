@@ -34,7 +34,7 @@ def config(sections=None):
 
 
 def changed(before, assignment, folder):
-    """What the file of a configuration and a change on the command line give."""
+    """Configurations from files and from changes on the command line."""
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(asdict(before)))
     return load_config(path, [assignment])
@@ -53,32 +53,32 @@ def test_changes_complete_a_file(tmp_path):
 def written(tmp_path):
     """Reads a text as a configuration file."""
 
-    def load(content):
+    def load(text):
         path = tmp_path / "config.yaml"
-        path.write_text(content)
+        path.write_text(text)
         return load_config(path)
 
     return load
 
 
 def test_what_is_not_named_has_its_default(written):
-    found = written("data: {corpus: docs, negatives: 7}\nloss: {margin_mse: 2}")
-    assert found == TrainingConfig(
+    actual = written("data: {corpus: docs, negatives: 7}\nloss: {margin_mse: 2}")
+    assert actual == TrainingConfig(
         DataSettings("docs", negatives=7), loss=LossSettings(margin_mse=2.0)
     )
-    assert found.optimizer == OptimizerSettings()
+    assert actual.optimizer == OptimizerSettings()
 
 
 @pytest.mark.parametrize("text", ["1e-3", "1E-3", "0.001", "'1e-3'", "+1e-3"])
 def test_a_small_number_in_any_spelling(written, text):
-    found = written(f"data: {{corpus: docs}}\noptimizer: {{learning_rate: {text}}}")
-    assert found.optimizer.learning_rate == 0.001
+    result = written(f"data: {{corpus: docs}}\noptimizer: {{learning_rate: {text}}}")
+    assert result.optimizer.learning_rate == 0.001
 
 
 def test_values_are_converted():
-    found = config({"loss": {"scale": 2}}).loss.scale
-    assert found == 2.0
-    assert isinstance(found, float)
+    actual = config({"loss": {"scale": 2}}).loss.scale
+    assert actual == 2.0
+    assert isinstance(actual, float)
     assert config({"model": {"layer": None, "start": None}}).model == ModelSettings()
     with pytest.raises(InputError, match=r"optimizer\.steps must be a whole number, not None"):
         config({"optimizer": {"steps": None}})
@@ -88,7 +88,7 @@ def test_values_are_converted():
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("text", "message"),
     [
         ({"optimiser": {}}, r"no setting 'optimiser'; perhaps optimizer?"),
         ({"loss": {"margin": 1}}, r"no setting 'loss\.margin'; perhaps margin_mse?"),
@@ -114,9 +114,9 @@ def test_values_are_converted():
         ({"loss": {"kl": 10**400}}, r"loss\.kl must be a number, not 1000"),
     ],
 )
-def test_keys_and_values_that_are_refused(content, message):
+def test_keys_and_values_that_are_refused(text, message):
     with pytest.raises(InputError, match=message):
-        config(content)
+        config(text)
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_numbers_that_may_be_zero():
         "loss": {"margin_mse": 0, "scale_learning_rate": 0},
         "optimizer": {"seed": 0, "warmup_steps": 0, "max_grad_norm": 0},
     }
-    found = asdict(config(zeros))
+    actual = asdict(config(zeros))
     for section, values in zeros.items():
         for name in values:
-            assert found[section][name] == 0
+            assert actual[section][name] == 0
 
 
 def test_configurations_that_make_no_sense():
@@ -190,7 +190,7 @@ def test_configurations_that_make_no_sense():
 
 
 def test_files_that_are_no_configuration(written, tmp_path):
-    for content, message in (
+    for data, message in (
         ("", "the configuration must be a mapping, not None"),
         ("- a", r"the configuration must be a mapping, not \['a'\]"),
         ("a: [", "not YAML: line 1: expected the node content"),
@@ -201,7 +201,7 @@ def test_files_that_are_no_configuration(written, tmp_path):
         ("data: {corpus: 0x" + "f" * 5000 + "}", "digits"),
     ):
         with pytest.raises(InputError, match=message) as error:
-            written(content)
+            written(data)
         assert str(error.value).startswith(f"{tmp_path / 'config.yaml'}: ")
         assert "\n" not in str(error.value)
     with pytest.raises(InputError, match=r"nowhere\.yaml: No such file"):
@@ -218,8 +218,8 @@ def yaml_texts():
     scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
     names = [
         name
-        for kind in (DataSettings, ModelSettings, LossSettings, OptimizerSettings)
-        for name in kind.__dataclass_fields__
+        for section in (DataSettings, ModelSettings, LossSettings, OptimizerSettings)
+        for name in section.__dataclass_fields__
     ]
     sections = st.dictionaries(
         st.sampled_from([*TrainingConfig.__dataclass_fields__, "extra"]),
@@ -229,10 +229,10 @@ def yaml_texts():
     return st.binary(max_size=40) | sections.map(lambda value: yaml.safe_dump(value).encode())
 
 
-@given(content=yaml_texts())
-def test_any_bytes_are_a_configuration_or_an_input_error(tmp_path_factory, content):
+@given(text=yaml_texts())
+def test_any_bytes_are_a_configuration_or_an_input_error(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "any.yaml"
-    path.write_bytes(content)
+    path.write_bytes(text)
     with contextlib.suppress(InputError):
         assert isinstance(load_config(path), TrainingConfig)
 
@@ -246,14 +246,14 @@ def test_any_bytes_are_a_configuration_or_an_input_error(tmp_path_factory, conte
     dual=st.booleans(),
 )
 def test_a_configuration_survives_yaml(steps, rate, start, corpus, trained, dual):
-    found = TrainingConfig(
+    actual = TrainingConfig(
         DataSettings(corpus),
         ModelSettings(start, trained=trained, sae=SAESettings(64, 4)),
         loss=LossSettings(dual=dual),
         optimizer=OptimizerSettings(steps, learning_rate=rate),
     )
-    text = yaml.safe_dump(asdict(found), sort_keys=False)
-    assert from_mapping(TrainingConfig, yaml.safe_load(text)) == found
+    text = yaml.safe_dump(asdict(actual), sort_keys=False)
+    assert from_mapping(TrainingConfig, yaml.safe_load(text)) == actual
 
 
 @pytest.mark.parametrize(
@@ -317,27 +317,27 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 @pytest.mark.parametrize("name", ["scifact_label_free", "squad", "splare_small"])
 def test_the_configurations_that_come_with_the_project(name):
-    found = load_config(CONFIGS / f"{name}.yaml")
-    assert found.model.sae.num_latents == 8192
-    assert bool(found.data.queries) == (name != "scifact_label_free")
+    result = load_config(CONFIGS / f"{name}.yaml")
+    assert result.model.sae.num_latents == 8192
+    assert bool(result.data.queries) == (name != "scifact_label_free")
 
 
 def test_splare_is_trained_as_the_paper_says():
-    """Section 4 and Table 4: what does not depend on the size of the model."""
-    found = load_config(CONFIGS / "splare_small.yaml")
-    model = found.model
+    """Section 4 and Table 4: settings independent of the size of the model."""
+    result = load_config(CONFIGS / "splare_small.yaml")
+    model = result.model
     assert (model.trained, model.freeze_head, model.lora_rank) == ("lora", True, 64)
     assert (model.query_max_active_dims, model.document_max_active_dims) == (40, 400)
-    for side in (found.query_regularizer, found.document_regularizer):
+    for side in (result.query_regularizer, result.document_regularizer):
         assert (side.kind, side.weight) == ("df_flops", 1e-4)
-    assert (found.loss.kl, found.loss.in_batch, found.loss.margin_mse) == (1, 0, 0)
-    assert found.loss.scale_learning_rate == 0
+    assert (result.loss.kl, result.loss.in_batch, result.loss.margin_mse) == (1, 0, 0)
+    assert result.loss.scale_learning_rate == 0
 
 
 def test_lists_are_read_and_written_as_lists(written):
-    found = written("data: {corpus: docs}\nmodel: {sae: {num_latents: 8, prefixes: [1, 4, 8]}}")
-    assert found.model.sae.prefixes == (1, 4, 8)
-    assert from_mapping(TrainingConfig, yaml.safe_load(yaml.safe_dump(asdict(found)))) == found
+    result = written("data: {corpus: docs}\nmodel: {sae: {num_latents: 8, prefixes: [1, 4, 8]}}")
+    assert result.model.sae.prefixes == (1, 4, 8)
+    assert from_mapping(TrainingConfig, yaml.safe_load(yaml.safe_dump(asdict(result)))) == result
     for value, message in (
         ("4", "must be a list, not 4"),
         ("[a]", r"prefixes\[0\] must be a whole number"),

@@ -73,7 +73,7 @@ def test_a_sample_is_a_function_of_its_number(data, share):
 def test_passes_and_candidates_are_drawn_anew(data):
     sampler = Sampler(data, 1, 1.0, 0)
     passes = [tuple(sampler[n].query for n in range(p, p + 3)) for p in range(0, 60, 3)]
-    assert all(sorted(one) == [0, 1, 2] for one in passes)
+    assert all(sorted(order) == [0, 1, 2] for order in passes)
     assert len(set(passes)) > 3
     drawn = Counter(
         tuple(sample.documents) for n in range(300) if (sample := sampler[n]).query == 0
@@ -98,7 +98,7 @@ def test_the_relevant_document_is_first(data, negatives):
         else:  # one more candidate instead
             assert len(documents) == min(negatives + 1, 2)
         listed = dict(zip(LISTS[query].documents, LISTS[query].scores, strict=True))
-        assert scores == [listed["vwxyz"[row]] for row in documents]
+        assert scores == [listed["vwxyz"[document]] for document in documents]
 
 
 def test_samples_without_negatives_or_relevant_documents(data):
@@ -144,7 +144,7 @@ def test_any_lists(tmp_path_factory, sizes, negatives, share, seed):
         for n, (relevant, others) in enumerate(sizes)
         if relevant + others
     ] or [CandidateList("q0", ("d0",), 0)]
-    queries = [found.query_id for found in lists]
+    queries = [result.query_id for result in lists]
     opened = write_lists(folder / "lists.jsonl", lists)
     data = TrainingData(queries, queries, names, names, opened)
     sampler = Sampler(data, negatives, share, seed)
@@ -154,7 +154,7 @@ def test_any_lists(tmp_path_factory, sizes, negatives, share, seed):
         assert 1 <= len(sample.documents) <= max(negatives + 1, 1)
         assert set(sample.documents) <= set(range(len(of.documents)))
         assert sample.relevant == (sample.documents[0] < of.relevant)
-        assert all(row >= of.relevant for row in sample.documents[sample.relevant :])
+        assert all(document >= of.relevant for document in sample.documents[sample.relevant :])
 
 
 def test_lists_of_unknown_queries_and_documents(tmp_path):
@@ -197,8 +197,8 @@ SAMPLES = Fixed(
 )
 
 
-def rows(*numbers):
-    return [{"number": number} for number in numbers]
+def rows(*indices):
+    return [{"number": i} for i in indices]
 
 
 @pytest.fixture(scope="module")
@@ -246,30 +246,34 @@ def test_batches_of_few_targets_repeated_queries_and_long_texts(tmp_path, bert):
 def test_mini_batches_are_parts_of_the_batch(tmp_path, bert, mini_batch, queries, documents):
     data = make_data(tmp_path)
     whole = Collator(SAMPLES, data, bert)(rows(0, 1, 2))
-    parts = Collator(SAMPLES, data, bert, mini_batch=mini_batch)(rows(0, 1, 2))
+    mini_batches = Collator(SAMPLES, data, bert, mini_batch=mini_batch)(rows(0, 1, 2))
     for side, sizes in (("query", queries), ("document", documents)):
-        assert [len(part["input_ids"]) for part in parts[side]] == sizes
-        ids = [one for part in parts[side] for one in part["input_ids"][part["token_mask"]]]
+        assert [len(part["input_ids"]) for part in mini_batches[side]] == sizes
+        ids = [
+            token_id
+            for part in mini_batches[side]
+            for token_id in part["input_ids"][part["token_mask"]]
+        ]
         assert ids == list(whole[side][0]["input_ids"][whole[side][0]["token_mask"]])
     for name, value in whole["targets"].items():
-        assert torch.equal(parts["targets"][name], value)
+        assert torch.equal(mini_batches["targets"][name], value)
 
 
 def test_a_sample_of_texts_is_shared_by_processes(tmp_path, bert):
     collator = Collator(SAMPLES, make_data(tmp_path), bert)
 
     def texts(*arguments):
-        parts = list(collator.sample(1, *arguments, seed=4))
-        assert all(len(part["input_ids"]) <= arguments[1] for part in parts)
-        return [row[row > 4].tolist() for part in parts for row in part["input_ids"]]
+        batches = list(collator.sample(1, *arguments, seed=4))
+        assert all(len(batch["input_ids"]) <= arguments[1] for batch in batches)
+        return [ids[ids > 4].tolist() for batch in batches for ids in batch["input_ids"]]
 
     every = texts(9, 2, (0, 1))
     assert every == [ids[1:-1] for ids in bert.tokenizer(list(DOCUMENTS.values()))["input_ids"]]
-    some = texts(3, 2, (0, 1))
-    assert len(some) == 3
-    assert all(one in every for one in some)
-    assert texts(3, 2, (0, 2)) == some[::2]
-    assert texts(3, 2, (1, 2)) == some[1::2]
+    texts_sampled = texts(3, 2, (0, 1))
+    assert len(texts_sampled) == 3
+    assert all(one in every for one in texts_sampled)
+    assert texts(3, 2, (0, 2)) == texts_sampled[::2]
+    assert texts(3, 2, (1, 2)) == texts_sampled[1::2]
     assert texts(1, 2, (1, 2)) == []
 
 
@@ -281,9 +285,12 @@ def test_cached_states_take_the_place_of_texts(tmp_path, bert):
     )
     batch = Collator(SAMPLES, data, sources, (2, 64), mini_batch=2)(rows(0, 1, 2))
     expected = [sources[1].features([1, 2], 64), sources[1].features([3, 4], 64)]
-    for part, other in zip(batch["document"], expected, strict=True):
-        assert all(torch.equal(part[name], other[name]) for name in other)
-    assert [part["window_text"].tolist() for part in batch["query"]] == [[0, 0, 1], [0, 0]]
+    for mini_batch, other in zip(batch["document"], expected, strict=True):
+        assert all(torch.equal(mini_batch[name], other[name]) for name in other)
+    assert [mini_batch["window_text"].tolist() for mini_batch in batch["query"]] == [
+        [0, 0, 1],
+        [0, 0],
+    ]
     assert "scores" in batch["targets"]
 
 
@@ -297,15 +304,17 @@ def test_the_teacher_s_candidates_are_its_best(tmp_path, monkeypatch, block, dep
     monkeypatch.setattr(teacher_mining, "DOCUMENTS", block)
     data = with_words_and_teacher(tmp_path)
     relevant = {"qa": ["x", "v"], "qc": ["z"]}
-    found = list(teacher_mining.teacher_lists(data, relevant, tmp_path / "mined.jsonl", depth))
-    assert [one.query_id for one in found] == ["qa", "qb", "qc"]
+    lists = list(teacher_mining.teacher_lists(data, relevant, tmp_path / "mined.jsonl", depth))
+    assert [candidates.query_id for candidates in lists] == ["qa", "qb", "qc"]
     scores = data.teach(range(3), range(5)).tolist()
-    for row, one in zip(scores, found, strict=True):
-        known = relevant.get(one.query_id, [])
+    for scores_of_query, candidates in zip(scores, lists, strict=True):
+        known = relevant.get(candidates.query_id, [])
         others = [n for n in range(5) if "vwxyz"[n] not in known]
-        best = sorted(others, key=lambda n: -row[n])[:depth]
-        assert len(set(row)) == 5  # no ties
-        assert one == CandidateList(one.query_id, (*known, *("vwxyz"[n] for n in best)), len(known))
+        best = sorted(others, key=lambda n: -scores_of_query[n])[:depth]
+        assert len(set(scores_of_query)) == 5  # no ties
+        assert candidates == CandidateList(
+            candidates.query_id, (*known, *("vwxyz"[n] for n in best)), len(known)
+        )
 
 
 def test_mining_that_was_killed_goes_on(tmp_path, monkeypatch):
@@ -319,14 +328,14 @@ def test_mining_that_was_killed_goes_on(tmp_path, monkeypatch):
 
     with pytest.raises(KilledError):
         teacher_mining.teacher_lists(data, {}, tmp_path / "mined.jsonl", 2, kill)
-    seen = []
+    recorded = []
 
     def progress(stage, done, total, detail=""):
-        seen.append((stage, done, total))
+        recorded.append((stage, done, total))
 
     resumed = teacher_mining.teacher_lists(data, {}, tmp_path / "mined.jsonl", 2, progress)
     assert list(resumed) == unbroken
-    assert seen == [("mining", 3, 3)]
+    assert recorded == [("mining", 3, 3)]
 
 
 @pytest.mark.parametrize("teacher", [None, TeacherScores()])

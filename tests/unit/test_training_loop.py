@@ -48,10 +48,7 @@ class Line(Task):
         self.a, self.b = (nn.Parameter(torch.ones((), dtype=torch.float64)) for _ in range(2))
 
     def groups(self):
-        return [
-            {"params": [self.a]},
-            {"params": [self.b], "weight_decay": 0.0},
-        ]
+        return [{"params": [self.a]}, {"params": [self.b], "weight_decay": 0.0}]
 
     def parameters(self):
         return [self.a, self.b]
@@ -147,23 +144,23 @@ def test_a_loss_that_is_not_finite_changes_nothing(loss):
 
 
 def batches(count=99):
-    return (((number + 1, "x"), [1.0, 1.0]) for number in range(count))
+    return (((i + 1, "x"), [1.0, 1.0]) for i in range(count))
 
 
 def test_a_run_takes_the_steps_that_are_left():
-    task, seen = Line(), []
+    task, recorded = Line(), []
     loop = Loop(task)
     loop.steps = 2
-    loop.run(batches(), None, lambda *report: seen.append(report))
+    loop.run(batches(), None, lambda *report: recorded.append(report))
     assert loop.steps == 5
-    assert [report[:3] for report in seen] == [
+    assert [report[:3] for report in recorded] == [
         ("going", 6, 10),
         ("going", 8, 10),
         ("going", 10, 10),
     ]
-    assert seen[0][3].startswith("loss 2.000  fine  ")
-    loop.run(batches(), None, lambda *report: seen.append(report))  # nothing is left
-    assert (len(seen), loop.steps) == (3, 5)
+    assert recorded[0][3].startswith("loss 2.000  fine  ")
+    loop.run(batches(), None, lambda *report: recorded.append(report))  # nothing is left
+    assert (len(recorded), loop.steps) == (3, 5)
     with pytest.raises(InputError, match="Line: the texts have no tokens"):
         Loop(Line()).run(iter(()), None, lambda *report: None)
 

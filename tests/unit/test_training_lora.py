@@ -1,4 +1,4 @@
-"""Runs of a backbone under a head that stays as it is, as SPLARE trains."""
+"""Runs of a backbone under a frozen head, as SPLARE trains."""
 
 import pytest
 import torch
@@ -28,23 +28,23 @@ LORA = {"trained": "lora", "freeze_head": True, "lora_rank": 3}
 
 
 @pytest.fixture(scope="module")
-def unbroken(places, tmp_path_factory):
+def unbroken(inputs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("unbroken") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lexicept.training.ranking.run.write_curves", lambda *_: None)
-        train(configuration(places, model=LORA), folder)
+        train(configuration(inputs, model=LORA), folder)
     return folder
 
 
-def vectors(encoder, places):
-    documents = [document.text for document in read_documents(str(places / "beir"))]
-    queries = [query.text for query in read_queries(str(places / "beir"), "dev")]
+def vectors(encoder, positions):
+    documents = [document.text for document in read_documents(str(positions / "beir"))]
+    queries = [query.text for query in read_queries(str(positions / "beir"), "dev")]
     encoded = [*encoder.encode_document(documents), *encoder.encode_query(queries)]
     return torch.stack(encoded).to_dense()
 
 
-def test_a_frozen_head_stays_and_the_backbone_moves(places, unbroken):
-    before, after = tensors(places / "start"), tensors(unbroken / "model")
+def test_a_frozen_head_stays_and_the_backbone_moves(inputs, unbroken):
+    before, after = tensors(inputs / "start"), tensors(unbroken / "model")
     changed = {name for name, value in before.items() if not torch.equal(after[name], value)}
     assert changed
     assert all("encoder.layer" in name and name.endswith("weight") for name in changed)
@@ -58,21 +58,21 @@ def test_a_checkpoint_holds_what_learns(unbroken):
     assert {"objective.log_scale", "objective.word_weight"} <= state.keys() - model
 
 
-def test_adapters_and_merged_weights_are_published(places, unbroken):
-    expected = vectors(Encoder.load(unbroken / "model"), places)
-    assert (expected - vectors(Encoder.load(places / "start"), places)).abs().max() > 1e-3
+def test_adapters_and_merged_weights_are_published(inputs, unbroken):
+    expected = vectors(Encoder.load(unbroken / "model"), inputs)
+    assert (expected - vectors(Encoder.load(inputs / "start"), inputs)).abs().max() > 1e-3
     loaded = Encoder.load(unbroken / "adapter")
     library = SparseEncoder(str(unbroken / "adapter"), trust_remote_code=True)
     for encoder in (loaded, library):
-        torch.testing.assert_close(vectors(encoder, places), expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(vectors(encoder, inputs), expected, atol=1e-5, rtol=1e-5)
     assert loaded[1].settings == Encoder.load(unbroken / "model")[1].settings
     assert len(load_file(unbroken / "adapter" / "adapter_model.safetensors")) == 24
     card = (unbroken / "adapter" / "README.md").read_text()
     assert card == (unbroken / "model" / "README.md").read_text()
 
 
-def test_a_killed_run_goes_on_to_the_same_adapters(places, unbroken, tmp_path):
-    config, folder = configuration(places, model=LORA), tmp_path / "run"
+def test_a_killed_run_goes_on_to_the_same_adapters(inputs, unbroken, tmp_path):
+    config, folder = configuration(inputs, model=LORA), tmp_path / "run"
     for kill in ((kill_in_step, 5.5), (kill_at_the_end, 0)):
         killed_run(config, folder, *kill)
     train(config, folder)
@@ -81,28 +81,28 @@ def test_a_killed_run_goes_on_to_the_same_adapters(places, unbroken, tmp_path):
         assert_same_model(folder / name, unbroken / name)
 
 
-def test_adapters_of_a_model_that_is_adapters(places, unbroken, tmp_path):
+def test_adapters_of_a_model_that_is_adapters(inputs, unbroken, tmp_path):
     start = str(unbroken / "adapter")
-    config = configuration(places, model={**LORA, "start": start}, optimizer={"steps": 2})
+    config = configuration(inputs, model={**LORA, "start": start}, optimizer={"steps": 2})
     train(config, tmp_path / "run")
     paths = [tmp_path / "run" / name for name in ("model", "adapter")]
-    found = [vectors(Encoder.load(path), places) for path in paths]
-    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
+    actual = [vectors(Encoder.load(path), inputs) for path in paths]
+    torch.testing.assert_close(*actual, atol=1e-5, rtol=1e-5)
 
 
-def test_limits_are_those_of_the_trained_model_alone(places, tmp_path):
+def test_limits_are_those_of_the_trained_model_alone(inputs, tmp_path):
     """Top-K is for inference (SPLARE 3.2): the same weights are learned with and without."""
     limits = {"query_max_active_dims": 2, "document_max_active_dims": 3}
-    found = []
+    results = []
     for name, model in (("whole", LORA), ("limited", {**LORA, **limits})):
-        config = configuration(places, model=model, optimizer={"steps": 2})
+        config = configuration(inputs, model=model, optimizer={"steps": 2})
         train(config, tmp_path / name)
-        found.append(tensors(tmp_path / name / "model"))
-    whole, limited = found
+        results.append(tensors(tmp_path / name / "model"))
+    whole, limited = results
     assert all(torch.equal(limited[name], value) for name, value in whole.items())
     encoder = Encoder.load(tmp_path / "limited" / "model")
     assert encoder[1].settings.document_max_active_dims == 3
-    assert int((vectors(encoder, places) > 0).sum(dim=1).max()) == 3
+    assert int((vectors(encoder, inputs) > 0).sum(dim=1).max()) == 3
 
 
 def test_a_head_that_stays_in_training_sees_whole_vectors():
@@ -120,13 +120,13 @@ def test_a_head_that_stays_in_training_sees_whole_vectors():
 
 
 @pytest.mark.parametrize("layer", [None, 1])
-def test_a_pretrained_sae_under_which_the_backbone_learns(places, tmp_path, layer):
+def test_a_pretrained_sae_under_which_the_backbone_learns(inputs, tmp_path, layer):
     torch.manual_seed(0)
     sae = SAE(32, 60, 5)
     sae.save(tmp_path / "sae")
-    model = {**LORA, "start": None, "backbone": str(places / "bert"), "layer": layer}
+    model = {**LORA, "start": None, "backbone": str(inputs / "bert"), "layer": layer}
     model |= {"head": "sae", "pretrained": str(tmp_path / "sae")}
-    train(configuration(places, model=model, optimizer={"steps": 2}), tmp_path / "run")
+    train(configuration(inputs, model=model, optimizer={"steps": 2}), tmp_path / "run")
     encoder = Encoder.load(tmp_path / "run" / "model")
     assert encoder[0].num_layers == (layer or 2)
     assert (encoder[1].settings.query_k, encoder[1].settings.document_k) == (5, 5)
@@ -135,8 +135,8 @@ def test_a_pretrained_sae_under_which_the_backbone_learns(places, tmp_path, laye
 
 
 @pytest.mark.parametrize("bidirectional", [None, False])
-def test_a_decoder_under_an_sae(places, tmp_path, bidirectional):
-    """Adapters of the first three of four blocks, loaded with attention as it was trained."""
+def test_a_decoder_under_an_sae(inputs, tmp_path, bidirectional):
+    """Adapters of the first three of four blocks, loaded with attention as in training."""
     torch.manual_seed(0)
     sae = SAE(32, 60, None)
     with torch.no_grad():
@@ -144,11 +144,11 @@ def test_a_decoder_under_an_sae(places, tmp_path, bidirectional):
     sae.save(tmp_path / "sae")
     model = {**LORA, "start": None, "backbone": save_decoder(tmp_path / "llama"), "layer": 3}
     model |= {"pretrained": str(tmp_path / "sae"), "bidirectional": bidirectional}
-    train(configuration(places, model=model, optimizer={"steps": 2}), tmp_path / "run")
+    train(configuration(inputs, model=model, optimizer={"steps": 2}), tmp_path / "run")
     merged, adapted = (Encoder.load(tmp_path / "run" / name) for name in ("model", "adapter"))
-    found = [vectors(encoder, places) for encoder in (merged, adapted)]
-    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
-    assert found[0].any(dim=1).all()
+    actual = [vectors(encoder, inputs) for encoder in (merged, adapted)]
+    torch.testing.assert_close(*actual, atol=1e-5, rtol=1e-5)
+    assert actual[0].any(dim=1).all()
     for encoder in (merged, adapted):
         assert encoder[0].num_layers == 3
         assert encoder[0].bidirectional is (bidirectional is None)
@@ -156,21 +156,21 @@ def test_a_decoder_under_an_sae(places, tmp_path, bidirectional):
     assert len(adapters) == 2 * 3 * 7  # two matrices for each of three blocks' seven
 
 
-def test_a_backbone_in_half_precision_under_adapters(places, tmp_path):
-    """Its weights stay in bfloat16, beneath adapters that learn in single precision."""
+def test_a_backbone_in_half_precision_under_adapters(inputs, tmp_path):
+    """Weights stay in bfloat16, beneath adapters that learn in single precision."""
     backbone = save_decoder(tmp_path / "llama")
     model = {**LORA, "start": None, "backbone": backbone, "head": "mlm", "dtype": "bfloat16"}
-    train(configuration(places, model=model, optimizer={"steps": 2}), tmp_path / "run")
+    train(configuration(inputs, model=model, optimizer={"steps": 2}), tmp_path / "run")
     encoder = Encoder.load(tmp_path / "run" / "model")
     assert encoder[0].dtype == "bfloat16"
     adapters = load_file(tmp_path / "run" / "adapter" / "adapter_model.safetensors")
     assert {tensor.dtype for tensor in adapters.values()} == {torch.float32}
-    assert vectors(encoder, places).isfinite().all()
+    assert vectors(encoder, inputs).isfinite().all()
 
 
-def test_a_pretrained_sae_of_another_size(places, tmp_path):
+def test_a_pretrained_sae_of_another_size(inputs, tmp_path):
     SAE(16, 60, 5).save(tmp_path / "sae")
-    model = {**LORA, "start": None, "backbone": str(places / "bert"), "head": "sae"}
-    config = configuration(places, model={**model, "pretrained": str(tmp_path / "sae")})
+    model = {**LORA, "start": None, "backbone": str(inputs / "bert"), "head": "sae"}
+    config = configuration(inputs, model={**model, "pretrained": str(tmp_path / "sae")})
     with pytest.raises(InputError, match=r"states of size 16, .* size 32"):
         train(config, tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Training runs from end to end, with an encoder so small that a run takes a second."""
+"""Training runs from end to end, with a tiny encoder: a run takes a second."""
 
 import json
 import math
@@ -58,47 +58,47 @@ SAE = {"num_latents": 40, "k": 4, "tokens": 600, "batch_size": 100, "warmup_step
 REAL_CURVES = run_module.write_curves
 
 
-def new_sae(places):
-    """Return the settings of a model whose SAE is trained first."""
-    return {"start": None, "backbone": str(places / "bert"), "sae": SAE}
+def new_sae(positions):
+    """Return the settings of a model with an SAE trained first."""
+    return {"start": None, "backbone": str(positions / "bert"), "sae": SAE}
 
 
 @pytest.fixture(scope="module")
-def unbroken(places, tmp_path_factory):
-    """Runs that nothing interrupted, by what they train."""
-    found = {}
+def unbroken(inputs, tmp_path_factory):
+    """Uninterrupted runs, by trained parts."""
+    results = {}
 
     def get(trained):
-        if trained not in found:
+        if trained not in results:
             folder = tmp_path_factory.mktemp("unbroken") / "run"
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(run_module, "write_curves", REAL_CURVES)
-                train(configuration(places, model={"trained": trained}), folder)
-            found[trained] = folder
-        return found[trained]
+                train(configuration(inputs, model={"trained": trained}), folder)
+            results[trained] = folder
+        return results[trained]
 
     return get
 
 
-def assert_same_run(one, other):
-    assert metrics(one) == metrics(other)
-    assert_same_model(one / "model", other / "model")
+def assert_same_run(left, right):
+    assert metrics(left) == metrics(right)
+    assert_same_model(left / "model", right / "model")
 
 
 # What a run leaves
 
 
 @TRAINED
-def test_a_run_leaves_a_model_and_its_story(unbroken, places, trained):
+def test_a_run_leaves_a_model_and_its_story(unbroken, inputs, trained):
     folder = unbroken(trained)
     lines = metrics(folder)
     assert [line["step"] for line in lines] == [4, 4, 8, 8, 10, 10]
-    parts = ["kl", "margin_mse", "in_batch", "query_flops", "document_df_flops"]
-    parts += ["joint_flops"]
+    losses = ["kl", "margin_mse", "in_batch", "query_flops", "document_df_flops"]
+    losses += ["joint_flops"]
     for told, validated in zip(lines[::2], lines[1::2], strict=True):
-        own = {"step", "loss", "grad_norm", "learning_rate", "scale", "scale_learning_rate"}
-        assert set(told) == own | {*parts}
-        assert told["loss"] == pytest.approx(sum(told[name] for name in parts), abs=1e-3)
+        keys = {"step", "loss", "grad_norm", "learning_rate", "scale", "scale_learning_rate"}
+        assert set(told) == keys | {*losses}
+        assert told["loss"] == pytest.approx(sum(told[name] for name in losses), abs=1e-3)
         assert 0 < validated["eval_ndcg"] <= 1
         assert validated["eval_selection"] == validated["eval_ndcg"]
     with Image.open(folder / "curves.png") as image:
@@ -107,15 +107,15 @@ def test_a_run_leaves_a_model_and_its_story(unbroken, places, trained):
     card = (folder / "model" / "README.md").read_text()
     _, front, body = card.split("---\n", 2)
     assert yaml.safe_load(front)["library_name"] == "sentence-transformers"
-    rows = [line.split(" | ")[0] for line in body.splitlines() if line.startswith("|")]
-    assert rows == ["| step", "| ---", "| 4", "| 8", "| 10"]
-    assert load_config(folder / "config.yaml") == configuration(places, model={"trained": trained})
-    assert body.count(str(places / "start")) == 2  # what it started from, in words and in the YAML
+    metric_names = [line.split(" | ")[0] for line in body.splitlines() if line.startswith("|")]
+    assert metric_names == ["| step", "| ---", "| 4", "| 8", "| 10"]
+    assert load_config(folder / "config.yaml") == configuration(inputs, model={"trained": trained})
+    assert body.count(str(inputs / "start")) == 2  # what it started from, in words and in the YAML
 
 
 @TRAINED
-def test_only_what_is_trained_has_changed(unbroken, places, trained):
-    before, after = tensors(places / "start"), tensors(unbroken(trained) / "model")
+def test_only_what_is_trained_has_changed(unbroken, inputs, trained):
+    before, after = tensors(inputs / "start"), tensors(unbroken(trained) / "model")
     assert before.keys() == after.keys()
     changed = {name for name, value in before.items() if not torch.equal(after[name], value)}
     head = {name for name in before if name.startswith("1_")}
@@ -132,10 +132,10 @@ def test_only_what_is_trained_has_changed(unbroken, places, trained):
 
 
 @TRAINED
-def test_a_model_is_what_the_run_validated(unbroken, places, trained, run, tmp_path):
-    """Words and concepts in one index find what the best validation found."""
+def test_a_model_is_what_the_run_validated(unbroken, inputs, trained, run, tmp_path):
+    """Words and concepts in one index find the same as the best validation."""
     folder, index = unbroken(trained), tmp_path / "index"
-    beir = str(places / "beir")
+    beir = str(inputs / "beir")
     report = run("build", beir, "--out", index, "--model", folder / "model", "--json").json
     own = Encoder.load(folder / "model")
     concepts = report["vocabularies"][1]
@@ -144,36 +144,36 @@ def test_a_model_is_what_the_run_validated(unbroken, places, trained, run, tmp_p
     assert concepts["weighting"] == {"name": "splade", "query_scale": scale}
     opened = IndexReader.open(index)
     queries, qrels = list(read_queries(beir, "dev")), list(read_qrels(beir, "dev"))
-    found = evaluate_index(opened, JudgedQueries(queries, qrels)).values
+    scores = evaluate_index(opened, JudgedQueries(queries, qrels)).values
     best = max(metrics(folder)[1::2], key=lambda line: line["eval_selection"])
     # States are cached in half precision where the head alone is trained.
-    assert found["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=0.02)
-    assert found["qd_flops"] == pytest.approx(best["eval_qd_flops"], rel=0.02)
+    assert scores["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=0.02)
+    assert scores["qd_flops"] == pytest.approx(best["eval_qd_flops"], rel=0.02)
     if trained != "head":
-        assert found["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=1e-6)
+        assert scores["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=1e-6)
     assert opened.search([queries[0].text], 3)[0]
 
 
 @pytest.mark.parametrize(("pooling", "pruning"), [("sum", "weight"), ("sqrt_sum", "impact")])
-def test_a_pruned_model_is_what_the_run_validated(places, run, tmp_path, pooling, pruning):
+def test_a_pruned_model_is_what_the_run_validated(inputs, run, tmp_path, pooling, pruning):
     limits = {"query_max_active_dims": 3, "document_max_active_dims": 8, "pruning": pruning}
     lengths = {"max_query_tokens": 8, "max_document_tokens": 12}
     model = {"trained": "all", "pooling": pooling, **limits, **lengths}
-    config = configuration(places, model=model, loss={"words": 0.0})
+    config = configuration(inputs, model=model, loss={"words": 0.0})
     train(config, tmp_path / "run")
     backbone = Encoder.load(tmp_path / "run" / "model").backbone
     assert (backbone.max_query_tokens, backbone.max_document_tokens) == (8, 12)
     best = max(metrics(tmp_path / "run")[1::2], key=lambda line: line["eval_selection"])
     assert (best["eval_query_length"], best["eval_document_length"]) == (3, 8)
-    index, beir = tmp_path / "index", str(places / "beir")
+    index, beir = tmp_path / "index", str(inputs / "beir")
     arguments = ("--vocabulary", "concepts", "--json")
     model_folder = tmp_path / "run" / "model"
     assert run("build", beir, "--out", index, "--model", model_folder, *arguments).code == 0
     assert IndexReader.open(index).settings["concepts"].pruning == pruning
-    found = run("evaluate", index, beir, "--split", "dev", "--json").json
-    found = found["systems"]["concepts"]["values"]
-    assert found["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=1e-6)
-    assert found["qd_flops"] == pytest.approx(best["eval_qd_flops"])
+    output = run("evaluate", index, beir, "--split", "dev", "--json").json
+    output = output["systems"]["concepts"]["values"]
+    assert output["nDCG@10"] == pytest.approx(best["eval_ndcg"], abs=1e-6)
+    assert output["qd_flops"] == pytest.approx(best["eval_qd_flops"])
 
 
 def test_the_scale_that_was_learned_is_the_model_s(unbroken):
@@ -185,26 +185,26 @@ def test_the_scale_that_was_learned_is_the_model_s(unbroken):
     assert Encoder.load(folder / "model")[1].settings.query_scale == pytest.approx(scale)
 
 
-def test_a_scale_of_the_encoder_it_starts_from_is_learned_anew(places, unbroken, tmp_path):
-    encoder = Encoder.load(places / "start")
+def test_a_scale_of_the_encoder_it_starts_from_is_learned_anew(inputs, unbroken, tmp_path):
+    encoder = Encoder.load(inputs / "start")
     encoder[1].configure(query_scale=3.0)
     encoder.save(str(tmp_path / "start"), create_model_card=False)
-    train(configuration(places, model={"start": str(tmp_path / "start")}), tmp_path / "run")
+    train(configuration(inputs, model={"start": str(tmp_path / "start")}), tmp_path / "run")
     assert_same_run(tmp_path / "run", unbroken("head"))
 
 
-def test_a_start_that_puts_prompts_before_texts_is_refused(places, tmp_path):
-    encoder = Encoder.load(places / "start")
+def test_a_start_that_puts_prompts_before_texts_is_refused(inputs, tmp_path):
+    encoder = Encoder.load(inputs / "start")
     encoder.prompts = {"query": "q: ", "document": ""}
     encoder.save(str(tmp_path / "start"), create_model_card=False)
     with pytest.raises(InputError, match="puts prompts before texts"):
-        train(configuration(places, model={"start": str(tmp_path / "start")}), tmp_path / "run")
+        train(configuration(inputs, model={"start": str(tmp_path / "start")}), tmp_path / "run")
 
 
-def test_documents_are_counted_in_every_step(unbroken, places):
+def test_documents_are_counted_in_every_step(unbroken, inputs):
     """The objective is in training mode after a validation too."""
     folder = unbroken("all")
-    data = configuration(places)
+    data = configuration(inputs)
     lists = Lists.open(folder / "work" / "lists.jsonl")
     sampler = Sampler(_Rows(lists), data.data.negatives, 1.0, 0)
     batches = [range(n, n + 3) for n in range(0, 60, 3)]
@@ -229,9 +229,9 @@ class _Rows:
 def test_checkpoints_hold_no_code(unbroken):
     folder = unbroken("lora") / "work" / "checkpoints"
     names = {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"}
-    kept = [path for path in folder.iterdir() if path.name != "eval"]
-    assert len(kept) == 2
-    for checkpoint in kept:
+    remaining = [path for path in folder.iterdir() if path.name != "eval"]
+    assert len(remaining) == 2
+    for checkpoint in remaining:
         assert {path.name for path in checkpoint.iterdir()} == names | {
             "trainer_state.json",
             "checksums.json",
@@ -251,8 +251,8 @@ def test_damaged_checkpoints_are_passed_over(unbroken, tmp_path, name):
     shutil.copytree(unbroken("head") / "work" / "checkpoints", tmp_path, dirs_exist_ok=True)
     (older, newest) = sorted(tmp_path.glob("checkpoint-*"), key=lambda p: int(p.name[11:]))
     assert last_checkpoint(tmp_path) == str(newest)
-    content = (newest / name).read_bytes()
-    for damaged in (b"", content[:-1], b"x" + content[1:]):
+    data = (newest / name).read_bytes()
+    for damaged in (b"", data[:-1], b"x" + data[1:]):
         (newest / name).write_bytes(damaged)
         with pytest.warns(LexiceptWarning, match=rf"{newest}: .*{name}.*not resumed from"):
             assert last_checkpoint(tmp_path) == str(older)
@@ -260,14 +260,14 @@ def test_damaged_checkpoints_are_passed_over(unbroken, tmp_path, name):
     assert last_checkpoint(tmp_path) == str(older)
 
 
-def test_a_run_with_damaged_checkpoints_ends_as_an_unbroken_one(places, unbroken, tmp_path):
+def test_a_run_with_damaged_checkpoints_ends_as_an_unbroken_one(inputs, unbroken, tmp_path):
     folder = tmp_path / "run"
-    killed_run(configuration(places), folder, kill_in_step, 9)
+    killed_run(configuration(inputs), folder, kill_in_step, 9)
     for step in (4, 8):
         (folder / "work" / "checkpoints" / f"checkpoint-{step}" / "optimizer.pt").write_bytes(b"")
     (folder / "work" / "lists.jsonl").write_bytes(b"")
     with pytest.warns(LexiceptWarning) as told:
-        train(configuration(places), folder)
+        train(configuration(inputs), folder)
     messages = [str(warning.message) for warning in told]
     assert len(messages) == 3
     assert "lists.jsonl has 0 bytes" in messages[0]
@@ -278,10 +278,10 @@ def test_a_run_with_damaged_checkpoints_ends_as_an_unbroken_one(places, unbroken
     assert_same_run(folder, unbroken("head"))
 
 
-def test_a_full_disk_is_one_line(places, unbroken, tmp_path, monkeypatch, run):
+def test_a_full_disk_is_one_line(inputs, unbroken, tmp_path, monkeypatch, run):
     """torch, safetensors and tokenizers have errors of their own for it."""
     config, out = tmp_path / "config.yaml", tmp_path / "run"
-    config.write_text(yaml.safe_dump(asdict(configuration(places))))
+    config.write_text(yaml.safe_dump(asdict(configuration(inputs))))
 
     def no_room(*_, **__):
         raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 3 vs 2")
@@ -316,16 +316,16 @@ def test_a_full_disk_is_one_line(places, unbroken, tmp_path, monkeypatch, run):
         ("lora", [(kill_in_step, 2), (kill_in_step, 7.5), (kill_at_the_end, 0)]),
     ],
 )
-def test_a_run_that_was_killed_goes_on_to_the_same_end(places, unbroken, tmp_path, trained, kills):
-    config, folder = configuration(places, model={"trained": trained}), tmp_path / "run"
+def test_a_run_that_was_killed_goes_on_to_the_same_end(inputs, unbroken, tmp_path, trained, kills):
+    config, folder = configuration(inputs, model={"trained": trained}), tmp_path / "run"
     for how, step in kills:
         killed_run(config, folder, how, step)
     assert train(config, folder) == folder / "model"
     assert_same_run(folder, unbroken(trained))
 
 
-def test_a_run_killed_before_its_first_step_goes_on_to_the_same_end(places, unbroken, tmp_path):
-    config, folder = configuration(places), tmp_path / "run"
+def test_a_run_killed_before_its_first_step_goes_on_to_the_same_end(inputs, unbroken, tmp_path):
+    config, folder = configuration(inputs), tmp_path / "run"
     for stage in ("mining", "states"):
 
         def kill(now, done, total, detail="", stage=stage):
@@ -338,17 +338,17 @@ def test_a_run_killed_before_its_first_step_goes_on_to_the_same_end(places, unbr
     assert_same_run(folder, unbroken("head"))
 
 
-def test_a_run_goes_on_where_its_folder_was_moved(places, unbroken, tmp_path, monkeypatch):
+def test_a_run_goes_on_where_its_folder_was_moved(inputs, unbroken, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    config = configuration(places)
+    config = configuration(inputs)
     killed_run(config, Path("before"), kill_in_step, 9)
     Path("before").rename("after")
     train(config, Path("after"))
     assert_same_run(Path("after"), unbroken("head"))
 
 
-def test_a_line_of_metrics_that_was_torn_comes_back(places, unbroken, tmp_path):
-    config, folder = configuration(places), tmp_path / "run"
+def test_a_line_of_metrics_that_was_torn_comes_back(inputs, unbroken, tmp_path):
+    config, folder = configuration(inputs), tmp_path / "run"
     killed_run(config, folder, kill_in_step, 5)
     path = folder / "work" / "metrics.jsonl"
     path.write_text(path.read_text()[:-9])
@@ -356,10 +356,10 @@ def test_a_line_of_metrics_that_was_torn_comes_back(places, unbroken, tmp_path):
     assert metrics(folder) == metrics(unbroken("head"))
 
 
-def test_adapters_start_the_same_after_a_kill_while_an_sae_is_trained(places, tmp_path):
-    """What the SAE's training draws at random must not decide what adapters start from."""
+def test_adapters_start_the_same_after_a_kill_while_an_sae_is_trained(inputs, tmp_path):
+    """Random draws of the SAE's training must not decide the adapters' start."""
     config = configuration(
-        places, model={**new_sae(places), "trained": "lora"}, optimizer={"steps": 2}
+        inputs, model={**new_sae(inputs), "trained": "lora"}, optimizer={"steps": 2}
     )
     train(config, tmp_path / "unbroken")
     killed_run(config, tmp_path / "run", kill_in_step, 0)
@@ -370,33 +370,33 @@ def test_adapters_start_the_same_after_a_kill_while_an_sae_is_trained(places, tm
 # Which checkpoint
 
 
-def quick(places, **validation):
+def quick(positions, **validation):
     """A run of ten short steps."""
     optimizer = {"accumulation": 1, "mini_batch": None, "batch_size": 2}
-    return configuration(places, optimizer=optimizer, validation={"every": 2, **validation})
+    return configuration(positions, optimizer=optimizer, validation={"every": 2, **validation})
 
 
 def scripted(monkeypatch, reports):
-    """Validations say what is written, by step; the states of the model at each are returned."""
-    seen = {}
+    """Validations return scripted values, by step; the states of the model at each are returned."""
+    recorded = {}
 
     def validate(self, model, *_, steps, **__):
-        seen[steps] = {name: value.clone() for name, value in model[-1].state_dict().items()}
+        recorded[steps] = {name: value.clone() for name, value in model[-1].state_dict().items()}
         ndcg, flops = reports[steps]
         report = {"ndcg": ndcg, "mrr": ndcg, "qd_flops": flops, "e2": ndcg - 0.01 * flops}
         report |= {"query_length": 1.0, "document_length": 1.0}
         return report | {"selection": self.selection(report)}
 
     monkeypatch.setattr(RetrievalEvaluator, "__call__", validate)
-    return seen
+    return recorded
 
 
-def saved_step(folder, seen):
-    """The step whose weights the saved model has."""
+def saved_step(folder, recorded):
+    """The step of the saved model's weights."""
     saved = Encoder.load(folder / "model")[1].state_dict()
     same = [
         step
-        for step, state in seen.items()
+        for step, state in recorded.items()
         if all(torch.equal(saved[name], value) for name, value in state.items())
     ]
     assert len(same) == 1
@@ -411,19 +411,18 @@ REPORTS = {2: (0.9, 9.0), 4: (0.3, 4.0), 6: (0.5, 5.0), 8: (0.4, 1.0), 10: (0.8,
     [({}, 2), ({"checkpoint": "last"}, 10)],
     ids=["best", "last, as in the papers"],
 )
-def test_the_checkpoint_that_is_saved(places, tmp_path, monkeypatch, validation, best):
-    seen = scripted(monkeypatch, REPORTS)
-    train(quick(places, **validation), tmp_path / "run")
-    assert list(seen) == [2, 4, 6, 8, 10]
-    assert saved_step(tmp_path / "run", seen) == best
+def test_the_checkpoint_that_is_saved(inputs, tmp_path, monkeypatch, validation, best):
+    recorded = scripted(monkeypatch, REPORTS)
+    train(quick(inputs, **validation), tmp_path / "run")
+    assert list(recorded) == [2, 4, 6, 8, 10]
+    assert saved_step(tmp_path / "run", recorded) == best
 
 
 @pytest.mark.parametrize(
-    ("settings", "best"),
-    [({}, 2), ({"select": "E2"}, 10), ({"select": "R@10"}, 4)],
+    ("settings", "best"), [({}, 2), ({"select": "E2"}, 10), ({"select": "R@10"}, 4)]
 )
-def test_selection(places, settings, best):
-    evaluator = make_evaluator(places, **settings)
+def test_selection(inputs, settings, best):
+    evaluator = make_evaluator(inputs, **settings)
     selections = {
         step: evaluator.selection(
             {"ndcg": ndcg, "qd_flops": flops, "e2": ndcg - 0.05 * flops, "R@10": 1 - ndcg}
@@ -436,46 +435,47 @@ def test_selection(places, settings, best):
 # Validation
 
 
-def make_evaluator(places, **settings):
-    queries = list(read_queries(places / "beir", "dev"))
-    lines = (places / "beir" / "corpus.jsonl").read_text().splitlines()
+def make_evaluator(positions, **settings):
+    queries = list(read_queries(positions / "beir", "dev"))
+    lines = (positions / "beir" / "corpus.jsonl").read_text().splitlines()
     documents = [json.loads(line) for line in lines]
     return RetrievalEvaluator(
         NamedTexts([query.id for query in queries], [query.text for query in queries]),
         NamedTexts([d["_id"] for d in documents], [d["text"] for d in documents]),
-        list(read_qrels(places / "beir", "dev")),
-        configuration(places, validation=settings).validation,
+        list(read_qrels(positions / "beir", "dev")),
+        configuration(positions, validation=settings).validation,
     )
 
 
 @pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
-def test_a_validation_prunes_as_the_model_or_as_it_is_told(places, pooling):
-    encoder = Encoder.load(places / "start")
+def test_a_validation_prunes_as_the_model_or_as_it_is_told(inputs, pooling):
+    encoder = Encoder.load(inputs / "start")
     encoder[1].configure(pooling=pooling)
-    whole = make_evaluator(places)(encoder)
+    whole = make_evaluator(inputs)(encoder)
     assert whole["query_length"] > 9
     encoder[1].configure(query_max_active_dims=2, document_max_active_dims=3)
-    own = make_evaluator(places)(encoder)
+    own = make_evaluator(inputs)(encoder)
     assert (own["query_length"], own["document_length"]) == (2, 3)
-    told = make_evaluator(places, query_max_active_dims=5, document_max_active_dims=9)(encoder)
+    told = make_evaluator(inputs, query_max_active_dims=5, document_max_active_dims=9)(encoder)
     assert (told["query_length"], told["document_length"]) == (5, 9)
     assert own["qd_flops"] < told["qd_flops"] < whole["qd_flops"]
 
 
-def test_a_validation_finds_what_scores_most(places):
-    encoder = Encoder.load(places / "start")
+def test_a_validation_finds_what_scores_most(inputs):
+    encoder = Encoder.load(inputs / "start")
     encoder.index_settings = IndexSettings("splade")
-    evaluator = make_evaluator(places)
+    evaluator = make_evaluator(inputs)
     vectors = encoder.encode_document(evaluator.documents.texts).to_dense()
     scores = encoder.encode_query(evaluator.queries.texts).to_dense() @ vectors.T
     positions = [evaluator.documents.ids.index(qrel.document_id) for qrel in evaluator.qrels]
     ranks = [
-        1 + int((row > row[place]).sum()) for row, place in zip(scores, positions, strict=True)
+        1 + int((scores_of_query > scores_of_query[p]).sum())
+        for scores_of_query, p in zip(scores, positions, strict=True)
     ]
     gains = [1 / math.log2(rank + 1) if rank <= 10 else 0.0 for rank in ranks]
     report = evaluator(encoder)
     assert report["ndcg"] == pytest.approx(float(np.mean(gains)))
-    recalled = make_evaluator(places, select="R@3")(encoder)
+    recalled = make_evaluator(inputs, select="R@3")(encoder)
     assert recalled["R@3"] == recalled["selection"] == pytest.approx(np.mean(np.array(ranks) <= 3))
     assert report["mrr"] == pytest.approx(np.mean([1 / r if r <= 10 else 0.0 for r in ranks]))
     assert 0 < report["ndcg"] < 1
@@ -484,21 +484,21 @@ def test_a_validation_finds_what_scores_most(places):
 # Data
 
 
-def test_without_queries_pseudo_queries_are_made_and_some_are_held_out(places, tmp_path):
-    config = configuration(places, data={"queries": None}, validation={"queries": None})
+def test_without_queries_pseudo_queries_are_made_and_some_are_held_out(inputs, tmp_path):
+    config = configuration(inputs, data={"queries": None}, validation={"queries": None})
     folder = tmp_path / "run"
     train(config, folder)
     assert metrics(folder)[-1]["eval_ndcg"] > 0
-    found = [one.query_id for one in Lists.open(folder / "work" / "lists.jsonl")]
+    lists = [candidates.query_id for candidates in Lists.open(folder / "work" / "lists.jsonl")]
     held = {query.id for query in read_queries(tmp_path / "run" / "held-out", "dev")}
     # 4 of each of 40 documents, but 3 of one, of which one tenth is held out.
-    assert (len(found), len(held)) == (144, 15)
-    assert not held & set(found)
+    assert (len(lists), len(held)) == (144, 15)
+    assert not held & set(lists)
 
 
-def test_without_validation_the_last_step_is_the_model(places, tmp_path, monkeypatch):
+def test_without_validation_the_last_step_is_the_model(inputs, tmp_path, monkeypatch):
     """A tenth of few queries is none."""
-    config = configuration(places, data={"count": 9}, validation={"queries": None})
+    config = configuration(inputs, data={"count": 9}, validation={"queries": None})
     train(config, tmp_path / "run")
     lines = metrics(tmp_path / "run")
     assert [line["step"] for line in lines] == [4, 8, 10]
@@ -510,91 +510,98 @@ def test_without_validation_the_last_step_is_the_model(places, tmp_path, monkeyp
     assert "There was none." in (tmp_path / "run" / "model" / "README.md").read_text()
 
 
-def test_lists_of_queries_that_are_held_out_are_left_out(places, tmp_path):
+def test_lists_of_queries_that_are_held_out_are_left_out(inputs, tmp_path):
     lists = [CandidateList(f"q{n}", (f"d{n}", "d30", "d31"), 1) for n in range(20)]
     write_lists(tmp_path / "lists.jsonl", lists)
     config = configuration(
-        places, data={"lists": str(tmp_path / "lists.jsonl")}, validation={"queries": None}
+        inputs, data={"lists": str(tmp_path / "lists.jsonl")}, validation={"queries": None}
     )
     train(config, tmp_path / "run")
     kept = list(Lists.open(tmp_path / "run" / "work" / "lists.jsonl"))
     assert len(kept) == 18
-    assert [one for one in lists if one in kept] == kept
+    assert [candidates for candidates in lists if candidates in kept] == kept
     assert metrics(tmp_path / "run")[-1]["eval_ndcg"] > 0
 
 
-def test_some_queries_with_candidates_of_the_teacher(places, tmp_path):
-    config = configuration(places, data={"mining": "teacher", "count": 7, "mining_depth": 5})
+def test_some_queries_with_candidates_of_the_teacher(inputs, tmp_path):
+    config = configuration(inputs, data={"mining": "teacher", "count": 7, "mining_depth": 5})
     train(config, tmp_path / "run")
-    found = list(Lists.open(tmp_path / "run" / "work" / "lists.jsonl"))
-    assert len({one.query_id for one in found}) == 7
-    for one in found:
-        assert (one.documents[0], one.relevant) == (one.query_id.replace("q", "d"), 1)
-        assert len(one.documents) == 6
+    lists = list(Lists.open(tmp_path / "run" / "work" / "lists.jsonl"))
+    assert len({candidates.query_id for candidates in lists}) == 7
+    for candidates in lists:
+        assert (candidates.documents[0], candidates.relevant) == (
+            candidates.query_id.replace("q", "d"),
+            1,
+        )
+        assert len(candidates.documents) == 6
 
 
-def test_candidates_of_words_and_of_the_teacher(places, dense_encoder, tmp_path):
+def test_candidates_of_words_and_of_the_teacher(inputs, dense_encoder, tmp_path):
     """Each finds its own; together they are the words' and the teacher's others."""
-    found = {}
+    results = {}
     for mining in ("words", "teacher", "both"):
         config = configuration(
-            places,
+            inputs,
             data={"mining": mining, "mining_depth": 4},
             teacher={"dense": str(dense_encoder), "bm25_weight": 0.0},
             optimizer={"steps": 1},
         )
         train(config, tmp_path / mining)
-        found[mining] = list(Lists.open(tmp_path / mining / "work" / "lists.jsonl"))
-    assert [item.query_id for item in found["both"]] == [i.query_id for i in found["teacher"]]
-    words = {item.query_id: item.documents for item in found["words"]}
-    for both, teacher in zip(found["both"], found["teacher"], strict=True):
+        results[mining] = list(Lists.open(tmp_path / mining / "work" / "lists.jsonl"))
+    assert [item.query_id for item in results["both"]] == [i.query_id for i in results["teacher"]]
+    words = {item.query_id: item.documents for item in results["words"]}
+    for both, teacher in zip(results["both"], results["teacher"], strict=True):
         documents = (*words.get(both.query_id, ()), *teacher.documents)
         assert both.documents == tuple(dict.fromkeys(documents))
         assert both.relevant == teacher.relevant
-    assert any(len(item.documents) > 5 for item in found["both"])
+    assert any(len(item.documents) > 5 for item in results["both"])
 
 
 @pytest.mark.parametrize("trained", ["head", "all"])
 def test_a_validation_over_some_documents_has_the_relevant_ones(
-    places, tmp_path, monkeypatch, trained
+    inputs, tmp_path, monkeypatch, trained
 ):
-    seen = []
+    recorded = []
     call = RetrievalEvaluator.__call__
     monkeypatch.setattr(
-        RetrievalEvaluator, "__call__", lambda self, *_, **__: seen.append(self) or call(self, *_)
+        RetrievalEvaluator,
+        "__call__",
+        lambda self, *_, **__: recorded.append(self) or call(self, *_),
     )
     config = configuration(
-        places, model={"trained": trained}, optimizer={"steps": 1}, validation={"documents": 15}
+        inputs, model={"trained": trained}, optimizer={"steps": 1}, validation={"documents": 15}
     )
     train(config, tmp_path / "run")
-    (evaluator,) = seen
+    (evaluator,) = recorded
     relevant = {f"d{n}" for n in range(20, 30)}
-    everything = [document.id for document in read_documents(str(places / "beir"))]
-    kept = [name for name in everything if name in evaluator.documents.ids]
-    assert evaluator.documents.ids == kept
-    assert relevant < set(kept)
-    assert len(kept) == len(evaluator.documents.texts) == evaluator.words.documents.shape[0] == 15
+    everything = [document.id for document in read_documents(str(inputs / "beir"))]
+    remaining = [name for name in everything if name in evaluator.documents.ids]
+    assert evaluator.documents.ids == remaining
+    assert relevant < set(remaining)
+    assert (
+        len(remaining) == len(evaluator.documents.texts) == evaluator.words.documents.shape[0] == 15
+    )
 
 
-def test_queries_without_relevant_documents(places, tmp_path):
+def test_queries_without_relevant_documents(inputs, tmp_path):
     """They are learned from by their candidates, and not validated on."""
-    shutil.copytree(places / "beir", tmp_path / "beir")
+    shutil.copytree(inputs / "beir", tmp_path / "beir")
     qrels = "".join(f"q{n}\td{n}\t{int(n % 2 == 0)}\n" for n in range(20))
     (tmp_path / "beir" / "qrels" / "train.tsv").write_text(f"query-id\tcorpus-id\tscore\n{qrels}")
     config = configuration(
-        places, data={"queries": str(tmp_path / "beir")}, validation={"queries": None}
+        inputs, data={"queries": str(tmp_path / "beir")}, validation={"queries": None}
     )
     train(config, tmp_path / "run")
-    found = list(Lists.open(tmp_path / "run" / "work" / "lists.jsonl"))
-    assert len(found) == 19  # one of ten with a relevant document is held out
-    assert sum(one.relevant == 0 for one in found) == 10
+    lists = list(Lists.open(tmp_path / "run" / "work" / "lists.jsonl"))
+    assert len(lists) == 19  # one of ten with a relevant document is held out
+    assert sum(candidates.relevant == 0 for candidates in lists) == 10
 
 
 # What can go wrong
 
 
-def test_a_loss_that_is_no_number_names_the_queries(places, tmp_path):
-    config = configuration(places, optimizer={"learning_rate": 1e30, "warmup_steps": 0})
+def test_a_loss_that_is_no_number_names_the_queries(inputs, tmp_path):
+    config = configuration(inputs, optimizer={"learning_rate": 1e30, "warmup_steps": 0})
     with pytest.raises(LexiceptError, match="the loss is not finite at step 1: ") as error:
         train(config, tmp_path / "run")
     sampler = Sampler(_Rows(Lists.open(tmp_path / "run" / "work" / "lists.jsonl")), 2, 1.0, 0)
@@ -605,10 +612,10 @@ def test_a_loss_that_is_no_number_names_the_queries(places, tmp_path):
 @pytest.mark.parametrize("trained", ["head", "lora"])
 @pytest.mark.parametrize("side", ["query", "document"])
 @pytest.mark.parametrize("checkpoint", ["best", "last"])
-def test_a_run_whose_vectors_are_all_empty_is_an_error(places, tmp_path, trained, side, checkpoint):
+def test_a_run_whose_vectors_are_all_empty_is_an_error(inputs, tmp_path, trained, side, checkpoint):
     heavy = {"kind": "flops", "weight": 1e9, "schedule": "constant"}
     config = configuration(
-        places,
+        inputs,
         model={"trained": trained},
         loss={"words": 0.0, "margin_mse": 0.0, "in_batch": 1e-6},
         optimizer={"learning_rate": 1.0, "steps": 8},
@@ -622,15 +629,15 @@ def test_a_run_whose_vectors_are_all_empty_is_an_error(places, tmp_path, trained
         assert not (tmp_path / "run" / "model").exists()
 
 
-def test_a_run_that_found_no_documents_can_be_put_right(places, tmp_path):
-    config, folder = configuration(places, optimizer={"steps": 1}), tmp_path / "run"
+def test_a_run_that_found_no_documents_can_be_put_right(inputs, tmp_path):
+    config, folder = configuration(inputs, optimizer={"steps": 1}), tmp_path / "run"
     with pytest.raises(InputError, match="no such file or folder"):
         train(replace(config, data=replace(config.data, corpus="nowhere")), folder)
     assert train(config, folder).is_dir()
 
 
-def test_another_configuration_needs_another_folder(places, tmp_path, unbroken):
-    config, folder = configuration(places), tmp_path / "run"
+def test_another_configuration_needs_another_folder(inputs, tmp_path, unbroken):
+    config, folder = configuration(inputs), tmp_path / "run"
     killed_run(config, folder, kill_in_step, 0)
     before = (folder / "config.yaml").read_text()
     with pytest.raises(InputError, match=r"config\.optimizer\.seed was 0 and is now 1"):
@@ -640,8 +647,8 @@ def test_another_configuration_needs_another_folder(places, tmp_path, unbroken):
         train(config, unbroken("head"))
 
 
-def test_one_process_at_a_time(places, tmp_path):
-    config, folder = configuration(places), tmp_path / "run"
+def test_one_process_at_a_time(inputs, tmp_path):
+    config, folder = configuration(inputs), tmp_path / "run"
 
     def progress(*_, **__):
         with pytest.raises(InputError, match="another process is writing here"):
@@ -660,9 +667,9 @@ def test_one_process_at_a_time(places, tmp_path):
         ({"data": {"split": "test"}}, "no split 'test'"),
     ],
 )
-def test_inputs_that_are_not_there(places, tmp_path, sections, message):
+def test_inputs_that_are_not_there(inputs, tmp_path, sections, message):
     with pytest.raises(InputError, match=message):
-        train(configuration(places, **sections), tmp_path / "run")
+        train(configuration(inputs, **sections), tmp_path / "run")
 
 
 # The optimiser
@@ -677,26 +684,26 @@ def test_inputs_that_are_not_there(places, tmp_path, sections, message):
     ],
 )
 def test_the_optimiser_has_what_learns_and_nothing_else(
-    places, tmp_path, monkeypatch, trained, loss, factors
+    inputs, tmp_path, monkeypatch, trained, loss, factors
 ):
-    kept = []
+    models = []
 
     class Kept(Trainer):
         def fit(self):
             super().fit()
-            kept.append(self)
+            models.append(self)
             raise KilledError
 
     monkeypatch.setattr(run_module, "Trainer", Kept)
     config = configuration(
-        places,
+        inputs,
         model={"trained": trained},
         loss=loss,
         optimizer={"steps": 1, "weight_decay": 0.5, "warmup_steps": 0},
     )
     with pytest.raises(KilledError):
         train(config, tmp_path / "run")
-    (trainer,) = kept
+    (trainer,) = models
     names = {id(value): name for name, value in trainer.objective.named_parameters()}
     rates = {}
     for group in trainer.optimizer.param_groups:
@@ -726,54 +733,54 @@ def test_the_optimiser_has_what_learns_and_nothing_else(
         ("cosine", [0.5, 1, *(0.5 + 0.5 * math.cos(math.pi * s / 4) for s in (1, 2, 3))]),
     ],
 )
-def test_the_learning_rate_warms_up(places, tmp_path, schedule, expected):
+def test_the_learning_rate_warms_up(inputs, tmp_path, schedule, expected):
     """After each step, of 6 of which 2 warm up; the last line is not 0 but after the last step."""
     config = configuration(
-        places, optimizer={"steps": 6, "schedule": schedule}, validation={"every": 1}
+        inputs, optimizer={"steps": 6, "schedule": schedule}, validation={"every": 1}
     )
     train(config, tmp_path / "run")
     rates = [line["learning_rate"] for line in metrics(tmp_path / "run")[::2]]
     assert rates[1:] == pytest.approx([1e-3 * share for share in expected])
 
 
-def test_low_precision_is_near(places, tmp_path, bfloat16):
+def test_low_precision_is_near(inputs, tmp_path, bfloat16):
     """Where the backbone is trained too, and passed twice."""
-    found = []
+    results = []
     for bf16 in (True, False):
         config = configuration(
-            places,
+            inputs,
             model={"trained": "all"},
             optimizer={"bf16": bf16, "steps": 1},
             validation={"every": 1},
         )
         train(config, tmp_path / str(bf16))
-        found.append(metrics(tmp_path / str(bf16))[0])
-    assert found[0] != found[1]
-    assert found[0] == pytest.approx(found[1], rel=0.05, abs=1e-4)
+        results.append(metrics(tmp_path / str(bf16))[0])
+    assert results[0] != results[1]
+    assert results[0] == pytest.approx(results[1], rel=0.05, abs=1e-4)
 
 
 @pytest.mark.parametrize("trained", ["head", "all"])
 def test_an_sae_on_transformed_states_of_documents_and_queries(
-    places, tmp_path, monkeypatch, trained
+    inputs, tmp_path, monkeypatch, trained
 ):
-    seen = []
+    recorded = []
 
     def spy(reader, count, *arguments, **named):
-        seen.append(reader(range(count)))
+        recorded.append(reader(range(count)))
         return train_on_states(reader, count, *arguments, **named)
 
     # From cached states, or from the backbone.
     for module in ("training.ranking.initial_encoder", "training.sae.trainer"):
         monkeypatch.setattr(f"lexicept.{module}.train_on_states", spy)
-    model = {**new_sae(places), "sae_queries": True}
+    model = {**new_sae(inputs), "sae_queries": True}
     model |= {"sae_input": "transformed", "trained": trained}
-    train(configuration(places, model=model, optimizer={"steps": 1}), tmp_path / "run")
-    texts = [document.content for document in read_documents(str(places / "beir"))]
-    texts += [query.text for query in read_queries(str(places / "beir"), "train")]
-    backbone = Backbone.from_pretrained(str(places / "bert"))
-    transform = language_head(str(places / "bert")).transform
+    train(configuration(inputs, model=model, optimizer={"steps": 1}), tmp_path / "run")
+    texts = [document.content for document in read_documents(str(inputs / "beir"))]
+    texts += [query.text for query in read_queries(str(inputs / "beir"), "train")]
+    backbone = Backbone.from_pretrained(str(inputs / "bert"))
+    transform = language_head(str(inputs / "bert")).transform
     expected = backbone_reader(backbone, texts, transform)(range(len(texts)))
-    (states,) = seen
+    (states,) = recorded
     assert sorted(states.sum(dim=1).tolist()) == pytest.approx(
         sorted(expected.sum(dim=1).tolist()), rel=1e-2, abs=1e-2
     )  # in whatever order texts of one length came
@@ -783,21 +790,21 @@ def test_an_sae_on_transformed_states_of_documents_and_queries(
 
 
 @pytest.mark.parametrize("trained", ["head", "all"])
-def test_an_sae_says_which_states_it_reads(places, tmp_path, trained):
-    model = {**new_sae(places), "layer": 1, "trained": trained}
-    train(configuration(places, model=model, optimizer={"steps": 1}), tmp_path / "run")
+def test_an_sae_says_which_states_it_reads(inputs, tmp_path, trained):
+    model = {**new_sae(inputs), "layer": 1, "trained": trained}
+    train(configuration(inputs, model=model, optimizer={"steps": 1}), tmp_path / "run")
     expected = {"hook": "encoder.layer.0", "layer": 1, "bidirectional": True}
     if trained == "head":  # otherwise the states are those of a model of its own
-        expected["model"] = str(places / "bert")
+        expected["model"] = str(inputs / "bert")
     assert Encoder.load(tmp_path / "run" / "model")[1].sae.origin == expected
 
 
 @pytest.mark.parametrize("rate", [2e-5, 0.0])
-def test_the_factor_on_scores_is_logged_with_its_learning_rate(places, tmp_path, rate):
+def test_the_factor_on_scores_is_logged_with_its_learning_rate(inputs, tmp_path, rate):
     """SAE-SPLADE's code: one learning rate, 2e-5, for all parameters."""
     loss = {"scale": 0.5, "scale_learning_rate": rate}
     optimizer = {"steps": 2, "warmup_steps": 0, "schedule": "constant", "learning_rate": 2e-5}
-    train(configuration(places, loss=loss, optimizer=optimizer), tmp_path / "run")
+    train(configuration(inputs, loss=loss, optimizer=optimizer), tmp_path / "run")
     (line,) = [line for line in metrics(tmp_path / "run") if "loss" in line]
     if rate:
         assert line["scale_learning_rate"] == line["learning_rate"] == pytest.approx(2e-5)
@@ -809,22 +816,22 @@ def test_the_factor_on_scores_is_logged_with_its_learning_rate(places, tmp_path,
 
 
 @pytest.mark.parametrize("trained", ["head", "all"])
-def test_special_tokens_count_in_all_of_a_run_that_wants_them(places, tmp_path, trained):
-    model = {**new_sae(places), "special_tokens": True, "trained": trained}
-    train(configuration(places, model=model, optimizer={"steps": 1}), tmp_path / "run")
+def test_special_tokens_count_in_all_of_a_run_that_wants_them(inputs, tmp_path, trained):
+    model = {**new_sae(inputs), "special_tokens": True, "trained": trained}
+    train(configuration(inputs, model=model, optimizer={"steps": 1}), tmp_path / "run")
     encoder = Encoder.load(tmp_path / "run" / "model")
     assert encoder.backbone.special_tokens
     assert encoder.backbone.preprocess(["baba"])["token_mask"].tolist() == [[True] * 3]
     lengths = [line["eval_document_length"] for line in metrics(tmp_path / "run")[-1:]]
-    documents = [document.content for document in read_documents(str(places / "beir"))]
-    found = (encoder.encode_activations(documents).toarray() > 0).sum(axis=1).mean()
-    assert lengths == [pytest.approx(found, rel=1e-6)]
+    documents = [document.content for document in read_documents(str(inputs / "beir"))]
+    vectors = (encoder.encode_activations(documents).toarray() > 0).sum(axis=1).mean()
+    assert lengths == [pytest.approx(vectors, rel=1e-6)]
 
 
-def test_an_sae_is_trained_first(places, tmp_path):
-    model = {**new_sae(places), "layer": 1, "pooling": "sum", "query_k": 0}
+def test_an_sae_is_trained_first(inputs, tmp_path):
+    model = {**new_sae(inputs), "layer": 1, "pooling": "sum", "query_k": 0}
     model |= {"document_max_active_dims": 7}
-    train(configuration(places, model=model, loss={"words": 0.0}), tmp_path / "run")
+    train(configuration(inputs, model=model, loss={"words": 0.0}), tmp_path / "run")
     encoder = Encoder.load(tmp_path / "run" / "model")
     assert encoder[0].num_layers == 1
     assert encoder[1].size == 40
@@ -835,19 +842,19 @@ def test_an_sae_is_trained_first(places, tmp_path):
     assert metrics(tmp_path / "run")[-1]["eval_document_length"] <= 7
 
 
-def test_a_head_may_begin_with_few_dimensions(places, tmp_path):
+def test_a_head_may_begin_with_few_dimensions(inputs, tmp_path):
     lengths = []
     for dims in (None, 2):
-        model = {"start": None, "backbone": str(places / "bert"), "head": "mlm"}
+        model = {"start": None, "backbone": str(inputs / "bert"), "head": "mlm"}
         model["initial_active_dims"] = dims
         folder = tmp_path / f"run{dims}"
-        train(configuration(places, model=model, optimizer={"steps": 1}), folder)
+        train(configuration(inputs, model=model, optimizer={"steps": 1}), folder)
         lengths.append(metrics(folder)[-1]["eval_document_length"])
     assert lengths[1] < lengths[0] / 1.5
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.0])
-def test_a_decoder_learns_where_an_sae_also_reconstructs(places, tmp_path, monkeypatch, weight):
+def test_a_decoder_learns_where_an_sae_also_reconstructs(inputs, tmp_path, monkeypatch, weight):
     trained = []
 
     def spy(*arguments, **named):
@@ -857,7 +864,7 @@ def test_a_decoder_learns_where_an_sae_also_reconstructs(places, tmp_path, monke
 
     monkeypatch.setattr("lexicept.training.ranking.initial_encoder.train_on_states", spy)
     changed = {"loss": {"reconstruction": weight}, "optimizer": {"steps": 2, "mini_batch": None}}
-    train(configuration(places, model=new_sae(places), **changed), tmp_path / "run")
+    train(configuration(inputs, model=new_sae(inputs), **changed), tmp_path / "run")
     decoder = Encoder.load(tmp_path / "run" / "model")[1].sae.W_dec
     assert torch.equal(decoder, trained[0]) is (weight == 0)
     logged = [line for line in metrics(tmp_path / "run") if "reconstruction" in line]
@@ -867,18 +874,18 @@ def test_a_decoder_learns_where_an_sae_also_reconstructs(places, tmp_path, monke
 @pytest.mark.parametrize(
     ("head", "size", "expected"), [("mlm", None, 82), ("random", 19, 19), ("expanded", 20, 20)]
 )
-def test_heads_that_are_made_for_a_run(places, tmp_path, head, size, expected):
-    model = {"start": None, "backbone": str(places / "bert"), "head": head, "size": size}
-    train(configuration(places, model=model, optimizer={"steps": 2}), tmp_path / "run")
-    made = Encoder.load(tmp_path / "run" / "model")[1]
-    assert made.size == expected
+def test_heads_that_are_made_for_a_run(inputs, tmp_path, head, size, expected):
+    model = {"start": None, "backbone": str(inputs / "bert"), "head": head, "size": size}
+    train(configuration(inputs, model=model, optimizer={"steps": 2}), tmp_path / "run")
+    encoder = Encoder.load(tmp_path / "run" / "model")[1]
+    assert encoder.size == expected
     if head == "expanded":
-        assert set(made.terms) < set(WORDS)
+        assert set(encoder.terms) < set(WORDS)
 
 
-def test_validation_on_other_documents(places, tmp_path):
+def test_validation_on_other_documents(inputs, tmp_path):
     save_collection(tmp_path / "beir", documents=30)
-    config = configuration(places, validation={"corpus": str(tmp_path / "beir"), "count": 5})
+    config = configuration(inputs, validation={"corpus": str(tmp_path / "beir"), "count": 5})
     train(config, tmp_path / "run")
     states = tmp_path / "run" / "work" / "states"
     starts = {path.parts[-3]: path for path in states.glob("*/*/000000.starts.npy")}
@@ -894,7 +901,7 @@ def test_validation_on_other_documents(places, tmp_path):
 # The command line
 
 
-def test_the_command_prints_what_was_best(run, places, unbroken, tmp_path):
+def test_the_command_prints_what_was_best(run, inputs, unbroken, tmp_path):
     path = tmp_path / "config.yaml"
     shutil.copy(unbroken("head") / "config.yaml", path)
     report = run("train", path, "--out", tmp_path / "run", "--json").json

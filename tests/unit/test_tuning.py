@@ -18,12 +18,12 @@ VARY = ["loss.temperature=1,5,20"]
 
 
 @pytest.fixture
-def config(places, tmp_path):
+def config(inputs, tmp_path):
     """A configuration as a file; changes of some sections are written into it."""
 
     def write(**sections):
         path = tmp_path / "config.yaml"
-        path.write_text(yaml.safe_dump(asdict(configuration(places, **sections))))
+        path.write_text(yaml.safe_dump(asdict(configuration(inputs, **sections))))
         return path
 
     return write
@@ -34,14 +34,14 @@ def by_temperature(trials):
 
 
 def test_the_best_validation_wins(config, tmp_path, monkeypatch):
-    """Trials are trainings with one value changed, and in order of what validation chooses by."""
-    found = {1.0: 0.3, 5.0: 0.9, 20.0: 0.6}
-    seen = []
+    """Trials are trainings with one value changed, in the order of the validation's measure."""
+    result = {1.0: 0.3, 5.0: 0.9, 20.0: 0.6}
+    recorded = []
 
     def validate(self, model, *_, steps, **__):
-        seen.append((trained[-1].loss.temperature, steps))
+        recorded.append((trained[-1].loss.temperature, steps))
         report = dict.fromkeys(("mrr", "qd_flops", "query_length", "document_length", "e2"), 1.0)
-        ndcg = found[trained[-1].loss.temperature] - (steps == 3) / 10
+        ndcg = result[trained[-1].loss.temperature] - (steps == 3) / 10
         return {**report, "ndcg": ndcg, "selection": ndcg}
 
     trained = []
@@ -61,9 +61,9 @@ def test_the_best_validation_wins(config, tmp_path, monkeypatch):
         ["loss.temperature=1"],
     ]
     assert [(trial.step, trial.selection) for trial in trials] == [(2, 0.9), (2, 0.6), (2, 0.3)]
-    assert seen == [(t, step) for t in (1.0, 5.0, 20.0) for step in (2, 3)]
-    wanted = load_config(path, ["data.negatives=1", "optimizer.steps=3", "loss.temperature=1"])
-    assert trained[0] == wanted
+    assert recorded == [(t, step) for t in (1.0, 5.0, 20.0) for step in (2, 3)]
+    expected = load_config(path, ["data.negatives=1", "optimizer.steps=3", "loss.temperature=1"])
+    assert trained[0] == expected
     best = load_config(out / "best.yaml")
     assert best == load_config(path, ["data.negatives=1", "loss.temperature=5"])
 

@@ -1,4 +1,4 @@
-"""Building, updating, deleting, re-weighting; what survives a kill and what is refused."""
+"""Building, updating, deleting, re-weighting; survival of kills and refusals."""
 
 import os
 import signal
@@ -45,8 +45,8 @@ def weights_by_term(index: IndexReader) -> dict[tuple[str, str, str], float]:
     labels = [(v.name, t) for v in index.vocabularies for t in v.terms or ()]
     matrix = index.document_vectors().weights.tocoo()
     return {
-        (index.ids[int(row)], *labels[int(column)]): float(weight)
-        for row, column, weight in zip(matrix.row, matrix.col, matrix.data, strict=True)
+        (index.ids[int(i)], *labels[int(column)]): float(weight)
+        for i, column, weight in zip(matrix.row, matrix.col, matrix.data, strict=True)
     }
 
 
@@ -54,15 +54,15 @@ def scores(index: IndexReader, query: str, vocabulary: str | None = None) -> dic
     return {hit.id: hit.score for hit in index.search([query], 100, vocabulary)[0]}
 
 
-def assert_same(found: IndexReader, expected: IndexReader, queries: Sequence[str]) -> None:
-    assert list(found.documents()) == list(expected.documents())
-    assert weights_by_term(found) == weights_by_term(expected)
-    assert found.rra == expected.rra
-    assert found.settings == expected.settings
+def assert_same(result: IndexReader, expected: IndexReader, queries: Sequence[str]) -> None:
+    assert list(result.documents()) == list(expected.documents())
+    assert weights_by_term(result) == weights_by_term(expected)
+    assert result.rra == expected.rra
+    assert result.settings == expected.settings
     for query in queries:
-        for vocabulary in (None, *found.settings):
+        for vocabulary in (None, *result.settings):
             # Sums in another order of dimensions may differ in the last bit.
-            ours, theirs = scores(found, query, vocabulary), scores(expected, query, vocabulary)
+            ours, theirs = scores(result, query, vocabulary), scores(expected, query, vocabulary)
             assert ours == pytest.approx(theirs, rel=1e-5)
 
 
@@ -107,9 +107,9 @@ def test_edits_equal_a_new_index(texts, edits, queries, few):
             else:
                 with pytest.raises(InputError):
                     delete(path, edit)
-        found = IndexReader.open(path, checksums=True)
+        result = IndexReader.open(path, checksums=True)
         fresh = build(Path(folder) / "fresh", texts, concepts=CONCEPTS)
-        assert_same(found, fresh, queries)
+        assert_same(result, fresh, queries)
         assert verify(path).problems == []
 
 
@@ -155,8 +155,8 @@ def test_refused_changes_leave_the_index_as_it_was(tmp_path):
         ),
         ("line 2: broken", lambda: update(path, broken())),
     ]
-    for problem, change in changes:
-        with pytest.raises(InputError, match=problem):
+    for message, change in changes:
+        with pytest.raises(InputError, match=message):
             change()
         assert snapshot(path) == before
     assert update(path, []) == (0, 0)
@@ -199,7 +199,7 @@ def test_a_reader_opened_before_updates_keeps_its_view(tmp_path, used):
     delete(path, ["c"])
     assert reader.search(["cats dogs emu"])[0] == expected
     explained = reader.explain("dog elk", "c", "words")
-    assert [part.term for part in explained.contributions] == ["elk", "dog"]
+    assert [contribution.term for contribution in explained.contributions] == ["elk", "dog"]
     assert list(reader.documents()) == documents(TEXTS)
     assert list(IndexReader.open(path).ids) == ["a", "b", "d"]
 
@@ -259,7 +259,7 @@ def test_reweight_refusals(tmp_path):
             reweight(tmp_path / "plain", out, RRASettings())
     with pytest.raises(InputError):
         reweight(tmp_path / "plain", tmp_path / "out", RRASettings(alpha=0.0))
-    assert [entry.name for entry in tmp_path.iterdir()] == ["plain"]
+    assert [item.name for item in tmp_path.iterdir()] == ["plain"]
     (tmp_path / "out.partial").mkdir()
     held = lock(tmp_path / "out.partial")
     with pytest.raises(InputError, match="another process is writing here"):
@@ -312,7 +312,7 @@ def test_what_others_keep_is_not_touched(tmp_path):
 
 
 class Failing(Vowels):
-    """Fails at one text, as a killed process would."""
+    """Fails at one text, like a killed process."""
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
         if "emu" in texts:
@@ -324,7 +324,7 @@ FIVE = {"a": "cat", "b": "dog", "c": "owl", "d": "yak", "e": "emu"}
 
 
 def interrupted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A build of FIVE that stops in its last shard."""
+    """A build of FIVE, stopped in its last shard."""
     monkeypatch.setattr(term_frequencies, "SHARD", 2)
     builder = IndexBuilder(path)
     builder.add_documents(documents(FIVE), {"k": 8})

@@ -1,4 +1,4 @@
-"""Sparse vectors: what is refused, and the operations against brute force."""
+"""Sparse vectors: refusals, and the operations against brute force."""
 
 import numpy as np
 import pytest
@@ -28,8 +28,8 @@ def vectors() -> SparseVectors:
 
 
 def test_canonical_form_sums_duplicates_sorts_and_drops_zeros():
-    parts = (np.array([1.0, 2, 4, 0], np.float32), [2, 0, 2, 1], [0, 0, 4, 4])
-    given_matrix = sp.csr_array(parts, shape=(3, 3))
+    arrays = (np.array([1.0, 2, 4, 0], np.float32), [2, 0, 2, 1], [0, 0, 4, 4])
+    given_matrix = sp.csr_array(arrays, shape=(3, 3))
     matrix = canonical_csr(given_matrix)
     assert matrix.indptr.tolist() == [0, 0, 2, 2]
     assert matrix.indices.tolist() == [0, 2]
@@ -37,9 +37,9 @@ def test_canonical_form_sums_duplicates_sorts_and_drops_zeros():
     assert given_matrix.data.tolist() == [1, 2, 4, 0]  # the caller's matrix stays as it was
 
 
-@pytest.mark.parametrize("kind", [sp.coo_array, sp.csc_array, sp.csr_matrix, sp.lil_array])
-def test_any_sparse_layout_is_accepted(kind):
-    matrix = canonical_csr(kind(np.array([[0, 1], [2, 0], [0, 0]])))
+@pytest.mark.parametrize("layout", [sp.coo_array, sp.csc_array, sp.csr_matrix, sp.lil_array])
+def test_any_sparse_layout_is_accepted(layout):
+    matrix = canonical_csr(layout(np.array([[0, 1], [2, 0], [0, 0]])))
     assert isinstance(matrix, sp.csr_array)
     assert matrix.dtype == np.float32
     assert matrix.toarray().tolist() == [[0, 1], [2, 0], [0, 0]]
@@ -95,13 +95,13 @@ def test_nonzeros_of_rows_are_canonical(matrix):
 @given(st.lists(sparse_matrices(st.just(4)), min_size=1, max_size=3), st.integers(0, 3))
 def test_columns_are_placed_where_they_are_said_to_start(matrices, gap):
     assert stack_columns(matrices).toarray().tolist() == sp.hstack(matrices).toarray().tolist()
-    parts, start = [], 0
+    blocks, start = [], 0
     for matrix in matrices:
-        parts.append((start + gap, matrix))
+        blocks.append((start + gap, matrix))
         start += gap + matrix.shape[1]
-    placed = place_columns(parts, start + gap)
+    placed = place_columns(blocks, start + gap)
     assert placed.has_canonical_format
-    expected = [part for matrix in matrices for part in (np.zeros((4, gap)), matrix.toarray())]
+    expected = [block for matrix in matrices for block in (np.zeros((4, gap)), matrix.toarray())]
     assert placed.toarray().tolist() == np.hstack([*expected, np.zeros((4, gap))]).tolist()
 
 
@@ -111,10 +111,10 @@ def test_prune_rows_keeps_each_rows_best(matrix, max_active_dims, data):
     factors = st.lists(st.integers(1, 4), min_size=width, max_size=width)
     importance = data.draw(st.none() | factors.map(lambda f: np.array(f, np.float64)))
     expected = np.zeros(matrix.shape)
-    for row, weights in enumerate(matrix.toarray()):
+    for i, weights in enumerate(matrix.toarray()):
         impact = weights * (1 if importance is None else importance)
         best = sorted(np.flatnonzero(weights), key=lambda t: (-impact[t], t))[:max_active_dims]
-        expected[row, best] = weights[best]
+        expected[i, best] = weights[best]
     pruned = prune_rows(matrix, max_active_dims, importance)
     assert pruned.toarray().tolist() == expected.tolist()
     assert pruned.has_canonical_format

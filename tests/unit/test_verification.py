@@ -1,4 +1,4 @@
-"""What ``lexicept index verify`` finds: every altered byte, and parts that do not fit together."""
+"""``lexicept index verify`` finds every altered byte, and parts that do not fit together."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -34,9 +34,9 @@ def files(path: Path) -> list[Path]:
 
 def test_a_whole_index_before_and_after_a_change(path):
     stages: list[tuple[str, int, int]] = []
-    found = verify(path, lambda *call: stages.append(call))
-    assert found.problems == []
-    assert found.files == len(files(path)) > 20
+    message = verify(path, lambda *call: stages.append(call))
+    assert message.problems == []
+    assert message.files == len(files(path)) > 20
     size = sum(file.stat().st_size for file in files(path))
     assert [call for call in stages if call[0] == "checksums"][-1] == ("checksums", size, size)
     assert stages[-1] == ("parts", 8, 8)
@@ -47,7 +47,7 @@ def test_a_whole_index_before_and_after_a_change(path):
 
 
 def test_a_file_that_only_earlier_versions_read_does_no_harm(path):
-    """Such as the static encoder of queries, which builds once stored beside the concepts."""
+    """Such as the static encoder of queries, once stored by builds beside the concepts."""
     folder = path / "generation-000001" / "concepts"
     folder.mkdir(exist_ok=True)
     (folder / "static.safetensors").write_bytes(b"weights")
@@ -63,10 +63,10 @@ def test_a_file_that_only_earlier_versions_read_does_no_harm(path):
 def test_every_altered_byte_is_found(path):
     changed = []
     for file in files(path):
-        content = bytearray(file.read_bytes())
-        if content:
-            content[len(content) // 2] ^= 64
-            file.write_bytes(content)
+        data = bytearray(file.read_bytes())
+        if data:
+            data[len(data) // 2] ^= 64
+            file.write_bytes(data)
             changed.append(file.relative_to(path).as_posix())
     expected = [f"the content of {name} does not match its checksum" for name in changed]
     assert sorted(verify(path).problems) == sorted(expected)
@@ -74,9 +74,9 @@ def test_every_altered_byte_is_found(path):
 
 def test_each_file_is_named_once(path):
     generation = path / "generation-000001"
-    part = generation / "parts" / "000001"
-    (part / "ids.bin").unlink()
-    (part / "texts.bin").write_bytes(b"")
+    part_folder = generation / "parts" / "000001"
+    (part_folder / "ids.bin").unlink()
+    (part_folder / "texts.bin").write_bytes(b"")
     (generation / "stray").write_bytes(b"")
     size = len("".join(TEXTS.values()))
     assert verify(path).problems == [
@@ -104,7 +104,7 @@ def infinite(array: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "problem"),
+    ("damage", "message"),
     [
         (lambda g: (g / PART / "texts.bin").write_bytes(b"\xff" * 18), "texts.bin: text 0"),
         (lambda g: (g / PART / "titles.bin").unlink(), "titles.bin: missing"),
@@ -127,11 +127,11 @@ def infinite(array: Any) -> None:
         (change("postings/background.npy", infinite), "background that are not finite"),
     ],
 )
-def test_parts_that_do_not_fit_although_the_manifest_agrees(path, damage, problem):
+def test_parts_that_do_not_fit_although_the_manifest_agrees(path, damage, message):
     damage(path / "generation-000001")
     redescribe(path)
-    (found,) = verify(path).problems
-    assert problem in found
+    (result,) = verify(path).problems
+    assert message in result
 
 
 @pytest.mark.parametrize("alike", [lambda name: 0, lambda name: ord(name) % 2, ord])
@@ -158,15 +158,15 @@ def test_examples_of_concepts_are_in_their_documents(tmp_path):
 
 
 @pytest.mark.usefixtures("_vowels")
-@pytest.mark.parametrize("part", ["histogram", "log_odds", "nearest", "examples"])
-def test_findings_that_are_not_finite_are_refused(tmp_path, part):
+@pytest.mark.parametrize("file_name", ["histogram", "log_odds", "nearest", "examples"])
+def test_findings_that_are_not_finite_are_refused(tmp_path, file_name):
     path = build_described(tmp_path / "index")
-    change(f"concepts/atlas/{part}.data.npy", infinite)(path / "generation-000001")
+    change(f"concepts/atlas/{file_name}.data.npy", infinite)(path / "generation-000001")
     redescribe(path)
-    problem = "the files of this atlas do not fit together"
-    (found,) = verify(path).problems
-    assert problem in found
-    with pytest.raises(IndexFormatError, match=problem):
+    message = "the files of this atlas do not fit together"
+    (result,) = verify(path).problems
+    assert message in result
+    with pytest.raises(IndexFormatError, match=message):
         IndexReader.open(path)
 
 
@@ -176,5 +176,5 @@ def test_findings_that_are_not_finite_are_refused(tmp_path, part):
 def test_names_outside_of_the_index_are_refused(path, name):
     described = {name: {"size": 3, "sha256": "0" * 64}}
     edit_manifest(path, lambda manifest: manifest["files"].update(described))
-    (problem,) = verify(path).problems
-    assert problem.startswith(f"its manifest is damaged: {name!r} is described by")
+    (message,) = verify(path).problems
+    assert message.startswith(f"its manifest is damaged: {name!r} is described by")

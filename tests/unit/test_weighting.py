@@ -48,12 +48,12 @@ def test_without_length_normalisation_and_saturation_only_idf_is_left(frequencie
 
 @given(sparse_matrices(weights=REALS), st.integers(0, 8))
 def test_weights_of_some_documents_are_those_of_the_collection(frequencies, cut):
-    parts = [frequencies[:cut], frequencies[cut:]]
-    collection = Statistics.of(parts[0]) + Statistics.of(parts[1])
+    blocks = [frequencies[:cut], frequencies[cut:]]
+    collection = Statistics.of(blocks[0]) + Statistics.of(blocks[1])
     for weighting in (BM25(), Splade(), Unchanged()):
-        found = sp.vstack([weighting.documents(part, collection) for part in parts])
+        result = sp.vstack([weighting.documents(block, collection) for block in blocks])
         whole = weighting.documents(frequencies).toarray()
-        np.testing.assert_allclose(found.toarray(), whole, rtol=1e-6)
+        np.testing.assert_allclose(result.toarray(), whole, rtol=1e-6)
 
 
 def test_bm25_of_queries():

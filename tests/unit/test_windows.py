@@ -24,16 +24,16 @@ TEXTS = st.lists(
 
 
 @cache
-def tokenizer(kind: str, side: str) -> Any:
+def tokenizer(layout: str, side: str) -> Any:
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "x", "##y", "##z"]
     makers = {
         "two special tokens": lambda: BertTokenizerFast(vocab={n: i for i, n in enumerate(names)}),
         "one special token": decoder_tokenizer,
         "no special token": lambda: decoder_tokenizer(start=False),
     }
-    made = makers[kind]()
-    made.truncation_side = side
-    return made
+    encoder = makers[layout]()
+    encoder.truncation_side = side
+    return encoder
 
 
 def windows_of(texts, fast, cut):
@@ -44,10 +44,10 @@ def windows_of(texts, fast, cut):
 
 @given(TEXTS, st.integers(4, 30), st.integers(0, 32))
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("kind", ["two special tokens", "one special token", "no special token"])
-def test_windows_are_those_of_the_tokenizer(kind, side, texts, length, overlap):
+@pytest.mark.parametrize("layout", ["two special tokens", "one special token", "no special token"])
+def test_windows_are_those_of_the_tokenizer(layout, side, texts, length, overlap):
     overlap = min(overlap, length - 3)
-    fast = tokenizer(kind, side)
+    fast = tokenizer(layout, side)
     options = {"return_overflowing_tokens": True, "return_offsets_mapping": True}
     expected = fast(texts, truncation=True, max_length=length, stride=overlap, **options)
     keep_whole(fast)
@@ -77,30 +77,30 @@ def test_a_token_of_two_windows_counts_where_it_has_more_context(side):
 
 
 @given(TEXTS, st.integers(4, 30))
-@pytest.mark.parametrize("kind", ["two special tokens", "no special token"])
-def test_rows_hold_the_windows_of_their_texts(kind, texts, length):
-    fast = tokenizer(kind, "right")
+@pytest.mark.parametrize("layout", ["two special tokens", "no special token"])
+def test_rows_hold_the_windows_of_their_texts(layout, texts, length):
+    fast = tokenizer(layout, "right")
     keep_whole(fast)
     windows = windows_of(texts, fast, Cut(length, 1))
-    rows = join_windows(windows, 7)
-    assert {len(values) for values in rows.values()} == {len(texts)}
-    found = split_rows(rows, 7)
-    assert found.pop("window_text").tolist() == [window.text for window in windows]
+    joined = join_windows(windows, 7)
+    assert {len(values) for values in joined.values()} == {len(texts)}
+    result = split_rows(joined, 7)
+    assert result.pop("window_text").tolist() == [window.text for window in windows]
     expected = pad_windows(windows, 7)
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert result.keys() == expected.keys()
+    assert all(torch.equal(result[name], expected[name]) for name in expected)
 
 
 def test_threads_with_limits_of_their_own_share_a_tokenizer(tmp_path):
     backbone = Backbone.from_pretrained(save_bert(tmp_path))
-    texts = [" ".join(WORDS[number:] * 8) for number in range(20)]
+    texts = [" ".join(WORDS[i:] * 8) for i in range(20)]
     limits = [10, None, 30, 64] * 8
     expected = [backbone.windows(texts, limit) for limit in limits]
     with ThreadPoolExecutor(8) as pool:
-        for windows, one in zip(
+        for windows, text in zip(
             pool.map(lambda limit: backbone.windows(texts, limit), limits), expected, strict=True
         ):
-            assert windows == one
+            assert windows == text
 
 
 @pytest.mark.parametrize("load", [Backbone.from_pretrained, Backbone.load])

@@ -13,8 +13,8 @@ WORDS = [*("the", "of", ",", "1999", "heart", "hearts", "attack", "cell", "json"
 
 def namer(size, fired, texts=None, held=None):
     """Fired: (concept, word, activation, held-out firings, in two texts)."""
-    number = {word: place for place, word in enumerate(WORDS)}
-    fired = sorted((c << 32 | number[w], act, held, two) for c, w, act, held, two in fired)
+    token_id = {word: position for position, word in enumerate(WORDS)}
+    fired = sorted((c << 32 | token_id[w], act, held, two) for c, w, act, held, two in fired)
     tallies = Tallies(
         np.array([key for key, *_ in fired], np.int64),
         np.array([[act, held, held] for _, act, held, _ in fired], float).reshape(-1, 3),

@@ -1,4 +1,4 @@
-"""Expanded vocabularies: which words, in which order, made of what, and found where."""
+"""Expanded vocabularies: words, order, sub-words, and spans."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ TOKENS = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", ".", "+"),
     *("the", "cat", "##s", "lov", "##e", "##ly", "cafe", "c", "3"),
 ]
-ID = {token: number for number, token in enumerate(TOKENS)}
+ID = {token: token_id for token_id, token in enumerate(TOKENS)}
 
 
 def word_piece(lower: bool = True) -> Any:
@@ -45,9 +45,9 @@ def windows(tokenizer: Any, text: str, **kwargs: Any) -> list[Window]:
 
 def test_frequency_then_alphabet():
     texts = ["lovely the cats, the", "the Café c cats"]
-    words, pieces = expanded_words(texts, word_piece(), 9)
+    words, tokens = expanded_words(texts, word_piece(), 9)
     assert words == ["the", "cats", "c", "cafe", "lovely"]
-    assert [[TOKENS[i] for i in ids] for ids in pieces] == [
+    assert [[TOKENS[i] for i in ids] for ids in tokens] == [
         ["the"],
         ["cat", "##s"],
         ["c"],
@@ -56,7 +56,7 @@ def test_frequency_then_alphabet():
     ]
     # The third of "c", "cafe" and "lovely" with equal counts is left out, and so on.
     for size in range(1, 6):
-        assert expanded_words(texts, word_piece(), size) == (words[:size], pieces[:size])
+        assert expanded_words(texts, word_piece(), size) == (words[:size], tokens[:size])
 
 
 def test_words_are_the_tokenizer_s():
@@ -78,13 +78,13 @@ def test_one_word_with_and_without_a_space_before():
     tokenizer = byte_level()
     names = tokenizer.convert_ids_to_tokens
     texts = ["cat cat cat!", "cats cat"]
-    words, pieces = expanded_words(texts, tokenizer, 9)
+    words, tokens = expanded_words(texts, tokenizer, 9)
     assert words == ["cat", "cats"]
-    assert [names(ids) for ids in pieces] == [["Ġcat"], ["ca", "t", "s"]]
+    assert [names(ids) for ids in tokens] == [["Ġcat"], ["ca", "t", "s"]]
     (window,) = windows(tokenizer, "cat cat!")
     assert names(window.token_ids) == ["ca", "t", "Ġcat", "!"]
-    found = WordFinder(words, tokenizer).spans(window, cut_start=False, cut_end=False)
-    assert found == [WordSpan(0, 2, 0), WordSpan(2, 3, 0)]
+    result = WordFinder(words, tokenizer).spans(window, cut_start=False, cut_end=False)
+    assert result == [WordSpan(0, 2, 0), WordSpan(2, 3, 0)]
 
 
 def test_texts_are_a_stream_that_is_read_once(monkeypatch):
@@ -92,9 +92,9 @@ def test_texts_are_a_stream_that_is_read_once(monkeypatch):
     read = []
 
     def stream():
-        for number in range(5):
-            read.append(number)
-            yield "cats the" if number else "cats"
+        for i in range(5):
+            read.append(i)
+            yield "cats the" if i else "cats"
 
     assert expanded_words(stream(), word_piece(), 9)[0] == ["cats", "the"]
     assert read == [0, 1, 2, 3, 4]
@@ -139,11 +139,11 @@ def test_masking_finds_exactly_the_vocabulary_s_words(parts):
     finder = WordFinder(list(by_hand), tokenizer)
     (window,) = windows(tokenizer, text)
     spans = finder.spans(window, cut_start=False, cut_end=False)
-    spelled = [part.lower().replace("é", "e").removesuffix("++") for part in parts]
+    spelled = [fragment.lower().replace("é", "e").removesuffix("++") for fragment in parts]
     assert [span.dimension for span in spans] == [by_hand[w] for w in spelled if w in by_hand]
     if spans:
-        words, pieces = expanded_words([text], tokenizer, 99)
+        words, tokens = expanded_words([text], tokenizer, 99)
         assert set(words) == {w for w in spelled if w in by_hand}
         for start, end, dimension in spans:
             word = list(by_hand)[dimension]
-            assert window.token_ids[start:end] == pieces[words.index(word)]
+            assert window.token_ids[start:end] == tokens[words.index(word)]

@@ -67,9 +67,9 @@ def test_function_words_of_questions_are_dropped_from_queries(tmp_path):
     # Without anything else the question is the query.
     expected = [[0, 0, 1, 0], [1, 2, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]]
     assert vectorizer.queries(texts).toarray().tolist() == expected
-    found = vectorizer.encode_query(texts[0])
-    assert found.stop_words == ("how", "does", "a", "do")
-    assert found.sources([0, 2]) == {0: ((), ()), 2: (((11, 16),), (1.0,))}
+    vectors = vectorizer.encode_query(texts[0])
+    assert vectors.stop_words == ("how", "does", "a", "do")
+    assert vectors.sources([0, 2]) == {0: ((), ()), 2: (((11, 16),), (1.0,))}
     assert vectorizer.encode_query(texts[1]).stop_words == ()
     documents = [{"id": "a", "text": "how do you do"}, {"id": "b", "text": "a mouse"}]
     lexicept.build(documents, tmp_path / "i", vocabulary="words").close()
@@ -138,8 +138,8 @@ def test_spellings_of_one_word(language, spellings, term):
     tokenizer = Tokenizer(language)
     for spelling in spellings.split():
         assert tokenizer(spelling) == ([] if term is None else [term])
-        places = [spelling[start:end] for _, (start, end) in tokenizer.spans(spelling)]
-        assert places == ([] if term is None else [spelling.strip(FORMAT)])
+        positions = [spelling[start:end] for _, (start, end) in tokenizer.spans(spelling)]
+        assert positions == ([] if term is None else [spelling.strip(FORMAT)])
 
 
 @pytest.mark.parametrize(
@@ -161,13 +161,13 @@ def test_an_apostrophe_ends_a_word_however_it_is_typed(language, spellings, term
 
 
 def test_equivalent_spellings_meet_everywhere(tmp_path):
-    cafe, kind = "The café of Zoë", {"type": "Gar\u00e7on", "größe": 1}
+    cafe, fields = "The café of Zoë", {"type": "Gar\u00e7on", "größe": 1}
     documents = [
-        {"id": "c", "text": cafe, **kind},
+        {"id": "c", "text": cafe, **fields},
         {
             "id": "d",
             "text": normalize("NFD", cafe),
-            **{normalize("NFD", k): v for k, v in kind.items()},
+            **{normalize("NFD", k): v for k, v in fields.items()},
         },
         {"id": "e", "text": "A ca\u00adfé", "type": "Garc\u0327on"},
         {"id": "f", "text": "हिन्दी बिल्ली", "type": "ＰＤＦ", "größe": 2},
@@ -210,7 +210,7 @@ def test_equivalent_spellings_meet_everywhere(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "query", "place"),
+    ("text", "query", "path"),
     [
         ("the big Cat", "cat THE", "Cat"),
         ("no Cats here", "cat or", "Cat"),
@@ -224,9 +224,9 @@ def test_equivalent_spellings_meet_everywhere(tmp_path):
         ("nothing", "a to", None),
     ],
 )
-def test_the_first_word_of_a_query_in_a_text(text, query, place):
+def test_the_first_word_of_a_query_in_a_text(text, query, path):
     found = first_match(text, query)
-    assert (found and text[slice(*found)]) == place
+    assert (found and text[slice(*found)]) == path
 
 
 def test_words_that_stay_two():
@@ -301,13 +301,13 @@ def test_equivalent_texts_have_the_same_words(language, text):
 @given(st.sampled_from([*STEMMERS, *BIGRAM_LANGUAGES]), TEXTS)
 def test_terms_with_and_without_characters_are_the_same(language, text):
     tokenizer = Tokenizer(language)
-    found = list(tokenizer.spans(text))
-    assert [term for term, _ in found] == tokenizer(text)
-    starts = [span.start for _, span in found]
+    spans = list(tokenizer.spans(text))
+    assert [term for term, _ in spans] == tokenizer(text)
+    starts = [span.start for _, span in spans]
     assert starts == sorted(starts)
-    assert all(0 <= span.start < span.end <= len(text) for _, span in found)
+    assert all(0 <= span.start < span.end <= len(text) for _, span in spans)
     if not tokenizer.bigrams:
-        assert all(a.end <= b.start or a == b for (_, a), (_, b) in pairwise(found))
+        assert all(a.end <= b.start or a == b for (_, a), (_, b) in pairwise(spans))
 
 
 def test_occurrences_of_dimensions():
@@ -315,8 +315,8 @@ def test_occurrences_of_dimensions():
     text = "Cats, a dog and the cat; zebras"
     expected = {0: (((0, 4), (20, 23)), (0.5, 0.5)), 2: ((), ())}
     assert vectorizer.encode_query(text).sources([0, 2]) == expected
-    found = vectorizer.document_sources([text, "dog"], [[0, 2], [1]])
-    assert found == [expected, {1: (((0, 3),), (1.0,))}]
+    explanation = vectorizer.document_sources([text, "dog"], [[0, 2], [1]])
+    assert explanation == [expected, {1: (((0, 3),), (1.0,))}]
 
 
 def test_known_and_new_words_are_counted():
@@ -378,9 +378,9 @@ def test_parts_that_are_counted_elsewhere_join(language, blocks):
     here, joined = WordVectorizer(language, ["ab"]), WordVectorizer(language, ["ab"])
     count = pickle.loads(pickle.dumps(joined.part_counter()))
     for block in blocks:
-        own, found = here.documents(block), joined.join(count(block))
+        own, actual = here.documents(block), joined.join(count(block))
         for name in ("data", "indices", "indptr"):
-            assert getattr(found, name).tolist() == getattr(own, name).tolist()
-            assert getattr(found, name).dtype == getattr(own, name).dtype
-        assert found.shape == own.shape
+            assert getattr(actual, name).tolist() == getattr(own, name).tolist()
+            assert getattr(actual, name).dtype == getattr(own, name).dtype
+        assert actual.shape == own.shape
     assert joined.terms == here.terms

@@ -1,4 +1,4 @@
-"""An index of words that a build publishes before it reads the documents for concepts."""
+"""An index of words, published by a build before it reads the documents for concepts."""
 
 import warnings
 from pathlib import Path
@@ -111,7 +111,10 @@ def test_the_server_serves_concepts_when_they_come(tmp_path, monkeypatch):
         client.portal.call(client.app.state.reader.check)
         health = client.get("/health").json()
         assert health["missing"] == []
-        assert [one["name"] for one in health["vocabularies"]] == ["words", "concepts"]
+        assert [vocabulary["name"] for vocabulary in health["vocabularies"]] == [
+            "words",
+            "concepts",
+        ]
 
 
 def test_a_folder_is_indexed_beside_the_server(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Workspaces: what is resumed, refused, discarded, published, and what is left behind."""
+"""Workspaces: what is resumed, refused, discarded, published, and left behind."""
 
 import errno
 import hashlib
@@ -208,8 +208,8 @@ def test_settings_without_kept_work_bind_nobody(tmp_path):
     with Workspace(tmp_path / "out", "test", SETTINGS) as work:
         killed = {path.name: path.read_bytes() for path in work.folder.iterdir()}
     (tmp_path / "out.partial").mkdir()
-    for name, content in killed.items():
-        (tmp_path / "out.partial" / name).write_bytes(content)
+    for name, data in killed.items():
+        (tmp_path / "out.partial" / name).write_bytes(data)
     assert begin(tmp_path / "out", {"k": 1}) == 1
 
 
@@ -230,12 +230,12 @@ def test_foreign_folders_are_left_as_they_are(tmp_path, restart):
         pass
     assert not partial.exists()  # an interrupted call may leave an empty one
     partial.mkdir()
-    for name, content in (("precious", "x"), ("settings.json", "{}"), ("settings.json", "x")):
-        (partial / name).write_text(content)
+    for name, config in (("precious", "x"), ("settings.json", "{}"), ("settings.json", "x")):
+        (partial / name).write_text(config)
         with pytest.raises(InputError, match=r"out.partial: not unfinished work of lexicept"):
             Workspace(tmp_path / "out", "test", SETTINGS, restart=restart)
         assert names(partial) == [name]
-        assert (partial / name).read_text() == content
+        assert (partial / name).read_text() == config
         (partial / name).unlink()
     partial.rmdir()
     partial.write_text("a file")
@@ -432,11 +432,11 @@ def test_what_was_cut_off_is_removed(tmp_path):
 def test_units_are_whole_or_absent(tmp_path):
     with Workspace(tmp_path / "out", "test", SETTINGS) as work:
         units = work.units("shards")
-        for number in range(3):
-            files = [units.folder / f"{number}.{part}" for part in "ab"]
+        for i in range(3):
+            files = [units.folder / f"{i}.{letter}" for letter in "ab"]
             for file in files:
                 file.write_text(file.name)
-            units.finish(str(number), files, next=number + 1)
+            units.finish(str(i), files, next=i + 1)
         assert [units.facts(str(n)) for n in (0, 2, 3)] == [{"next": 1}, {"next": 3}, None]
         (units.folder / "0.a").unlink()
         (units.folder / "1.b").write_text("1.c")

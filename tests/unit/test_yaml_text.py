@@ -1,4 +1,4 @@
-"""YAML is read within limits, wherever it is read."""
+"""YAML is read within limits everywhere."""
 
 import re
 
@@ -32,7 +32,7 @@ def test_values_have_types_up_to_the_limits():
 
 @pytest.mark.parametrize("typed", [True, False])
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "message"),
     [
         (MERGES, f"more than {LARGEST:,} values"),
         (LAUGHS, f"more than {LARGEST:,} values"),
@@ -47,8 +47,8 @@ def test_values_have_types_up_to_the_limits():
         ("a: \0", "unacceptable character"),
     ],
 )
-def test_what_is_refused(text, problem, typed):
-    with pytest.raises(InputError, match=f"^not YAML: {re.escape(problem)}"):
+def test_what_is_refused(text, message, typed):
+    with pytest.raises(InputError, match=f"^not YAML: {re.escape(message)}"):
         parse_yaml(text, typed=typed)
 
 
@@ -62,8 +62,8 @@ def test_a_bomb_in_a_file_is_one_error(read, tmp_path):
 
 def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "latin").write_bytes(b"caf\xe9")
-    for name, problem in (("none", "No such file"), ("latin", "not UTF-8"), ("a\0", "")):
-        with pytest.raises(InputError, match=f"^{re.escape(str(tmp_path / name))}: {problem}"):
+    for name, message in (("none", "No such file"), ("latin", "not UTF-8"), ("a\0", "")):
+        with pytest.raises(InputError, match=f"^{re.escape(str(tmp_path / name))}: {message}"):
             read_yaml(tmp_path / name)
 
 
