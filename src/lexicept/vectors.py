@@ -233,14 +233,6 @@ def _no_entries(num_rows: int, num_columns: int) -> sp.csr_array:
     return empty
 
 
-def columns(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
-    """Return the columns from ``start`` to ``stop`` of a canonical matrix."""
-    among = (matrix.indices >= start) & (matrix.indices < stop)
-    counts = np.concatenate([[0], np.cumsum(among, dtype=matrix.indptr.dtype)])
-    indptr, indices = counts[matrix.indptr], matrix.indices[among] - start
-    return canonical_entries(matrix.data[among], indices, indptr, stop - start)
-
-
 def neighbouring_rows(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
     """Return the rows from ``start`` to ``stop``: views of the matrix, where slicing would copy,
     without SciPy's checks."""
