@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.index.text_vectors import QUERY_STEPS, STEPS
-from lexicept.ops.dot_products import products_reference, write_products
+from lexicept.kernels.dot_products import products_reference, write_products
 
 
 @pytest.mark.parametrize("products_of", [write_products, products_reference])

@@ -9,16 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lexicept
+from lexicept.encoding import words
+from lexicept.encoding.words import BIGRAM_LANGUAGES, LANGUAGES, STEMMERS, Tokenizer, WordVectorizer
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.fields.normal_forms import first_match
-from lexicept.vectorizers import words
-from lexicept.vectorizers.words import (
-    BIGRAM_LANGUAGES,
-    LANGUAGES,
-    STEMMERS,
-    Tokenizer,
-    WordVectorizer,
-)
 
 
 @pytest.mark.parametrize(

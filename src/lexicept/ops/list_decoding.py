@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lexicept.ops.compiled import by_work, compiled
-from lexicept.ops.posting_lists import PACK_SECONDS, Postings, eight_bytes, list_reference
+from lexicept.kernels.compiled import by_work, compiled
+from lexicept.kernels.posting_lists import PACK_SECONDS, Postings, eight_bytes, list_reference
 from lexicept.vectors import Floats, Integers
 
 
