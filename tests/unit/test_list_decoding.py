@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lexicept.engines import ExactEngine
 from lexicept.errors import IndexFormatError
-from lexicept.ops.list_decoding import decode_lists, decode_lists_reference
+from lexicept.kernels.list_decoding import decode_lists, decode_lists_reference
 from support.strategies import collections
 
 

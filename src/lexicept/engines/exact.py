@@ -29,6 +29,7 @@ from lexicept.engines.inverted import SHARES, PostingsWriter
 from lexicept.engines.mask import EVERYTHING
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.kernels.compiled import num_processors
+from lexicept.kernels.list_decoding import read_lists
 from lexicept.kernels.posting_lists import (
     MARGIN,
     SEGMENT,
@@ -41,7 +42,6 @@ from lexicept.kernels.posting_lists import (
     weight_reference,
 )
 from lexicept.kernels.term_at_a_time import ROW, AllowedDocuments, WeightedQuery, score_all, search
-from lexicept.ops.list_decoding import read_lists
 from lexicept.storage.arrays import let_go, load_array
 from lexicept.vectors import Floats, Integers, largest_weights
 
@@ -54,7 +54,7 @@ DAMAGED_MARKS = "damaged postings: their marks are not the documents'"
 class ExactEngine(PostingsEngine):
     """Postings of N documents over V dimensions, and an offset per document.
 
-    The documents are cut into segments of ``SEGMENT``; ``ops.posting_lists`` draws the layout of
+    The documents are cut into segments of ``SEGMENT``; ``kernels.posting_lists`` draws the layout of
     the arrays, and ``Postings`` there describes each. With 8-bit weights, a quarter of single
     precision's, results are exact for the rounded weights.
     """
