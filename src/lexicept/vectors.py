@@ -234,20 +234,14 @@ def _no_entries(num_rows: int, num_columns: int) -> sp.csr_array:
     return empty
 
 
-def columns(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
-    """Return the columns from ``start`` to ``stop`` of a canonical matrix."""
-    among = (matrix.indices >= start) & (matrix.indices < stop)
-    counts = np.concatenate([[0], np.cumsum(among, dtype=matrix.indptr.dtype)])
-    indptr, indices = counts[matrix.indptr], matrix.indices[among] - start
-    return canonical_entries(matrix.data[among], indices, indptr, stop - start)
-
-
 def neighbouring_rows(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
-    """Return the rows from ``start`` to ``stop``: views of the matrix, where slicing would copy."""
+    """Return the rows from ``start`` to ``stop``: views of the matrix, where slicing would copy,
+    without SciPy's checks."""
     span = slice(matrix.indptr[start], matrix.indptr[stop])
     indptr = matrix.indptr[start : stop + 1] - matrix.indptr[start]
-    shape = stop - start, matrix.shape[1]
-    return sp.csr_array((matrix.data[span], matrix.indices[span], indptr), shape=shape)
+    rows = canonical_entries(matrix.data[span], matrix.indices[span], indptr, matrix.shape[1])
+    rows.has_canonical_format = matrix.has_canonical_format
+    return rows
 
 
 def row_numbers(matrix: sp.csr_array) -> Integers:

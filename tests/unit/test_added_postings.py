@@ -68,6 +68,9 @@ def check(index: IndexReader) -> None:
         weights = engine.document_weights(i, np.arange(engine.num_dimensions))
         assert weights.tolist() == matrix[[i]].toarray()[0].tolist()
     dimensions = np.arange(engine.num_dimensions)
+    for chosen in (dimensions[::-2], dimensions[:0]):
+        lists = zip(engine.posting_lists(chosen), whole.posting_lists(chosen), strict=True)
+        assert all(own.tolist() == expected.tolist() for own, expected in lists)
     assert engine.present(dimensions).tolist() == whole.present(dimensions).tolist()
     random = np.random.default_rng(len(index))
     queries = sp.csr_array(

@@ -214,10 +214,12 @@ def test_scores_and_posting_lists_are_those_of_the_matrix(pair):
         weighted = WeightedQuery(query.indices.astype(np.int64), query.data, 0.0)
         write_scores(SEGMENT, engine.lists, weighted, compiled)
         assert compiled.tolist() == scores.tolist()
-    for dimension in range(documents.shape[1]):
-        having, weights = engine.posting_list(dimension)
-        assert having.tolist() == np.flatnonzero(dense[:, dimension]).tolist()
-        assert weights.tolist() == dense[having, dimension].tolist()
+    dimensions = np.arange(documents.shape[1])[::-1]
+    lists = engine.posting_lists(dimensions)
+    assert lists.sizes.tolist() == np.count_nonzero(dense[:, dimensions], axis=0).tolist()
+    columns, having = np.nonzero(dense.T[dimensions])
+    assert lists.documents.tolist() == having.tolist()
+    assert lists.weights.tolist() == dense[having, dimensions[columns]].tolist()
 
 
 @given(collections())

@@ -7,6 +7,7 @@ import pytest
 
 import lexicept
 from lexicept.index import no_match
+from lexicept.index.reader import IndexReader
 from lexicept.index.text_vectors import SIMILARITY
 from lexicept.integrations.agents import AgentTools
 from lexicept.queries.syntax import ParsedQuery
@@ -48,12 +49,42 @@ def test_a_match_is_judged_by_the_best_cosine_and_the_share_of_words(index, monk
     assert share == pytest.approx(idf / (idf + np.log1p((len(index) + 0.5) / 0.5)))
     for difference, weak in ((1e-4, True), (-1e-4, False)):
         monkeypatch.setattr(no_match, "LEAST", cosine + 0.2 * share + difference)
-        assert no_match.matches_badly(index, query) is weak
+        assert no_match.matches_badly(index, query, hits) is weak
 
 
-def test_the_judgement_does_not_depend_on_the_number_of_results(index, monkeypatch):
-    for query in ("mu ba delo", "bade kilo", "zzaxqv"):
-        for least in (0.3, 0.6, 0.9):
-            monkeypatch.setattr(no_match, "LEAST", least)
-            opened = lexicept.Index(index)
-            assert len({opened.search(query, top_k).weak for top_k in (1, 3, 40)}) == 1
+def sum_of(index: IndexReader, query: ParsedQuery) -> float:
+    """The best cosine and share of words, by the weights of each of the best passages."""
+    weighted = index.weigh([query])
+    (hits,) = index.rank(weighted, no_match.JUDGED, [query])
+    passages = [hit.number for hit in hits]
+    similarities = index.vectors.similarities(weighted.text_vectors[0], np.array(passages))
+    terms = {term for term, _ in index.word_vectorizer().query_tokenizer("").spans(query.text)}
+    known = [n for term in terms if (n := index.word_vectorizer().dimension(term)) is not None]
+    dimensions = np.array(known, np.int64) + index.span("words").start
+    idf = np.log1p((len(index) - (df := index.engine.df[dimensions]) + 0.5) / (df + 0.5))
+    unknown = (len(terms) - len(known)) * np.log1p((len(index) + 0.5) / 0.5)
+    weights = [index.engine.document_weights(passage, dimensions) for passage in passages]
+    share = max(idf[of_passage > 0].sum() for of_passage in weights) / (idf.sum() + unknown)
+    return float(similarities.max() / SIMILARITY + 0.2 * share)
+
+
+@pytest.mark.parametrize("vocabulary", [None, "concepts"])
+@pytest.mark.parametrize("text", ["mu ba delo", "bade kilo", "zzaxqv", "delo zzaxqv ba", "-ba mu"])
+def test_the_judgement_is_that_of_the_ten_best(index, text, vocabulary, monkeypatch):
+    """Of all vocabularies, whatever was searched and however many results were asked for."""
+    opened = lexicept.Index(index)
+    judged = sum_of(index, index.parse(text))
+    for difference, weak in ((1e-5, True), (-1e-5, False)):
+        monkeypatch.setattr(no_match, "LEAST", judged + difference)
+        for top_k in (1, 3, 10, 40):
+            for rescore in (True, False):
+                hits = opened.search(text, top_k, vocabulary=vocabulary, rescore=rescore)
+                assert hits.weak is weak
+
+
+def test_ten_results_are_judged_without_another_search(index, monkeypatch):
+    found = {top_k: lexicept.Index(index).search("mu ba delo", top_k) for top_k in (3, 10, 100)}
+    monkeypatch.setattr(IndexReader, "search", None)
+    assert [hits.weak_searches for hits in found.values()] == [True, False, False]
+    assert [hits.weak for hits in found.values() if not hits.weak_searches] == [False, False]
+    assert len(found[100]) < 100

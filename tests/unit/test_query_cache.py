@@ -59,7 +59,13 @@ def test_what_is_dropped_first_and_what_does_not_fit():
 
 @given(st.lists(st.text("abc", max_size=8)))
 def test_rows_are_what_was_put(texts):
-    vectors = QueryCache(0).put(texts, encoded(texts))
-    actual = stack(vectors, SIZE)
-    assert actual.shape == (len(texts), SIZE)
-    assert actual.toarray().tolist() == encoded(texts).toarray().tolist()
+    vectors = np.arange(2 * len(texts), dtype=np.float32).reshape(-1, 2)
+    rows = QueryCache(0).put(texts, encoded(texts), vectors)
+    assert [row.bytes_with("") - entry_bytes("") for row in rows] == [
+        8 * len(text) + vectors[0].nbytes for text in texts
+    ]
+    found, of_texts = stack(rows, SIZE)
+    assert found.shape == (len(texts), SIZE)
+    assert found.toarray().tolist() == encoded(texts).toarray().tolist()
+    assert of_texts is None if not texts else of_texts.tolist() == vectors.tolist()
+    assert stack(QueryCache(0).put(texts, encoded(texts)), SIZE)[1] is None

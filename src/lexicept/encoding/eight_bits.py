@@ -81,7 +81,8 @@ class PackedRows:
 
     def __getitem__(self, rows: Any) -> Floats:
         quarters = self._bytes[rows]
-        low, middle, high = np.split(quarters >> 6, 3, axis=-1)
+        upper = (quarters >> 6).reshape(*quarters.shape[:-1], 3, -1)
+        low, middle, high = (upper[..., third, :] for third in range(3))
         steps = np.concatenate([quarters & 63, low | middle << 2 | high << 4], axis=-1)
         unpacked: Floats = (steps - np.float32(32)) * self._factors[rows].astype(np.float32)
         return unpacked

@@ -251,7 +251,7 @@ def pooled_activations(
     place, value = place[value != 0], value[value != 0]  # a NaN must not get lost
     order = np.argsort(place, kind="stable")
     place = place[order]
-    first = np.flatnonzero(np.diff(place, prepend=-1))
+    first = run_starts(place)
     place = place[first]
     combine = np.maximum if head.settings.pooling == "max" else np.add
     data = combine.reduceat(value[order], first) if len(first) else value

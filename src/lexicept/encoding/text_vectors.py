@@ -42,19 +42,18 @@ class ConceptsAndVectors:
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
         """Return the term frequencies and the vectors of documents [n, M + d]."""
-        return self._side_by_side(*self.concepts.encoder.encode_with_means(texts, "document"))
+        tf, means = self.concepts.encoder.encode_with_means(texts, "document")
+        return stack_columns([tf, nonzeros(_units(means))])
 
-    def queries(self, texts: Sequence[str]) -> sp.csr_array:
-        """Return the term frequencies and the vectors of queries [n, M + d]."""
-        return self._side_by_side(*self.concepts.encoder.encode_with_means(texts, "query"))
+    def queries(self, texts: Sequence[str]) -> tuple[sp.csr_array, Floats]:
+        """Return the term frequencies of queries [n, M], and their vectors [n, d]."""
+        tf, means = self.concepts.encoder.encode_with_means(texts, "query")
+        return tf, _units(means)
 
     def encode_query(self, text: str) -> tuple[EncodedQuery, Floats]:
         """Encode a query once, for its concepts and its vector [1, d]."""
         encoded, mean = self.concepts.encode_query_with_mean(text)
-        return encoded, unit_rows(mean).astype(np.float32)
-
-    def _side_by_side(self, tf: sp.csr_array, means: Floats) -> sp.csr_array:
-        return stack_columns([tf, nonzeros(unit_rows(means).astype(np.float32))])
+        return encoded, _units(mean)
 
     def save(self, folder: Path) -> None:
         """Write the concepts."""
@@ -64,3 +63,7 @@ class ConceptsAndVectors:
     def load(cls, folder: Path) -> ConceptsAndVectors:
         """Read what ``save`` wrote."""
         return cls(load_vectorizer("concepts", folder))
+
+
+def _units(means: Floats) -> Floats:
+    return unit_rows(means).astype(np.float32)

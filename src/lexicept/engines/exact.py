@@ -15,6 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.engines.interface import (
+    PostingLists,
     PostingsEngine,
     QueryBatch,
     Ranking,
@@ -28,13 +29,13 @@ from lexicept.engines.inverted import SHARES, PostingsWriter
 from lexicept.engines.mask import EVERYTHING
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.kernels.compiled import num_processors
+from lexicept.kernels.list_decoding import read_lists
 from lexicept.kernels.posting_lists import (
     MARGIN,
     SEGMENT,
     STEP,
     WIDTHS,
     Postings,
-    list_reference,
     marks_of,
     num_bytes,
     unpack,
@@ -296,24 +297,11 @@ class ExactEngine(PostingsEngine):
         document_numbers = (document + number * SEGMENT).astype(np.int32)
         return dimension, document_numbers, np.concatenate(weights) * self.scales[dimension]
 
-    def posting_list(self, dimension: int) -> Ranking:
-        documents, weights = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
-        for number, count in enumerate(self._counts.tolist()):
-            start, length = (
-                int(each[number, dimension]) for each in (self.lists.starts, self.lengths)
-            )
-            if self.widths[number, dimension] == 0:
-                of_segment = np.arange(count), self.table[start : start + count]
-            elif length:
-                of_segment = list_reference(self.lists, number, dimension)
-            else:
-                continue
-            having = of_segment[1] != 0  # fillers have weight 0
-            documents.append(of_segment[0][having] + number * SEGMENT)
-            weights.append(of_segment[1][having] * self.scales[dimension])
-            if documents[-1].size and documents[-1][-1] >= number * SEGMENT + count:
-                raise IndexFormatError(DAMAGED)
-        return np.concatenate(documents), np.concatenate(weights)
+    def posting_lists(self, dimensions: Integers) -> PostingLists:
+        lists = PostingLists(*read_lists(SEGMENT, self.lists, dimensions))
+        if lists.documents.max(initial=-1) >= self.num_documents:
+            raise IndexFormatError(DAMAGED)
+        return lists
 
     def segment(self, number: int) -> sp.csr_array:
         columns, documents, weights = self._segment_postings(number, slice(None))

@@ -18,6 +18,17 @@ Ranking = tuple[Integers, Floats]
 """Document numbers and scores, best first, ties in document order."""
 
 
+class PostingLists(NamedTuple):
+    """Postings of some dimensions, one dimension after another, each in document order."""
+
+    documents: Integers
+    """Indexes of documents, i64 [postings]."""
+    weights: Floats
+    """Their weights, f32 [postings]."""
+    sizes: Integers
+    """Number of postings of each dimension [dimensions]."""
+
+
 class QueryBatch(NamedTuple):
     """Valid arguments of ``PostingsEngine.search``."""
 
@@ -135,9 +146,9 @@ class PostingsEngine(ABC):
         """Return documents and weights of neighbouring dimensions, dimension by dimension, each in
         document order."""
 
-    def posting_list(self, dimension: int) -> Ranking:
-        """Return the documents that have a dimension, ascending, and their weights."""
-        return self.postings(slice(dimension, dimension + 1))
+    @abstractmethod
+    def posting_lists(self, dimensions: Integers) -> PostingLists:
+        """Return the documents that have each of some dimensions, and their weights."""
 
     @abstractmethod
     def segment(self, number: int) -> sp.csr_array:

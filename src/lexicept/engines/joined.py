@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from lexicept.engines.exact import ExactEngine, check_df
 from lexicept.engines.interface import (
+    PostingLists,
     PostingsEngine,
     QueryBatch,
     Ranking,
@@ -226,6 +227,22 @@ class JoinedEngine(PostingsEngine):
         check_df(dimension, slice(start, stop), self.df)
         order = np.lexsort((documents, dimension))
         return documents[order], weights[order]
+
+    def posting_lists(self, dimensions: Integers) -> PostingLists:
+        rows, documents, weights = [], [], []
+        for place, engine in enumerate(self.engines):
+            of_engine = self._engine_dimensions[place]
+            columns = dimensions if of_engine is None else of_engine[dimensions]
+            lists = engine.posting_lists(columns[columns >= 0])
+            numbers = self.numbers[place][lists.documents]
+            present = numbers >= 0
+            rows.append(np.repeat(np.flatnonzero(columns >= 0), lists.sizes)[present])
+            documents.append(numbers[present])
+            weights.append(lists.weights[present])
+        row, document = np.concatenate(rows), np.concatenate(documents).astype(np.int64)
+        order = np.lexsort((document, row))
+        sizes = np.bincount(row, minlength=len(dimensions))
+        return PostingLists(document[order], np.concatenate(weights)[order], sizes)
 
     def segment(self, number: int) -> sp.csr_array:
         start = number * SEGMENT

@@ -25,10 +25,12 @@ MOST_SATURATED = 0.99
 
 
 class WordWeights(NamedTuple):
-    """The documents that have a word."""
+    """The documents that have each of some words, one word after another."""
 
+    positions: Integers
+    """Position of the word among those asked for [n]."""
     documents: Integers
-    """Indexes of the documents, ascending [n]."""
+    """Indexes of the documents, ascending for a word [n]."""
     weights: Floats
     """BM25 weights [n]."""
 
@@ -50,17 +52,19 @@ class DocumentWords:
         lengths: Floats = counts / counts.mean()
         return lengths
 
-    def of(self, dimension: int) -> WordWeights:
-        """Return the documents that have a word."""
-        passages, weights = self._engine.posting_list(dimension)
-        shares = weights / lucene_idf(self._engine.num_documents, np.array(passages.size))
-        shares = np.minimum(shares, MOST_SATURATED)
-        of_passages = self._passages.document_numbers[passages]
-        starts = run_starts(of_passages)
-        documents = of_passages[starts]
+    def of(self, dimensions: Integers) -> WordWeights:
+        """Return the documents that have words."""
+        passages, weights, sizes = self._engine.posting_lists(dimensions)
+        words = np.repeat(np.arange(sizes.size), sizes)
+        idf = lucene_idf(self._engine.num_documents, sizes)
+        shares = np.minimum(weights / idf[words], MOST_SATURATED)
+        documents = self._passages.document_numbers[passages]
+        starts = run_starts(words * self._lengths.size + documents)
+        words, documents = words[starts], documents[starts]
         frequencies = np.add.reduceat(shares / (1 - shares), starts) if starts.size else shares
-        idf = lucene_idf(self._lengths.size, np.array(documents.size))
-        return WordWeights(documents, idf * frequencies / (frequencies + self._lengths[documents]))
+        idf = lucene_idf(self._lengths.size, np.bincount(words, minlength=sizes.size))
+        saturated = frequencies / (frequencies + self._lengths[documents])
+        return WordWeights(words, documents, idf[words] * saturated)
 
     def among(self, dimensions: Integers) -> npt.NDArray[np.bool_]:
         """Return True for dimensions that are words [n]."""
@@ -70,17 +74,16 @@ class DocumentWords:
 
     def scores(self, query: sp.csr_array) -> Floats:
         """Return the scores of all documents by the words of a query [1, V]: [documents]."""
-        scores, words = np.zeros(self._lengths.size), self.among(query.indices)
-        for dimension, weight in zip(query.indices[words], query.data[words], strict=True):
-            documents, weights = self.of(int(dimension))
-            scores[documents] += weight * weights
-        return scores
+        among = self.among(query.indices)
+        positions, documents, weights = self.of(query.indices[among])
+        products = query.data[among][positions] * weights
+        return np.bincount(documents, products, self._lengths.size)
 
     def weights(self, query: sp.csr_array, document: int) -> Floats:
         """Return the weights of a document in the dimensions of a query [1, V], zeros for other
         dimensions than words: [non-zeros]."""
-        found = np.zeros(query.nnz)
-        for position in np.flatnonzero(self.among(query.indices)).tolist():
-            documents, weights = self.of(int(query.indices[position]))
-            found[position] = weights[documents == document].sum()
+        among = np.flatnonzero(self.among(query.indices))
+        positions, documents, weights = self.of(query.indices[among])
+        found, of_document = np.zeros(query.nnz), documents == document
+        found[among[positions[of_document]]] = weights[of_document]
         return found

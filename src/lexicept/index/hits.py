@@ -23,6 +23,8 @@ class Hit:
     stored: StoredDocuments = field(repr=False, compare=False)
     number: int = field(repr=False, compare=False)
     """The number of the document in the index, or of its best passage."""
+    similarity: float | None = field(default=None, repr=False, compare=False)
+    """Similarity of the text, or of the best passage, in the score; None for a search without."""
     explanation: Explanation | None = field(default=None, repr=False)
     """The decomposition of the score, from a search with ``explain``."""
 

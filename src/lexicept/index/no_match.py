@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lexicept.index.hits import Hit
 from lexicept.index.reader import IndexReader
 from lexicept.index.text_vectors import SIMILARITY
 from lexicept.queries.syntax import ParsedQuery
@@ -26,16 +27,12 @@ LEAST = 0.37
 """Least sum of the best cosine and ``COVERAGE`` times the best share of words, of a good match."""
 
 
-def matches_badly(index: IndexReader, query: ParsedQuery) -> bool:
-    """Return True if no result matches a query well; False for an index without vectors."""
-    weighted = index.weigh([query])
-    if index.vectors is None or weighted.text_vectors is None:
-        return False
-    (hits,) = index.rank(weighted, JUDGED, [query])
-    passages = np.array([hit.number for hit in hits], np.int64)
-    similarities = index.vectors.similarities(weighted.text_vectors[0], passages)
-    cosine = float(similarities.max(initial=0)) / SIMILARITY
-    return cosine + COVERAGE * coverage(index, query.text, passages.tolist()) < LEAST
+def matches_badly(index: IndexReader, query: ParsedQuery, hits: Sequence[Hit]) -> bool:
+    """Return True if none of the best ``JUDGED`` hits of a search of all vocabularies, or of all if
+    there are fewer, matches the query well."""
+    best = hits[:JUDGED]
+    cosine = max((hit.similarity or 0.0 for hit in best), default=0.0) / SIMILARITY
+    return cosine + COVERAGE * coverage(index, query.text, [hit.number for hit in best]) < LEAST
 
 
 def coverage(index: IndexReader, text: str, passages: Sequence[int]) -> float:
@@ -49,5 +46,9 @@ def coverage(index: IndexReader, text: str, passages: Sequence[int]) -> float:
     df, count = index.engine.df[dimensions], len(index)
     idf = lucene_idf(count, df)
     unknown = (len(terms) - len(known)) * float(lucene_idf(count, np.array([0]))[0])
-    present = [idf[index.engine.document_weights(p, dimensions) > 0].sum() for p in passages]
+    documents, _, sizes = index.engine.posting_lists(dimensions)
+    words = np.repeat(np.arange(dimensions.size), sizes)
+    among = np.isin(documents, passages)
+    documents, words = documents[among], words[among]
+    present = [idf[words[documents == passage]].sum() for passage in passages]
     return float(max(present, default=0.0) / ((idf.sum() + unknown) or 1.0))

@@ -20,7 +20,7 @@ from lexicept.encoding.vectorizer import DocumentEncoder, EncodedQuery, QueryVec
 from lexicept.errors import IndexFormatError
 from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.storage.files import disk_errors
-from lexicept.vectors import Floats, Integers, columns
+from lexicept.vectors import Floats, Integers, canonical_entries
 
 Q = TypeVar("Q", bound=QueryVectorizer | None)
 
@@ -32,18 +32,20 @@ ENTRY_OVERHEAD = 512
 
 
 class CachedQuery(NamedTuple):
-    """The term frequencies of a query, and the components of its vector after them."""
+    """The term frequencies of a query, and its vector; None without vectors."""
 
     dimensions: Integers
     frequencies: Floats
+    vector: Floats | None = None
 
     def bytes_with(self, text: str) -> int:
         """Return the memory of the entry and the text."""
-        return ENTRY_OVERHEAD + getsizeof(text) + self.dimensions.nbytes + self.frequencies.nbytes
+        arrays = [array for array in self if array is not None]
+        return ENTRY_OVERHEAD + getsizeof(text) + sum(array.nbytes for array in arrays)
 
 
 class QueryCache:
-    """Text → term frequencies of recent queries.
+    """Text → term frequencies and vectors of recent queries.
 
     Entries depend on the model and the text alone; weighting, boosts, steering and filters come
     later. Threads may share a cache.
@@ -70,14 +72,17 @@ class QueryCache:
                 self._entries.move_to_end(text)
             return entry
 
-    def put(self, texts: Iterable[str], frequencies: sp.csr_array) -> list[CachedQuery]:
-        """Store and return the term frequencies of texts [n, size]."""
+    def put(
+        self, texts: Iterable[str], frequencies: sp.csr_array, vectors: Floats | None = None
+    ) -> list[CachedQuery]:
+        """Store and return the term frequencies [n, size] and vectors [n, d] of texts."""
         entries = []
         for number, text in enumerate(texts):
             span = slice(frequencies.indptr[number], frequencies.indptr[number + 1])
             # Copies: a view would keep the arrays of all texts.
             dimensions = frequencies.indices[span].astype(np.int32)
-            entries.append(CachedQuery(dimensions, frequencies.data[span].copy()))
+            vector = None if vectors is None else vectors[number].copy()
+            entries.append(CachedQuery(dimensions, frequencies.data[span].copy(), vector))
             self._store(text, entries[-1])
         return entries
 
@@ -93,12 +98,14 @@ class QueryCache:
                 self.num_bytes -= oldest.bytes_with(oldest_text)
 
 
-def stack(entries: Sequence[CachedQuery], size: int) -> sp.csr_array:
-    """Return the term frequencies of cached queries, CSR [n, size]."""
-    ends = np.cumsum([0, *(entry.frequencies.size for entry in entries)])
+def stack(entries: Sequence[CachedQuery], size: int) -> tuple[sp.csr_array, Floats | None]:
+    """Return the term frequencies of cached queries, CSR [n, size], and their vectors [n, d]."""
+    ends = np.cumsum([0, *(entry.frequencies.size for entry in entries)], dtype=np.int32)
     dimensions = np.concatenate([np.empty(0, np.int32), *(e.dimensions for e in entries)])
     frequencies = np.concatenate([np.empty(0, np.float32), *(e.frequencies for e in entries)])
-    return sp.csr_array((frequencies, dimensions, ends), shape=(len(entries), size))
+    vectors = [entry.vector for entry in entries if entry.vector is not None]
+    rows = canonical_entries(frequencies, dimensions, ends, size)
+    return rows, np.stack(vectors) if vectors else None
 
 
 class EncodedQueries(NamedTuple):
@@ -191,11 +198,7 @@ class QueryEncoders:
                 with lock:
                     frequencies[name] = encoder.queries(texts)
                 continue
-            rows = self._rows(name, texts)
-            frequencies[name] = rows
-            if self._vector_size:
-                frequencies[name] = columns(rows, 0, vocabulary.size)
-                vectors = columns(rows, vocabulary.size, rows.shape[1]).toarray()
+            frequencies[name], vectors = self._by_model(name, texts)
         return EncodedQueries(frequencies, vectors)
 
     def encode(
@@ -222,25 +225,24 @@ class QueryEncoders:
         """Return the encoder of a vocabulary's queries, and the lock to hold during encoding."""
         return self.for_queries(name), self.models[name].lock
 
-    def _rows(self, name: str, texts: Sequence[str]) -> sp.csr_array:
-        """Return the model's term frequencies and vectors of queries [n, size + d]; new texts run
-        the model."""
+    def _by_model(self, name: str, texts: Sequence[str]) -> tuple[sp.csr_array, Floats | None]:
+        """Return the model's term frequencies [n, size] and vectors [n, d] of queries; new texts
+        run the model."""
         if self.cache is None:
             return self._encoded(name, texts)
         cached = {text: self.cache.get(text) for text in dict.fromkeys(texts)}
         entries = {text: entry for text, entry in cached.items() if entry is not None}
         if new := [text for text in cached if text not in entries]:
-            entries |= zip(new, self.cache.put(new, self._encoded(name, new)), strict=True)
-        size = self._vocabularies[name].size + self._vector_size
-        return stack([entries[text] for text in texts], size)
+            entries |= zip(new, self.cache.put(new, *self._encoded(name, new)), strict=True)
+        return stack([entries[text] for text in texts], self._vocabularies[name].size)
 
-    def _encoded(self, name: str, texts: Sequence[str]) -> sp.csr_array:
-        """Return the model's rows of queries, without the cache."""
+    def _encoded(self, name: str, texts: Sequence[str]) -> tuple[sp.csr_array, Floats | None]:
+        """Do as ``_by_model``, without the cache."""
         encoder, lock = self.encoder(name)
         with lock:
             if self._vector_size:
                 return ConceptsAndVectors(encoder).queries(texts)
-            return encoder.queries(texts)
+            return encoder.queries(texts), None
 
     def _load(self, name: str, load: Callable[[Path], Q]) -> Q:
         path = self._folder.parent

@@ -20,14 +20,13 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.engines import PostingsEngine
-from lexicept.engines.interface import Ranking
 from lexicept.engines.mask import Mask
 from lexicept.index.document_words import DocumentWords
 from lexicept.index.passages import Passages
 from lexicept.index.queries import WeightedQueries
 from lexicept.index.text_vectors import TextVectors
 from lexicept.index.vocabulary import IndexVocabulary
-from lexicept.vectors import Floats, Integers, run_starts, with_entries
+from lexicept.vectors import Floats, Integers, neighbouring_rows, run_starts, with_entries
 from lexicept.weighting import BM25
 
 DOCUMENT_WORDS = 0.75
@@ -43,6 +42,17 @@ FURTHER = 0.2
 """Factor on the score of a document's second best passage."""
 
 
+class RankedPassages(NamedTuple):
+    """The best passages of the best documents, best first."""
+
+    passages: Integers
+    """Indexes of the passages [n]."""
+    scores: Floats
+    """Scores of the documents [n]."""
+    similarities: Floats | None = None
+    """Similarities in the scores [n]; None for a search without vectors."""
+
+
 class ScoredDocuments(NamedTuple):
     """Documents and their scores for one query; ascending, results or not."""
 
@@ -56,6 +66,8 @@ class ScoredDocuments(NamedTuple):
     """Index of the second best passage of each document; -1 for none that counts [n]."""
     matches: npt.NDArray[np.bool_]
     """True for a document that is a result [n]."""
+    similarities: Floats
+    """Similarity of the best passage of each document [n]."""
 
 
 class Composition(NamedTuple):
@@ -139,25 +151,29 @@ class DocumentScorer:
             whole = DOCUMENT_WORDS * self.words.scores(query)
         passages = self._compared(scores, whole, mask, top_k, document)
         if not passages.size:
-            nothing = np.empty(0, np.int64)
-            return ScoredDocuments(nothing, np.empty(0), nothing, nothing, np.empty(0, bool))
+            nothing, no_scores = np.empty(0, np.int64), np.empty(0, np.float32)
+            matches = np.empty(0, bool)
+            return ScoredDocuments(nothing, no_scores, nothing, nothing, matches, no_scores)
         similarities = self.vectors.similarities(vector, passages)
-        matches = scores[passages] > 0
+        scores = scores[passages]
+        matches = scores > 0
         if self.vectors.all_compared:
             matches |= self.vectors.similar(similarities)
-        totals = scores[passages] + similarities
+        totals = scores + similarities
         of_passages = self.passages.document_numbers[passages]
         starts = run_starts(of_passages)
-        best, best_scores = _best_of_each(totals, starts)
-        totals[best] = 0
-        second, second_scores = _best_of_each(totals, starts)
         documents = of_passages[starts]
+        runs = np.repeat(np.arange(starts.size), np.diff(starts, append=totals.size))
+        best, best_scores = _best_of_each(totals, starts, runs)
+        totals[best] = 0
+        second, second_scores = _best_of_each(totals, starts, runs)
         return ScoredDocuments(
             documents,
             whole[documents] + best_scores + self.further * second_scores,
             passages[best],
             np.where((second_scores > 0) & (self.further > 0), passages[second], -1),
             np.logical_or.reduceat(matches, starts),
+            similarities[best],
         )
 
     def _in_passages(self, query: sp.csr_array) -> sp.csr_array:
@@ -196,12 +212,10 @@ class DocumentScorer:
         return weights
 
 
-def _best_of_each(scores: Floats, starts: Integers) -> tuple[Integers, Floats]:
+def _best_of_each(scores: Floats, starts: Integers, runs: Integers) -> tuple[Integers, Floats]:
     """Return the position of the best score, the first of equals, and the score, of each run of
-    scores that begins at ``starts``."""
+    scores that begins at ``starts``; ``runs`` has the index of each score's run."""
     best = np.maximum.reduceat(scores, starts)
-    counts = np.diff(starts, append=scores.size)
-    runs = np.repeat(np.arange(starts.size), counts)
     positions = np.flatnonzero(scores == best[runs])
     return positions[run_starts(runs[positions])], best
 
@@ -221,15 +235,17 @@ class Ranker:
         factors: Floats | None,
         threads: int | None,
         mask: Mask | None,
-    ) -> Iterable[Ranking]:
+    ) -> Iterable[RankedPassages]:
         """Return the best passage of each of the best documents, for every query; see
         ``PostingsEngine.search``."""
         weights, vectors = queries
         if vectors is not None and self._scorer is not None:
             return self._scored(self._scorer, weights, vectors, top_k, factors, mask)
         if not len(self._passages):
-            return self._engine.search(weights, top_k, factors, threads, mask)
-        return self._passages.ranked(self._engine, weights, top_k, factors, threads, mask)
+            rankings = self._engine.search(weights, top_k, factors, threads, mask)
+        else:
+            rankings = self._passages.ranked(self._engine, weights, top_k, factors, threads, mask)
+        return (RankedPassages(*ranking) for ranking in rankings)
 
     def _scored(
         self,
@@ -239,14 +255,17 @@ class Ranker:
         top_k: int,
         factors: Floats | None,
         mask: Mask | None,
-    ) -> Iterator[Ranking]:
+    ) -> Iterator[RankedPassages]:
         for row, vector in enumerate(vectors):
             factor = None if factors is None else factors[row : row + 1]
-            scored = scorer.score(weights[[row]], vector, factor, mask, top_k)
+            scored = scorer.score(
+                neighbouring_rows(weights, row, row + 1), vector, factor, mask, top_k
+            )
             results = np.flatnonzero(scored.matches)
             scores = scored.scores[results].astype(np.float32)
             order = np.argsort(-scores, kind="stable")[:top_k]
-            yield scored.best[results[order]], scores[order]
+            best = results[order]
+            yield RankedPassages(scored.best[best], scores[order], scored.similarities[best])
 
     def matching(self, queries: WeightedQueries, factors: Floats | None) -> npt.NDArray[np.bool_]:
         """Return a mask of the documents and passages that are results of one query [N]."""

@@ -22,7 +22,7 @@ from lexicept.corpora import Document
 from lexicept.encoding.vectorizer import Vectorizer
 from lexicept.encoding.words import WordVectorizer
 from lexicept.engines import PostingsEngine
-from lexicept.engines.interface import Ranking, checked_queries
+from lexicept.engines.interface import checked_queries
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation.activations import Activation, ActiveToken, TextActivations
@@ -37,7 +37,7 @@ from lexicept.index.manifest import MISSING, CurrentManifest, postings_fingerpri
 from lexicept.index.parts import Parts
 from lexicept.index.queries import QueryWeigher, SearchQuery, WeightedQueries, parsed_queries
 from lexicept.index.query_encoders import QueryEncoders
-from lexicept.index.ranking import DocumentScorer, Ranker
+from lexicept.index.ranking import DocumentScorer, RankedPassages, Ranker
 from lexicept.index.stored import StoredDocuments
 from lexicept.index.text_vectors import TextVectors, VectorSettings
 from lexicept.index.vocabulary import open_vocabularies
@@ -386,16 +386,19 @@ class IndexReader:
         for place, mask in enumerate(masks):
             if mask is not None and parsed and parsed[place].conditions_alone:
                 first = self.passages.first_of_each(mask.allowed)[:top_k]
-                hits[place] = self._hits((first, np.zeros(first.size)))
+                hits[place] = self._hits(RankedPassages(first, np.zeros(first.size)))
         return hits
 
-    def _hits(self, ranking: Ranking) -> list[Hit]:
-        numbers, scores = ranking[0].tolist(), ranking[1].tolist()
-        hits: list[Hit] = []
-        ids = self._stored.ids_of_documents(numbers)
-        for number, score, document_id in zip(numbers, scores, ids, strict=True):
-            hits.append(Hit(len(hits) + 1, score, document_id, self._stored, number))
-        return hits
+    def _hits(self, ranking: RankedPassages) -> list[Hit]:
+        numbers, scores = ranking.passages.tolist(), ranking.scores.tolist()
+        ids, similarities = self._stored.ids_of_documents(numbers), ranking.similarities
+        values = [None] * len(numbers) if similarities is None else similarities.tolist()
+        return [
+            Hit(rank, score, document_id, self._stored, number, similarity)
+            for rank, (number, score, document_id, similarity) in enumerate(
+                zip(numbers, scores, ids, values, strict=True), 1
+            )
+        ]
 
     def matching(
         self, query: QueryLike, vocabulary: str | None = None, mask: Mask | None = None

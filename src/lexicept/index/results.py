@@ -10,7 +10,7 @@ import numpy as np
 from lexicept.explanation.contributions import QueryTerm
 from lexicept.index.feedback import added_terms
 from lexicept.index.hits import Hit
-from lexicept.index.no_match import matches_badly
+from lexicept.index.no_match import JUDGED, matches_badly
 from lexicept.index.reader import IndexReader
 from lexicept.index.spelling import corrected
 from lexicept.queries.syntax import ParsedQuery
@@ -23,6 +23,7 @@ class Hits(list[Hit]):
     """The results of a query, best first.
 
     Args:
+        top_k: the most results.
         vocabulary: the vocabulary that was searched; None for all.
         written: the query as a person wrote it.
     """
@@ -32,6 +33,7 @@ class Hits(list[Hit]):
         hits: Iterable[Hit],
         index: IndexReader,
         query: ParsedQuery,
+        top_k: int,
         vocabulary: str | None = None,
         written: str = "",
     ) -> None:
@@ -39,6 +41,7 @@ class Hits(list[Hit]):
         self.query = query
         """The parsed query, as searched."""
         self._index, self._vocabulary, self._written = index, vocabulary, written
+        self._complete = top_k >= JUDGED or len(self) < top_k
 
     @cached_property
     def total(self) -> int:
@@ -80,11 +83,20 @@ class Hits(list[Hit]):
     def weak(self) -> bool:
         """True if nothing matches well, whatever ``top_k``; see ``index.no_match``. False for a
         search of words, and for an index without vectors."""
-        return self.judged and matches_badly(self._index, self.query)
+        if not self._judged:
+            return False
+        (hits,) = self._index.search([self.query], JUDGED) if self.weak_searches else [self]
+        return matches_badly(self._index, self.query, hits)
 
     @property
-    def judged(self) -> bool:
-        """False for results that are not ``weak`` without running the model."""
+    def weak_searches(self) -> bool:
+        """True if ``weak`` searches again: for results of fewer than ``JUDGED``, or that were
+        found without similarities."""
+        similarities = (hit.similarity for hit in self[:JUDGED])
+        return self._judged and not (self._complete and None not in similarities)
+
+    @property
+    def _judged(self) -> bool:
         has_vectors = self._index.vectors is not None and self._vocabulary != "words"
         return bool(self) and self._by_text and has_vectors
 

@@ -151,7 +151,7 @@ class TextVectors:
         for zeros."""
         # Whole numbers, whose sums do not depend on the vectors beside a vector.
         largest = np.abs(query).max(initial=0)
-        steps = np.rint(query * (QUERY_STEPS / (largest or 1))).astype(np.int32)
+        steps = np.rint(query * (QUERY_STEPS / (largest or 1))).astype(np.int16)
         steps_length = np.float32(np.linalg.norm(steps) or 1)
         cosines = np.empty(len(documents), np.float32)
         for start in range(0, len(documents), READ_TOGETHER):

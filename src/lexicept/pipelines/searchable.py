@@ -122,7 +122,8 @@ class OpenedIndex:
         if feedback is not None:
             parsed = with_feedback(reader, parsed, feedback, vocabulary, rescore=rescore)
         hits = reader.search([parsed], top_k, vocabulary, explain=explain, rescore=rescore)[0]
-        return Hits(hits, reader, parsed, vocabulary, query if isinstance(query, str) else "")
+        written = query if isinstance(query, str) else ""
+        return Hits(hits, reader, parsed, top_k, vocabulary, written)
 
     def query_body(
         self,
@@ -177,7 +178,8 @@ class OpenedIndex:
         parsed = [_with(reader.parse(query), None, boosts, filter) for query in queries]
         found = reader.search(parsed, top_k, vocabulary, rescore=rescore, threads=threads)
         return [
-            Hits(hits, reader, query, vocabulary) for query, hits in zip(parsed, found, strict=True)
+            Hits(hits, reader, query, top_k, vocabulary)
+            for query, hits in zip(parsed, found, strict=True)
         ]
 
     def like(self, document_id: str, query: str | ParsedQuery = "") -> ParsedQuery:

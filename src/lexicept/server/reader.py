@@ -18,6 +18,7 @@ from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError
 from lexicept.index.hits import Hit
 from lexicept.index.manifest import manifest_identity, resolved
+from lexicept.index.no_match import matches_badly
 from lexicept.index.query_encoders import QueryCache
 from lexicept.index.reader import IndexReader
 from lexicept.kernels.compiled import call_kernels
@@ -43,7 +44,7 @@ MOST_WAITING = 256
 """Most requests that wait for the threads."""
 
 QUERY_CACHE_MB = 32
-"""Memory for queries that the model encoded, in MB: some 40,000 short ones."""
+"""Memory for queries that the model encoded, in MB: some 14,000 short ones."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -363,5 +364,6 @@ def warm(index: IndexReader) -> None:
         text = ParsedQuery(document.content[:200])
         for vocabulary in index.vocabularies:
             index.search([text], 1, vocabulary.name)
+        matches_badly(index, text, index.search([text])[0])
         index.explain(text, document.id)
         index.masks.counts(list(index.fields.types)[:1], index.matching(text), 1)

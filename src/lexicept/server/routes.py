@@ -24,6 +24,7 @@ from lexicept.errors import IndexFormatError, InputError, check_known
 from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.feedback import added_terms, like, with_feedback
+from lexicept.index.no_match import JUDGED
 from lexicept.index.reader import IndexReader
 from lexicept.index.results import Hits
 from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
@@ -129,8 +130,11 @@ async def search(request: Request, question: Annotated[SearchParameters, Query()
     generation = reader.generation
     index, cards = generation.index, generation.cards
     query, mask = await filtered(reader, index, parsed(index, question), question)
-    most = question.offset + question.top_k
-    request_of_hits = SearchRequest(index, query, most, question.vocabulary, mask, question.rescore)
+    end = question.offset + question.top_k
+    depth = max(end, JUDGED)  # the best show whether all results are weak
+    request_of_hits = SearchRequest(
+        index, query, depth, question.vocabulary, mask, question.rescore
+    )
     results = await reader.search(request_of_hits)
     total, facets = None, {}
     if question.facet or question.count:
@@ -138,14 +142,14 @@ async def search(request: Request, question: Annotated[SearchParameters, Query()
         total = index.masks.num_documents(matching)
         counts = index.masks.counts(question.facet, matching, FACET_VALUES)
         facets = {name: [count._asdict() for count in values] for name, values in counts.items()}
-    hits = Hits(results, index, query, question.vocabulary, question.query)
+    hits = Hits(results, index, query, depth, question.vocabulary, question.query)
     if not all(isfinite(hit.score) for hit in hits):
         raise IndexFormatError(NOT_FINITE)
     meant = await reader.read(lambda: hits.did_you_mean) if hits.unmatched_words else ""
-    weak = hits.judged and await reader.run(lambda: hits.weak)  # may run the model
+    weak = await reader.run(lambda: hits.weak) if hits.weak_searches else hits.weak
     listed = ",".join(
         f'{{"rank":{hit.rank},"score":{hit.score},{cards.of(hit.number)}}}'
-        for hit in hits[question.offset :]
+        for hit in hits[question.offset : end]
     )
     about = {
         "query": question.query,
