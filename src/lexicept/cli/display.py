@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,13 +23,11 @@ from lexicept.explanation.contributions import (
     strong_and_weak,
 )
 from lexicept.explanation.explanation import Explanation
+from lexicept.explanation.snippets import SNIPPET, snippet_bounds
 from lexicept.fields.columns import ValueCount
 from lexicept.fields.normal_forms import first_match
 from lexicept.index.hits import Hit
 from lexicept.sanitize import safe
-
-SNIPPET = 240
-"""Characters of a document shown under a result."""
 
 BORDERS = HEAVY_HEAD
 """Borders of a table of measurements."""
@@ -193,22 +190,14 @@ def _marked(text: str, marks: Sequence[_Mark], first: int = 0) -> Text:
 
 def _snippet(text: str, marks: Sequence[_Mark]) -> Text:
     """Return the part of a text whose marks are worth most, in one line."""
-    ordered = sorted(marks)
-    best, place = 0.0, 0
-    for number, mark in enumerate(ordered):
-        reach = mark.span.start + SNIPPET * 3 // 4
-        near = ordered[number : bisect_right(ordered, reach, key=lambda m: m.span.start)]
-        worth = math.fsum({m.reason: m.worth for m in near}.values())
-        if worth > best:
-            best, place = worth, mark.span.start
-    start = max(0, min(place - SNIPPET // 4, len(text) - SNIPPET))
-    part = text[start : start + SNIPPET]
-    inside = [m for m in marks if m.span.start < start + SNIPPET and m.span.end > start]
+    start, end = snippet_bounds(text, ((m.span.start, m.reason, m.worth) for m in marks))
+    inside = [m for m in marks if m.span.start < end and m.span.end > start]
     shown = Text(" ").join(
-        _marked(word.group(), inside, start + word.start()) for word in re.finditer(r"\S+", part)
+        _marked(word.group(), inside, start + word.start())
+        for word in re.finditer(r"\S+", text[start:end])
     )
     shown = Text.assemble("…" if start else "", shown)
-    return shown.append("…" if start + SNIPPET < len(text) else "")
+    return shown.append("…" if end < len(text) else "")
 
 
 def grid(columns: Sequence[Column | str], title: str = "", **options: Any) -> Table:

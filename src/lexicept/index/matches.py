@@ -1,0 +1,60 @@
+"""What results share with a query, and words of their texts behind it: no model runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from lexicept.explanation.contributions import Contribution
+from lexicept.explanation.snippets import snippet_bounds
+from lexicept.index.hits import Hit
+from lexicept.index.queries import WeightedQueries
+from lexicept.index.reader import IndexReader
+
+LONGEST = 10_000
+"""Characters of a text that are read."""
+
+
+class Match(NamedTuple):
+    """A dimension that a result shares with a query."""
+
+    contribution: Contribution
+    """By the best passage alone, without characters."""
+    word: str
+    """A word behind it: of the dimension, or one that fires the concept in the atlas; may be
+    empty."""
+
+
+def matches_of(
+    index: IndexReader, query: WeightedQueries, hits: Sequence[Hit]
+) -> list[tuple[list[Match], str]]:
+    """Return the matches of each result, largest contribution first, and a snippet there."""
+    contributions = index.explainer.contributions(query, [hit.number for hit in hits])
+    described = []
+    for hit, shared in zip(hits, contributions, strict=True):
+        terms = _terms(index, f"{hit.text[:LONGEST]}\n{hit.title}")
+        words: dict[int | str | None, str] = {}
+        for dimension, _, word in terms:
+            words.setdefault(dimension, word)
+            words.setdefault(word.lower(), word)
+        matches = []
+        for part in shared:
+            keys: Iterable[int | str] = (part.dimension,)
+            if part.vocabulary == "concepts":
+                keys = () if index.atlas is None else index.atlas.words_of(part.dimension)
+            matches.append(Match(part, next((words[key] for key in keys if key in words), "")))
+        worth = {match.word.lower(): match.contribution.score for match in reversed(matches)}
+        marks = [(start, word.lower(), worth.get(word.lower(), 0.0)) for _, start, word in terms]
+        start, end = snippet_bounds(hit.text, (mark for mark in marks if mark[0] < len(hit.text)))
+        snippet = " ".join(hit.text[start:end].split())
+        described.append((matches, f"{'…' * (start > 0)}{snippet}{'…' * (end < len(hit.text))}"))
+    return described
+
+
+def _terms(index: IndexReader, text: str) -> list[tuple[int | None, int, str]]:
+    """Return the dimension, start and spelling of each word of a text that can be searched."""
+    if (vectorizer := index.word_vectorizer()) is None:
+        return [(None, match.start(), match[0]) for match in re.finditer(r"\w+", text)]
+    with index.vectorizers.lock("words"):
+        return [(n, start, text[start:end]) for n, (start, end) in vectorizer.terms_in(text)]
