@@ -1,9 +1,11 @@
 """What results share with a query, and the words of their texts behind it."""
 
+import pytest
+
 from lexicept.corpora import Document
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
-from lexicept.index.matches import matches_of
+from lexicept.index.matches import matches_of, snippet_bounds
 from lexicept.index.reader import IndexReader
 from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
@@ -33,3 +35,38 @@ def test_a_match_has_a_word_of_text_or_title_and_the_snippet_is_there(tmp_path):
     assert snippet.endswith("word…")
     assert "Falling cats and a Cat fall." in snippet
     assert found["b"] == ({"fall": "falls"}, "Nothing of that.")
+
+
+LONG = "word " * 100 + "owl " + "word " * 100 + "cat and owl " + "word " * 100
+
+
+def marks(text: str, **worth: float) -> list[tuple[int, str, float]]:
+    return [
+        (start, word, value)
+        for word, value in worth.items()
+        for start in range(len(text))
+        if text.startswith(word, start)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("worth", "inside"),
+    [({"owl": 2.0}, 500), ({"owl": 2.0, "cat": 1.0}, 1004), ({"owl": 0.0}, 0), ({}, 0)],
+)
+def test_a_snippet_has_the_marks_that_are_worth_most(worth, inside):
+    start, end = snippet_bounds(LONG, marks(LONG, **worth))
+    assert start <= inside < end <= start + 240
+    # No word is cut.
+    assert start == 0 or LONG[start - 1] == " "
+    assert LONG[end] == " "
+
+
+def test_marks_of_one_reason_count_once():
+    text = "owl owl owl " + "word " * 100 + "cat cat" + "word " * 100
+    start, end = snippet_bounds(text, marks(text, owl=1.0, cat=1.5))
+    assert "cat cat" in text[start:end]
+
+
+def test_a_text_without_blanks_and_a_short_one():
+    assert snippet_bounds("x" * 1000, [(500, "x", 1.0)]) == (440, 680)
+    assert snippet_bounds("short", []) == (0, 5)

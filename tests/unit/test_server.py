@@ -117,11 +117,12 @@ def test_filters_and_counts(client, index, vocabulary):
 def test_fields(client):
     known = {"documents": 30, "offered": True}
     numbers = [{"value": float(n), "documents": 1} for n in range(8)]
+    days = [{"value": f"2020-01-{n:02}", "documents": 1} for n in range(1, 9)]
     parts = [{"value": v, "documents": n} for v, n in (("all", 30), ("even", 15), ("odd", 15))]
     assert get(client, "/fields")["fields"] == [
         {"name": "number", "kind": "number", "many": False, **known, "values": numbers},
         {"name": "part", "kind": "keyword", "many": True, **known, "values": parts},
-        {"name": "day", "kind": "date", "many": False, **known, "values": []},
+        {"name": "day", "kind": "date", "many": False, **known, "values": days},
     ]
     document = get(client, "/document", document_id="d3")
     assert document["fields"] == {"number": 3, "part": ["all", "odd"], "day": "2020-01-04"}

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import lexicept
 from lexicept.errors import InputError, LexiceptWarning
-from lexicept.fields.normal_forms import first_match
 from lexicept.vectorizers import words
 from lexicept.vectorizers.words import (
     BIGRAM_LANGUAGES,
@@ -213,26 +212,6 @@ def test_equivalent_spellings_meet_everywhere(tmp_path):
     index.merge()
     index.verify()
     assert [hit.id for hit in index.search("type:Garçon")] == ["c", "d", "e", "h"]
-
-
-@pytest.mark.parametrize(
-    ("text", "query", "place"),
-    [
-        ("the big Cat", "cat THE", "Cat"),
-        ("no Cats here", "cat or", "Cat"),
-        ("le cafe\u0301 noir", "CAFÉ", "cafe\u0301"),
-        ("wind\u00admill", "windmills mill", "mill"),
-        ("o\ufb03ce", "office", "o\ufb03ce"),
-        ("यह हिन्दी", "हिन्दी", "हिन्दी"),
-        ("ＰＤＦ file", "pdf", "ＰＤＦ"),
-        ("一九八四年の東京都庁は", "東京都", "東京都"),
-        ("nothing é", "cat", None),
-        ("nothing", "a to", None),
-    ],
-)
-def test_the_first_word_of_a_query_in_a_text(text, query, place):
-    found = first_match(text, query)
-    assert (found and text[slice(*found)]) == place
 
 
 def test_words_that_stay_two():

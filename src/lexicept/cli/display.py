@@ -6,6 +6,7 @@ import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from rich.box import HEAVY_HEAD
@@ -23,10 +24,9 @@ from lexicept.explanation.contributions import (
     strong_and_weak,
 )
 from lexicept.explanation.explanation import Explanation
-from lexicept.explanation.snippets import SNIPPET, snippet_bounds
 from lexicept.fields.columns import ValueCount
-from lexicept.fields.normal_forms import first_match
 from lexicept.index.hits import Hit
+from lexicept.index.matches import SNIPPET, snippet_bounds
 from lexicept.sanitize import safe
 
 BORDERS = HEAVY_HEAD
@@ -45,17 +45,17 @@ class _Mark(NamedTuple):
     style: str
 
 
-def results_table(query: str, hits: Sequence[Hit]) -> Table:
-    """Return the results, best first, each with its explanation where there is one."""
+def results_table(query: str, hits: Sequence[Hit], snippets: Sequence[str] = ()) -> Table:
+    """Return the results, best first, each with its explanation or with its snippet."""
     table = grid([right(style="bold"), right(style="green"), folded()], query)
-    for hit in hits:
+    for hit, snippet in zip_longest(hits, snippets):
         document, explanation = hit.document, hit.explanation
-        in_title, in_text = _marks(document, explanation, query)
+        in_title, in_text = _marks(document, explanation)
         body = _heading(document, in_title).append("\n")
         if document.fields:
             known = textwrap.shorten(_known(document), SNIPPET, placeholder="…")
             body.append(f"{known}\n", style="dim")
-        body.append(_snippet(document.text, in_text))
+        body.append(_snippet(document.text, in_text) if snippet is None else safe(snippet))
         if explanation is not None and (largest := _largest(explanation)):
             body.append("\n").append(largest)
         table.add_row(str(hit.rank), f"{hit.score:.3f}", body)
@@ -88,7 +88,7 @@ def explanation_view(explanation: Explanation, document: Document) -> Group:
         for spans, strong in zip(strong_and_weak(part.in_query), (True, False), strict=True)
         for span in spans
     ]
-    in_title, in_text = _marks(document, explanation, explanation.query)
+    in_title, in_text = _marks(document, explanation)
     texts = map(folded, ("", "", "in the query", "in the document"))
     numbers = map(right, ("score", "share", "query × document"))
     table = grid([*numbers, *texts], header_style="dim")
@@ -147,15 +147,10 @@ def _largest(explanation: Explanation, most: int = 6) -> Text:
     return text
 
 
-def _marks(
-    document: Document, explanation: Explanation | None, query: str
-) -> tuple[list[_Mark], list[_Mark]]:
-    """Return the marks of a title and of a text: explained parts, or a word of the query."""
-    if explanation is None:
-        first = first_match(document.text, query)
-        return [], [] if first is None else [_Mark(Span(*first), 0, 1.0, "")]
+def _marks(document: Document, explanation: Explanation | None) -> tuple[list[_Mark], list[_Mark]]:
+    """Return the marks of a title and of a text, by the parts of an explanation."""
     marks: tuple[list[_Mark], list[_Mark]] = ([], [])
-    for reason, part in enumerate(explanation.contributions):
+    for reason, part in enumerate(explanation.contributions if explanation else ()):
         strong, weak = strong_and_weak(part.in_document)
         style = _style(part.vocabulary, True)
         for spans, kept in zip(split_spans(document, strong), marks, strict=True):

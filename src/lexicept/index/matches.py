@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from lexicept.explanation.contributions import Contribution
-from lexicept.explanation.snippets import snippet_bounds
 from lexicept.index.hits import Hit
 from lexicept.index.queries import WeightedQueries
 from lexicept.index.reader import IndexReader
+from lexicept.sanitize import around
+
+SNIPPET = 240
+"""Most characters of a snippet."""
 
 LONGEST = 10_000
 """Characters of a text that are read."""
@@ -58,3 +63,22 @@ def _terms(index: IndexReader, text: str) -> list[tuple[int | None, int, str]]:
         return [(None, match.start(), match[0]) for match in re.finditer(r"\w+", text)]
     with index.vectorizers.lock("words"):
         return [(n, start, text[start:end]) for n, (start, end) in vectorizer.terms_in(text)]
+
+
+def snippet_bounds(text: str, marks: Iterable[tuple[int, Hashable, float]]) -> tuple[int, int]:
+    """Return start and end of the part of a text whose marks are worth most.
+
+    Args:
+        marks: start, reason and worth; marks of one reason are worth as much as one of them.
+    """
+    ordered = sorted(marks, key=lambda mark: mark[0])
+    best, position, side = 0.0, 0, SNIPPET // 4
+    for number, (start, _, worth) in enumerate(ordered):
+        if worth <= 0:
+            continue
+        end = bisect_right(ordered, start + 3 * side, key=lambda mark: mark[0])
+        total = math.fsum({reason: worth for _, reason, worth in ordered[number:end]}.values())
+        if total > best:
+            best, position = total, start
+    start = max(0, min(position - side, len(text) - SNIPPET))
+    return around(text, start + side, start + SNIPPET - side, side)

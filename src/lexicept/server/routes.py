@@ -292,18 +292,15 @@ async def document(
 
 
 @router.get("/fields", response_model=schema.Fields, responses=DAMAGED)
-async def fields(reader: TheReader, index: TheIndex) -> Response:
+async def fields(index: TheIndex) -> Response:
     """Return the fields of the documents, for filters."""
     masks = index.masks
-    fields: list[dict[str, Any]] = [
+    values = masks.counts(masks.offered, None, FEW_VALUES)
+    fields = [
         {"name": name, "kind": type_.name, "many": type_.multiple, "documents": masks.having(name)}
-        | {"offered": name in masks.offered}
+        | {"offered": name in values, "values": [v._asdict() for v in values.get(name, ())]}
         for name, type_ in index.fields.types.items()
     ]
-    listed = [field["name"] for field in fields if field["offered"] and field["kind"] != "date"]
-    values = await reader.read(lambda: masks.counts(listed, None, FEW_VALUES))
-    for field in fields:
-        field["values"] = [count._asdict() for count in values.get(field["name"], ())]
     return as_json({"fields": fields})
 
 

@@ -196,7 +196,7 @@ export async function showOpen(found, signal) {
 
 async function fill({ vocabulary, result, item }, signal) {
   item.dataset.asked = "";
-  const parameters = [...asked(vocabulary), ["document_id", result.passage ?? result.id]];
+  const parameters = [...asked(vocabulary), ["document_id", result.id]];
   try {
     const why = await ask("/explain", parameters, signal);
     explain(item, why);
