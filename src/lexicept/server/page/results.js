@@ -129,8 +129,8 @@ function chipsOf({ matches = [], score }, { vocabulary }, asking) {
 
 /** Whether two words are forms of one, as far as their beginnings tell. */
 function alike(one, other) {
-  const [a, b] = [one.toLowerCase(), other.toLowerCase()];
-  return a === b || (Math.min(a.length, b.length) >= 4 && a.slice(0, 4) === b.slice(0, 4));
+  const [a, b] = [one.toLowerCase(), other.toLowerCase()].sort((left, right) => left.length - right.length);
+  return a === b || (a.length >= 3 && b.startsWith(a.slice(0, 4)));
 }
 
 function shownChips(chips) {
