@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lexicept.fields.normal_forms import caseless
-from lexicept.index.atlas import Example
+from lexicept.index.atlas import Concept, Example
 from lexicept.index.dimensions import strongest
 from lexicept.index.reader import IndexReader
 from lexicept.sanitize import around
@@ -22,7 +22,7 @@ CONTEXT = 80
 """Characters before and after the marked text of an example."""
 
 
-UNDESCRIBED = {"source": None, "firing_frequency": None, "detection": None} | {
+UNDESCRIBED: dict[str, Any] = {"source": None, "firing_frequency": None, "detection": None} | {
     name: [] for name in ("words", "examples", "drawn", "histogram", "nearest", "alike")
 }
 """What an index without an atlas tells of a concept."""
@@ -39,7 +39,7 @@ def concept_list(index: IndexReader, search: str, top_k: int) -> dict[str, Any]:
         matches = [number for number in order if text in caseless(labels[number])]
     concepts = []
     for number in matches[:top_k]:
-        told = {"name": labels[number], "detection": None, "alike": [], "words": []}
+        told: dict[str, Any] = {"name": labels[number], "detection": None, "alike": [], "words": []}
         if index.atlas is not None:
             concept = index.atlas[number]
             told = {name: getattr(concept, name) for name in ("name", "detection", "alike")}
@@ -56,7 +56,7 @@ def concept_detail(index: IndexReader, number: int, top_k: int) -> dict[str, Any
     documents = {"top_documents": top_documents(index, "concepts", number, top_k)}
     if index.atlas is None:
         return UNDESCRIBED | known | documents
-    concept = index.atlas[number]
+    concept: Concept = index.atlas[number]
     nearest = [
         {"number": near, "label": labels[near], "cosine": cosine}
         for near, cosine in concept.nearest
